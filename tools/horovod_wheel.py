@@ -1,0 +1,141 @@
+"""Build Horovod against the torch and the MPI of this environment, once, and install the wheel.
+
+Horovod 0.28.1 is the last release. Its build asks for C++14, torch from 2.1 on needs 17 or
+newer, so the three lines that fix the standard are raised to 20 before compiling. The wheel is
+kept outside the checkout, keyed by every version it was compiled against, and used again by the
+next environment with the same versions.
+
+    python tools/horovod_wheel.py            build if needed, install
+    python tools/horovod_wheel.py --where    print the folder that holds the wheel
+
+Without a C++ compiler or an MPI compiler wrapper it says so and exits 0: everything but the
+Horovod twin works without Horovod.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from importlib import metadata
+from pathlib import Path
+
+VERSION = "0.28.1"
+BUILD_TOOLS = ["cmake", "packaging", "setuptools", "wheel"]
+FLAGS = {
+    "HOROVOD_WITH_PYTORCH": "1",
+    "HOROVOD_WITHOUT_TENSORFLOW": "1",
+    "HOROVOD_WITHOUT_MXNET": "1",
+    "HOROVOD_WITH_MPI": "1",
+    "HOROVOD_WITH_GLOO": "1",
+    "HOROVOD_CPU_OPERATIONS": "MPI",
+}
+CONSTRAINTS = Path(__file__).resolve().parent.parent / "constraints.txt"
+
+
+def say(text: str) -> None:
+    print(f"horovod: {text}", flush=True)
+
+
+def mpi_version(mpicxx: str) -> str:
+    """The MPI behind the compiler wrapper, as one word that can stand in a folder name."""
+    shown = subprocess.run([mpicxx, "--showme:version"], capture_output=True, text=True)
+    text = shown.stdout if shown.returncode == 0 else subprocess.check_output(["mpirun", "--version"], text=True)
+    for word in text.replace("(", " ").split():
+        if word[0].isdigit():
+            return f"mpi{word}"
+    return "mpi-unknown"
+
+
+def cache_folder(mpicxx: str) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    key = "_".join(
+        [
+            f"horovod{VERSION}",
+            f"torch{metadata.version('torch')}",
+            f"python{platform.python_version()}",
+            mpi_version(mpicxx),
+            platform.machine(),
+        ]
+    )
+    return cache / "farandole" / "wheels" / key
+
+
+def raise_cxx_standard(source: Path) -> None:
+    changed = 0
+    for file in [source / "CMakeLists.txt", source / "horovod" / "torch" / "CMakeLists.txt"]:
+        lines = file.read_text().splitlines(keepends=True)
+        for number, line in enumerate(lines):
+            if "CMAKE_CXX_STANDARD 14" in line:
+                lines[number] = line.replace("CMAKE_CXX_STANDARD 14", "CMAKE_CXX_STANDARD 20")
+                changed += 1
+        file.write_text("".join(lines))
+    if not changed:
+        raise SystemExit("horovod: no line to raise the C++ standard in; this is not the source of 0.28.1")
+
+
+def pip(*arguments: str, log: Path, **environment: str) -> None:
+    """Run pip; on failure show the end of its log, where the compiler's message is."""
+    command = [sys.executable, "-m", "pip", *arguments, "--constraint", str(CONSTRAINTS)]
+    with log.open("a") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | environment)
+    if done.returncode:
+        print("".join(log.read_text().splitlines(keepends=True)[-40:]), file=sys.stderr)
+        raise SystemExit(f"horovod: '{' '.join(command)}' failed; its last lines are above")
+
+
+def build(folder: Path, bin_folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        work = Path(scratch)
+        log = work / "log"
+        pip("install", "--quiet", *BUILD_TOOLS, log=log)
+        # The sdist's own metadata step needs setuptools, hence no isolation here either.
+        pip("download", f"horovod=={VERSION}", "--no-deps", "--no-binary", ":all:", "--no-build-isolation",
+            "--dest", str(work), log=log)  # fmt: skip
+        with tarfile.open(next(work.glob("horovod-*.tar.gz"))) as archive:
+            archive.extractall(work, filter="data")
+        source = work / f"horovod-{VERSION}"
+        raise_cxx_standard(source)
+        path = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
+        pip("wheel", str(source), "--no-deps", "--no-build-isolation", "--wheel-dir", str(work / "wheel"),
+            log=log, PATH=path, MAKEFLAGS=f"-j{os.cpu_count()}", **FLAGS)  # fmt: skip
+        # Into place by one rename: an interrupted build never leaves half a wheel in the cache.
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staged = Path(tempfile.mkdtemp(dir=folder.parent))
+        shutil.copy(next((work / "wheel").glob("horovod-*.whl")), staged)
+        shutil.rmtree(folder, ignore_errors=True)
+        staged.rename(folder)
+
+
+def main() -> None:
+    bin_folder = Path(sys.executable).parent
+    search = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
+    mpicxx = shutil.which("mpicxx", path=search)
+    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if mpicxx is None or compiler is None:
+        missing = "MPI compiler wrapper (mpicxx)" if mpicxx is None else "C++ compiler"
+        say(f"no {missing} found: going on without Horovod. Mend: apt-get install g++, then make setup")
+        return
+    folder = cache_folder(mpicxx)
+    if "--where" in sys.argv:
+        print(folder)
+        return
+    if not list(folder.glob("horovod-*.whl")):
+        say("compiling against this torch and this MPI: usually 3 minutes on 2 cores, once per machine")
+        start = time.monotonic()
+        build(folder, bin_folder)
+        say(f"compiled in {time.monotonic() - start:.0f} s, kept in {folder}")
+    wheel = next(folder.glob("horovod-*.whl"))
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", str(wheel), "--constraint", str(CONSTRAINTS)], check=True
+    )
+    say(f"{VERSION} installed from {wheel.name}")
+
+
+if __name__ == "__main__":
+    main()
