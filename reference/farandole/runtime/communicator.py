@@ -1,0 +1,132 @@
+"""The one place where messages leave: counted, traced, and never waiting for ever.
+
+A thin layer over an MPI communicator. Buffers are numpy arrays with a type MPI knows; nothing is
+pickled. `bytes_sent` and `messages_sent` count the payload this rank has handed over; what MPI's
+own collectives move inside is theirs to know and is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from farandole.runtime.failure import PeerLost
+from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder
+from farandole.runtime.watchdog import Watchdog
+
+Buffer = NDArray[Any]
+
+# Error classes of a lost process (ULFM); an MPI without them reports losses by ending the job.
+LOST = {getattr(MPI, name, None) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")} - {None}
+
+
+class Communicator:
+    """Point-to-point messages between the ranks of one group.
+
+    Args:
+        mpi: the MPI communicator beneath; use it directly for what needs no counting.
+        watchdog: ends the job when a wait lasts too long; None: wait as long as MPI does.
+        recorder: knows the current step, for messages.
+    """
+
+    def __init__(
+        self, mpi: MPI.Intracomm, watchdog: Watchdog | None = None, recorder: FlightRecorder | None = None
+    ) -> None:
+        self.mpi = mpi
+        self.rank = mpi.rank
+        self.size = mpi.size
+        self.bytes_sent = 0
+        self.messages_sent = 0
+        self._watchdog = watchdog
+        self._recorder = recorder
+
+    def send(self, buffer: Buffer, to: int) -> None:
+        """Send `buffer` to rank `to`; returns when it may be changed again."""
+        self._count(buffer)
+        with self.waiting("send", to):
+            self.mpi.Send(buffer, to)
+
+    def receive(self, buffer: Buffer, source: int) -> None:
+        """Fill `buffer` with the next message of rank `source`."""
+        with self.waiting("receive", source):
+            self.mpi.Recv(buffer, source)
+
+    def exchange(self, send: Buffer, to: int, receive: Buffer, source: int) -> None:
+        """Send to one rank and receive from another at the same time: cannot deadlock in a ring."""
+        self._count(send)
+        with self.waiting("exchange", source):
+            self.mpi.Sendrecv(send, to, 0, receive, source, 0)
+
+    def barrier(self) -> None:
+        """Return once every rank of the group has called it."""
+        with self.waiting("barrier", -1):
+            self.mpi.Barrier()
+
+    def mpi_all_reduce(self, buffer: Buffer) -> None:
+        """MPI's own all-reduce (sum, in place): the peer our algorithms are compared with. Not counted."""
+        with self.waiting("MPI all-reduce", -1):
+            self.mpi.Allreduce(MPI.IN_PLACE, buffer)
+
+    def split(self, color: int, key: int) -> Communicator:
+        """The group of all ranks that give the same `color`, in order of `key`. Collective."""
+        return Communicator(MPI.Intracomm(self.mpi.Split(color, key)), self._watchdog, self._recorder)
+
+    @contextmanager
+    def waiting(self, call: str, peer: int) -> Iterator[None]:
+        """Put a time-out on the body, and name the rank if it turns out to have died."""
+        if self._watchdog:
+            self._watchdog.begin(call, peer)
+        try:
+            yield
+        except MPI.Exception as error:
+            if error.Get_error_class() in LOST:
+                raise PeerLost(self._who_is_lost(call, peer)) from error
+            raise
+        finally:
+            if self._watchdog:
+                self._watchdog.end()
+
+    def _count(self, buffer: Buffer) -> None:
+        self.bytes_sent += buffer.nbytes
+        self.messages_sent += 1
+
+    def _who_is_lost(self, call: str, peer: int) -> str:
+        lost = self.mpi.Get_failed()
+        ranks = [rank for rank in lost.Translate_ranks(list(range(lost.size)), self.mpi.Get_group()) if rank >= 0]
+        names = f"rank {', '.join(map(str, ranks))}" if ranks else "a rank"
+        step = "" if self._recorder is None or self._recorder.step == NO_STEP else f" at step {self._recorder.step}"
+        partner = f" with rank {peer}" if peer >= 0 else ""
+        return f"found {names} dead{step}, in {call}{partner}"
+
+
+def as_buffer(text: str) -> Buffer:
+    """Text as bytes that MPI can send."""
+    return np.frombuffer(text.encode(), dtype=np.uint8)
+
+
+def gather_text(mpi: MPI.Intracomm, text: str, root: int = 0) -> list[str]:
+    """Every rank's `text`, in rank order, on `root`; an empty list elsewhere. Collective."""
+    own = as_buffer(text)
+    lengths = np.zeros(mpi.size, dtype=np.int64)
+    mpi.Gather(np.array([own.size], dtype=np.int64), lengths if mpi.rank == root else None, root)
+    if mpi.rank != root:
+        mpi.Gatherv(own, None, root)
+        return []
+    everything = np.empty(int(lengths.sum()), dtype=np.uint8)
+    mpi.Gatherv(own, [everything, lengths], root)
+    parts = np.split(everything, np.cumsum(lengths)[:-1])
+    return [part.tobytes().decode() for part in parts]
+
+
+def broadcast_text(mpi: MPI.Intracomm, text: str, root: int = 0) -> str:
+    """`root`'s text on every rank. Collective."""
+    length = np.array([len(text.encode())], dtype=np.int64)
+    mpi.Bcast(length, root)
+    buffer = as_buffer(text).copy() if mpi.rank == root else np.empty(int(length[0]), dtype=np.uint8)
+    mpi.Bcast(buffer, root)
+    return buffer.tobytes().decode()

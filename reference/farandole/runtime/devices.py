@@ -1,0 +1,46 @@
+"""Which device a rank computes on, how many threads it may use, and its random numbers."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import torch
+
+from farandole.errors import UsageError
+
+
+def choose(wanted: str, local_rank: int) -> torch.device:
+    """The rank's device.
+
+    Args:
+        wanted: "cpu"; "cuda", one card per local rank, shared round-robin when there are fewer
+            cards than ranks; "auto", cuda where there is one.
+
+    Raises:
+        UsageError: "cuda" without a usable card.
+    """
+    cards = torch.cuda.device_count() if wanted != "cpu" else 0
+    if wanted == "cuda" and not cards:
+        raise UsageError("--device cuda: no CUDA device is usable here; use --device cpu")
+    return torch.device("cuda", local_rank % cards) if cards else torch.device("cpu")
+
+
+def describe(device: torch.device) -> str:
+    """The device as the record names it: cpu, or cuda and the card."""
+    return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else "cpu"
+
+
+def limit_threads(local_size: int) -> int:
+    """Give each of the host's `local_size` ranks its part of the cores, at least one; returns it."""
+    threads = max(1, len(os.sched_getaffinity(0)) // local_size)
+    torch.set_num_threads(threads)
+    return threads
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, numpy and torch alike on every rank: equal seeds give equal initial models."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)

@@ -1,0 +1,98 @@
+"""How a rank that cannot go on says so, and how the launcher finds out which one was first.
+
+One failing rank makes all the others fail a moment later. Each therefore leaves a small report
+with the time of day; the launcher shows the one that explains the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from farandole.errors import UsageError
+from farandole.runtime.flight_recorder import NO_STEP, read_positions
+
+# In this order a report explains the others: a lost peer or a time-out is what the rest sees.
+Kind = Literal["usage", "exception", "killed", "lost", "timeout"]
+KINDS: tuple[Kind, ...] = ("usage", "exception", "killed", "lost", "timeout")
+EXIT_CODE = {"usage": 2, "exception": 1, "killed": 1, "lost": 1, "timeout": 1}
+
+
+class PeerLost(RuntimeError):
+    """A process of the job has died; seen by a rank that communicates with it."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Rank `rank` failed at `step` (-1: outside the steps) at time of day `when`; `text` says how."""
+
+    rank: int
+    step: int
+    kind: Kind
+    when: float
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"rank {self.rank}" + (f" at step {self.step}" if self.step != NO_STEP else "")
+
+    def __str__(self) -> str:
+        if self.kind == "usage":
+            return self.text
+        if self.kind == "exception":
+            return f"{self.place} raised {self.text.strip().splitlines()[-1]}\n{self.text.rstrip()}"
+        return f"{self.place} {self.text}"
+
+    def leave(self, folder: Path | None) -> None:
+        """Write the report where the launcher looks, or, without a launcher, to standard error."""
+        if folder is not None:
+            # Renamed into place: the launcher acts on the file's presence.
+            unfinished = folder / f"{self.rank}.failure"
+            unfinished.write_text(json.dumps(asdict(self)))
+            unfinished.rename(unfinished.with_suffix(".failure.json"))
+        elif self.kind == "usage":
+            if self.rank:
+                time.sleep(1)  # every rank found the same fault: let rank 0 say it once
+            print(f"farandole: {self}", file=sys.stderr, flush=True)
+        else:
+            print(f"farandole: {self}", file=sys.stderr, flush=True)
+
+
+def describe(error: BaseException, rank: int, step: int) -> Failure:
+    """The report for an exception."""
+    if isinstance(error, UsageError):
+        return Failure(rank, step, "usage", time.time(), str(error))
+    if isinstance(error, PeerLost):
+        return Failure(rank, step, "lost", time.time(), str(error))
+    text = "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__)))
+    # Raised by mpi4py itself where a program uses it directly.
+    kind: Kind = "lost" if "MPI_ERR_PROC_FAILED" in str(error) else "exception"
+    return Failure(rank, step, kind, time.time(), f"raised {text}" if kind == "lost" else text)
+
+
+def _users_part(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames that started the user's program."""
+    part = trace
+    while part and Path(part.tb_frame.f_code.co_filename).name in ("rank.py", "<frozen runpy>"):
+        part = part.tb_next
+    return part or trace
+
+
+def first_failure(folder: Path) -> Failure | None:
+    """The report that explains a failed launch, or None when no rank left one."""
+    reports = [Failure(**json.loads(path.read_text())) for path in folder.glob("*.failure.json")]
+    if not reports:
+        return None
+    first = min(reports, key=lambda report: (KINDS.index(report.kind), report.when))
+    if first.kind == "timeout":
+        silent = [position for position in read_positions(folder) if not position.waiting]
+        if len(silent) == 1:  # everybody else waits, at the end of the chain for this one
+            text = f"has not answered since; {first.place} {first.text}"
+            return Failure(silent[0].rank, silent[0].step, "timeout", first.when, text)
+    return first

@@ -1,0 +1,101 @@
+"""Slow ranks and failures as inputs.
+
+    --slow rank=3,factor=3             rank 3 takes three times as long to compute
+    --fail rank=2,step=30,how=kill     rank 2 sends itself SIGKILL when step 30 begins
+                          how=raise    … raises an exception
+                          how=hang     … stops answering, but lives
+
+Slowness is made by sleeping after each computation, so a slow rank does not burn the cores that
+the others need: on a laptop the effect is the one a slow machine would have.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from farandole.errors import UsageError
+
+How = Literal["kill", "raise", "hang"]
+
+
+class InjectedFault(RuntimeError):
+    """What ``--fail …,how=raise`` raises."""
+
+
+def _pairs(text: str, form: str, allowed: set[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for part in text.split(","):
+        name, sign, value = part.partition("=")
+        if not sign or name not in allowed or name in pairs:
+            raise UsageError(f"{text!r} does not fit: write it as {form}")
+        pairs[name] = value
+    return pairs
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Rank `rank` computes `factor` times slower than it could (factor ≥ 1)."""
+
+    rank: int
+    factor: float
+
+    @classmethod
+    def parse(cls, text: str) -> Slow:
+        form = "--slow rank=3,factor=3 (factor 1 or more)"
+        pairs = _pairs(text, form, {"rank", "factor"})
+        try:
+            slow = cls(int(pairs["rank"]), float(pairs["factor"]))
+        except (KeyError, ValueError) as error:
+            raise UsageError(f"{text!r} does not fit: write it as {form}") from error
+        if slow.rank < 0 or not 1 <= slow.factor < float("inf"):
+            raise UsageError(f"{text!r} does not fit: write it as {form}")
+        return slow
+
+    def __str__(self) -> str:
+        return f"rank={self.rank},factor={self.factor:g}"
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Rank `rank` fails as step `step` begins (steps count from 0)."""
+
+    rank: int
+    step: int
+    how: How = "kill"
+
+    @classmethod
+    def parse(cls, text: str) -> Fail:
+        form = "--fail rank=2,step=30,how=kill (or raise, or hang)"
+        pairs = _pairs(text, form, {"rank", "step", "how"})
+        how = pairs.get("how", "kill")
+        try:
+            fail = cls(int(pairs["rank"]), int(pairs["step"]), cast(How, how))
+        except (KeyError, ValueError) as error:
+            raise UsageError(f"{text!r} does not fit: write it as {form}") from error
+        if fail.rank < 0 or fail.step < 0 or how not in ("kill", "raise", "hang"):
+            raise UsageError(f"{text!r} does not fit: write it as {form}")
+        return fail
+
+    def __str__(self) -> str:
+        return f"rank={self.rank},step={self.step},how={self.how}"
+
+    def strike(self) -> None:
+        if self.how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.how == "raise":
+            raise InjectedFault(f"--fail {self}")
+        while True:
+            time.sleep(3600)
+
+
+def check_ranks(faults: Sequence[Slow | Fail], ranks: int) -> None:
+    """Refuse a fault for a rank that does not exist."""
+    for fault in faults:
+        if fault.rank >= ranks:
+            option = "--slow" if isinstance(fault, Slow) else "--fail"
+            raise UsageError(f"{option} {fault}: there is no rank {fault.rank}; ranks are 0 to {ranks - 1}")

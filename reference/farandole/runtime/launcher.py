@@ -1,0 +1,200 @@
+"""Starting ranks, watching them, and ending them: the one implementation beneath all doors.
+
+``farandole run``, ``launch(…)`` and the ``%%mpi`` cell all come to `run_ranks`. What it promises:
+a clean environment; each rank's output whole and in rank order; a hard time-out; if one rank
+fails, all stop and that rank's report is what the caller sees; afterwards no process is left.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from farandole.errors import LaunchError, UsageError
+from farandole.runtime import mpirun, processes, rank
+from farandole.runtime.failure import EXIT_CODE, Failure, first_failure
+from farandole.runtime.record import Run, new_folder
+
+TIMEOUT_S = 900.0
+POLL_S = 0.05
+OTHER_REPORTS_S = 0.5  # after a first failure: how long other ranks have to report theirs
+
+
+@dataclass(frozen=True)
+class Output:
+    """What the ranks wrote: one text per rank, in rank order."""
+
+    stdout: list[str]
+    stderr: list[str]
+
+    def __str__(self) -> str:
+        return "".join([*self.stdout, *self.stderr])
+
+
+class Follower:
+    """Copies what rank 0 writes to this process's own streams, as it comes."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.pairs: list[tuple[Path, IO[str]]] = [(scratch / "0.out", sys.stdout), (scratch / "0.err", sys.stderr)]
+        self.positions = [0, 0]
+
+    def copy(self) -> None:
+        for index, (path, stream) in enumerate(self.pairs):
+            if path.exists():
+                with path.open("rb") as file:
+                    file.seek(self.positions[index])
+                    new = file.read()
+                self.positions[index] += len(new)
+                stream.write(new.decode(errors="replace"))
+                stream.flush()
+
+
+def run_ranks(
+    program: Sequence[str],
+    ranks: int,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    follow: bool = False,
+    progress: bool = False,
+) -> Output:
+    """Run a Python program on `ranks` processes and wait for its end.
+
+    Args:
+        program: a script and its arguments, or "-m", a module and its arguments.
+        timeout_s: after so many seconds everything is ended.
+        follow: copy rank 0's output to this process's as it comes.
+        progress: let rank 0 draw a progress bar.
+
+    Raises:
+        LaunchError: a rank failed, or the time-out passed.
+        UsageError: the ranks refused what they were given, or no MPI is installed.
+    """
+    if ranks < 1:
+        raise UsageError(f"{ranks} ranks: give 1 or more")
+    mpi = mpirun.detect()
+    number = uuid.uuid4().hex
+    scratch = Path(tempfile.mkdtemp(prefix="farandole-", dir=_shared_folder()))
+    environment = mpi.environment(os.environ) | {
+        rank.SCRATCH: str(scratch),
+        rank.LAUNCH: number,
+        rank.LAUNCHER: f"{socket.gethostname()}:{os.getpid()}",
+        rank.PROGRESS: str(int(progress)),
+        "COLUMNS": str(shutil.get_terminal_size().columns),
+    }
+    command = mpi.command(ranks, [sys.executable, "-m", "farandole.runtime.rank", *program])
+    own_output = scratch / "launcher"
+    try:
+        with own_output.open("wb") as noise:
+            job = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=noise, stderr=noise, start_new_session=True
+            )
+            try:
+                in_time = _watch(job, scratch, timeout_s, Follower(scratch) if follow else None)
+            finally:
+                _end(job, number)
+        output = _collect(scratch, ranks)
+        if failure := first_failure(scratch):
+            raise _as_exception(failure, output)
+        if not in_time:
+            raise LaunchError(f"{' '.join(program[:2])} was ended after {timeout_s:g} s", 124, str(output))
+        if job.returncode:
+            said = own_output.read_text(errors="replace").strip() or str(output).strip()
+            raise LaunchError(f"mpirun ended with {job.returncode}; the last it said:\n{said[-2000:]}", 1, str(output))
+        return output
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def launch(
+    scenario: str,
+    ranks: int = 4,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    follow: bool = False,
+    progress: bool = False,
+    **options: Any,
+) -> Run:
+    """Run a scenario on `ranks` processes.
+
+    Args:
+        scenario: a name that ``farandole list`` shows.
+        options: the fields of the scenario's Config; a fault as text or object, or a list of them:
+            ``launch("sync_sgd", ranks=4, steps=100, slow="rank=3,factor=3")``.
+
+    Returns:
+        The finished run: ``run.summary``, ``run.metrics``, ``run.folder``.
+
+    Raises:
+        UsageError: an unknown scenario or option, or a value that does not fit.
+        LaunchError: a rank failed, or the time-out passed.
+    """
+    from farandole.scenarios import load, parse, to_arguments
+
+    module = load(scenario)
+    given = to_arguments(options)
+    config = parse(module.Config, given)
+    folder = new_folder(scenario, config.out)
+    arguments = [*to_arguments({name: value for name, value in options.items() if name != "out"}), "--out", str(folder)]
+    output = run_ranks(
+        ["-m", module.__name__, *arguments], ranks, timeout_s=timeout_s, follow=follow, progress=progress
+    )
+    return Run(folder, str(output))
+
+
+def _shared_folder() -> str | None:
+    """Where to put the scratch folder: on one host the usual place, on several a folder they share."""
+    several_hosts = int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) > 1
+    return os.getcwd() if several_hosts else None
+
+
+def _watch(job: subprocess.Popen[bytes], scratch: Path, timeout_s: float, follower: Follower | None) -> bool:
+    """Wait for the job's end or a rank's report of failure; False if the time-out came first.
+
+    The launcher ends a failed job itself: under ULFM neither MPI_Abort nor a rank's exit status is
+    certain to, since there a job is meant to outlive its ranks.
+    """
+    deadline = time.monotonic() + timeout_s
+    while job.poll() is None and time.monotonic() < deadline:
+        if follower:
+            follower.copy()
+        if any(scratch.glob("*.failure.json")):
+            deadline = min(deadline, time.monotonic() + OTHER_REPORTS_S)
+        with suppress(subprocess.TimeoutExpired):
+            job.wait(POLL_S)
+    if follower:
+        follower.copy()
+    return job.poll() is not None
+
+
+def _end(job: subprocess.Popen[bytes], number: str) -> None:
+    if job.poll() is None:
+        job.terminate()
+    processes.end(processes.find(rank.LAUNCH, number))
+    if job.poll() is None:
+        job.kill()
+    job.wait()
+
+
+def _collect(scratch: Path, ranks: int) -> Output:
+    def texts(suffix: str) -> list[str]:
+        files = [scratch / f"{number}.{suffix}" for number in range(ranks)]
+        return [file.read_text(errors="replace") if file.exists() else "" for file in files]
+
+    return Output(texts("out"), texts("err"))
+
+
+def _as_exception(failure: Failure, output: Output) -> Exception:
+    if failure.kind == "usage":
+        return UsageError(failure.text)
+    return LaunchError(str(failure), EXIT_CODE[failure.kind], str(output))

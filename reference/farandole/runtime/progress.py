@@ -1,0 +1,19 @@
+"""The progress bar: on rank 0, and only where somebody watches a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+
+from tqdm import tqdm
+
+from farandole.runtime.rank import show_progress
+
+
+def progress(steps: Iterable[int], total: int, rank: int) -> Iterator[int]:
+    """The same steps; on rank 0 a bar on standard error counts them."""
+    hidden = rank != 0 or not show_progress()
+    # The launcher hands rank 0 a file and says how wide the terminal behind it is.
+    columns = int(os.environ.get("COLUMNS", "80"))
+    yield from tqdm(steps, total=total, unit="step", disable=hidden, file=sys.stderr, ncols=columns, mininterval=0.2)

@@ -1,0 +1,110 @@
+"""The first and the last thing a rank does.
+
+    mpirun -n 4 python -m farandole.runtime.rank PROGRAM [ARG ...]
+    mpirun -n 4 python -m farandole.runtime.rank -m MODULE [ARG ...]
+
+The launcher starts every program through this module: it sends the rank's output where the
+launcher collects it, and turns whatever ends the program early into one report and the end of
+the whole job, since a rank that silently leaves would keep all others waiting.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from farandole.runtime.failure import EXIT_CODE, Failure, describe
+from farandole.runtime.flight_recorder import NO_STEP
+
+# Set by the launcher, absent under a plain mpirun.
+SCRATCH = "FARANDOLE_RANK_SCRATCH"
+LAUNCHER = "FARANDOLE_RANK_LAUNCHER"
+LAUNCH = "FARANDOLE_RANK_LAUNCH"
+PROGRESS = "FARANDOLE_RANK_PROGRESS"
+
+# How each MPI tells a process its rank before MPI is initialised.
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+
+
+def early_rank() -> int:
+    """The rank, known before MPI is initialised (0 for a process started alone)."""
+    return next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), 0)
+
+
+def scratch() -> Path | None:
+    """The launcher's folder for this launch; None without a launcher, or on a host that cannot see it."""
+    folder = os.environ.get(SCRATCH)
+    return Path(folder) if folder and Path(folder).is_dir() else None
+
+
+def launcher_pid() -> int | None:
+    """The launcher's process id, if it runs on this host."""
+    host, _, pid = os.environ.get(LAUNCHER, "").partition(":")
+    return int(pid) if pid and host == socket.gethostname() else None
+
+
+def show_progress() -> bool:
+    """Whether somebody watches: the launcher's terminal, or this rank's own."""
+    return os.environ.get(PROGRESS) == "1" or sys.stderr.isatty()
+
+
+def abort(failure: Failure) -> NoReturn:
+    """Leave the report and take the whole job down."""
+    sys.stdout.flush()
+    failure.leave(scratch())
+    sys.stderr.flush()
+    if "mpi4py.MPI" in sys.modules:
+        from mpi4py import MPI
+
+        if MPI.Is_initialized() and not MPI.Is_finalized():
+            MPI.COMM_WORLD.Abort(EXIT_CODE[failure.kind])
+    os._exit(EXIT_CODE[failure.kind])
+
+
+def run_rank(work: Callable[[], object]) -> None:
+    """Run `work`; whatever it raises ends the whole job with one report."""
+    try:
+        work()
+    except SystemExit as leaving:
+        if leaving.code in (None, 0):
+            raise
+        abort(Failure(early_rank(), NO_STEP, "exception", 0.0, f"SystemExit: {leaving.code}"))
+    except BaseException as error:
+        abort(describe(error, early_rank(), NO_STEP))
+
+
+def redirect_output(folder: Path) -> None:
+    """Send this process's standard output and error, C libraries' too, to files of the rank."""
+    for descriptor, name in ((1, "out"), (2, "err")):
+        file = os.open(folder / f"{early_rank()}.{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(file, descriptor)
+        os.close(file)
+    # Line by line, so that what a killed rank had printed is there.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def run_program(arguments: list[str]) -> None:
+    """Run a script, or a module after "-m", as ``python`` would."""
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+def main() -> None:
+    if folder := scratch():
+        redirect_output(folder)
+    run_rank(lambda: run_program(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

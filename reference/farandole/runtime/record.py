@@ -1,0 +1,144 @@
+"""The record: what every run leaves behind, in one schema, so that any two methods compare.
+
+    runs/<name>/config.json     the scenario's options
+                metrics.jsonl   one line a step: step, wall_s, loss, samples
+                trace.json      Chrome trace, one process per rank (opens in Perfetto)
+                summary.json    the fields of `Summary`
+
+This side only reads, and imports neither MPI nor torch; `runtime.recorder` writes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from farandole.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One run in figures. A list has one entry per rank; None where a field has no meaning.
+
+    Attributes:
+        scenario: its name.
+        ranks: number of processes.
+        seed: what every random choice was drawn from.
+        device: "cpu", or "cuda" with the card's name.
+        wall_s: first step's start to last step's end on the slowest rank, in seconds.
+        steps: optimizer steps.
+        samples_per_s: samples of all ranks over `wall_s`.
+        final_loss: mean training loss over the whole batch of the last step.
+        test_accuracy: share of the test set classified right by the final parameters, 0 to 1.
+        bytes_sent: what left each rank during the steps; None where a library sends on its own.
+        messages_sent: likewise, in messages.
+        compute_s: forward, backward and update.
+        comm_s: communication, from the last rank's arrival to the own end.
+        wait_s: in communication, but some rank had not arrived yet.
+        staleness: histogram, updates applied by others between a gradient's pull and its application.
+        lead: histogram, a worker's clock minus the slowest clock at each start of an iteration.
+        params_sha256: digest of each rank's final parameters.
+        faults: each with rank, step, kind, detected_s, resumed_s, steps_lost.
+        versions: of everything that computes or communicates.
+    """
+
+    scenario: str
+    ranks: int
+    seed: int
+    device: str
+    wall_s: float
+    steps: int
+    samples_per_s: float
+    final_loss: float | None
+    test_accuracy: float | None
+    bytes_sent: list[int] | None
+    messages_sent: list[int] | None
+    compute_s: list[float]
+    comm_s: list[float]
+    wait_s: list[float]
+    staleness: dict[str, int] | None
+    lead: dict[str, int] | None
+    params_sha256: list[str] | None
+    faults: list[dict[str, Any]]
+    versions: dict[str, str]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+    @property
+    def wait_share(self) -> float:
+        """Share of all ranks' time spent waiting for another rank, 0 to 1."""
+        total = sum(self.compute_s) + sum(self.comm_s) + sum(self.wait_s)
+        return sum(self.wait_s) / total if total else 0.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its folder, and what lies in it."""
+
+    folder: Path
+    output: str = ""
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """The run in `folder`.
+
+        Raises:
+            UsageError: there is no finished record.
+        """
+        folder = Path(folder)
+        if not (folder / "summary.json").is_file():
+            kind = "a run that did not finish" if (folder / "config.json").is_file() else "not a run's folder"
+            raise UsageError(f"{folder} is {kind}: no summary.json there; give a folder that a run has written")
+        return cls(folder)
+
+    @property
+    def summary(self) -> Summary:
+        values = self._json("summary.json")
+        missing = [field.name for field in fields(Summary) if field.name not in values]
+        if missing:
+            raise UsageError(f"{self.folder / 'summary.json'} lacks {', '.join(missing)}; run the scenario again")
+        return Summary(**{field.name: values[field.name] for field in fields(Summary)})
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self._json("config.json")
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl, in order of steps."""
+        return [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+
+    @property
+    def trace(self) -> list[dict[str, Any]]:
+        """The complete events ("ph": "X") of trace.json; ts and dur in microseconds, pid = rank."""
+        events: list[dict[str, Any]] = self._json("trace.json")["traceEvents"]
+        return [event for event in events if event["ph"] == "X"]
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            values: dict[str, Any] = json.loads((self.folder / name).read_text())
+        except (OSError, json.JSONDecodeError) as error:
+            raise UsageError(f"{self.folder / name} cannot be read ({error}); run the scenario again") from error
+        return values
+
+
+def new_folder(scenario: str, out: Path | None) -> Path:
+    """The folder for a new record: `out`, or runs/SCENARIO-DATE-TIME, made unique by a number.
+
+    Raises:
+        UsageError: `out` holds something already; nothing is overwritten.
+    """
+    if out is not None:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UsageError(f"--out {out} is not empty: give a new folder, or remove that one first")
+        return out
+    stem = Path("runs") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder, number = stem, 1
+    while folder.exists():
+        number += 1
+        folder = stem.with_name(f"{stem.name}-{number}")
+    return folder

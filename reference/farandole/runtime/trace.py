@@ -1,0 +1,140 @@
+"""What each rank did when: spans, and the share of communication that was waiting.
+
+A span belongs to one of three categories: ``compute``, ``communicate``, ``wait``. A rank cannot
+tell waiting from transferring while it is blocked in a collective, but all ranks together can: a
+collective cannot finish before the last rank has arrived. So spans are recorded as
+``communicate``, and once the traces of all ranks are together and their clocks agree,
+`split_waits` cuts each collective at the last arrival: before it is waiting, after it is transfer.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+Category = Literal["compute", "communicate", "wait"]
+CATEGORIES: tuple[Category, ...] = ("compute", "communicate", "wait")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of one rank's time, in seconds of its clock.
+
+    Attributes:
+        key: the same on all ranks of one collective ("" for what concerns one rank alone).
+        depth: 0 for a phase of the step; 1 and more for what happened inside another span.
+    """
+
+    rank: int
+    name: str
+    category: Category
+    start: float
+    end: float
+    key: str = ""
+    depth: int = 0
+
+
+class Trace:
+    """Collects the spans of one rank; a span costs about a microsecond."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.spans: list[Span] = []
+        self._depth = 0
+        self._collectives = 0
+
+    @contextmanager
+    def span(self, name: str, category: Category, *, collective: bool = False) -> Iterator[None]:
+        """Record the body as one span. `collective`: every rank has its own span of the same call."""
+        key = self.collective_key(name) if collective else ""
+        depth, self._depth = self._depth, self._depth + 1
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._depth = depth
+            self.add(name, category, start, time.perf_counter(), key=key, depth=depth)
+
+    def collective_key(self, name: str) -> str:
+        """A key that the ranks' spans of the same call share: they call in the same order."""
+        self._collectives += 1
+        return f"{name}#{self._collectives}"
+
+    def add(self, name: str, category: Category, start: float, end: float, *, key: str = "", depth: int = 0) -> None:
+        """Record a span whose ends were taken elsewhere, with `time.perf_counter`."""
+        self.spans.append(Span(self.rank, name, category, start, end, key, depth))
+
+
+def split_waits(spans: Iterable[Span]) -> list[Span]:
+    """Cut every collective into waiting (until the last rank arrived) and communicating.
+
+    Args:
+        spans: of all ranks, on one clock.
+
+    Returns:
+        The same spans in order of time, each collective as up to two of them.
+    """
+    spans = list(spans)
+    arrivals: dict[str, float] = defaultdict(float)
+    for span in spans:
+        if span.key:
+            arrivals[span.key] = max(arrivals[span.key], span.start)
+    parts: list[Span] = []
+    for span in spans:
+        cut = min(arrivals[span.key], span.end) if span.key else span.start
+        if cut > span.start:
+            parts.append(replace(span, name=f"wait for {span.name}", category="wait", end=cut))
+        if cut < span.end:
+            parts.append(replace(span, start=cut))
+    return sorted(parts, key=lambda part: (part.start, part.rank, part.depth))
+
+
+def seconds_by_category(spans: Iterable[Span], ranks: int) -> dict[Category, list[float]]:
+    """Seconds per category and rank; only depth 0, since inner spans are part of outer ones."""
+    seconds: dict[Category, list[float]] = {category: [0.0] * ranks for category in CATEGORIES}
+    for span in spans:
+        if span.depth == 0:
+            seconds[span.category][span.rank] += span.end - span.start
+    return seconds
+
+
+def chrome_trace(spans: Iterable[Span], ranks: int) -> dict[str, Any]:
+    """The spans as Chrome trace JSON (one process per rank, times in µs from the first span).
+
+    Source: "Trace Event Format", the Chromium project; opens in ui.perfetto.dev.
+    """
+    spans = list(spans)
+    origin = min((span.start for span in spans), default=0.0)
+    events: list[dict[str, Any]] = []
+    for rank in range(ranks):
+        events.append({"ph": "M", "pid": rank, "tid": 0, "name": "process_name", "args": {"name": f"rank {rank}"}})
+        events.append({"ph": "M", "pid": rank, "tid": 0, "name": "process_sort_index", "args": {"sort_index": rank}})
+    for span in spans:
+        events.append(
+            {
+                "ph": "X",
+                "pid": span.rank,
+                "tid": 0,
+                "name": span.name,
+                "cat": span.category,
+                "ts": round((span.start - origin) * 1e6, 3),
+                "dur": round((span.end - span.start) * 1e6, 3),
+                "args": {"depth": span.depth},
+            }
+        )
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def to_json(spans: Iterable[Span]) -> str:
+    """Spans as JSON rows, for the way from a rank to rank 0."""
+    rows = ([s.rank, s.name, s.category, s.start, s.end, s.key, s.depth] for s in spans)
+    return json.dumps(list(rows))
+
+
+def from_json(text: str) -> list[Span]:
+    return [Span(*row) for row in json.loads(text)]

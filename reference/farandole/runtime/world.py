@@ -1,0 +1,126 @@
+"""One process's place in a launch, and the few verbs a training method needs.
+
+    with World.start(config) as world:
+        for step in world.steps(config.steps):
+            with world.compute("forward and backward"):
+                …
+            with world.communicate("all-reduce"):
+                …
+
+`steps` lets injected failures strike and keeps the step for every message; `compute` and
+`communicate` write the trace, and `compute` makes a slow rank slow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import NoReturn, Self
+
+import torch
+from mpi4py import MPI
+
+from farandole.errors import UsageError
+from farandole.runtime import devices, rank
+from farandole.runtime.communicator import Communicator
+from farandole.runtime.failure import Failure, describe
+from farandole.runtime.faults import check_ranks
+from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder
+from farandole.runtime.options import RunOptions
+from farandole.runtime.trace import Trace
+from farandole.runtime.watchdog import Waiting, Watchdog
+
+
+class World:
+    """What a rank knows about itself and the others.
+
+    Attributes:
+        comm: counted messages to all ranks.
+        control: the same ranks, uncounted: set-up, clocks, the record. Not part of any method.
+        rank, size: among all ranks; local_rank, local_size: among those of this host.
+        device: where this rank computes.
+        trace: what it did when.
+    """
+
+    def __init__(self, options: RunOptions, mpi: MPI.Intracomm) -> None:
+        self.rank, self.size = mpi.rank, mpi.size
+        if options.expect_ranks is not None and options.expect_ranks != self.size:
+            raise UsageError(
+                f"this job has {self.size} rank(s), not the {options.expect_ranks} expected: "
+                "start it with mpirun, or with srun --mpi=pmix"
+            )
+        check_ranks([*options.slow, *options.fail], self.size)
+        self.control = mpi.Dup()
+        local = mpi.Split_type(MPI.COMM_TYPE_SHARED)
+        self.local_rank, self.local_size = local.rank, local.size
+        local.Free()
+        devices.limit_threads(self.local_size)
+        devices.seed_everything(options.seed)
+        self.device = devices.choose(options.device, self.local_rank)
+        self.trace = Trace(self.rank)
+        self._slowness = max((slow.factor for slow in options.slow if slow.rank == self.rank), default=1.0)
+        self._failures = [fail for fail in options.fail if fail.rank == self.rank]
+        self._recorder = FlightRecorder(self.rank, rank.scratch())
+        self._watchdog = Watchdog(options.wait_timeout, self._recorder, self._expired, rank.launcher_pid())
+        self.comm = Communicator(mpi.Dup(), self._watchdog, self._recorder)
+
+    @classmethod
+    def start(cls, options: RunOptions) -> World:
+        """Join the launch this process belongs to (alone, it is a world of one)."""
+        return cls(options, MPI.COMM_WORLD)
+
+    def __enter__(self) -> Self:
+        self._watchdog.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is not None:
+            rank.abort(describe(error, self.rank, self._recorder.step))
+        self._recorder.step = NO_STEP
+        with self.comm.waiting("end of the run", -1):
+            self.control.Barrier()
+        self._watchdog.stop()
+
+    def steps(self, count: int, start: int = 0) -> Iterator[int]:
+        """The steps from `start` up to `count`; each one may be where an injected failure strikes."""
+        for step in range(start, count):
+            self._recorder.step = step
+            for fail in self._failures:
+                if fail.step == step:
+                    if fail.how == "kill" and (folder := rank.scratch()):
+                        text = f"was killed by SIGKILL (--fail {fail})"
+                        Failure(self.rank, step, "killed", time.time(), text).leave(folder)
+                    fail.strike()
+            yield step
+
+    @contextmanager
+    def compute(self, name: str) -> Iterator[None]:
+        """Trace the body as computation; on a slow rank it takes its factor longer."""
+        with self.trace.span(name, "compute"):
+            start = time.perf_counter()
+            yield
+            self.finish_computation(start)
+
+    @contextmanager
+    def communicate(self, name: str) -> Iterator[None]:
+        """Trace the body as communication that every rank takes part in."""
+        with self.trace.span(name, "communicate", collective=True):
+            yield
+
+    def finish_computation(self, start: float) -> None:
+        """Wait for the device, and on a slow rank for as much longer as its factor says.
+
+        `compute` does this; call it where computation ends inside a library's call.
+        """
+        if self.device.type == "cuda":  # kernels run on after the call that started them
+            torch.cuda.synchronize(self.device)
+        if self._slowness > 1:
+            time.sleep((self._slowness - 1) * (time.perf_counter() - start))
+
+    def _expired(self, waiting: Waiting, seconds: float) -> NoReturn:
+        call, peer = waiting
+        whom = f"for rank {peer}" if peer >= 0 else "for the other ranks"
+        text = f"has waited {seconds:.0f} s {whom} in {call}; ended by --wait-timeout {self._watchdog.limit_s:g}"
+        rank.abort(Failure(self.rank, self._recorder.step, "timeout", time.time(), text))

@@ -1,0 +1,49 @@
+"""What holds for every test: nothing is left running, and in CI nothing is skipped."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from farandole.runtime import processes, rank
+
+SESSION = "FARANDOLE_TEST_SESSION"
+REQUIRE_ALL = os.environ.get("FARANDOLE_REQUIRE") == "all"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """FARANDOLE_REQUIRE=all: a skipped test has failed, except where it needs a GPU."""
+    report: Any = yield
+    if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail") and "gpu" not in item.keywords:
+        report.outcome = "failed"
+        report.longrepr = f"skipped, but FARANDOLE_REQUIRE=all: {report.longrepr}"
+    return report
+
+
+@pytest.fixture(autouse=True, scope="session")
+def session() -> Iterator[str]:
+    """Marks every process that comes out of this test session; at its end none is left."""
+    number = uuid.uuid4().hex
+    os.environ[SESSION] = number
+    yield number
+    left = processes.find(SESSION, number)
+    described = [" ".join(process.cmdline()) for process in left]
+    processes.end(left)
+    assert not left, f"left running after the last test: {described}"
+
+
+@pytest.fixture(autouse=True)
+def no_rank_left(session: str) -> Iterator[None]:
+    """After a test, no process that a launch has started is left."""
+    yield
+    left = []
+    for process in processes.find(SESSION, session):
+        if rank.LAUNCH in process.environ():
+            left.append(" ".join(process.cmdline()))
+            processes.end([process])
+    assert not left, f"left running after the test: {left}"

@@ -1,0 +1,105 @@
+"""Options: what is accepted, what is refused, and in which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farandole import scenarios
+from farandole.cli.run import changed
+from farandole.errors import UsageError
+from farandole.runtime.faults import Fail, Slow, check_ranks
+from farandole.runtime.record import Run, new_folder
+from farandole.scenarios.sync_sgd import Config
+
+
+def test_defaults_are_the_dataclass_itself() -> None:
+    assert scenarios.parse(Config, []) == Config()
+
+
+def test_options_survive_the_way_to_the_ranks() -> None:
+    config = Config(
+        steps=7,
+        lr=0.05,
+        collective="central",
+        slow=(Slow(3, 2.5), Slow(1, 2)),
+        fail=(Fail(2, 30, "hang"),),
+        capabilities=(1.0, 0.5),
+        json=True,
+        out=Path("x y"),
+    )
+    assert scenarios.parse(Config, scenarios.to_arguments(changed(config))) == config
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--stepz", "3"], "--stepz"),
+        (["--steps", "many"], "int"),
+        (["--steps", "0"], ">= 1"),
+        (["--lr", "-1"], "> 0"),
+        (["--collective", "star"], "ring"),
+        (["--data", "imagenet"], "mnist5k"),
+        (["--slow", "rank=3"], "rank=3,factor=3"),
+        (["--slow", "rank=3,factor=0.5"], "factor 1 or more"),
+        (["--slow", "rank=3,factor=nan"], "factor 1 or more"),
+        (["--slow", "rank=3,rank=3,factor=2"], "write it as"),
+        (["--fail", "rank=2"], "how=kill"),
+        (["--fail", "rank=2,step=3,how=explode"], "how=kill"),
+        (["--fail", "rank=-1,step=3"], "how=kill"),
+        (["--steps"], "--steps"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(arguments: list[str], complaint: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        scenarios.parse(Config, arguments)
+    message = str(refused.value)
+    assert complaint in message
+    assert "\n" not in message
+
+
+def test_a_fault_for_a_rank_that_is_not_there_is_refused() -> None:
+    check_ranks([Slow(3, 2), Fail(0, 1)], ranks=4)
+    with pytest.raises(UsageError, match="there is no rank 4; ranks are 0 to 3"):
+        check_ranks([Fail(4, 1)], ranks=4)
+
+
+@pytest.mark.parametrize("fault", [Slow(3, 2.5), Fail(2, 30, "raise")])
+def test_faults_are_written_as_they_are_read(fault: Any) -> None:
+    assert type(fault).parse(str(fault)) == fault
+
+
+def test_every_scenario_has_a_title_and_a_config() -> None:
+    assert {"ddp_sgd", "horovod_sgd", "sync_sgd"} <= set(scenarios.names())
+    for name in scenarios.names():
+        module = scenarios.load(name)
+        assert scenarios.title(module).endswith(".")
+        assert module.Config()
+
+
+def test_an_unknown_scenario_is_refused_with_the_list() -> None:
+    with pytest.raises(UsageError, match="sync_sgd"):
+        scenarios.load("sync_sdg")
+
+
+def test_a_folder_with_something_in_it_is_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(UsageError, match="not empty"):
+        new_folder("sync_sgd", tmp_path)
+
+
+def test_two_runs_in_one_second_get_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = new_folder("sync_sgd", None)
+    first.mkdir(parents=True)
+    assert new_folder("sync_sgd", None) != first
+
+
+def test_opening_what_is_no_run_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a run's folder"):
+        Run.open(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UsageError, match="did not finish"):
+        Run.open(tmp_path)
