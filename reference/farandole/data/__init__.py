@@ -1,0 +1,6 @@
+"""Who holds which samples, and in which order they are used.
+
+Reading order: ``shares`` (how many samples each rank gets), ``shards`` (how they come to the
+rank: sent by number from a root, or read from memory-mapped files), ``sampler`` (the order of an
+epoch, which can be saved and restored), ``datasets`` (real digits that ship inside packages).
+"""

