@@ -1,0 +1,45 @@
+"""When does backward end, and communication begin, where a library overlaps the two?
+
+Horovod and DDP communicate from inside ``backward()``. What a step then pays for communication is
+only what is left after the last gradient has been computed: the exposed communication. This clock
+hooks into every parameter to see that moment.
+"""
+
+from __future__ import annotations
+
+import time
+
+from torch import Tensor, nn
+
+from farandole.runtime.world import World
+
+
+class BackwardClock:
+    """Traces a step as computation up to its last gradient, and as communication from there on."""
+
+    def __init__(self, world: World, model: nn.Module) -> None:
+        self.world = world
+        self._parameters = list(model.parameters())
+        self._start = self._last_gradient = 0.0
+        self._missing = 0
+        for parameter in self._parameters:
+            # This hook runs before the libraries' own, so a slow rank is late in communicating too.
+            parameter.register_post_accumulate_grad_hook(self._gradient_is_there)
+
+    def start(self) -> None:
+        """Forward begins."""
+        self._missing = len(self._parameters)
+        self._start = time.perf_counter()
+
+    def communicated(self) -> None:
+        """All gradients are reduced."""
+        trace = self.world.trace
+        trace.add("forward and backward", "compute", self._start, self._last_gradient)
+        key = trace.collective_key("all-reduce")
+        trace.add("all-reduce", "communicate", self._last_gradient, time.perf_counter(), key=key)
+
+    def _gradient_is_there(self, _: Tensor) -> None:
+        self._missing -= 1
+        if not self._missing:
+            self.world.finish_computation(self._start)
+            self._last_gradient = time.perf_counter()

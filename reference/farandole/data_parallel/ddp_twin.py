@@ -1,0 +1,61 @@
+"""The same step by torch's DistributedDataParallel over gloo (Li et al. 2020).
+
+DDP collects gradients into buckets and reduces each as soon as backward has filled it. It
+averages over ranks, so each loss is scaled by share · K first; with equal parts the factor is 1.
+The processes are those of the launch: MPI only tells them where rank 0 listens.
+"""
+
+from __future__ import annotations
+
+import socket
+from datetime import timedelta
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's stubs omit it
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD
+
+from farandole.data_parallel.backward_clock import BackwardClock
+from farandole.data_parallel.training import mean_cross_entropy
+from farandole.runtime.communicator import broadcast_text
+from farandole.runtime.world import World
+
+
+class DdpSGD:
+    """A model trained by torch DDP in step with its copies on all other ranks."""
+
+    bytes_are_counted = False
+
+    def __init__(self, world: World, model: nn.Module, lr: float, timeout_s: float) -> None:
+        self.world = world
+        self.model = model
+        join_process_group(world, timeout_s)
+        self.clock = BackwardClock(world, model)
+        self.parallel = DistributedDataParallel(model)
+        self.optimizer = SGD(model.parameters(), lr=lr)
+
+    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+        self.optimizer.zero_grad(set_to_none=False)
+        self.clock.start()
+        mean_loss = mean_cross_entropy(self.parallel(inputs), targets)
+        with self.world.comm.waiting("DDP's all-reduce", -1):
+            (mean_loss * (share * self.world.size)).backward()
+        self.clock.communicated()
+
+        with self.world.compute("update"):
+            self.optimizer.step()
+        return mean_loss.item()
+
+
+def join_process_group(world: World, timeout_s: float) -> None:
+    """Make the launch's ranks a gloo process group; rank 0 picks a free port and tells it. Collective."""
+    timeout = timedelta(seconds=timeout_s)
+    host = "127.0.0.1" if world.local_size == world.size else socket.gethostname()
+    store = None
+    if world.rank == 0:
+        store = TCPStore(host, 0, world.size, is_master=True, timeout=timeout, wait_for_workers=False)
+    address = broadcast_text(world.control, f"{host}:{store.port}" if store else "")
+    host, _, port = address.rpartition(":")
+    store = store or TCPStore(host, int(port), world.size, is_master=False, timeout=timeout)
+    dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size, timeout=timeout)

@@ -1,0 +1,49 @@
+"""The same step by Horovod: its DistributedOptimizer all-reduces while backward still runs.
+
+Horovod (Sergeev & Del Balso 2018) hooks into every parameter, fuses small gradients and reduces
+them in a background thread over MPI. It averages over ranks, so each loss is scaled by
+share · K first; with equal parts the factor is 1.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.optim import SGD
+
+from farandole.data_parallel.backward_clock import BackwardClock
+from farandole.data_parallel.training import mean_cross_entropy
+from farandole.errors import UsageError
+from farandole.runtime.world import World
+
+
+class HorovodSGD:
+    """A model trained by Horovod in step with its copies on all other ranks."""
+
+    bytes_are_counted = False
+
+    def __init__(self, world: World, model: nn.Module, lr: float) -> None:
+        # MPI is initialised by now: Horovod finding it so leaves its finalisation to mpi4py.
+        try:
+            import horovod.torch as hvd
+        except ImportError as error:
+            raise UsageError("Horovod is not installed: make setup builds it (a C++ compiler is needed)") from error
+        hvd.init()
+        self.world = world
+        self.model = model
+        self.clock = BackwardClock(world, model)
+        self.optimizer = hvd.DistributedOptimizer(
+            SGD(model.parameters(), lr=lr), named_parameters=model.named_parameters()
+        )
+
+    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+        self.optimizer.zero_grad()
+        self.clock.start()
+        mean_loss = mean_cross_entropy(self.model(inputs), targets)
+        (mean_loss * (share * self.world.size)).backward()
+        with self.world.comm.waiting("Horovod's all-reduce", -1):
+            self.optimizer.synchronize()  # what is left of the all-reduces begun during backward
+        self.clock.communicated()
+
+        with self.world.compute("update"), self.optimizer.skip_synchronize():
+            self.optimizer.step()
+        return mean_loss.item()

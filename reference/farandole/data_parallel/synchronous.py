@@ -1,0 +1,52 @@
+"""Synchronous SGD: every rank computes a gradient, the mean of all moves every copy of the model.
+
+One step (document 002, its steps 2 to 4):
+
+    g_r = ∇ mean loss of rank r's part of the batch
+    g   = Σ_r (n_r / n)·g_r            n_r of the step's n samples are on rank r
+    w   ← w − η·g
+
+With equal parts n_r / n = 1/K, the documents' plain mean. Because every rank applies the same g
+to the same w, the copies stay bitwise equal, and the run equals single-process SGD on the union
+of the batches, to rounding. Cost per step: one all-reduce of the gradient; the slowest rank sets
+the pace. Source: Chen et al., "Revisiting distributed synchronous SGD", 2016.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from farandole.collectives.executor import AllReduce
+from farandole.data_parallel.training import mean_cross_entropy
+from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.world import World
+
+
+class SynchronousSGD:
+    """A model trained in step with its copies on all other ranks."""
+
+    def __init__(
+        self, world: World, model: nn.Module, lr: float, all_reduce: AllReduce, bytes_are_counted: bool = True
+    ) -> None:
+        self.world = world
+        self.model = model
+        self.lr = lr
+        self.all_reduce = all_reduce
+        self.bytes_are_counted = bytes_are_counted
+        self.flat = FlatBuffers(model)
+
+    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+        with self.world.compute("forward and backward"):
+            self.flat.zero_gradients()
+            mean_loss = mean_cross_entropy(self.model(inputs), targets)
+            mean_loss.backward()
+            self.flat.gradients.mul_(share)
+
+        with self.world.communicate("all-reduce"):
+            self.flat.to_host()
+            self.all_reduce(self.world.comm, self.flat.gradients_np)
+            self.flat.from_host()
+
+        with self.world.compute("update"):
+            self.flat.values.add_(self.flat.gradients, alpha=-self.lr)
+        return mean_loss.item()

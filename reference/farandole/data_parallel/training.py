@@ -1,0 +1,164 @@
+"""What all data-parallel methods share: shards, the loop over steps, the record, the evaluation.
+
+A method is a `Strategy`: it owns the model and takes one step. Everything else is the same for
+all, so that a difference between two records is a difference between the methods.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from farandole.data import datasets, shards
+from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
+from farandole.data.shares import equal_shares, proportional_shares
+from farandole.data_parallel.options import DataParallelOptions
+from farandole.errors import UsageError
+from farandole.models.classifiers import MODELS
+from farandole.runtime.buffers import sha256
+from farandole.runtime.communicator import broadcast_text
+from farandole.runtime.progress import progress
+from farandole.runtime.record import Summary
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
+
+LOSS_WINDOW = 10  # steps between two exchanges of losses, which no method needs
+
+
+class Strategy(Protocol):
+    """One way of taking a step together.
+
+    Attributes:
+        model: this rank's copy.
+        bytes_are_counted: False where a library communicates on its own.
+    """
+
+    model: nn.Module
+    bytes_are_counted: bool
+
+    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+        """Take one step on this rank's part of the batch.
+
+        Args:
+            share: this part's share of the whole batch, 0 to 1; the shares of all ranks sum to 1.
+
+        Returns:
+            The mean loss over this rank's part (0 for an empty one).
+        """
+        ...
+
+
+def train(
+    scenario: str, options: DataParallelOptions, make_strategy: Callable[[World, nn.Module], Strategy]
+) -> Summary | None:
+    """Train, evaluate and write the record; the summary on rank 0, None elsewhere."""
+    with World.start(options) as world:
+        recorder = Recorder(world, scenario, options)
+        splits = datasets.split(datasets.load(options.data), options.seed)
+        shares = _shares(options, len(splits.train), world.size)
+        shard = _load_shard(options, splits.train, shares, world)
+        model = MODELS[options.model](shard.inputs.shape[1:], datasets.CLASSES, options.hidden).to(world.device)
+        strategy = make_strategy(world, model)
+        final_loss = _loop(world, options, strategy, shard, shares, recorder)
+        return recorder.finish(
+            steps=options.steps,
+            samples=_samples(shares, options),
+            final_loss=final_loss,
+            test_accuracy=accuracy(strategy.model, splits.test, world.device) if world.rank == 0 else None,
+            params_sha256=sha256(strategy.model),
+            bytes_are_counted=strategy.bytes_are_counted,
+        )
+
+
+def mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """The mean loss of a part of the batch; 0, with zero gradients, for an empty part."""
+    return cross_entropy(logits, targets) if len(targets) else logits.sum() * 0
+
+
+def accuracy(model: nn.Module, dataset: datasets.Dataset, device: torch.device) -> float:
+    """Share of `dataset` that `model` classifies right, 0 to 1."""
+    with torch.no_grad():
+        guesses = model(torch.from_numpy(dataset.inputs).to(device)).argmax(dim=1).cpu().numpy()
+    return float((guesses == dataset.targets).mean())
+
+
+def _loop(
+    world: World,
+    options: DataParallelOptions,
+    strategy: Strategy,
+    shard: datasets.Dataset,
+    shares: list[int],
+    recorder: Recorder,
+) -> float:
+    """All steps; returns the loss of the last one."""
+    inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
+    targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
+    epoch = steps_per_epoch(sum(shares), options.batch)
+    sampler = EpochSampler(len(shard), epoch, options.seed, world.rank)
+    losses = _LossLog(world, recorder, options.steps)
+    recorder.start()
+    for step in progress(world.steps(options.steps), options.steps, world.rank):
+        rows = torch.from_numpy(next(sampler)).to(world.device)
+        whole = sum(batch_size(share, epoch, step) for share in shares)
+        share = len(rows) / whole
+        loss = strategy.step(inputs[rows], targets[rows], share)
+        losses.add(step, loss * share, whole)
+    recorder.stop()
+    return losses.last
+
+
+class _LossLog:
+    """Turns the ranks' losses into metrics.jsonl, a window of steps at a time."""
+
+    def __init__(self, world: World, recorder: Recorder, steps: int) -> None:
+        self.world, self.recorder, self.steps = world, recorder, steps
+        self.window: list[tuple[float, float, int]] = []  # weighted loss, wall clock, samples
+        self.last = 0.0
+
+    def add(self, step: int, weighted_loss: float, samples: int) -> None:
+        self.window.append((weighted_loss, self.recorder.elapsed_s, samples))
+        if len(self.window) == LOSS_WINDOW or step + 1 == self.steps:
+            self._flush(step + 1 - len(self.window))
+
+    def _flush(self, first_step: int) -> None:
+        losses = np.array([loss for loss, _, _ in self.window])
+        with self.world.comm.waiting("sum of losses", -1):
+            summed = np.empty_like(losses)
+            self.world.control.Allreduce(losses, summed)
+        for number, (loss, (_, wall_s, samples)) in enumerate(zip(summed, self.window, strict=True)):
+            self.recorder.log(step=first_step + number, wall_s=wall_s, loss=float(loss), samples=samples)
+        self.last = float(summed[-1])
+        self.window.clear()
+
+
+def _shares(options: DataParallelOptions, samples: int, ranks: int) -> list[int]:
+    if not options.capabilities:
+        return equal_shares(samples, ranks)
+    if len(options.capabilities) != ranks:
+        raise UsageError(f"--capabilities has {len(options.capabilities)} numbers: give one for each of {ranks} ranks")
+    return proportional_shares(samples, options.capabilities)
+
+
+def _load_shard(
+    options: DataParallelOptions, train: datasets.Dataset, shares: list[int], world: World
+) -> datasets.Dataset:
+    if options.loading == "scatter":
+        return shards.scatter(train if world.rank == 0 else None, shares, world.comm)
+    folder = tempfile.mkdtemp(prefix="farandole-shards-", dir=options.out) if world.rank == 0 else ""
+    folder = broadcast_text(world.control, folder)
+    if world.rank == 0:
+        shards.write(train, shares, Path(folder))
+    world.control.Barrier()
+    return shards.read(Path(folder), world.rank, world.size)
+
+
+def _samples(shares: list[int], options: DataParallelOptions) -> int:
+    epoch = steps_per_epoch(sum(shares), options.batch)
+    return sum(batch_size(share, epoch, step) for step in range(options.steps) for share in shares)

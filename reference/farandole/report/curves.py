@@ -1,0 +1,38 @@
+"""Loss curves of one run or several, over steps and over the wall clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from farandole.report.colours import SERIES
+from farandole.runtime.record import Run
+
+
+def draw(runs: Mapping[str, Run], file: Path) -> Path:
+    """Draw the training loss of each run, twice: what a step is worth, and what a second is worth."""
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    by_step, by_time = figure.subplots(1, 2, sharey=True)
+    for (name, run), colour in zip(runs.items(), SERIES * len(runs), strict=False):
+        metrics = run.metrics
+        losses = smooth(np.array([line["loss"] for line in metrics]))
+        by_step.plot([line["step"] for line in metrics], losses, color=colour, label=name)
+        by_time.plot([line["wall_s"] for line in metrics], losses, color=colour, label=name)
+    by_step.set(xlabel="step", ylabel="training loss", yscale="log")
+    by_time.set(xlabel="seconds")
+    for axes in (by_step, by_time):
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    by_time.legend(frameon=False)
+    figure.savefig(file, dpi=120)
+    return file
+
+
+def smooth(losses: np.ndarray, window: int = 10) -> np.ndarray:
+    """The mean over each value and up to `window` − 1 before it: one batch's loss is noisy."""
+    sums = np.cumsum(losses)
+    sums[window:] = sums[window:] - sums[:-window]
+    return sums / np.minimum(np.arange(1, len(losses) + 1), window)

@@ -1,0 +1,73 @@
+"""Records as tables in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from farandole.runtime.record import Summary
+
+NOT_COUNTED = "–"
+
+
+def megabytes_per_rank(summary: Summary) -> str:
+    """The most that any rank has sent, in MB (10⁶ bytes); "–" where a library sends on its own."""
+    return NOT_COUNTED if summary.bytes_sent is None else f"{max(summary.bytes_sent) / 1e6:.1f}"
+
+
+def percent(share: float | None) -> str:
+    return NOT_COUNTED if share is None else f"{share:.1%}"
+
+
+# A comparison's columns: the heading, and what stands under it. "accuracy" is on the test set,
+# "MB/rank" is the most that any rank has sent, "waiting" the share of all ranks' time.
+COLUMNS: dict[str, Callable[[Summary], str]] = {
+    "ranks": lambda s: str(s.ranks),
+    "steps": lambda s: str(s.steps),
+    "accuracy": lambda s: percent(s.test_accuracy),
+    "samples/s": lambda s: f"{s.samples_per_s:,.0f}",
+    "MB/rank": megabytes_per_rank,
+    "waiting": lambda s: percent(s.wait_share),
+}
+
+
+def comparison(summaries: Mapping[str, Summary], title: str = "") -> Table:
+    """A row per run: what was learned, how fast, what was sent, how long ranks waited."""
+    table = Table(title=title or None, title_justify="left")
+    table.add_column("run")
+    for heading in COLUMNS:
+        table.add_column(heading, justify="right")
+    for name, summary in summaries.items():
+        table.add_row(name, *(show(summary) for show in COLUMNS.values()))
+    return table
+
+
+def per_rank(summary: Summary) -> Table:
+    """A row per rank: where its time went, and what it sent."""
+    table = Table()
+    for heading in ("rank", "compute s", "communicate s", "wait s", "MB sent", "messages"):
+        table.add_column(heading, justify="right")
+    for rank in range(summary.ranks):
+        sent = NOT_COUNTED if summary.bytes_sent is None else f"{summary.bytes_sent[rank] / 1e6:.2f}"
+        messages = NOT_COUNTED if summary.messages_sent is None else str(summary.messages_sent[rank])
+        seconds = (summary.compute_s[rank], summary.comm_s[rank], summary.wait_s[rank])
+        table.add_row(str(rank), *(f"{value:.3f}" for value in seconds), sent, messages)
+    return table
+
+
+def show(tables: Sequence[Table]) -> None:
+    console = Console()
+    for table in tables:
+        console.print(table)
+
+
+def print_summary(summary: Summary | None, as_json: bool) -> None:
+    """What a scenario says at its end, on rank 0 (elsewhere there is no summary)."""
+    if summary is None:
+        return
+    if as_json:
+        print(summary.to_json())
+    else:
+        show([comparison({summary.scenario: summary}), per_rank(summary)])

@@ -1,0 +1,33 @@
+"""Synchronous data-parallel SGD by Horovod, to compare with sync_sgd.
+
+The same data, shares, model and record as sync_sgd; Horovod's DistributedOptimizer reduces the
+gradients. What it sends is its own to know, so the record's byte counts are null.
+
+    farandole run horovod_sgd -n 4
+"""
+
+from dataclasses import dataclass
+
+from cyclopts import Parameter
+
+from farandole.data_parallel.options import DataParallelOptions
+from farandole.scenarios import run_as_program
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Config(DataParallelOptions):
+    """The options that all data-parallel scenarios share."""
+
+
+def main(config: Config) -> None:
+    from farandole.data_parallel.horovod_twin import HorovodSGD
+    from farandole.data_parallel.training import train
+    from farandole.report.table import print_summary
+
+    summary = train("horovod_sgd", config, lambda world, model: HorovodSGD(world, model, config.lr))
+    print_summary(summary, config.json)
+
+
+if __name__ == "__main__":
+    run_as_program(Config, main)

@@ -1,0 +1,85 @@
+"""Synchronous SGD against one process on the union of the batches: parameters compared every step.
+
+Arguments: float type, then the ranks' capabilities ("equal" for equal shares), then strategies.
+"""
+
+import json
+import sys
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from farandole.collectives.all_reduce import ALL_REDUCES
+from farandole.data import datasets, shards
+from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
+from farandole.data.shares import equal_shares, proportional_shares, slices
+from farandole.data_parallel.ddp_twin import DdpSGD
+from farandole.data_parallel.horovod_twin import HorovodSGD
+from farandole.data_parallel.synchronous import SynchronousSGD
+from farandole.models.classifiers import mlp
+from farandole.runtime.buffers import sha256
+from farandole.runtime.communicator import gather_text
+from farandole.runtime.options import RunOptions
+from farandole.runtime.world import World
+
+KIND = getattr(torch, sys.argv[1])
+STRATEGIES = sys.argv[3:]
+SEED, BATCH, LR, STEPS = 3, 50, 0.2, 40
+
+
+def fresh_model() -> torch.nn.Module:
+    torch.manual_seed(SEED)
+    return mlp((1, 8, 8), 10, hidden=32).to(KIND)
+
+
+def vector(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+
+
+with World.start(RunOptions(wait_timeout=30)) as world:
+    train = datasets.split(datasets.load("digits"), SEED).train
+    shares = (
+        equal_shares(len(train), world.size)
+        if sys.argv[2] == "equal"
+        else proportional_shares(len(train), [float(word) for word in sys.argv[2].split(",")])
+    )
+    parts = slices(shares)
+    epoch = steps_per_epoch(len(train), BATCH)
+    assert STEPS > epoch + 5, "more than one epoch, to cross its border"
+    shard = shards.scatter(train if world.rank == 0 else None, shares, world.comm)
+    assert np.array_equal(shard.inputs, train[parts[world.rank]].inputs)
+
+    answer = {}
+    for name in STRATEGIES:
+        if name == "horovod":
+            strategy = HorovodSGD(world, fresh_model(), LR)
+        elif name == "ddp":
+            strategy = DdpSGD(world, fresh_model(), LR, timeout_s=30)
+        else:
+            strategy = SynchronousSGD(world, fresh_model(), LR, ALL_REDUCES[name])
+        sampler = EpochSampler(len(shard), epoch, SEED, world.rank)
+
+        # The single process: its own loop, torch's own optimizer, the union of what all samplers say.
+        single = fresh_model()
+        optimizer = torch.optim.SGD(single.parameters(), lr=LR)
+        every = [EpochSampler(share, epoch, SEED, rank) for rank, share in enumerate(shares)]
+        largest = 0.0
+        for step in range(STEPS):
+            rows = next(sampler)
+            whole = sum(batch_size(share, epoch, step) for share in shares)
+            strategy.step(
+                torch.from_numpy(shard.inputs[rows]).to(KIND), torch.from_numpy(shard.targets[rows]), len(rows) / whole
+            )
+            union = np.concatenate([part.start + next(one) for part, one in zip(parts, every, strict=True)])
+            assert len(union) == whole
+            optimizer.zero_grad()
+            inputs = torch.from_numpy(train.inputs[union]).to(KIND)
+            cross_entropy(single(inputs), torch.from_numpy(train.targets[union])).backward()
+            optimizer.step()
+            largest = max(largest, (vector(strategy.model) - vector(single)).abs().max().item())
+        digests = gather_text(world.control, sha256(strategy.model))
+        moved = (vector(single) - vector(fresh_model())).abs().max().item()
+        answer[name] = {"difference": largest, "digests": len(set(digests)), "moved": moved}
+    if world.rank == 0:
+        print(json.dumps(answer))
