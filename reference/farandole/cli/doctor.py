@@ -1,0 +1,30 @@
+"""``farandole doctor``: what works here, what does not, how to mend it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+
+def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
+    """Show what works on this machine, and the line that mends what does not.
+
+    Args:
+        json_: print the findings as a JSON list instead.
+    """
+    from farandole.doctor import examine
+
+    findings = examine()
+    if json_:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        return
+    table = Table("", "", "seen", "to mend it")
+    for finding in findings:
+        state = "[green]works[/]" if finding.works else "[yellow]missing[/]"
+        table.add_row(finding.name, state, finding.seen, "" if finding.works else finding.mend)
+    Console().print(table)

@@ -1,0 +1,63 @@
+"""``farandole run SCENARIO -n R …``: one subcommand per scenario, with the scenario's own options."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+import cyclopts
+from cyclopts import Parameter
+
+from farandole import scenarios
+from farandole.runtime.launcher import TIMEOUT_S, launch
+from farandole.runtime.options import AtLeastOne, Positive, RunOptions
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions:
+    """How the processes are started."""
+
+    ranks: Annotated[AtLeastOne, Parameter(alias="-n")] = 4
+    """Number of processes."""
+
+    timeout: Positive = TIMEOUT_S
+    """Seconds after which the whole job is ended."""
+
+
+def app(words: Sequence[str]) -> cyclopts.App:
+    """The ``run`` command; of the scenarios, only the one that `words` name is loaded if it can be told."""
+    runner = cyclopts.App(help="Run a scenario on several processes and write its record.")
+    if words[:1] != ["run"]:
+        return runner
+    named = words[1] if len(words) > 1 else ""
+    if named and not named.startswith("-"):
+        scenarios.load(named)  # an unknown scenario has its own message
+    for name in [named] if named in scenarios.names() else scenarios.names():
+        scenario = scenarios.load(name)
+        runner.command(_command(name, scenario.Config), name=name, help=scenario.__doc__)
+    return runner
+
+
+def _command(name: str, config_type: type[RunOptions]) -> Callable[..., None]:
+    def run(*, config: RunOptions | None = None, launching: LaunchOptions | None = None) -> None:
+        config = config or config_type()
+        launching = launching or LaunchOptions()
+        launch(
+            name,
+            launching.ranks,
+            timeout_s=launching.timeout,
+            follow=True,
+            progress=sys.stderr.isatty() and not config.json,
+            **changed(config),
+        )
+
+    run.__annotations__ |= {"config": config_type | None, "launching": LaunchOptions | None}
+    return run
+
+
+def changed(config: RunOptions) -> dict[str, object]:
+    """The options that differ from their defaults."""
+    default = type(config)()
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    return {name: value for name, value in values.items() if value != getattr(default, name)}
