@@ -22,6 +22,7 @@ app = cyclopts.App(
     name="farandole",
     help="Distributed training, learned by running it. Each command explains itself with --help.",
     version=farandole.__version__,
+    suppress_keyboard_interrupt=False,
 )
 app.command(doctor.doctor)
 app.command(scenario_list.list_scenarios, name="list")

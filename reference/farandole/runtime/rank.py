@@ -14,6 +14,7 @@ import os
 import runpy
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -26,6 +27,8 @@ SCRATCH = "FARANDOLE_RANK_SCRATCH"
 LAUNCHER = "FARANDOLE_RANK_LAUNCHER"
 LAUNCH = "FARANDOLE_RANK_LAUNCH"
 PROGRESS = "FARANDOLE_RANK_PROGRESS"
+
+LAUNCHER_ACTS_WITHIN_S = 5.0
 
 # How each MPI tells a process its rank before MPI is initialised.
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
@@ -56,8 +59,11 @@ def show_progress() -> bool:
 def abort(failure: Failure) -> NoReturn:
     """Leave the report and take the whole job down."""
     sys.stdout.flush()
-    failure.leave(scratch())
+    folder = scratch()
+    failure.leave(folder)
     sys.stderr.flush()
+    if folder:
+        time.sleep(LAUNCHER_ACTS_WITHIN_S)  # it sees the report and ends all ranks; MPI_Abort would print over it
     if "mpi4py.MPI" in sys.modules:
         from mpi4py import MPI
 

@@ -46,7 +46,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
     )
     parts = slices(shares)
     epoch = steps_per_epoch(len(train), BATCH)
-    assert STEPS > epoch + 5, "more than one epoch, to cross its border"
+    assert epoch + 5 < STEPS, "more than one epoch, to cross its border"
     shard = shards.scatter(train if world.rank == 0 else None, shares, world.comm)
     assert np.array_equal(shard.inputs, train[parts[world.rank]].inputs)
 

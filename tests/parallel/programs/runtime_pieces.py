@@ -1,0 +1,65 @@
+"""Grids, clocks, texts and shards, on as many ranks as there are."""
+
+import json
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from farandole.data import shards
+from farandole.data.datasets import Dataset
+from farandole.data.shares import equal_shares, slices
+from farandole.errors import UsageError
+from farandole.runtime.clock import offset_to_rank_0
+from farandole.runtime.communicator import Communicator, broadcast_text, gather_text
+from farandole.runtime.grid import Grid
+
+world = MPI.COMM_WORLD
+rank, size = world.rank, world.size
+comm = Communicator(world)
+
+# Grids: for every factorisation, an axis holds exactly the ranks that differ along it only.
+grids = 0
+for data in (length for length in range(1, size + 1) if size % length == 0):
+    lengths = {"data": data, "pipeline": size // data}
+    grid = Grid(comm, **lengths)
+    row, column = grid.axis("pipeline"), grid.axis("data")
+    assert (row.size, column.size) == (size // data, data)
+    assert grid.coordinates == {"data": rank // (size // data), "pipeline": rank % (size // data)}
+    assert row.mpi.allgather(rank) == [grid.coordinates["data"] * (size // data) + place for place in range(row.size)]
+    assert column.mpi.allgather(rank) == [place * (size // data) + row.rank for place in range(data)]
+    grids += 1
+with pytest.raises(UsageError, match="multiply to the number of ranks"):
+    Grid(comm, data=size + 1, pipeline=1)
+
+# Texts of any length, empty ones too, from every rank in order.
+texts = gather_text(world, "é" * rank)
+assert texts == (["é" * other for other in range(size)] if rank == 0 else [])
+assert broadcast_text(world, f"from {rank}", root=size - 1) == f"from {size - 1}"
+
+# One host, one clock: the estimate may be off by no more than a message takes.
+offset = offset_to_rank_0(world)
+assert abs(offset) < 0.05, offset
+
+# A message sent to a rank's right arrives from its left, and is counted once, where it left.
+sent, arrived = np.full(10, rank, np.float32), np.empty(10, np.float32)
+before = comm.bytes_sent
+comm.exchange(sent, (rank + 1) % size, arrived, (rank - 1) % size)
+assert (arrived == (rank - 1) % size).all()
+assert comm.bytes_sent - before == 40
+
+# Shards by number: every rank has its own rows, and the root has sent all but its own.
+everything = Dataset(np.arange(103 * 4, dtype=np.float32).reshape(103, 1, 2, 2), np.arange(103))
+shares = equal_shares(103, size)
+root = size - 1
+before = comm.bytes_sent
+shard = shards.scatter(everything if rank == root else None, shares, comm, root)
+mine = everything[slices(shares)[rank]]
+assert np.array_equal(shard.inputs, mine.inputs)
+assert np.array_equal(shard.targets, mine.targets)
+each = 4 * 4 + 8
+assert comm.bytes_sent - before == (each * (103 - shares[root]) if rank == root else 0)
+
+comm.barrier()
+if rank == 0:
+    print(json.dumps({"grids": grids, "divisors": sum(size % n == 0 for n in range(1, size + 1))}))

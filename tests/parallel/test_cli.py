@@ -1,0 +1,98 @@
+"""The command line as a user meets it: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+
+def farandole(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "farandole", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
+
+
+def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
+    done = farandole("run", "sync_sgd", "-n", "4", "--steps", "20", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    summary = json.loads(done.stdout)
+    assert (summary["scenario"], summary["ranks"], summary["steps"]) == ("sync_sgd", 4, 20)
+    [folder] = (tmp_path / "runs").iterdir()
+    assert json.loads((folder / "summary.json").read_text()) == summary
+
+    shown = farandole("show", str(folder))
+    assert shown.returncode == 0, shown.stderr
+    assert "sync_sgd" in shown.stdout or "accuracy" in shown.stdout
+    for name in ("timeline.png", "curves.png"):
+        with Image.open(folder / name) as picture:
+            colours = picture.convert("RGB").getcolors(maxcolors=10**6)
+            assert picture.width > 800
+            assert colours is not None
+            assert len(colours) > 50, "something is drawn"
+
+    compared = farandole("compare", str(folder), "--json")
+    assert json.loads(compared.stdout)[0]["test_accuracy"] == summary["test_accuracy"]
+    again = farandole("run", "sync_sgd", "--out", str(folder))
+    assert again.returncode == 2
+    assert "is not empty" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["run", "sync_sdg"], "there is no scenario 'sync_sdg': choose from ddp_sgd, horovod_sgd, sync_sgd"),
+        (["run", "sync_sgd", "--stepz", "3"], "--stepz"),
+        (["run", "sync_sgd", "--steps", "many"], "int"),
+        (["run", "sync_sgd", "-n", "0"], "-n"),
+        (["run", "sync_sgd", "-n", "2", "--slow", "rank=7,factor=2"], "there is no rank 7"),
+        (["run", "sync_sgd", "-n", "3", "--capabilities", "1", "2"], "give one for each of 3 ranks"),
+        (["frobnicate"], "frobnicate"),
+        (["show", "nowhere"], "not a run's folder"),
+        (["compare"], "compare needs the folders"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(words: list[str], says: str, tmp_path: Path) -> None:
+    done = farandole(*words, cwd=tmp_path)
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
+
+
+def test_help_and_list_name_what_there_is() -> None:
+    assert "sync_sgd" in farandole("list").stdout
+    assert "--collective" in farandole("run", "sync_sgd", "--help").stdout
+    assert {"doctor", "tour", "show"} <= set(farandole("--help").stdout.split())
+
+
+def test_doctor_finds_what_the_tests_need() -> None:
+    found = {finding["name"]: finding for finding in json.loads(farandole("doctor", "--json").stdout)}
+    assert found["MPI"]["works"]
+    assert {"Python", "torch", "cores", "GPU", "MPI threads", "MPI fault tolerance", "Horovod", "Jupyter"} <= set(found)
+    for finding in found.values():
+        assert finding["works"] or finding["mend"], f"{finding['name']} is missing and nothing is said to mend it"
+
+
+def test_the_progress_bar_is_for_terminals_only(tmp_path: Path) -> None:
+    piped = farandole("run", "sync_sgd", "-n", "2", "--steps", "30", cwd=tmp_path)
+    assert "step/s" not in piped.stderr
+    main, terminal = pty.openpty()
+    command = [sys.executable, "-m", "farandole", "run", "sync_sgd", "-n", "2", "--steps", "30"]
+    job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=terminal, cwd=tmp_path)
+    os.close(terminal)
+    drawn = b""
+    try:
+        while piece := os.read(main, 1000):
+            drawn += piece
+    except OSError:
+        pass  # how a terminal says that its other end is closed
+    os.close(main)
+    assert job.wait(60) == 0
+    assert b"30/30" in drawn

