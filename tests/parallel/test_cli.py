@@ -55,6 +55,7 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
         (["run", "sync_sgd", "-n", "3", "--capabilities", "1", "2"], "give one for each of 3 ranks"),
         (["frobnicate"], "frobnicate"),
         (["show", "nowhere"], "not a run's folder"),
+        (["bench", "everything"], "choose from allreduce"),
         (["compare"], "compare needs the folders"),
     ],
 )
@@ -78,6 +79,15 @@ def test_doctor_finds_what_the_tests_need() -> None:
     assert {"Python", "torch", "cores", "GPU", "MPI threads", "MPI fault tolerance", "Horovod", "Jupyter"} <= set(found)
     for finding in found.values():
         assert finding["works"] or finding["mend"], f"{finding['name']} is missing and nothing is said to mend it"
+
+
+def test_bench_prints_rows_with_ratios() -> None:
+    rows = json.loads(farandole("bench", "allreduce", "-n", "2", "--json").stdout)
+    assert {row["name"] for row in rows} == {"ring", "central"}
+    for row in rows:
+        peer = row["peers"]["MPI_Allreduce"]
+        assert row["ranks"] == 2
+        assert peer["ratio"] == pytest.approx(peer["median_s"] / row["median_s"])
 
 
 def test_the_progress_bar_is_for_terminals_only(tmp_path: Path) -> None:

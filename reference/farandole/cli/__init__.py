@@ -11,7 +11,7 @@ import sys
 import cyclopts
 
 import farandole
-from farandole.cli import compare, doctor, lab, run, scenario_list, show, slurm, tour
+from farandole.cli import bench, compare, doctor, lab, run, scenario_list, show, slurm, tour
 from farandole.errors import LaunchError, UsageError
 from farandole.scenarios import run_app
 
@@ -29,6 +29,7 @@ app.command(scenario_list.list_scenarios, name="list")
 app.command(tour.tour)
 app.command(compare.compare)
 app.command(show.show)
+app.command(bench.bench)
 app.command(lab.app)
 app.command(slurm.app)
 

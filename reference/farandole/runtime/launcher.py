@@ -92,7 +92,7 @@ def run_ranks(
         rank.PROGRESS: str(int(progress)),
         "COLUMNS": str(shutil.get_terminal_size().columns),
     }
-    command = mpi.command(ranks, [sys.executable, "-m", "farandole.runtime.rank", *program])
+    command = mpi.command(ranks, [sys.executable, "-m", "farandole.runtime", *program])
     own_output = scratch / "launcher"
     try:
         with own_output.open("wb") as noise:

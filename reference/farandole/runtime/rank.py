@@ -1,7 +1,7 @@
 """The first and the last thing a rank does.
 
-    mpirun -n 4 python -m farandole.runtime.rank PROGRAM [ARG ...]
-    mpirun -n 4 python -m farandole.runtime.rank -m MODULE [ARG ...]
+    mpirun -n 4 python -m farandole.runtime PROGRAM [ARG ...]
+    mpirun -n 4 python -m farandole.runtime -m MODULE [ARG ...]
 
 The launcher starts every program through this module: it sends the rank's output where the
 launcher collects it, and turns whatever ends the program early into one report and the end of
@@ -110,7 +110,3 @@ def main() -> None:
     if folder := scratch():
         redirect_output(folder)
     run_rank(lambda: run_program(sys.argv[1:]))
-
-
-if __name__ == "__main__":
-    main()

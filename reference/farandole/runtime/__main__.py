@@ -1,0 +1,5 @@
+"""``mpirun -n 4 python -m farandole.runtime PROGRAM``: a program as the launcher's ranks run it."""
+
+from farandole.runtime.rank import main
+
+main()
