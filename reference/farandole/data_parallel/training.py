@@ -6,7 +6,6 @@ all, so that a difference between two records is a difference between the method
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -61,9 +60,11 @@ def train(
     """Train, evaluate and write the record; the summary on rank 0, None elsewhere."""
     with World.start(options) as world:
         recorder = Recorder(world, scenario, options)
-        splits = datasets.split(datasets.load(options.data), options.seed)
-        shares = _shares(options, len(splits.train), world.size)
-        shard = _load_shard(options, splits.train, shares, world)
+        splits = datasets.split(datasets.load(options.data), options.seed) if world.rank == 0 else None
+        count = np.array([len(splits.train) if splits else 0])
+        world.control.Bcast(count)
+        shares = _shares(options, int(count[0]), world.size)
+        shard = _load_shard(options, splits.train if splits else None, shares, world, recorder.shard_folder)
         model = MODELS[options.model](shard.inputs.shape[1:], datasets.CLASSES, options.hidden).to(world.device)
         strategy = make_strategy(world, model)
         final_loss = _loop(world, options, strategy, shard, shares, recorder)
@@ -71,7 +72,7 @@ def train(
             steps=options.steps,
             samples=_samples(shares, options),
             final_loss=final_loss,
-            test_accuracy=accuracy(strategy.model, splits.test, world.device) if world.rank == 0 else None,
+            test_accuracy=accuracy(strategy.model, splits.test, world.device) if splits else None,
             params_sha256=sha256(strategy.model),
             bytes_are_counted=strategy.bytes_are_counted,
         )
@@ -147,16 +148,15 @@ def _shares(options: DataParallelOptions, samples: int, ranks: int) -> list[int]
 
 
 def _load_shard(
-    options: DataParallelOptions, train: datasets.Dataset, shares: list[int], world: World
+    options: DataParallelOptions, train: datasets.Dataset | None, shares: list[int], world: World, folder: Path | None
 ) -> datasets.Dataset:
+    """The own shard of what rank 0 has loaded: sent by it, or read from the files it writes to `folder`."""
     if options.loading == "scatter":
-        return shards.scatter(train if world.rank == 0 else None, shares, world.comm)
-    folder = tempfile.mkdtemp(prefix="farandole-shards-", dir=options.out) if world.rank == 0 else ""
-    folder = broadcast_text(world.control, folder)
-    if world.rank == 0:
-        shards.write(train, shares, Path(folder))
-    world.control.Barrier()
-    return shards.read(Path(folder), world.rank, world.size)
+        return shards.scatter(train, shares, world.comm)
+    if train is not None and folder is not None:
+        shards.write(train, shares, folder)
+    place = Path(broadcast_text(world.control, str(folder)))
+    return shards.read(place, world.rank, world.size)
 
 
 def _samples(shares: list[int], options: DataParallelOptions) -> int:

@@ -21,7 +21,7 @@ from farandole.runtime.record import Run
 RANKS = 4
 SLOW = "rank=3,factor=3"
 # Enough work per step that it, and not the start of a message, sets the pace on a laptop.
-RECIPE: dict[str, Any] = {"data": "mnist5k", "batch": 256, "hidden": 256, "steps": 300, "lr": 0.3}
+RECIPE: dict[str, Any] = {"data": "mnist5k", "batch": 256, "hidden": 256, "steps": 300, "lr": 0.5}
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,11 @@ class Recorder:
             self._metrics.flush()
 
     @property
+    def shard_folder(self) -> Path | None:
+        """Where rank 0 may keep the run's shards: beside its record, which all hosts of a cluster can read."""
+        return self.folder / "shards" if self.folder else None
+
+    @property
     def elapsed_s(self) -> float:
         return time.perf_counter() - self._started
 

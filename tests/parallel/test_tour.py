@@ -1,0 +1,58 @@
+"""The tour: every strategy runs under every condition, and the page shows all of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from farandole import Run
+from farandole.report.tour import CONDITIONS, RECIPE, STRATEGIES
+
+
+class References(HTMLParser):
+    """Collects what a page refers to, and how many tables' rows it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.targets: list[str] = []
+        self.rows = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.targets += [value for name, value in attrs if name in ("src", "href") and value]
+        self.rows += tag == "tr"
+
+
+@pytest.mark.timeout(600)
+def test_the_tour_runs_every_strategy_and_shows_it(tmp_path: Path) -> None:
+    if importlib.util.find_spec("horovod") is None:
+        pytest.skip("no Horovod: make setup builds it")
+    command = [sys.executable, "-m", "farandole", "tour", "--out", str(tmp_path / "tour")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=580)
+    assert done.returncode == 0, done.stderr
+    for stop in STRATEGIES:
+        assert done.stdout.count(f"tour: {stop.name},") == len(CONDITIONS), f"{stop.name} ran too seldom"
+
+    page = (tmp_path / "tour" / "index.html").read_text()
+    references = References()
+    references.feed(page)
+    assert references.rows == len(CONDITIONS) * (1 + len(STRATEGIES))
+    assert not [target for target in references.targets if re.match(r"https?:|/", target)], "opens offline, anywhere"
+    assert all((tmp_path / "tour" / target).is_file() for target in references.targets)
+
+    runs = [Run.open(file.parent) for file in (tmp_path / "tour").glob("*/summary.json")]
+    assert len(runs) == len(CONDITIONS) * len(STRATEGIES)
+    for run in runs:
+        assert run.summary.steps == RECIPE["steps"]
+        assert run.summary.test_accuracy is not None
+        assert run.summary.test_accuracy > 0.9
+        assert len(set(run.summary.params_sha256 or [])) == 1
+
+    again = subprocess.run([*command[:-1], str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert again.returncode == 2
+    assert "holds something else than a tour" in again.stderr
