@@ -14,15 +14,19 @@ from farandole.runtime.record import Run
 STEPS_SHOWN = 6
 
 
-def draw(run: Run, file: Path, steps: int = STEPS_SHOWN) -> Path:
-    """Draw `steps` steps from the middle of the run, one bar per rank, as a picture in `file`."""
+def draw(run: Run, file: Path, steps: int = STEPS_SHOWN, title: str = "") -> Path:
+    """Draw `steps` steps from the middle of the run, one bar per rank, as a picture in `file`.
+
+    Args:
+        title: what stands above it. [default: the scenario's name]
+    """
     figure = Figure(figsize=(10, 1.2 + 0.45 * run.summary.ranks), layout="constrained")
-    plot(run, figure.subplots(), steps)
+    plot(run, figure.subplots(), steps, title)
     figure.savefig(file, dpi=120)
     return file
 
 
-def plot(run: Run, axes: Axes, steps: int = STEPS_SHOWN) -> None:
+def plot(run: Run, axes: Axes, steps: int = STEPS_SHOWN, title: str = "") -> None:
     """The same on axes of the caller's. Time in ms from the first step shown."""
     summary = run.summary
     begin, end = _window(run, steps)
@@ -35,7 +39,7 @@ def plot(run: Run, axes: Axes, steps: int = STEPS_SHOWN) -> None:
     axes.set_yticks(range(summary.ranks), [f"rank {rank}" for rank in range(summary.ranks)])
     axes.invert_yaxis()
     axes.set_xlabel("milliseconds")
-    axes.set_title(f"{summary.scenario}: {min(steps, summary.steps)} steps of {summary.steps}", loc="left")
+    axes.set_title(f"{title or summary.scenario}: {min(steps, summary.steps)} steps of {summary.steps}", loc="left")
     axes.legend(handles=[Patch(color=colour, label=name) for name, colour in ACTIVITY.items()], ncols=3,
                 loc="lower right", bbox_to_anchor=(1, 1), frameon=False)  # fmt: skip
     axes.spines[["top", "right"]].set_visible(False)

@@ -68,14 +68,15 @@ def write_page(folder: Path, runs: Mapping[str, Mapping[str, Run]], left_out: li
         curves_file = curves.draw(by_name, folder / f"curves-{number}.png")
         rows = []
         for name, run in by_name.items():
-            picture = timeline.draw(run, run.folder / "timeline.png")
+            picture = timeline.draw(run, run.folder / "timeline.png", title=f"{name}, {condition}")
             cells = [show(run.summary) for show in table.COLUMNS.values()]
-            rows.append({"name": name, "cells": cells, "timeline": picture.relative_to(folder),
+            about = next(stop.about for stop in STRATEGIES if stop.name == name)
+            rows.append({"name": name, "about": about, "cells": cells, "timeline": picture.relative_to(folder),
                          "trace": (run.folder / "trace.json").relative_to(folder)})  # fmt: skip
         sections.append({"condition": condition, "curves": curves_file.name, "rows": rows})
     environment = jinja2.Environment(loader=jinja2.PackageLoader("farandole.report", "."), autoescape=True)
     page = environment.get_template("tour.html").render(
-        sections=sections, headings=list(table.COLUMNS), stops=STRATEGIES, left_out=left_out, ranks=RANKS, recipe=RECIPE
+        sections=sections, headings=list(table.COLUMNS), left_out=left_out, ranks=RANKS, recipe=RECIPE
     )
     file = folder / "index.html"
     file.write_text(page)
