@@ -24,6 +24,7 @@ from typing import IO, Any
 from farandole.errors import LaunchError, UsageError
 from farandole.runtime import mpirun, processes, rank
 from farandole.runtime.failure import EXIT_CODE, Failure, first_failure
+from farandole.runtime.flight_recorder import NO_STEP, read_positions
 from farandole.runtime.record import Run, new_folder
 
 TIMEOUT_S = 900.0
@@ -110,7 +111,8 @@ def run_ranks(
             raise LaunchError(f"{' '.join(program[:2])} was ended after {timeout_s:g} s", 124, str(output))
         if job.returncode:
             said = own_output.read_text(errors="replace").strip() or str(output).strip()
-            raise LaunchError(f"mpirun ended with {job.returncode}; the last it said:\n{said[-2000:]}", 1, str(output))
+            message = f"mpirun ended with {job.returncode}{_last_steps(scratch)}; the last it said:\n{said[-2000:]}"
+            raise LaunchError(message, 1, str(output))
         return output
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -192,6 +194,12 @@ def _collect(scratch: Path, ranks: int) -> Output:
         return [file.read_text(errors="replace") if file.exists() else "" for file in files]
 
     return Output(texts("out"), texts("err"))
+
+
+def _last_steps(scratch: Path) -> str:
+    """Where the ranks were, for a job that ended without a report: an MPI without ULFM kills them all."""
+    steps = {position.rank: position.step for position in read_positions(scratch) if position.step != NO_STEP}
+    return "".join(f", rank {rank} at step {step}" for rank, step in steps.items())
 
 
 def _as_exception(failure: Failure, output: Output) -> Exception:
