@@ -19,6 +19,7 @@ from importlib import metadata
 
 from farandole.errors import LaunchError, UsageError
 from farandole.runtime import launcher, mpirun
+from farandole.slurm import sandbox
 
 PROBE_TIMEOUT_S = 60.0
 
@@ -45,8 +46,6 @@ import horovod.torch as hvd
 hvd.init()
 print(json.dumps({"size": hvd.size(), "mpi": hvd.mpi_built(), "gloo": hvd.gloo_built()}))
 """
-
-SLURM_MEND = "apt-get install -y --no-install-recommends slurm-wlm slurm-wlm-basic-plugins munge libpmix2"
 
 
 @dataclass(frozen=True)
@@ -115,14 +114,14 @@ def horovod() -> list[Finding]:
 
 
 def slurm() -> list[Finding]:
-    tools = ["sbatch", "slurmctld", "slurmd", "munged"]
-    missing = [tool for tool in tools if shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]
+    missing = sandbox.missing_programs()
     if "sbatch" in missing:
-        return [Finding("Slurm", False, "not installed", SLURM_MEND)]
-    version = subprocess.run(["sinfo", "--version"], capture_output=True, text=True, timeout=30).stdout.strip()
-    sandbox = Finding("Slurm sandbox", not missing, "farandole slurm up" if not missing else f"no {', '.join(missing)}",
-                      SLURM_MEND)  # fmt: skip
-    return [Finding("Slurm", True, version), sandbox]
+        return [Finding("Slurm", False, "not installed", sandbox.INSTALL)]
+    # Where no cluster is configured sbatch cannot even say its version.
+    shown = subprocess.run(["sbatch", "--version"], capture_output=True, text=True, timeout=30)
+    version = shown.stdout.strip() or "installed; it belongs to no cluster"
+    seen = f"no {', '.join(missing)}" if missing else "farandole slurm up"
+    return [Finding("Slurm", True, version), Finding("Slurm sandbox", not missing, seen, sandbox.INSTALL)]
 
 
 def jupyter() -> list[Finding]:
