@@ -1,0 +1,1 @@
+"""What this documentation's build adds to Sphinx."""

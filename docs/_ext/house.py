@@ -1,0 +1,121 @@
+"""The house's files in the documentation: notebooks, one reference page per room, links by name."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.nodes import make_refnode
+
+ERRATA = "errata"  # the page whose headings begin with numbers such as 000.3
+
+
+def replace_folder(folder: Path, files: dict[str, str]) -> None:
+    """Make `folder` hold exactly `files`; a file that has not changed keeps its time, so Sphinx skips it."""
+    folder.mkdir(exist_ok=True)
+    for old in folder.iterdir():
+        if old.name not in files:
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+    for name, text in files.items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def copy_notebooks(source: Path, target: Path) -> None:
+    """The committed notebooks, as they are."""
+    replace_folder(
+        target,
+        {path.name: path.read_text(encoding="utf-8") for path in sorted(source.glob("*.ipynb"))},
+    )
+
+
+def room_page(room: str, modules: list[str]) -> str:
+    """A page that documents `modules` (dotted names below farandole, the room's own first)."""
+    parts = [f"# {room}\n"]
+    for module in modules:
+        dotted = f"farandole.{module}" if module else "farandole"
+        title = f"## `{module.replace('.', '/')}.py`\n\n" if module not in ("", room) else ""
+        parts.append(f"{title}```{{eval-rst}}\n.. automodule:: {dotted}\n```\n")
+    return "\n".join(parts)
+
+
+def write_reference(package: Path, target: Path) -> None:
+    """One page per folder of the package, one section per module, public names only."""
+    rooms: dict[str, list[str]] = {"farandole": [""]}
+    for path in sorted(package.rglob("*.py")):
+        parts = list(path.relative_to(package).with_suffix("").parts)
+        if parts[-1] == "__init__":
+            parts.pop()
+        if not parts or any(part.startswith("_") for part in parts):
+            continue
+        room = parts[0] if (package / parts[0]).is_dir() else "farandole"
+        rooms.setdefault(room, []).append(".".join(parts))
+    replace_folder(
+        target,
+        {f"{room}.md": room_page(room, modules) for room, modules in rooms.items()},
+    )
+
+
+class LinkNames(SphinxPostTransform):
+    """Turns `data/shares.py`, `03_synchronous_sgd` and "erratum 000.3" into links where there is a target.
+
+    The pages stay plain Markdown that reads well anywhere; only the built site has the links.
+    """
+
+    default_priority = 5
+
+    def run(self, **kwargs: object) -> None:
+        for literal in list(self.document.findall(nodes.literal)):
+            if literal.parent is not None and not isinstance(literal.parent, nodes.reference):
+                target = self.page_of(literal.astext(), before(literal))
+                if target is not None and target[0] != self.env.docname:
+                    literal.replace_self(self.link(literal.deepcopy(), *target))
+        if self.env.docname != ERRATA and ERRATA in self.env.found_docs:
+            self.link_errata()
+
+    def link(self, content: nodes.Node, page: str, anchor: str) -> nodes.reference:
+        return make_refnode(self.app.builder, self.env.docname, page, anchor, [content])
+
+    def page_of(self, name: str, text_before: str) -> tuple[str, str] | None:
+        """The page and the anchor (or "") that `name` stands for."""
+        if text_before.endswith("lab "):  # a lab may have its notebook's name
+            return ("labs", "") if "labs" in self.env.found_docs else None
+        if f"notebooks/{name}" in self.env.found_docs:
+            return f"notebooks/{name}", ""
+        if name.endswith("/") and f"reference/{name[:-1]}" in self.env.found_docs:
+            return f"reference/{name[:-1]}", ""
+        file = re.fullmatch(r"(?:farandole/)?([\w/]+)\.py", name)
+        dotted = file[1].replace("/", ".") if file else f"scenarios.{name}"
+        module = self.env.domains.python_domain.modules.get(f"farandole.{dotted}")
+        return (module.docname, module.node_id) if module else None
+
+    def link_errata(self) -> None:
+        anchors: dict[str, str] = {}
+        for section in self.env.get_doctree(ERRATA).findall(nodes.section):
+            anchors[section.next_node(nodes.title).astext().split(" ")[0]] = section["ids"][0]
+        for text in list(self.document.findall(nodes.Text)):
+            pieces = re.split(r"(?<![\w.])(00\d\.\d+)(?![\w.])", text)
+            if len(pieces) == 1 or isinstance(text.parent, nodes.literal | nodes.literal_block | nodes.reference):
+                continue
+            parts = [
+                self.link(nodes.inline(text=piece), ERRATA, anchors[piece]) if piece in anchors else nodes.Text(piece)
+                for piece in pieces
+            ]
+            text.parent.replace(text, parts)
+
+
+def before(node: nodes.Node) -> str:
+    """The text just before `node` in its paragraph."""
+    siblings = node.parent.children
+    index = siblings.index(node)
+    return siblings[index - 1].astext() if index else ""
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_post_transform(LinkNames)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

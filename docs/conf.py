@@ -1,0 +1,59 @@
+"""How the documentation is built: ``make docs``, or ``sphinx-build -W -b html docs docs/_build/html``.
+
+Three things are made at build time from what exists, so that the pages cannot fall behind the code:
+the notebooks are copied in as they were committed (executed; nothing runs here), one reference page
+per room lists the room's modules, and names of files in the prose become links to those pages.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+PACKAGE = ROOT / "reference" / "farandole"
+sys.path[:0] = [str(PACKAGE.parent), str(DOCS)]
+
+from _ext import house  # noqa: E402
+
+project = "Farandole"
+author = "the Farandole authors"
+copyright = "the Farandole authors, Apache License 2.0"
+html_title = "Farandole"
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "_ext.plain_docstrings",
+    "_ext.house",
+]
+exclude_patterns = ["_build", "_ext", "Thumbs.db"]
+
+# Two classes may have attributes of one name; a signature that names it links to neither.
+suppress_warnings = ["ref.python"]
+
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"
+nb_merge_streams = True
+
+# Importing a module to document it must start no MPI.
+autodoc_mock_imports = ["horovod", "mpi4py"]
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+napoleon_use_ivar = True
+
+html_theme = "furo"
+# Formulas need MathJax, which comes from the network unless a copy lies here; without either, a
+# reader sees the formula's LaTeX source.
+LOCAL_MATHJAX = DOCS / "_static" / "mathjax" / "tex-mml-chtml.js"
+if LOCAL_MATHJAX.exists():
+    html_static_path = ["_static"]
+    mathjax_path = "mathjax/tex-mml-chtml.js"
+
+house.copy_notebooks(ROOT / "notebooks", DOCS / "notebooks")
+house.write_reference(PACKAGE, DOCS / "reference")
