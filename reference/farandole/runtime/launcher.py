@@ -108,7 +108,7 @@ def run_ranks(
         if failure := first_failure(scratch):
             raise _as_exception(failure, output)
         if not in_time:
-            raise LaunchError(f"{' '.join(program[:2])} was ended after {timeout_s:g} s", 124, str(output))
+            raise LaunchError(f"{' '.join(program[:2])} was ended after {timeout_s:g} s, its time-out", 124, str(output))
         if job.returncode:
             said = own_output.read_text(errors="replace").strip() or str(output).strip()
             message = f"mpirun ended with {job.returncode}{_last_steps(scratch)}; the last it said:\n{said[-2000:]}"

@@ -1,0 +1,83 @@
+"""Which of several reports explains a failed launch, and where ranks were."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from farandole.errors import UsageError
+from farandole.runtime.failure import Failure, PeerLost, describe, first_failure
+from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder, Position, read_positions
+from farandole.runtime.watchdog import Watchdog
+
+
+def test_no_report_no_failure(tmp_path: Path) -> None:
+    assert first_failure(tmp_path) is None
+
+
+def test_the_first_exception_explains_the_others(tmp_path: Path) -> None:
+    for rank, when in ((0, 3.0), (1, 1.0), (2, 2.0)):
+        Failure(rank, 5, "exception", when, f"ValueError: {rank}").leave(tmp_path)
+    first = first_failure(tmp_path)
+    assert first is not None
+    assert first.rank == 1
+
+
+def test_a_cause_explains_what_others_saw_of_it_even_if_they_were_faster(tmp_path: Path) -> None:
+    Failure(0, 5, "lost", 1.0, "found rank 2 dead").leave(tmp_path)
+    Failure(1, 5, "timeout", 0.5, "has waited").leave(tmp_path)
+    Failure(2, 5, "killed", 2.0, "was killed by SIGKILL").leave(tmp_path)
+    assert str(first_failure(tmp_path)) == "rank 2 at step 5 was killed by SIGKILL"
+
+
+def test_of_a_chain_of_waiting_ranks_the_silent_one_is_named(tmp_path: Path) -> None:
+    for rank in range(4):
+        recorder = FlightRecorder(rank, tmp_path)
+        recorder.step = 9
+        if rank != 2:
+            recorder.waits((rank - 1) % 4)
+    Failure(0, 9, "timeout", 1.0, "has waited 3 s for rank 3").leave(tmp_path)
+    assert str(first_failure(tmp_path)) == (
+        "rank 2 at step 9 has not answered since; rank 0 at step 9 has waited 3 s for rank 3"
+    )
+
+
+def test_positions_outlive_their_rank(tmp_path: Path) -> None:
+    recorder = FlightRecorder(3, tmp_path)
+    assert read_positions(tmp_path) == [Position(3, NO_STEP, False, 0)]
+    recorder.step = 12
+    recorder.waits(1)
+    assert read_positions(tmp_path) == [Position(3, 12, True, 1)]
+    recorder.goes_on()
+    assert read_positions(tmp_path) == [Position(3, 12, False, 1)]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "shown"),
+    [
+        (UsageError("--batch 0: too few"), "usage", "--batch 0: too few"),
+        (PeerLost("found rank 1 dead"), "lost", "rank 4 at step 2 found rank 1 dead"),
+        (ValueError("on purpose"), "exception", "rank 4 at step 2 raised ValueError: on purpose\n"),
+    ],
+)
+def test_exceptions_are_described_by_what_they_mean(error: Exception, kind: str, shown: str) -> None:
+    failure = describe(error, rank=4, step=2)
+    assert failure.kind == kind
+    assert str(failure).startswith(shown)
+
+
+def test_the_watchdog_bites_who_waits_too_long_and_nobody_else() -> None:
+    bitten: list[tuple[tuple[str, int], float]] = []
+    recorder = FlightRecorder(0, None)
+    watchdog = Watchdog(0.2, recorder, lambda waiting, seconds: bitten.append((waiting, seconds)))
+    watchdog.start()
+    watchdog.begin("receive", 3)
+    watchdog.end()
+    time.sleep(0.5)
+    assert not bitten, "nothing was being waited for"
+    watchdog.begin("exchange", 2)
+    watchdog.join(timeout=5)
+    assert [waiting for waiting, _ in bitten] == [("exchange", 2)]
+    assert bitten[0][1] > 0.2
