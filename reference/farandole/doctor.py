@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from farandole.errors import LaunchError, UsageError
-from farandole.runtime import launcher, mpirun
+from farandole.runtime import launcher, mpirun, processes
 from farandole.slurm import sandbox
 
 PROBE_TIMEOUT_S = 60.0
@@ -65,10 +64,9 @@ def examine() -> list[Finding]:
 
 
 def python() -> list[Finding]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return [
         Finding("Python", sys.version_info >= (3, 11), platform.python_version(), "install Python 3.11 or newer"),
-        Finding("cores", True, f"{cores}: more ranks than cores work, but share them"),
+        Finding("cores", True, f"{processes.available_cores()}: more ranks than cores work, but share them"),
     ]
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import numpy as np
 import torch
 
 from farandole.errors import UsageError
+from farandole.runtime.processes import available_cores
 
 
 def choose(wanted: str, local_rank: int) -> torch.device:
@@ -34,7 +34,7 @@ def describe(device: torch.device) -> str:
 
 def limit_threads(local_size: int) -> int:
     """Give each of the host's `local_size` ranks its part of the cores, at least one; returns it."""
-    threads = max(1, len(os.sched_getaffinity(0)) // local_size)
+    threads = max(1, available_cores() // local_size)
     torch.set_num_threads(threads)
     return threads
 

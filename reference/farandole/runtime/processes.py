@@ -1,4 +1,4 @@
-"""Ending every process of a launch, wherever in the process tree it has gone.
+"""Processes and cores: above all, ending every process of a launch, wherever it has gone.
 
 MPI launchers put each rank into a process group of its own, so killing the launcher's group does
 not reach the ranks. Every process of a launch carries the launch's number in its environment;
@@ -13,6 +13,11 @@ from collections.abc import Iterable
 import psutil
 
 GRACE_S = 2.0
+
+
+def available_cores() -> int:
+    """The cores this process may use (all of them where the system cannot restrict it)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def find(variable: str, value: str) -> list[psutil.Process]:
