@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
+from farandole.runtime.rank import under_mpirun
 from farandole.runtime.record import Summary
 
 NOT_COUNTED = "–"
@@ -58,7 +59,8 @@ def per_rank(summary: Summary) -> Table:
 
 
 def show(tables: Sequence[Table]) -> None:
-    console = Console()
+    # mpirun gives ranks a terminal of its own, behind which there may be a file.
+    console = Console(force_terminal=False if under_mpirun() else None)
     for table in tables:
         console.print(table)
 

@@ -28,8 +28,10 @@ from farandole.runtime.flight_recorder import NO_STEP, read_positions
 from farandole.runtime.record import Run, new_folder
 
 TIMEOUT_S = 900.0
+TIMED_OUT = 124  # as the command `timeout` says it
 POLL_S = 0.05
 OTHER_REPORTS_S = 0.5  # after a first failure: how long other ranks have to report theirs
+FINALIZE_S = 10.0  # after the last rank's last line: how long MPI has to shut down
 
 
 @dataclass(frozen=True)
@@ -101,15 +103,16 @@ def run_ranks(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=noise, stderr=noise, start_new_session=True
             )
             try:
-                in_time = _watch(job, scratch, timeout_s, Follower(scratch) if follow else None)
+                in_time = _watch(job, ranks, scratch, timeout_s, Follower(scratch) if follow else None)
             finally:
                 _end(job, number)
         output = _collect(scratch, ranks)
         if failure := first_failure(scratch):
             raise _as_exception(failure, output)
         if not in_time:
-            raise LaunchError(f"{' '.join(program[:2])} was ended after {timeout_s:g} s, its time-out", 124, str(output))
-        if job.returncode:
+            message = f"{' '.join(program[:2])} was ended after {timeout_s:g} s, its time-out"
+            raise LaunchError(message, TIMED_OUT, str(output))
+        if job.returncode and not _all_done(scratch, ranks):
             said = own_output.read_text(errors="replace").strip() or str(output).strip()
             message = f"mpirun ended with {job.returncode}{_last_steps(scratch)}; the last it said:\n{said[-2000:]}"
             raise LaunchError(message, 1, str(output))
@@ -160,11 +163,14 @@ def _shared_folder() -> str | None:
     return os.getcwd() if several_hosts else None
 
 
-def _watch(job: subprocess.Popen[bytes], scratch: Path, timeout_s: float, follower: Follower | None) -> bool:
+def _watch(
+    job: subprocess.Popen[bytes], ranks: int, scratch: Path, timeout_s: float, follower: Follower | None
+) -> bool:
     """Wait for the job's end or a rank's report of failure; False if the time-out came first.
 
-    The launcher ends a failed job itself: under ULFM neither MPI_Abort nor a rank's exit status is
-    certain to, since there a job is meant to outlive its ranks.
+    The launcher does not rely on mpirun to notice either. Under ULFM neither MPI_Abort nor a rank's
+    exit status is certain to end a failed job, since there a job is meant to outlive its ranks. And
+    mpirun (Open MPI 5.0) sometimes stays after a program that took only milliseconds.
     """
     deadline = time.monotonic() + timeout_s
     while job.poll() is None and time.monotonic() < deadline:
@@ -172,11 +178,18 @@ def _watch(job: subprocess.Popen[bytes], scratch: Path, timeout_s: float, follow
             follower.copy()
         if any(scratch.glob("*.failure.json")):
             deadline = min(deadline, time.monotonic() + OTHER_REPORTS_S)
+        elif _all_done(scratch, ranks):
+            deadline = min(deadline, time.monotonic() + FINALIZE_S)
         with suppress(subprocess.TimeoutExpired):
             job.wait(POLL_S)
     if follower:
         follower.copy()
-    return job.poll() is not None
+    return job.poll() is not None or _all_done(scratch, ranks)
+
+
+def _all_done(scratch: Path, ranks: int) -> bool:
+    """Whether every rank has come to the end of its program."""
+    return len(list(scratch.glob("*.done"))) == ranks
 
 
 def _end(job: subprocess.Popen[bytes], number: str) -> None:

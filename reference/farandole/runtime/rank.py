@@ -34,6 +34,11 @@ LAUNCHER_ACTS_WITHIN_S = 5.0
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 
 
+def under_mpirun() -> bool:
+    """Whether an MPI launcher has started this process."""
+    return any(name in os.environ for name in RANK_VARIABLES)
+
+
 def early_rank() -> int:
     """The rank, known before MPI is initialised (0 for a process started alone)."""
     return next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), 0)
@@ -52,8 +57,8 @@ def launcher_pid() -> int | None:
 
 
 def show_progress() -> bool:
-    """Whether somebody watches: the launcher's terminal, or this rank's own."""
-    return os.environ.get(PROGRESS) == "1" or sys.stderr.isatty()
+    """Whether somebody watches: the launcher's terminal, or that of a process started alone."""
+    return os.environ.get(PROGRESS) == "1" or (sys.stderr.isatty() and not under_mpirun())
 
 
 def abort(failure: Failure) -> NoReturn:
@@ -110,3 +115,5 @@ def main() -> None:
     if folder := scratch():
         redirect_output(folder)
     run_rank(lambda: run_program(sys.argv[1:]))
+    if folder:
+        (folder / f"{early_rank()}.done").touch()

@@ -1,0 +1,55 @@
+"""A Slurm of our own for the tests of this folder: one sandbox for the session, and a checkout to submit from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from farandole.slurm import sandbox
+from farandole.slurm.sandbox import Sandbox, SandboxError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def need_slurm() -> None:
+    if missing := sandbox.missing_programs():
+        pytest.skip(f"no Slurm here (no {', '.join(missing)}); install it: {sandbox.INSTALL}")
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """A sandbox of four nodes that all tests share; each leaves it idle."""
+    need_slurm()
+    folder = tmp_path_factory.mktemp("slurm")
+    yield sandbox.up(folder)
+    sandbox.down(folder)
+
+
+@pytest.fixture(scope="session")
+def pmix(cluster: Sandbox) -> None:
+    """`srun --mpi=pmix` works: Debian's Slurm finds libpmix.so only where libpmix-dev is installed."""
+    try:
+        cluster.run("srun", "--mpi=pmix", "--ntasks=1", "true", timeout=20)
+    except SandboxError as error:
+        pytest.skip(f"srun has no PMIx: {error}; install it: {sandbox.INSTALL}")
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where a test may start a second sandbox of its own; it is ended in any case."""
+    need_slurm()
+    path = tmp_path_factory.mktemp("own")
+    yield path
+    sandbox.down(path)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder like the checkout's root to submit from, so that records and outputs land in it."""
+    for name in ("reference", "slurm"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    return tmp_path
