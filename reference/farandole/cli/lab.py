@@ -1,0 +1,132 @@
+"""``farandole lab list | start | check``: exercises that are judged on real ranks."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import cyclopts
+from cyclopts import Parameter
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from farandole.errors import UsageError
+from farandole.lab import grading, labs, submissions, tables
+from farandole.lab.labs import Lab
+from farandole.lab.tables import printable
+from farandole.runtime.options import Positive
+
+app = cyclopts.App(name="lab", help="Exercises: write a method yourself and have it judged on real ranks.")
+
+MyLabs = Annotated[Path, Parameter(name="--dir", help="The folder your labs are in.")]
+
+
+@app.command(name="list")
+def list_labs() -> None:
+    """List the labs, and how far you are: not started, or started."""
+    table = Table(box=box.SIMPLE)
+    for column in ("lab", "title", "to complete", "points", ""):
+        table.add_column(column, justify="right" if column == "points" else "left")
+    for folder in labs.folders():
+        lab = labs.load(folder)
+        started = (submissions.MY_LABS / lab.name / lab.file).exists()
+        state = "started" if started else f"farandole lab start {lab.number}"
+        table.add_row(str(lab.number), lab.title, lab.file, str(lab.max_points), state)
+    Console().print(table)
+
+
+@app.command
+def start(number: str, /, *, my_labs: MyLabs = submissions.MY_LABS) -> None:
+    """Copy a lab's task, notebook and file to complete to a place of your own.
+
+    Parameters
+    ----------
+    number
+        The lab: 2, 02 or 02_ring_all_reduce.
+    """
+    lab = labs.find(number)
+    started = submissions.start(lab, my_labs)
+    print(f"Lab {lab.number}, {lab.title}, is in {started.folder}/")
+    for names, text in (
+        (started.new, "new"),
+        (started.kept, "there already"),
+        (started.changed, "there already with changes of yours, and left as it is"),
+    ):
+        for name in names:
+            print(f"    {name}: {text}")
+    other = "" if my_labs == submissions.MY_LABS else f" --dir {my_labs}"
+    print(f"Read {submissions.TASK}, complete {lab.file}, then: farandole lab check {lab.number}{other}")
+
+
+@app.command
+def check(
+    number: str,
+    submission: Path | None = None,
+    /,
+    *,
+    with_: Annotated[Literal["reference"] | None, Parameter(name="--with")] = None,
+    my_labs: MyLabs = submissions.MY_LABS,
+    time_limit: Positive = grading.LIMIT_S,
+    json_: Annotated[bool, Parameter(name="--json")] = False,
+) -> None:
+    """Judge a submission, or a folder of them. Exit code 0: full marks; 1: not all points.
+
+    Submissions are programs, and run with your rights: grade other people's in a container.
+
+    Parameters
+    ----------
+    number
+        The lab: 2, 02 or 02_ring_all_reduce.
+    submission
+        A file, or a folder in which each Python file, and each sub-folder with the lab's file, is
+        one submission. Without it: your own file, where `farandole lab start` put it.
+    with_
+        Check the project's own solution instead.
+    time_limit
+        Seconds that each check may take on each number of ranks.
+    json_
+        Print the result as JSON and nothing else: an object for a file, a list for a folder.
+    """
+    lab = labs.find(number)
+    if with_ and submission:
+        raise UsageError(f"--with {with_} and {submission}: give one of the two")
+    path = lab.folder / f"{with_}.py" if with_ else submission or submissions.own(lab, my_labs)
+    if path.is_dir() and submissions.is_started(lab, path):
+        path /= lab.file
+    if path.is_dir():
+        grades = _grade_folder(lab, path, time_limit)
+    elif path.is_file() and path.suffix == ".py":
+        _say(f"Lab {lab.number}: checking {path} on up to {max(max(check.ranks) for check in lab.checks)} ranks …")
+        grades = [grading.grade(lab, path, limit_s=time_limit)]
+    else:
+        what = "not a Python file" if path.exists() else "not there"
+        raise UsageError(f"{path} is {what}: name the completed {lab.file}, or a folder of submissions")
+    if json_:
+        result = [grade.as_dict() for grade in grades]
+        print(json.dumps(result if path.is_dir() else result[0], indent=2))
+    elif path.is_dir():
+        tables.show_all(lab, grades)
+    else:
+        tables.show(lab, grades[0])
+    if not all(grade.full_marks for grade in grades):
+        raise SystemExit(1)
+
+
+def _grade_folder(lab: Lab, folder: Path, limit_s: float) -> list[grading.Grade]:
+    found, left_out = submissions.found(lab, folder)
+    if left_out:
+        print(f"Not submissions of this lab, and left out: {', '.join(map(printable, left_out))}", file=sys.stderr)
+    grades: list[grading.Grade] = []
+    for name, path in found.items():
+        _say(f"Lab {lab.number}: checking {printable(name)} ({len(grades) + 1} of {len(found)}) …")
+        grades.append(grading.grade(lab, path, name=name, limit_s=limit_s))
+    return grades
+
+
+def _say(text: str) -> None:
+    """Something for a person who waits; nothing where nobody looks."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)

@@ -1,0 +1,16 @@
+"""The labs: a reader writes the method, and it is judged on real ranks.
+
+A lab is a folder in the repository's labs/: the task, a notebook, the file to complete, and
+``check.py``, which says what is checked and for how many points. Submissions run only in launched
+processes, never in the one that grades.
+
+Reading order: ``labs`` (what a lab and a check are), ``communicator`` (what the learner's code
+sends with), ``board`` and ``overseer`` (who waits for whom: how a deadlock is found and told),
+``learner`` (somebody else's code: importing it, and explaining its errors), ``runner`` (one rank
+of a launch), ``grading`` (the launches, and what came of them), ``submissions`` (which files),
+``tables`` (grades for the eye).
+"""
+
+from farandole.lab.labs import Check, Lab, expect
+
+__all__ = ["Check", "Lab", "expect"]

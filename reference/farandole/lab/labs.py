@@ -1,0 +1,111 @@
+"""What a lab is, and where the labs are.
+
+A lab's ``check.py`` defines ``LAB``; each of its checks is a function of the submission (a module)
+and a communicator that runs on every rank and raises, through `expect`, what is wrong.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import farandole
+from farandole.errors import UsageError
+
+if TYPE_CHECKING:
+    from farandole.lab.communicator import LabCommunicator
+
+LABS = Path(farandole.__file__).parents[2] / "labs"
+
+
+class Wrong(Exception):
+    """A submission does not do what is asked; the message says what is wrong, to the learner."""
+
+
+def expect(condition: object, message: str) -> None:
+    """End a check with `message` unless `condition` holds."""
+    if not condition:
+        raise Wrong(message)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that is judged.
+
+    Attributes:
+        name: what is judged, in a word or two; unique in the lab.
+        points: given if it passes at every number of ranks in `ranks`, else 0.
+        run: called on every rank with the submission and a fresh communicator.
+    """
+
+    name: str
+    points: int
+    ranks: tuple[int, ...]
+    run: Callable[[Any, LabCommunicator], None]
+
+
+@dataclass(frozen=True)
+class Lab:
+    """One lab.
+
+    Attributes:
+        file: the name of the file to complete.
+        checks: in the order in which they are run and shown.
+        folder: where the lab lies; filled in by `load`.
+    """
+
+    title: str
+    file: str
+    checks: tuple[Check, ...]
+    folder: Path = Path()
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def number(self) -> int:
+        return int(self.name.partition("_")[0])
+
+    @property
+    def max_points(self) -> int:
+        return sum(check.points for check in self.checks)
+
+
+def load(folder: Path) -> Lab:
+    """The lab in `folder`, as its check.py describes it."""
+    spec = importlib.util.spec_from_file_location(f"farandole_lab_{folder.name}", folder / "check.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return replace(cast(Lab, module.LAB), folder=folder)
+
+
+def folders() -> list[Path]:
+    """Every lab's folder, in order of the labs' numbers.
+
+    Raises:
+        UsageError: this is an installation without the labs.
+    """
+    found = sorted(path.parent for path in LABS.glob("[0-9][0-9]_*/check.py"))
+    if not found:
+        raise UsageError("the labs are not here: they come with a clone of the repository, in its folder labs/")
+    return found
+
+
+def find(wanted: str) -> Lab:
+    """The lab with that number or name: "2", "02" or "02_ring_all_reduce".
+
+    Raises:
+        UsageError: there is no such lab.
+    """
+    for folder in folders():
+        number = folder.name.partition("_")[0]
+        if wanted == folder.name or (wanted.isdecimal() and int(wanted) == int(number)):
+            return load(folder)
+    choices = ", ".join(f"{int(folder.name.partition('_')[0])} ({folder.name})" for folder in folders())
+    raise UsageError(f"there is no lab {wanted!r}: choose from {choices}")

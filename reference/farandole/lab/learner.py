@@ -1,0 +1,98 @@
+"""Somebody else's code: importing it, holding what it prints, and telling its errors to its author."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import linecache
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from farandole.lab.labs import Wrong
+
+PRINTED_BYTES = 100_000  # what a check keeps of a rank's output
+MESSAGE_LENGTH = 400
+MODULE = "farandole_submission"
+
+
+def load(path: Path) -> ModuleType:
+    """Import a submission; what it raises is its own.
+
+    Its folder goes last on the path, so that its helpers are found and no file beside it can take
+    the place of a library.
+    """
+    sys.dont_write_bytecode = True  # nothing is left beside the submission
+    sys.path.append(str(path.parent))
+    spec = importlib.util.spec_from_file_location(MODULE, path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def explain(error: BaseException, path: Path) -> str:
+    """One line that tells the author of `path` what happened, and at which of their lines."""
+    text = _what(error, path)
+    if not isinstance(error, NotImplementedError):
+        text = "".join(f"{note}: " for note in reversed(getattr(error, "__notes__", []))) + text
+    return text if len(text) <= MESSAGE_LENGTH else text[: MESSAGE_LENGTH - 1] + "…"
+
+
+def _what(error: BaseException, path: Path) -> str:
+    if isinstance(error, Wrong):
+        return str(error)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    if isinstance(error, SyntaxError) and not frames:
+        where = f", at line {error.lineno}: `{(error.text or '').strip()}`" if error.lineno else ""
+        return f"the file is not valid Python: {error.msg}{where}"
+    if isinstance(error, NotImplementedError):
+        where = f": {frames[-1].name} in {path.name}" if frames else ""
+        return f"not implemented yet{where}"
+    if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType) and error.obj.__name__ == MODULE:
+        return f"there is no {error.name} in {path.name}: has it been renamed?"
+    line = ""
+    if frames:
+        line = f", at line {frames[-1].lineno}: `{linecache.getline(str(path), frames[-1].lineno or 0).strip()}`"
+    if isinstance(error, SystemExit):
+        return f"the code ends the whole process (sys.exit or SystemExit){line}; let the function return instead"
+    told = f"{type(error).__name__}: {_text(error)}".removesuffix(": ")
+    return told + (line or "; raised by the check with what the function returned")
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return " ".join(str(error).split())
+    except Exception:  # the learner's own exception class, with a mistake in its __str__
+        return ""
+
+
+class _Capped(io.RawIOBase):
+    """Keeps the first PRINTED_BYTES bytes in a file and forgets the rest."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb", buffering=0)
+        self._left = PRINTED_BYTES
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        if self._left > 0:
+            kept = bytes(data)[: self._left]
+            self._file.write(kept)
+            self._left -= len(kept)
+        return size
+
+
+def hold_output(path: Path) -> None:
+    """From here on, what Python code prints goes to `path`."""
+    # In bytes beneath, since a program may also write to sys.stdout.buffer.
+    buffered = io.BufferedWriter(_Capped(path))
+    stream = io.TextIOWrapper(buffered, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    sys.stdout = sys.stderr = stream

@@ -1,0 +1,96 @@
+"""A thread that ends a rank's launch when it deadlocks or does not come to an end.
+
+Ranks are deadlocked when for a while nobody computes and nobody gets on. That "while" is counted
+in looks at the board, not in seconds: on a machine so busy that messages take long, this thread
+looks more seldom too.
+"""
+
+from __future__ import annotations
+
+import linecache
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from farandole.lab import board
+
+POLL_S = 0.1
+LOOKS = 8  # so many times in a row the same: nothing goes on any more
+PATIENCE_S = 1.0  # a rank that waits lets one that computes report first
+
+
+class Overseer(threading.Thread):
+    """Calls `stop(reason)` once the ranks are deadlocked, or a phase lasts longer than its limit.
+
+    Args:
+        folder: where the boards of all `size` ranks are; this process is rank `rank`.
+        stop: ends the process; does not return.
+        launcher: a process id; without that process this one ends too.
+        file: the learner's file, whose current line a time-out names.
+        looks: after so many without a change nothing goes on; more where messages may be huge.
+        verdict: once this file is there, another rank has ended the launch, and this one ends too.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        size: int,
+        stop: Callable[[str], None],
+        *,
+        launcher: int | None = None,
+        file: Path | None = None,
+        verdict: Path | None = None,
+        looks: int = LOOKS,
+    ) -> None:
+        super().__init__(name="overseer", daemon=True)
+        self.folder, self.rank, self.size = folder, rank, size
+        self.stop, self.launcher, self.file, self.verdict = stop, launcher, file, verdict
+        self.looks = looks
+        self.worker = threading.get_ident()
+        self._limit_s = self._ends = math.inf
+
+    def begin(self, limit_s: float) -> None:
+        """A phase begins, of at most `limit_s` seconds."""
+        self._limit_s, self._ends = limit_s, time.monotonic() + limit_s
+
+    def run(self) -> None:
+        before: list[board.Place] = []
+        looks = 0
+        while True:
+            time.sleep(POLL_S)
+            if self.launcher is not None and not psutil.pid_exists(self.launcher):
+                os._exit(1)
+            if self.verdict is not None and self.verdict.exists():
+                os._exit(0)
+            now = board.read(self.folder, self.size)
+            looks = looks + 1 if now == before else 0
+            # All overseers see the same; one of them speaks.
+            if looks >= self.looks and board.first_stuck(now, self.size) == self.rank:
+                self.stop(f"deadlock: {board.describe(now)}")
+            over = time.monotonic() - self._ends
+            busy = not looks or any(place.rank == self.rank and not place.call for place in now)
+            if over > PATIENCE_S or (over > 0 and busy):
+                self.stop(self._too_long(now, busy))
+            before = now
+
+    def _too_long(self, now: list[board.Place], busy: bool) -> str:
+        if not busy:
+            return f"no end after {self._limit_s:g} s: {board.describe(now)}"
+        who = f"rank {self.rank} is " if self.size > 1 else ""
+        return f"{who}still running after {self._limit_s:g} s{self._current_line()}"
+
+    def _current_line(self) -> str:
+        frame = sys._current_frames().get(self.worker)
+        while frame is not None and frame.f_code.co_filename != str(self.file):
+            frame = frame.f_back
+        if frame is None:
+            return ""
+        code = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        return f", at line {frame.f_lineno}: `{code}`"

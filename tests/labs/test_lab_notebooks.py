@@ -1,0 +1,70 @@
+"""The notebooks of the labs run from top to bottom once the file is completed, and print what they show."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from farandole.lab import labs, submissions
+from tests.labs.labs_for_tests import FOLDERS
+
+YOURS = "yours"
+RANKS = 4  # of the cell that runs the learner's function
+
+
+def text_of(cell: Any) -> list[str]:
+    """What a cell has printed and which errors it shows."""
+    return [output.get("text") or output.get("evalue", "") for output in cell.outputs]
+
+
+def tags(cell: Any) -> list[str]:
+    found: list[str] = cell.metadata.get("tags", [])
+    return found
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_learners_notebook(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = labs.load(folder)
+    started = submissions.start(lab, tmp_path).folder
+    shutil.copy(folder / "reference.py", started / lab.file)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # as `make lab` has it
+    committed = nbformat.read(started / submissions.NOTEBOOK, as_version=4)
+    check = next(cell for cell in committed.cells if cell.source == f"!farandole lab check {lab.number}")
+    assert YOURS in tags(check)
+    run = nbformat.read(started / submissions.NOTEBOOK, as_version=4)
+    run.cells[committed.cells.index(check)].source = "!farandole lab list"  # the check has tests of its own
+    NotebookClient(run, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(started)}}).execute()
+
+    shown = [(cell, again) for cell, again in zip(committed.cells, run.cells, strict=True) if cell.cell_type == "code"]
+    for cell, again in shown:
+        if YOURS in tags(cell):
+            assert cell.outputs == [], "a cell that needs the learner's work is handed out unexecuted"
+        else:
+            assert cell.execution_count is not None
+            assert text_of(cell) == text_of(again)
+    first, last = (again for cell, again in shown if YOURS in tags(cell))
+    assert len("".join(text_of(first)).splitlines()) == RANKS
+    assert lab.title in "".join(text_of(last))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_notebook_and_its_text_agree(folder: Path) -> None:
+    notebook, text = jupytext.read(folder / "lab.ipynb"), jupytext.read(folder / "lab.py")
+    assert [(cell.cell_type, cell.source, tags(cell)) for cell in notebook.cells] == [
+        (cell.cell_type, cell.source, tags(cell)) for cell in text.cells
+    ]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_notebook_names_no_place_of_this_machine(folder: Path) -> None:
+    text = (folder / "lab.ipynb").read_text()
+    assert str(labs.LABS.parent) not in text
+    assert "/tmp" not in text
