@@ -37,7 +37,7 @@ bench: $(READY)
 	$(BIN)/farandole bench
 
 lab: $(READY)
-	$(BIN)/jupyter lab notebooks
+	PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab notebooks/00_tour.ipynb --notebook-dir=.
 
 setup: $(READY)
 

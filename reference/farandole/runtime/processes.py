@@ -8,11 +8,14 @@ that is how they are found.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 
 import psutil
 
 GRACE_S = 2.0
+POLL_S = 0.02
 
 
 def available_cores() -> int:
@@ -29,21 +32,24 @@ def find(variable: str, value: str) -> list[psutil.Process]:
                 found.append(process)
         except (psutil.Error, OSError):
             continue  # another user's, or gone in the meantime
-    return [process for process in found if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    return [process for process in found if _lives(process)]
 
 
 def end(processes: Iterable[psutil.Process], grace_s: float = GRACE_S) -> None:
     """Ask the processes to stop, and kill those still there after `grace_s` seconds."""
-    processes = list(processes)
-    for process in processes:
-        try:
-            process.terminate()
-        except psutil.NoSuchProcess:
-            continue
-    _, alive = psutil.wait_procs(processes, timeout=grace_s)
-    for process in alive:
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue
-    psutil.wait_procs(alive, timeout=grace_s)
+    alive = list(processes)
+    for signal in (psutil.Process.terminate, psutil.Process.kill):
+        for process in alive:
+            with suppress(psutil.NoSuchProcess):
+                signal(process)
+        deadline = time.monotonic() + grace_s
+        while (alive := [process for process in alive if _lives(process)]) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Whether it still runs: one that has ended but that its parent has not asked after does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
