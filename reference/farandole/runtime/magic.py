@@ -1,0 +1,117 @@
+"""The ``%%mpi`` cell magic: a notebook's cell as a program of several ranks.
+
+    %load_ext farandole
+
+    %%mpi -n 4 --timeout 60
+    from mpi4py import MPI
+    print(MPI.COMM_WORLD.rank)
+
+The cell runs in fresh processes, under `launcher.run_ranks` like everything else: it sees nothing of
+the notebook's variables and leaves none behind. What the ranks print appears in rank order; if one
+of them fails, the notebook's cell fails, with that rank's traceback and nothing of the machinery.
+Line numbers are those of the notebook's cell, ``%%mpi`` being line 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from IPython.core.magic import Magics, cell_magic, magics_class
+
+from farandole.errors import LaunchError, UsageError
+from farandole.runtime.launcher import run_ranks
+
+RANKS = 4
+TIMEOUT_S = 60.0
+FORM = "write it as %%mpi -n 4, or %%mpi -n 4 --timeout 60"
+
+
+class CellError(LaunchError):
+    """A ``%%mpi`` cell did not finish; a notebook shows its message alone, without our own frames."""
+
+    def _render_traceback_(self) -> list[str]:  # IPython asks an exception for this
+        return self.message.splitlines()
+
+
+class _Arguments(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"%%mpi: {message}; {FORM}")
+
+
+def parse(line: str) -> tuple[int, float]:
+    """The number of ranks and the time-out in seconds that stand behind ``%%mpi``.
+
+    Raises:
+        UsageError: unknown arguments, or values that do not fit.
+    """
+    parser = _Arguments(prog="%%mpi", add_help=False, allow_abbrev=False)
+    parser.add_argument("-n", dest="ranks", type=int, default=RANKS)
+    parser.add_argument("--timeout", type=float, default=TIMEOUT_S)
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        parser.error(str(error))
+    given = parser.parse_args(words)
+    if given.ranks < 1:
+        parser.error(f"{given.ranks} ranks: there must be at least 1")
+    if not 0 < given.timeout < float("inf"):
+        parser.error(f"a time-out of {given.timeout:g} s: it must be above 0")
+    return given.ranks, given.timeout
+
+
+@magics_class
+class MpiMagics(Magics):
+    """Brings ``%%mpi``."""
+
+    @cell_magic
+    def mpi(self, line: str, cell: str) -> None:
+        """Run the cell's Python code on several ranks and print what they print, in rank order.
+
+        %%mpi [-n RANKS] [--timeout SECONDS]
+
+        RANKS is 4 and SECONDS 60 if not given. If a rank fails, all are ended, and the rank's
+        traceback is shown.
+        """
+        try:
+            ranks, timeout_s = parse(line)
+            run_cell(cell, ranks, timeout_s)
+        except UsageError as error:
+            raise CellError(str(error), 2) from None
+
+
+def run_cell(cell: str, ranks: int, timeout_s: float) -> None:
+    """Run `cell` on `ranks` processes and print their output, even if it fails.
+
+    Raises:
+        CellError: it is not Python, a rank failed, or the time-out passed.
+    """
+    program = f"# %%mpi\n{cell}"  # one line more, so that line numbers are those of the notebook's cell
+    _check_syntax(program)
+    with tempfile.TemporaryDirectory(prefix="farandole-cell-") as folder:
+        file = Path(folder) / "cell.py"
+        file.write_text(program)
+
+        def named(text: str) -> str:
+            """`text` with the temporary file called what the reader knows it as."""
+            return text.replace(str(file), "cell")
+
+        try:
+            output = run_ranks([str(file)], ranks, timeout_s=timeout_s)
+        except LaunchError as error:
+            print(named(error.output), end="", flush=True)
+            raise CellError(named(error.message), error.returncode, named(error.output)) from None
+        print(named("".join(output.stdout)), end="", flush=True)
+        print(named("".join(output.stderr)), end="", file=sys.stderr, flush=True)
+
+
+def _check_syntax(program: str) -> None:
+    try:
+        compile(program, "cell", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise CellError("".join(traceback.format_exception_only(error))) from None

@@ -1,0 +1,149 @@
+"""The %%mpi cell: what a student sees when it works, and above all when it does not."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+from farandole.errors import LaunchError, UsageError
+from farandole.runtime import magic
+from farandole.runtime.launcher import Output
+from farandole.runtime.magic import CellError, MpiMagics, parse, run_cell
+
+
+@pytest.mark.parametrize(
+    ("line", "ranks", "timeout_s"),
+    [
+        ("", 4, 60.0),
+        ("-n 2", 2, 60.0),
+        ("-n2 --timeout 5", 2, 5.0),
+        ("--timeout=0.5 -n 3", 3, 0.5),
+        ("-n 3  # three are enough", 3, 60.0),
+    ],
+)
+def test_arguments(line: str, ranks: int, timeout_s: float) -> None:
+    assert parse(line) == (ranks, timeout_s)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("-n", "argument -n: expected one argument"),
+        ("-n two", "invalid int value: 'two'"),
+        ("-n 0", "0 ranks: there must be at least 1"),
+        ("-n -3", "-3 ranks: there must be at least 1"),
+        ("--timeout 0", "a time-out of 0 s: it must be above 0"),
+        ("--timeout nan", "a time-out of nan s: it must be above 0"),
+        ("--time 5", "unrecognized arguments: --time 5"),
+        ("-n 4 python x.py", "unrecognized arguments: python x.py"),
+        ("-n '4", "No closing quotation"),
+    ],
+)
+def test_wrong_arguments_are_named_in_one_line(line: str, what: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse(line)
+    message = str(refused.value)
+    assert message.startswith("%%mpi: ")
+    assert what in message
+    assert message.endswith("; write it as %%mpi -n 4, or %%mpi -n 4 --timeout 60")
+    assert "\n" not in message
+
+
+def test_output_comes_in_rank_order_and_on_its_own_stream(capsys: pytest.CaptureFixture[str]) -> None:
+    run_cell(
+        "import sys, time\n"
+        "from mpi4py import MPI\n"
+        "rank = MPI.COMM_WORLD.rank\n"
+        "time.sleep(0.1 * (2 - rank))\n"  # the last rank is the first to print
+        "print('out', rank)\n"
+        "print('error', rank, file=sys.stderr)\n",
+        ranks=3,
+        timeout_s=60,
+    )
+    shown = capsys.readouterr()
+    assert shown.out == "out 0\nout 1\nout 2\n"
+    assert shown.err == "error 0\nerror 1\nerror 2\n"
+
+
+def test_a_failing_rank_fails_the_cell_and_its_traceback_is_all_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    cell = (
+        "from mpi4py import MPI\n"
+        "rank = MPI.COMM_WORLD.rank\n"
+        "print('rank', rank, 'is here')\n"
+        "if rank == 1:\n"
+        "    {}['missing']\n"
+        "MPI.COMM_WORLD.Barrier()\n"
+    )
+    with pytest.raises(CellError) as failed:
+        run_cell(cell, ranks=2, timeout_s=60)
+    lines = failed.value._render_traceback_()
+    assert lines[:4] == [
+        "rank 1 raised KeyError: 'missing'",
+        "Traceback (most recent call last):",
+        '  File "cell", line 6, in <module>',  # %%mpi is line 1
+        "    {}['missing']",
+    ]
+    assert lines[-1] == "KeyError: 'missing'"
+    assert "rank 1 is here\n" in capsys.readouterr().out
+
+
+def test_the_time_out_ends_the_cell() -> None:
+    start = time.monotonic()
+    with pytest.raises(CellError, match="cell was ended after 2 s") as failed:
+        run_cell("import time\ntime.sleep(100)", ranks=1, timeout_s=2)
+    assert failed.value.returncode == 124
+    assert time.monotonic() - start < 20
+
+
+def test_what_is_not_python_is_not_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(magic, "run_ranks", lambda *_, **__: pytest.fail("launched"))
+    with pytest.raises(CellError) as failed:
+        run_cell("x = 1\nfor x in\n", ranks=2, timeout_s=60)
+    assert failed.value._render_traceback_()[0] == '  File "cell", line 3'
+    assert failed.value._render_traceback_()[-1] == "SyntaxError: invalid syntax"
+
+
+def test_the_temporary_file_is_called_cell_wherever_it_appears(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def warns(program: list[str], ranks: int, timeout_s: float) -> Output:
+        return Output([f"{program[0]}\n"] * ranks, [f"{program[0]}:2: UserWarning\n"] * ranks)
+
+    def fails(program: list[str], ranks: int, timeout_s: float) -> Output:
+        raise LaunchError(f"rank 0 raised in {program[0]}", 1, f"{program[0]} printed")
+
+    monkeypatch.setattr(magic, "run_ranks", warns)
+    run_cell("pass", ranks=2, timeout_s=60)
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("cell\ncell\n", "cell:2: UserWarning\ncell:2: UserWarning\n")
+
+    monkeypatch.setattr(magic, "run_ranks", fails)
+    with pytest.raises(CellError) as failed:
+        run_cell("pass", ranks=1, timeout_s=60)
+    assert (failed.value.message, failed.value.output) == ("rank 0 raised in cell", "cell printed")
+    assert capsys.readouterr().out == "cell printed"
+
+
+def test_wrong_arguments_fail_the_cell_too() -> None:
+    """Not with IPython's own UsageError: that one is printed, and nbval would go on as if all were well."""
+    with pytest.raises(CellError, match="%%mpi: 0 ranks") as failed:
+        MpiMagics(None).mpi("-n 0", "pass")
+    assert failed.value.returncode == 2
+    assert len(failed.value._render_traceback_()) == 1
+
+
+def test_load_ext_brings_the_magic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shell = InteractiveShell(ipython_dir=str(tmp_path), config=Config({"HistoryManager": {"enabled": False}}))
+    shell.run_line_magic("load_ext", "farandole")
+    result = shell.run_cell("%%mpi -n 2\nprint('hello')")
+    assert result.success
+    assert capsys.readouterr().out == "hello\nhello\n"
+
+    assert not shell.run_cell("%%mpi -n 1\nraise ValueError('no')").success
+    shown = capsys.readouterr()
+    assert "rank 0 raised ValueError: no" in shown.out
+    assert "magic.py" not in shown.out + shown.err
