@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 
-class UsageError(Exception):
+class PlainError(Exception):
+    """An error whose message says it all: a notebook shows that, and no frames of ours."""
+
+    def _render_traceback_(self) -> list[str]:  # IPython asks an exception for this
+        return str(self).splitlines()
+
+
+class UsageError(PlainError):
     """Something the user gave does not fit.
 
     The message is one line: what is wrong, and what would be right. The command line prints it
@@ -11,7 +18,7 @@ class UsageError(Exception):
     """
 
 
-class LaunchError(Exception):
+class LaunchError(PlainError):
     """A launch ended without finishing its work.
 
     Attributes:

@@ -7,7 +7,8 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat import v4
-from nbval_runs import ROOT, code_cells, is_checked, run_nbval
+
+from tests.notebooks.nbval_runs import ROOT, code_cells, is_checked, run_nbval
 
 ORIGINAL = ROOT / "notebooks" / "01_sharded_data.ipynb"
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import jupytext
 import nbformat
 import pytest
-from nbval_runs import NOTEBOOKS, ROOT, code_cells, is_checked, run_nbval
+
+from tests.notebooks.nbval_runs import NOTEBOOKS, ROOT, code_cells, is_checked, run_nbval
 
 each_notebook = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 

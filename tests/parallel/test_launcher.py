@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.conftest import SESSION
 
 from farandole.errors import LaunchError, UsageError
 from farandole.runtime import mpirun, processes
 from farandole.runtime.launcher import launch, run_ranks
+from tests.conftest import SESSION
 
 SPEAK = str(Path(__file__).parent / "programs" / "speak.py")
 FARANDOLE = [sys.executable, "-m", "farandole"]

@@ -79,10 +79,10 @@ def check_all_reduce(schedule: Schedule, size: int) -> Execution:
             if contributions != complete:
                 missing = sorted((complete - contributions).elements())
                 extra = sorted((contributions - complete).elements())
-                raise ScheduleError(
-                    f"{schedule.name} on {size} ranks: chunk {chunk} on rank {rank} "
-                    f"lacks the contributions of {missing} and counts those of {extra} too often"
-                )
+                faults = [f"lacks the contributions of ranks {missing}"] * bool(missing)
+                faults += [f"counts those of ranks {extra} too often"] * bool(extra)
+                where = f"{schedule.name} on {size} ranks: chunk {chunk} on rank {rank}"
+                raise ScheduleError(f"{where} {' and '.join(faults)}")
     return execution
 
 

@@ -12,13 +12,16 @@ import json
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from farandole.data.datasets import Dataset
 from farandole.data.shares import slices
 from farandole.errors import UsageError
-from farandole.runtime.communicator import Communicator
+
+if TYPE_CHECKING:  # shards are written and read without MPI too
+    from farandole.runtime.communicator import Communicator
 
 PARTS = ("inputs", "targets")
 

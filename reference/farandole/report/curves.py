@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 from farandole.report.colours import SERIES
 from farandole.runtime.record import Run
@@ -22,6 +23,8 @@ def draw(runs: Mapping[str, Run], file: Path) -> Path:
         by_step.plot([line["step"] for line in metrics], losses, color=colour, label=name)
         by_time.plot([line["wall_s"] for line in metrics], losses, color=colour, label=name)
     by_step.set(xlabel="step", ylabel="training loss", yscale="log")
+    by_step.yaxis.set_major_formatter("{x:g}")
+    by_step.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
     by_time.set(xlabel="seconds")
     for axes in (by_step, by_time):
         axes.grid(alpha=0.3)

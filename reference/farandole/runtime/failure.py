@@ -71,9 +71,9 @@ def describe(error: BaseException, rank: int, step: int) -> Failure:
     if isinstance(error, PeerLost):
         return Failure(rank, step, "lost", time.time(), str(error))
     text = "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__)))
-    # Raised by mpi4py itself where a program uses it directly.
-    kind: Kind = "lost" if "MPI_ERR_PROC_FAILED" in str(error) else "exception"
-    return Failure(rank, step, kind, time.time(), f"raised {text}" if kind == "lost" else text)
+    if "MPI_ERR_PROC_FAILED" in str(error):  # a program that uses mpi4py directly, without our communicator
+        return Failure(rank, step, "lost", time.time(), f"found that another rank has died\n{text.rstrip()}")
+    return Failure(rank, step, "exception", time.time(), text)
 
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:

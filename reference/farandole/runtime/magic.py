@@ -32,13 +32,6 @@ TIMEOUT_S = 60.0
 FORM = "write it as %%mpi -n 4, or %%mpi -n 4 --timeout 60"
 
 
-class CellError(LaunchError):
-    """A ``%%mpi`` cell did not finish; a notebook shows its message alone, without our own frames."""
-
-    def _render_traceback_(self) -> list[str]:  # IPython asks an exception for this
-        return self.message.splitlines()
-
-
 class _Arguments(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"%%mpi: {message}; {FORM}")
@@ -78,18 +71,15 @@ class MpiMagics(Magics):
         RANKS is 4 and SECONDS 60 if not given. If a rank fails, all are ended, and the rank's
         traceback is shown.
         """
-        try:
-            ranks, timeout_s = parse(line)
-            run_cell(cell, ranks, timeout_s)
-        except UsageError as error:
-            raise CellError(str(error), 2) from None
+        ranks, timeout_s = parse(line)
+        run_cell(cell, ranks, timeout_s)
 
 
 def run_cell(cell: str, ranks: int, timeout_s: float) -> None:
     """Run `cell` on `ranks` processes and print their output, even if it fails.
 
     Raises:
-        CellError: it is not Python, a rank failed, or the time-out passed.
+        LaunchError: it is not Python, a rank failed, or the time-out passed.
     """
     program = f"# %%mpi\n{cell}"  # one line more, so that line numbers are those of the notebook's cell
     _check_syntax(program)
@@ -105,7 +95,7 @@ def run_cell(cell: str, ranks: int, timeout_s: float) -> None:
             output = run_ranks([str(file)], ranks, timeout_s=timeout_s)
         except LaunchError as error:
             print(named(error.output), end="", flush=True)
-            raise CellError(named(error.message), error.returncode, named(error.output)) from None
+            raise LaunchError(named(error.message), error.returncode, named(error.output)) from None
         print(named("".join(output.stdout)), end="", flush=True)
         print(named("".join(output.stderr)), end="", file=sys.stderr, flush=True)
 
@@ -114,4 +104,4 @@ def _check_syntax(program: str) -> None:
     try:
         compile(program, "cell", "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise CellError("".join(traceback.format_exception_only(error))) from None
+        raise LaunchError("".join(traceback.format_exception_only(error))) from None
