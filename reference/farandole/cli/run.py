@@ -40,7 +40,7 @@ def app(words: Sequence[str]) -> cyclopts.App:
 
 
 def _command(name: str, config_type: type[RunOptions]) -> Callable[..., None]:
-    def run(*, config: RunOptions | None = None, launching: LaunchOptions | None = None) -> None:
+    def run(*, launching: LaunchOptions | None = None, config: RunOptions | None = None) -> None:
         config = config or config_type()
         launching = launching or LaunchOptions()
         launch(

@@ -34,5 +34,5 @@ class DataParallelOptions(RunOptions):
     loading: Literal["scatter", "files"] = "scatter"
     """Rank 0 sends each rank its shard, or each maps its own file into memory."""
 
-    capabilities: Annotated[tuple[float, ...], Parameter(consume_multiple=True, negative="")] = ()
+    capabilities: Annotated[tuple[float, ...], Parameter(consume_multiple=True, negative="", show_default=False)] = ()
     """How fast each rank is, one number a rank: shares follow. [default: equal shares]"""

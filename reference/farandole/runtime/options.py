@@ -19,6 +19,7 @@ def _parsed_by(kind: type[Slow] | type[Fail]) -> Any:
     return convert
 
 
+REPEATABLE: dict[str, Any] = {"n_tokens": 1, "negative": "", "show_default": False}
 AtLeastOne = Annotated[int, Parameter(validator=Number(gte=1))]
 Positive = Annotated[float, Parameter(validator=Number(gt=0))]
 
@@ -37,10 +38,10 @@ class RunOptions:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; cuda: one card per local rank; auto: cuda where there is one."""
 
-    slow: Annotated[tuple[Slow, ...], Parameter(converter=_parsed_by(Slow), n_tokens=1, negative="")] = ()
+    slow: Annotated[tuple[Slow, ...], Parameter(converter=_parsed_by(Slow), **REPEATABLE)] = ()
     """A slow rank, as rank=3,factor=3; may be given again for another rank."""
 
-    fail: Annotated[tuple[Fail, ...], Parameter(converter=_parsed_by(Fail), n_tokens=1, negative="")] = ()
+    fail: Annotated[tuple[Fail, ...], Parameter(converter=_parsed_by(Fail), **REPEATABLE)] = ()
     """A failure, as rank=2,step=30,how=kill (or raise, or hang); may be given again."""
 
     wait_timeout: Positive = 60.0
@@ -49,5 +50,5 @@ class RunOptions:
     expect_ranks: AtLeastOne | None = None
     """Refuse to run with another number of ranks: batch scripts give $SLURM_NTASKS."""
 
-    json: Annotated[bool, Parameter(negative="")] = False
+    json: Annotated[bool, Parameter(negative="", show_default=False)] = False
     """Print the record's summary as JSON, and nothing else, on standard output."""
