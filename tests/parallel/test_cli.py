@@ -53,6 +53,7 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
         (["run", "sync_sgd", "-n", "0"], "-n"),
         (["run", "sync_sgd", "-n", "2", "--slow", "rank=7,factor=2"], "there is no rank 7"),
         (["run", "sync_sgd", "-n", "3", "--capabilities", "1", "2"], "give one for each of 3 ranks"),
+        (["run", "sync_sgd", "-n", "2", "--out", "/dev/null/run"], "--out /dev/null/run cannot be written"),
         (["frobnicate"], "frobnicate"),
         (["show", "nowhere"], "not a run's folder"),
         (["bench", "everything"], "choose from allreduce"),

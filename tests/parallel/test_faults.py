@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from pathlib import Path
 
@@ -10,10 +11,10 @@ import pytest
 from farandole import LaunchError, UsageError, launch
 
 
-def failing(tmp_path: Path, fault: str, **options: object) -> tuple[str, float]:
+def failing(tmp_path: Path, fault: str, scenario: str = "sync_sgd", **options: object) -> tuple[str, float]:
     """The message of a run with `fault`, and how long after the last step it came, in seconds."""
     with pytest.raises(LaunchError) as failed:
-        launch("sync_sgd", 4, fail=fault, steps=500, out=tmp_path, **options)
+        launch(scenario, 4, fail=fault, steps=500, out=tmp_path, **options)
     last_loss = (tmp_path / "metrics.jsonl").stat().st_mtime
     return failed.value.message, time.time() - last_loss
 
@@ -36,6 +37,16 @@ def test_a_hanging_rank_is_found_and_named(tmp_path: Path) -> None:
     assert message.startswith("rank 3 at step 20 has not answered since; rank ")
     assert "has waited 3 s" in message
     assert seconds < 3 + 10
+
+
+@pytest.mark.parametrize("scenario", ["ddp_sgd", "horovod_sgd"])
+def test_what_a_library_makes_of_it_does_not_hide_the_cause(scenario: str, tmp_path: Path) -> None:
+    if scenario == "horovod_sgd" and importlib.util.find_spec("horovod") is None:
+        pytest.skip("no Horovod: make setup builds it")
+    message, _ = failing(tmp_path / "kill", "rank=1,step=20,how=kill", scenario)
+    assert message == "rank 1 at step 20 was killed by SIGKILL (--fail rank=1,step=20,how=kill)"
+    message, _ = failing(tmp_path / "hang", "rank=1,step=20,how=hang", scenario, wait_timeout=3)
+    assert message.startswith("rank 1 at step 20 has not answered since; rank ")
 
 
 def test_a_fault_for_a_missing_rank_is_refused(tmp_path: Path) -> None:

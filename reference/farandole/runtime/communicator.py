@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from farandole.runtime.failure import PeerLost
+from farandole.runtime.failure import NoAnswer, PeerLost
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder
 from farandole.runtime.watchdog import Watchdog
 
@@ -90,6 +90,21 @@ class Communicator:
         finally:
             if self._watchdog:
                 self._watchdog.end()
+
+    @contextmanager
+    def library_waiting(self, call: str, sign: str) -> Iterator[None]:
+        """`waiting`, around a library that communicates by itself.
+
+        Args:
+            sign: a word in the library's own errors, by which they are told from errors in the body.
+        """
+        try:
+            with self.waiting(call, -1):
+                yield
+        except RuntimeError as error:
+            if sign not in str(error):
+                raise
+            raise NoAnswer(f"got no answer in {call}: {str(error).splitlines()[0]}") from error
 
     def _count(self, buffer: Buffer) -> None:
         self.bytes_sent += buffer.nbytes

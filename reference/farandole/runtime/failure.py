@@ -19,13 +19,17 @@ from farandole.errors import UsageError
 from farandole.runtime.flight_recorder import NO_STEP, read_positions
 
 # In this order a report explains the others: a lost peer or a time-out is what the rest sees.
-Kind = Literal["usage", "exception", "killed", "lost", "timeout"]
-KINDS: tuple[Kind, ...] = ("usage", "exception", "killed", "lost", "timeout")
-EXIT_CODE = {"usage": 2, "exception": 1, "killed": 1, "lost": 1, "timeout": 1}
+Kind = Literal["usage", "killed", "exception", "lost", "timeout"]
+KINDS: tuple[Kind, ...] = ("usage", "killed", "exception", "lost", "timeout")
+EXIT_CODE = {"usage": 2, "killed": 1, "exception": 1, "lost": 1, "timeout": 1}
 
 
 class PeerLost(RuntimeError):
     """A process of the job has died; seen by a rank that communicates with it."""
+
+
+class NoAnswer(RuntimeError):
+    """A library that communicates by itself has given up on another rank."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ def describe(error: BaseException, rank: int, step: int) -> Failure:
         return Failure(rank, step, "usage", time.time(), str(error))
     if isinstance(error, PeerLost):
         return Failure(rank, step, "lost", time.time(), str(error))
+    if isinstance(error, NoAnswer):
+        return Failure(rank, step, "timeout", time.time(), str(error))
     text = "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__)))
     if "MPI_ERR_PROC_FAILED" in str(error):  # a program that uses mpi4py directly, without our communicator
         return Failure(rank, step, "lost", time.time(), f"found that another rank has died\n{text.rstrip()}")
@@ -91,8 +97,9 @@ def first_failure(folder: Path) -> Failure | None:
         return None
     first = min(reports, key=lambda report: (KINDS.index(report.kind), report.when))
     if first.kind == "timeout":
-        silent = [position for position in read_positions(folder) if not position.waiting]
-        if len(silent) == 1:  # everybody else waits, at the end of the chain for this one
+        reporting = {report.rank for report in reports}
+        silent = [p for p in read_positions(folder) if not p.waiting and p.rank not in reporting]
+        if len(silent) == 1:  # everybody else waits, or has given up: at the end of the chain for this one
             text = f"has not answered since; {first.place} {first.text}"
             return Failure(silent[0].rank, silent[0].step, "timeout", first.when, text)
     return first

@@ -21,6 +21,7 @@ import torch
 from mpi4py import MPI
 
 import farandole
+from farandole.errors import UsageError
 from farandole.runtime import devices, trace
 from farandole.runtime.clock import offset_to_rank_0
 from farandole.runtime.communicator import gather_text
@@ -48,7 +49,7 @@ class Recorder:
     """One run's record in the making. Every method is called by all ranks.
 
     Raises:
-        UsageError: the folder asked for holds something already.
+        UsageError: the folder asked for holds something already, or cannot be written.
     """
 
     def __init__(self, world: World, scenario: str, options: RunOptions) -> None:
@@ -62,7 +63,10 @@ class Recorder:
         self._counted_before = (0, 0)
         if world.rank == 0:
             self.folder = new_folder(scenario, options.out)
-            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"--out {self.folder} cannot be written ({error.strerror}): give another") from error
             config = {field.name: getattr(options, field.name) for field in fields(options)}
             (self.folder / "config.json").write_text(json.dumps(config, indent=2, default=str))
             self._metrics = (self.folder / "metrics.jsonl").open("w")
