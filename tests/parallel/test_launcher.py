@@ -64,6 +64,8 @@ def test_a_launch_inside_a_launch_works() -> None:
 
 def test_what_a_rank_leaves_running_is_ended_too() -> None:
     run_ranks([SPEAK, "child"], 2)
+    left = processes.find(SESSION, os.environ[SESSION])
+    assert "sleep" not in [process.name() for process in left]
 
 
 @pytest.mark.parametrize("ranks", [0, -3])

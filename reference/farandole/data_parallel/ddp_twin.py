@@ -39,7 +39,7 @@ class DdpSGD:
         self.optimizer.zero_grad(set_to_none=False)
         self.clock.start()
         mean_loss = mean_cross_entropy(self.parallel(inputs), targets)
-        with self.world.comm.library_waiting("DDP's all-reduce", sign="gloo"):
+        with self.world.comm.waiting_for_library("DDP's all-reduce", sign="gloo"):
             (mean_loss * (share * self.world.size)).backward()
         self.clock.communicated()
 

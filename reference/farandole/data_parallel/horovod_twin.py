@@ -40,7 +40,7 @@ class HorovodSGD:
         self.clock.start()
         mean_loss = mean_cross_entropy(self.model(inputs), targets)
         (mean_loss * (share * self.world.size)).backward()
-        with self.world.comm.library_waiting("Horovod's all-reduce", sign="Horovod"):
+        with self.world.comm.waiting_for_library("Horovod's all-reduce", sign="Horovod"):
             self.optimizer.synchronize()  # what is left of the all-reduces begun during backward
         self.clock.communicated()
 

@@ -92,7 +92,7 @@ class Communicator:
                 self._watchdog.end()
 
     @contextmanager
-    def library_waiting(self, call: str, sign: str) -> Iterator[None]:
+    def waiting_for_library(self, call: str, sign: str) -> Iterator[None]:
         """`waiting`, around a library that communicates by itself.
 
         Args:
