@@ -1,4 +1,4 @@
-# make tour    a fresh machine to a model trained across ranks (first time: about 6 minutes)
+# make tour    a fresh machine to a model trained across ranks (first time: about 8 minutes)
 # make test    the same set-up, and everything that must pass
 # make check   style, types and unit tests: under two minutes
 # make lab     JupyterLab with the notebooks

@@ -147,10 +147,8 @@ def launch(
     from farandole.scenarios import load, parse, to_arguments
 
     module = load(scenario)
-    given = to_arguments(options)
-    config = parse(module.Config, given)
-    folder = new_folder(scenario, config.out)
-    arguments = [*to_arguments({name: value for name, value in options.items() if name != "out"}), "--out", str(folder)]
+    folder = new_folder(scenario, parse(module.Config, to_arguments(options)).out)
+    arguments = to_arguments(options | {"out": folder})
     output = run_ranks(
         ["-m", module.__name__, *arguments], ranks, timeout_s=timeout_s, follow=follow, progress=progress
     )

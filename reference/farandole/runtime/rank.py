@@ -84,7 +84,7 @@ def run_rank(work: Callable[[], object]) -> None:
     except SystemExit as leaving:
         if leaving.code in (None, 0):
             raise
-        abort(Failure(early_rank(), NO_STEP, "exception", 0.0, f"SystemExit: {leaving.code}"))
+        abort(Failure(early_rank(), NO_STEP, "exception", time.time(), f"SystemExit: {leaving.code}"))
     except BaseException as error:
         abort(describe(error, early_rank(), NO_STEP))
 
