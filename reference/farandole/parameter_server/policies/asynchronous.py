@@ -1,0 +1,22 @@
+"""Asynchronous: every gradient moves the parameters as it comes, and nobody waits for anybody.
+
+The fastest, and the least certain: while a worker computes its gradient, the others' updates move
+the parameters it was computed at. How many did is its staleness, which the record shows and nothing
+bounds. Sources: Niu et al., "Hogwild!", 2011; Dean et al., "Large scale distributed deep networks",
+2012. Documents 000 and 001.
+"""
+
+from __future__ import annotations
+
+from farandole.parameter_server.policies.policy import Action, Apply, Policy, Push
+
+
+class Asynchronous(Policy):
+    """Gradients one by one, at once."""
+
+    def may_start(self, worker: int) -> bool:
+        return True
+
+    def push(self, push: Push, now: float) -> list[Action]:
+        self.clocks[push.worker] = push.clock + 1
+        return [Apply(((push, push.share),))]

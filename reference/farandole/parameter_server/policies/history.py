@@ -1,0 +1,72 @@
+"""History fill: for a worker that is late, the server uses the last gradient it has from it.
+
+Document 004's rule. A step is over when everybody's gradient is in; or, once `enough` are in, when
+`patience` times the time it took until then has passed. The update is the mean over all workers,
+with a late one's newest gradient in the place of the missing one. A gradient that arrives late is
+not lost: it is then the worker's newest. The first step waits for everybody, since there is no
+history yet. Without a late worker this is mini-batch synchronous. Near it: SAG (Le Roux et al.
+2012) remembers one gradient per sample, LAG (Chen et al. 2018) one per worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from farandole.parameter_server.policies.policy import Action, Apply, Drop, Policy, Push, mean
+
+
+class History(Policy):
+    """One update per step, from every worker's newest gradient.
+
+    Attributes:
+        step: the step that gradients are being collected for.
+    """
+
+    in_rounds = True
+
+    def __init__(self, workers: Iterable[int], enough: int, patience: float = 0.5) -> None:
+        super().__init__(workers)
+        self.enough = enough
+        self.patience = patience
+        self.step = 0
+        self._newest: dict[int, Push] = {}
+        self._began = 0.0  # when the step began; of no meaning before the first is over
+        self._deadline: float | None = None
+
+    def next_clock(self, worker: int) -> int:
+        return self.step
+
+    def may_start(self, worker: int) -> bool:
+        return self.clocks[worker] <= self.step  # it has not given its gradient for this step yet
+
+    def push(self, push: Push, now: float) -> list[Action]:
+        self.clocks[push.worker] = push.clock + 1
+        replaced = self._newest.get(push.worker)
+        self._newest[push.worker] = push
+        forget: list[Action] = [Drop(replaced)] if replaced else []
+        return forget + self._complete(now)
+
+    def tick(self, now: float) -> list[Action]:
+        return self._complete(now)
+
+    def leave(self, worker: int) -> list[Action]:
+        super().leave(worker)
+        newest = self._newest.pop(worker, None)
+        return [Drop(newest)] if newest else []  # if only its gradient was missing, the next tick finds out
+
+    def _complete(self, now: float) -> list[Action]:
+        missing = [worker for worker, clock in self.clocks.items() if clock <= self.step]
+        if missing and not self._is_time(len(self.clocks) - len(missing), now):
+            return []
+        if not self._newest:
+            return []
+        self.step, self._began, self._deadline = self.step + 1, now, None
+        pushes = self._newest.values()
+        return [Apply(mean(pushes), keep=tuple(pushes))]
+
+    def _is_time(self, fresh: int, now: float) -> bool:
+        if self.step == 0 or fresh < min(self.enough, len(self.clocks)):
+            return False
+        if self._deadline is None:
+            self._deadline = now + self.patience * (now - self._began)
+        return now >= self._deadline

@@ -1,0 +1,41 @@
+"""Mini-batch synchronous: nobody goes on before everybody's gradient is in.
+
+The mean of all n gradients of a step moves the parameters once, then all read them and start the
+next step. This is bulk synchronous parallel (BSP, Valiant 1990), and equals SGD in one process on
+the union of the workers' batches. The slowest worker sets the pace. Documents 000 and 004.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from farandole.parameter_server.policies.policy import Action, Apply, Policy, Push, mean
+
+
+class Minibatch(Policy):
+    """One update per step, from all workers."""
+
+    in_rounds = True
+
+    def __init__(self, workers: Iterable[int]) -> None:
+        super().__init__(workers)
+        self._arrived: dict[int, Push] = {}
+
+    def may_start(self, worker: int) -> bool:
+        return self.lead(worker) == 0
+
+    def push(self, push: Push, now: float) -> list[Action]:
+        self.clocks[push.worker] = push.clock + 1
+        self._arrived[push.worker] = push
+        return self._complete()
+
+    def leave(self, worker: int) -> list[Action]:
+        super().leave(worker)
+        return self._complete()
+
+    def _complete(self) -> list[Action]:
+        if not self._arrived or self.clocks.keys() - self._arrived.keys():
+            return []
+        parts = mean(self._arrived.values())
+        self._arrived.clear()
+        return [Apply(parts)]

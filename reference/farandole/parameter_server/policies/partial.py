@@ -1,0 +1,55 @@
+"""Partial synchronous: a step takes the first k of n gradients; the late ones are dropped.
+
+With b = n − k backup workers no step waits for the b slowest. Every gradient carries the number of
+its step; one that arrives after its step is over is never applied, and its worker goes on with the
+step that the others have reached. Each step moves the parameters by the mean of exactly k gradients.
+Source: Chen et al., "Revisiting distributed synchronous SGD", 2016. Documents 001 and 002.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from farandole.parameter_server.policies.policy import Action, Apply, Drop, Policy, Push, mean
+
+
+class Partial(Policy):
+    """One update per step, from the first `enough` workers.
+
+    Attributes:
+        step: the step that gradients are being collected for.
+    """
+
+    in_rounds = True
+
+    def __init__(self, workers: Iterable[int], enough: int) -> None:
+        super().__init__(workers)
+        self.enough = enough
+        self.step = 0
+        self._arrived: dict[int, list[Push]] = defaultdict(list)  # step → its gradients so far
+
+    def next_clock(self, worker: int) -> int:
+        return self.step
+
+    def may_start(self, worker: int) -> bool:
+        return self.clocks[worker] <= self.step  # it has not given its gradient for this step yet
+
+    def push(self, push: Push, now: float) -> list[Action]:
+        self.clocks[push.worker] = push.clock + 1
+        if push.clock < self.step:
+            return [Drop(push)]
+        self._arrived[push.clock].append(push)
+        return self._complete()
+
+    def leave(self, worker: int) -> list[Action]:
+        super().leave(worker)
+        return self._complete()
+
+    def _complete(self) -> list[Action]:
+        actions: list[Action] = []
+        while len(pushes := self._arrived[self.step]) >= max(1, min(self.enough, len(self.clocks))):
+            actions.append(Apply(mean(pushes)))
+            del self._arrived[self.step]
+            self.step += 1
+        return actions

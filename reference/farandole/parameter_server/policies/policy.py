@@ -1,0 +1,115 @@
+"""What a policy is told, and what it answers: the vocabulary of consistency.
+
+A server asks its policy two things: may this worker start its next iteration now, and which
+gradients move the parameters now? Everything a policy knows it is told through these calls; it has
+no clock, no network and no parameters. A server, a test with a thousand random arrival orders and a
+simulator therefore drive the very same object.
+
+A worker's clock is the number of iterations it has completed. Iteration c is the one that takes it
+from clock c to c + 1; its gradient is pushed with the number c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """The gradient of a worker's iteration number `clock`.
+
+    Attributes:
+        share: the part of the whole batch that the gradient is the mean of, n_r / N.
+    """
+
+    worker: int
+    clock: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Move the parameters once, by Σ weight · gradient.
+
+    Attributes:
+        parts: the gradients and their weights, in a fixed order, so that a sum is reproducible.
+        keep: pushes among them whose gradients will be needed again.
+    """
+
+    parts: tuple[tuple[Push, float], ...]
+    keep: tuple[Push, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Forget this gradient: it will not be needed (again)."""
+
+    push: Push
+
+
+Action = Apply | Drop
+
+
+class Policy:
+    """Keeps the clocks of the workers that are there; each policy adds its own rule.
+
+    Attributes:
+        clocks: worker → completed iterations.
+        in_rounds: all workers work on the same step, and training lasts so many steps; otherwise
+            each counts its own iterations, and training lasts so many gradients.
+    """
+
+    in_rounds = False
+
+    def __init__(self, workers: Iterable[int]) -> None:
+        self.clocks = dict.fromkeys(sorted(workers), 0)
+
+    @property
+    def slowest(self) -> int:
+        """The smallest clock of all workers that are there."""
+        return min(self.clocks.values(), default=0)
+
+    def lead(self, worker: int) -> int:
+        """How many iterations `worker` is ahead of the slowest."""
+        return self.clocks[worker] - self.slowest
+
+    def next_clock(self, worker: int) -> int:
+        """The number of the iteration that `worker` starts next."""
+        return self.clocks[worker]
+
+    def may_start(self, worker: int) -> bool:
+        """Whether `worker` may read the parameters and start its next iteration now."""
+        raise NotImplementedError
+
+    def started(self, worker: int) -> list[Action]:
+        """`worker` has read the parameters for its next iteration."""
+        return []
+
+    def push(self, push: Push, now: float) -> list[Action]:
+        """A gradient has arrived.
+
+        Args:
+            now: seconds on any clock that does not run backwards.
+        """
+        raise NotImplementedError
+
+    def tick(self, now: float) -> list[Action]:
+        """Time has passed; a policy that waits for nobody longer than so long acts here."""
+        return []
+
+    def leave(self, worker: int) -> list[Action]:
+        """`worker` has finished or is gone: nobody waits for it any more."""
+        self.clocks.pop(worker, None)
+        return []
+
+    def pause(self, worker: int, clock: int) -> float:
+        """Seconds that `worker` itself waits before it pushes iteration `clock`."""
+        return 0.0
+
+
+def mean(pushes: Iterable[Push]) -> tuple[tuple[Push, float], ...]:
+    """Weights that make the sum of these gradients the mean over all their samples."""
+    pushes = sorted(pushes, key=lambda push: push.worker)
+    total = sum(push.share for push in pushes)
+    return tuple((push, push.share / total if total else 0.0) for push in pushes)
