@@ -11,7 +11,7 @@ import gzip
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,12 +36,23 @@ class Dataset:
         return Dataset(self.inputs[rows], self.targets[rows])
 
 
-class Splits(NamedTuple):
+class Cuttable(Protocol):
+    """Samples that can be counted, and of which some can be taken."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice | NDArray[np.intp], /) -> Self: ...
+
+
+Samples = TypeVar("Samples", bound=Cuttable)
+
+
+class Splits(NamedTuple, Generic[Samples]):
     """Disjoint parts: to learn from, to choose by, to judge by."""
 
-    train: Dataset
-    validation: Dataset
-    test: Dataset
+    train: Samples
+    validation: Samples
+    test: Samples
 
 
 # Where a set lies: package, file inside it, pixels per side, largest pixel value.
@@ -67,7 +78,7 @@ def load(name: str) -> Dataset:
     return Dataset(np.ascontiguousarray(inputs), rows[:, -1].astype(np.int64))
 
 
-def split(dataset: Dataset, seed: int, fractions: tuple[float, float, float] = (0.8, 0.1, 0.1)) -> Splits:
+def split(dataset: Samples, seed: int, fractions: tuple[float, float, float] = (0.8, 0.1, 0.1)) -> Splits[Samples]:
     """Shuffle and cut into train, validation and test; the same seed always cuts the same way."""
     order = np.random.default_rng(seed).permutation(len(dataset))
     train, validation, test = slices(proportional_shares(len(dataset), fractions))

@@ -6,7 +6,7 @@ all, so that a difference between two records is a difference between the method
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -64,7 +64,8 @@ def train(
         count = np.array([len(splits.train) if splits else 0])
         world.control.Bcast(count)
         shares = _shares(options, int(count[0]), world.size)
-        shard = _load_shard(options, splits.train if splits else None, shares, world, recorder.shard_folder)
+        everything = splits.train if splits else None
+        shard = load_shard(options.loading, everything, dict(enumerate(shares)), world, recorder.shard_folder)
         model = MODELS[options.model](shard.inputs.shape[1:], datasets.CLASSES, options.hidden).to(world.device)
         strategy = make_strategy(world, model)
         final_loss = _loop(world, options, strategy, shard, shares, recorder)
@@ -76,6 +77,24 @@ def train(
             params_sha256=sha256(strategy.model),
             bytes_are_counted=strategy.bytes_are_counted,
         )
+
+
+def load_shard(
+    loading: str, train: datasets.Dataset | None, shares: Mapping[int, int], world: World, folder: Path | None
+) -> datasets.Dataset:
+    """The own shard of what rank 0 has loaded: sent by it, or read from the files it writes to `folder`. Collective.
+
+    Args:
+        loading: "scatter" or "files".
+        shares: rank → the size of its shard, for the ranks that get one; the others get an empty one.
+    """
+    if loading == "scatter":
+        return shards.scatter(train, [shares.get(rank, 0) for rank in range(world.size)], world.comm)
+    if train is not None and folder is not None:
+        shards.write(train, list(shares.values()), folder)
+    place = Path(broadcast_text(world.control, str(folder)))
+    shard = shards.read(place, list(shares).index(world.rank) if world.rank in shares else 0, len(shares))
+    return shard if world.rank in shares else shard[:0]
 
 
 def mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -145,18 +164,6 @@ def _shares(options: DataParallelOptions, samples: int, ranks: int) -> list[int]
     if len(options.capabilities) != ranks:
         raise UsageError(f"--capabilities has {len(options.capabilities)} numbers: give one for each of {ranks} ranks")
     return proportional_shares(samples, options.capabilities)
-
-
-def _load_shard(
-    options: DataParallelOptions, train: datasets.Dataset | None, shares: list[int], world: World, folder: Path | None
-) -> datasets.Dataset:
-    """The own shard of what rank 0 has loaded: sent by it, or read from the files it writes to `folder`."""
-    if options.loading == "scatter":
-        return shards.scatter(train, shares, world.comm)
-    if train is not None and folder is not None:
-        shards.write(train, shares, folder)
-    place = Path(broadcast_text(world.control, str(folder)))
-    return shards.read(place, world.rank, world.size)
 
 
 def _samples(shares: list[int], options: DataParallelOptions) -> int:

@@ -29,6 +29,7 @@ class FlatBuffers:
         values: all parameters, one after the other, shape (number of parameters,).
         gradients: likewise; `backward()` adds into it.
         gradients_np: the gradients as the numpy array that is sent.
+        values_np: the parameters as the numpy array that a parameter server's values come into.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -47,7 +48,9 @@ class FlatBuffers:
             offset = place.stop
         on_host = first.device.type == "cpu"
         self._staged = None if on_host else torch.empty(count, dtype=first.dtype, pin_memory=True)
+        self._staged_values = None if on_host else self.values.cpu().pin_memory()
         self.gradients_np: NDArray[Any] = (self.gradients if self._staged is None else self._staged).numpy()
+        self.values_np: NDArray[Any] = (self.values if self._staged_values is None else self._staged_values).numpy()
 
     def zero_gradients(self) -> None:
         self.gradients.zero_()
@@ -61,6 +64,16 @@ class FlatBuffers:
         """Bring back what communication has left in the numpy view."""
         if self._staged is not None:
             self.gradients.copy_(self._staged)
+
+    def values_from_host(self) -> None:
+        """Bring the parameters in the numpy view to where the module computes."""
+        if self._staged_values is not None:
+            self.values.copy_(self._staged_values)
+
+    def values_to_host(self) -> None:
+        """Bring the parameters to the numpy view."""
+        if self._staged_values is not None:
+            self._staged_values.copy_(self.values)
 
 
 def sha256(module: nn.Module) -> str:

@@ -1,8 +1,10 @@
 """The one place where messages leave: counted, traced, and never waiting for ever.
 
 A thin layer over an MPI communicator. Buffers are numpy arrays with a type MPI knows; nothing is
-pickled. `bytes_sent` and `messages_sent` count the payload this rank has handed over; what MPI's
-own collectives move inside is theirs to know and is not counted.
+pickled. `send`, `receive` and `exchange` wait, under the watchdog's eye; `post`, `arrived` and
+`take` are for event loops and threads, which see to the waiting themselves. `bytes_sent` and
+`messages_sent` count the payload this rank has handed over; what MPI's own collectives move inside
+is theirs to know and is not counted.
 """
 
 from __future__ import annotations
@@ -62,6 +64,28 @@ class Communicator:
         with self.waiting("exchange", source):
             self.mpi.Sendrecv(send, to, 0, receive, source, 0)
 
+    def post(self, buffer: Any, to: int, tag: int, nbytes: int | None = None) -> MPI.Request:
+        """Begin to send, and return at once; `buffer` must stay as it is until the request is complete.
+
+        Args:
+            buffer: an array, or anything else that MPI takes; then `nbytes` says what to count.
+        """
+        self.bytes_sent += buffer.nbytes if nbytes is None else nbytes
+        self.messages_sent += 1
+        with self.naming_the_lost("send", to):
+            return self.mpi.Isend(buffer, to, tag)
+
+    def arrived(self, tag: int, source: int = MPI.ANY_SOURCE) -> int | None:
+        """The rank whose next message with `tag` can be taken now; None while there is none."""
+        status = MPI.Status()
+        with self.naming_the_lost("receive", source):
+            return status.Get_source() if self.mpi.Iprobe(source, tag, status) else None
+
+    def take(self, buffer: Any, source: int, tag: int) -> None:
+        """Fill `buffer` with the next message of `source` with `tag`. Puts no time-out on itself."""
+        with self.naming_the_lost("receive", source):
+            self.mpi.Recv(buffer, source, tag)
+
     def barrier(self) -> None:
         """Return once every rank of the group has called it."""
         with self.waiting("barrier", -1):
@@ -82,14 +106,21 @@ class Communicator:
         if self._watchdog:
             self._watchdog.begin(call, peer)
         try:
+            with self.naming_the_lost(call, peer):
+                yield
+        finally:
+            if self._watchdog:
+                self._watchdog.end()
+
+    @contextmanager
+    def naming_the_lost(self, call: str, peer: int) -> Iterator[None]:
+        """Name the rank if it turns out to have died, for what does not wait or is waited for elsewhere."""
+        try:
             yield
         except MPI.Exception as error:
             if error.Get_error_class() in LOST:
                 raise PeerLost(self._who_is_lost(call, peer)) from error
             raise
-        finally:
-            if self._watchdog:
-                self._watchdog.end()
 
     @contextmanager
     def waiting_for_library(self, call: str, sign: str) -> Iterator[None]:

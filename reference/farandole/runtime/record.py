@@ -40,6 +40,7 @@ class Summary:
         wait_s: in communication, but some rank had not arrived yet.
         staleness: histogram, updates applied by others between a gradient's pull and its application.
         lead: histogram, a worker's clock minus the slowest clock at each start of an iteration.
+        cleaned: what a parameter server's cleaning node has removed: clients, pulls, clocks, pushes.
         params_sha256: digest of each rank's final parameters.
         faults: each with rank, step, kind, detected_s, resumed_s, steps_lost.
         versions: of everything that computes or communicates.
@@ -61,6 +62,7 @@ class Summary:
     wait_s: list[float]
     staleness: dict[str, int] | None
     lead: dict[str, int] | None
+    cleaned: dict[str, int] | None
     params_sha256: list[str] | None
     faults: list[dict[str, Any]]
     versions: dict[str, str]

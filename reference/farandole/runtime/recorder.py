@@ -105,6 +105,9 @@ class Recorder:
         test_accuracy: float | None,
         params_sha256: str,
         bytes_are_counted: bool = True,
+        staleness: dict[str, int] | None = None,
+        lead: dict[str, int] | None = None,
+        cleaned: dict[str, int] | None = None,
     ) -> Summary | None:
         """Bring all ranks' measurements together and write summary.json and trace.json.
 
@@ -143,8 +146,9 @@ class Recorder:
             compute_s=seconds["compute"],
             comm_s=seconds["communicate"],
             wait_s=seconds["wait"],
-            staleness=None,
-            lead=None,
+            staleness=staleness,
+            lead=lead,
+            cleaned=cleaned,
             params_sha256=[rank["sha256"] for rank in ranks],
             faults=[],  # a run that loses a rank has no way to finish yet: it ends with a message instead
             versions=versions(),

@@ -86,14 +86,18 @@ class World:
     def steps(self, count: int, start: int = 0) -> Iterator[int]:
         """The steps from `start` up to `count`; each one may be where an injected failure strikes."""
         for step in range(start, count):
-            self._recorder.step = step
-            for fail in self._failures:
-                if fail.step == step:
-                    if fail.how == "kill" and (folder := rank.scratch()):
-                        text = f"was killed by SIGKILL (--fail {fail})"
-                        Failure(self.rank, step, "killed", time.time(), text).leave(folder)
-                    fail.strike()
+            self.begin_step(step)
             yield step
+
+    def begin_step(self, step: int) -> None:
+        """Step `step` begins; for methods that cannot say beforehand which steps there will be."""
+        self._recorder.step = step
+        for fail in self._failures:
+            if fail.step == step:
+                if fail.how == "kill" and (folder := rank.scratch()):
+                    text = f"was killed by SIGKILL (--fail {fail})"
+                    Failure(self.rank, step, "killed", time.time(), text).leave(folder)
+                fail.strike()
 
     @contextmanager
     def compute(self, name: str) -> Iterator[None]:

@@ -3,9 +3,10 @@
 Document 004's rule. A step is over when everybody's gradient is in; or, once `enough` are in, when
 `patience` times the time it took until then has passed. The update is the mean over all workers,
 with a late one's newest gradient in the place of the missing one. A gradient that arrives late is
-not lost: it is then the worker's newest. The first step waits for everybody, since there is no
-history yet. Without a late worker this is mini-batch synchronous. Near it: SAG (Le Roux et al.
-2012) remembers one gradient per sample, LAG (Chen et al. 2018) one per worker.
+then its worker's newest, and counts from the step on in which it has come; it is lost only if the
+worker's next one comes, or the worker leaves, before that step is over. The first step waits for
+everybody, since there is no history yet. Without a late worker this is mini-batch synchronous. Near
+it: SAG (Le Roux et al. 2012) remembers one gradient per sample, LAG (Chen et al. 2018) one per worker.
 """
 
 from __future__ import annotations
@@ -50,9 +51,11 @@ class History(Policy):
         return self._complete(now)
 
     def leave(self, worker: int) -> list[Action]:
+        """What it has given for this step counts once. Is only its gradient missing, the next tick finds out."""
+        late = self.clocks.get(worker, self.step + 1) <= self.step
         super().leave(worker)
-        newest = self._newest.pop(worker, None)
-        return [Drop(newest)] if newest else []  # if only its gradient was missing, the next tick finds out
+        newest = self._newest.pop(worker, None) if late else None
+        return [Drop(newest)] if newest else []
 
     def _complete(self, now: float) -> list[Action]:
         missing = [worker for worker, clock in self.clocks.items() if clock <= self.step]
@@ -61,8 +64,9 @@ class History(Policy):
         if not self._newest:
             return []
         self.step, self._began, self._deadline = self.step + 1, now, None
-        pushes = self._newest.values()
-        return [Apply(mean(pushes), keep=tuple(pushes))]
+        parts = mean(self._newest.values())
+        self._newest = {worker: push for worker, push in self._newest.items() if worker in self.clocks}
+        return [Apply(parts, keep=tuple(self._newest.values()))]
 
     def _is_time(self, fresh: int, now: float) -> bool:
         if self.step == 0 or fresh < min(self.enough, len(self.clocks)):

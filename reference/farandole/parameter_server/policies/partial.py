@@ -2,8 +2,9 @@
 
 With b = n − k backup workers no step waits for the b slowest. Every gradient carries the number of
 its step; one that arrives after its step is over is never applied, and its worker goes on with the
-step that the others have reached. Each step moves the parameters by the mean of exactly k gradients.
-Source: Chen et al., "Revisiting distributed synchronous SGD", 2016. Documents 001 and 002.
+step that the others have reached. Each step moves the parameters by the mean of exactly k gradients, or of as
+many as there can still be when workers have left. Source: Chen et al., "Revisiting distributed
+synchronous SGD", 2016. Documents 001 and 002.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Partial(Policy):
         self.clocks[push.worker] = push.clock + 1
         if push.clock < self.step:
             return [Drop(push)]
+        # Of several servers another may be further on: then this is for a step that has not begun here.
         self._arrived[push.clock].append(push)
         return self._complete()
 
@@ -48,8 +50,15 @@ class Partial(Policy):
 
     def _complete(self) -> list[Action]:
         actions: list[Action] = []
-        while len(pushes := self._arrived[self.step]) >= max(1, min(self.enough, len(self.clocks))):
-            actions.append(Apply(mean(pushes)))
-            del self._arrived[self.step]
+        while self._arrived and self._is_over():
+            pushes = self._arrived.pop(self.step, [])
+            if pushes:
+                actions.append(Apply(mean(pushes[: self.enough])))
+            actions += [Drop(late) for late in pushes[self.enough :]]
             self.step += 1
         return actions
+
+    def _is_over(self) -> bool:
+        """Whether enough gradients of this step are in, or nobody is left who could bring one more."""
+        all_past = all(clock > self.step for clock in self.clocks.values())
+        return all_past or len(self._arrived.get(self.step, ())) >= self.enough

@@ -1,0 +1,8 @@
+"""The parameter server: servers keep and move the parameters, workers pull them and push gradients.
+
+Reading order: ``keys`` (which server has which parameters), ``policies`` (when a gradient counts and
+who may go on), ``update_rules`` and ``corrections`` (what a gradient does), ``shard`` (these put
+together: one server's part, without messages), ``header`` and ``mailbox`` (what is said, and how it
+travels), ``server``, ``client``, ``manager``, ``cleaning``, ``tree`` (the roles), ``placement`` and
+``cluster`` (all roles on their ranks), ``training`` (a worker's iterations on real data).
+"""

@@ -1,0 +1,87 @@
+"""From the names on the command line to the objects that do it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from farandole.errors import UsageError
+from farandole.parameter_server.corrections import Correction, DelayCompensated, StalenessAware
+from farandole.parameter_server.options import PolicyOptions
+from farandole.parameter_server.policies import (
+    Asynchronous,
+    Dynamic,
+    Half,
+    History,
+    Minibatch,
+    Partial,
+    Policy,
+    Stale,
+)
+from farandole.parameter_server.update_rules import SGD, Adagrad, Adam, Add, Blend, Momentum, UpdateRule
+
+Array = NDArray[Any]
+
+
+def make_policy(options: PolicyOptions, clients: Sequence[int]) -> Policy:
+    """The policy that `--sync` names, for these clients.
+
+    Raises:
+        UsageError: more gradients are wanted per step than there are workers, or bounds in the wrong order.
+    """
+    enough = options.enough or max(1, len(clients) - 1)
+    if enough > len(clients):
+        raise UsageError(f"--enough {enough}: a step has at most {len(clients)} gradients, one per worker")
+    low, high = options.bounds
+    if not 0 <= low <= high:
+        raise UsageError(f"--bounds {low} {high}: give the least staleness, then the greatest, both 0 or more")
+    makers: dict[str, Callable[[], Policy]] = {
+        "minibatch": lambda: Minibatch(clients),
+        "stale": lambda: Stale(clients, options.staleness),
+        "async": lambda: Asynchronous(clients),
+        "half": lambda: Half(clients, options.staleness, options.longest_wait, options.seed),
+        "partial": lambda: Partial(clients, enough),
+        "dynamic": lambda: Dynamic(clients, low, high),
+        "history": lambda: History(clients, enough, options.patience),
+    }
+    return makers[options.sync]()
+
+
+def make_rule(options: PolicyOptions, values: Array) -> UpdateRule:
+    """The rule that `--update` names, for a table like `values`."""
+    makers: dict[str, Callable[[], UpdateRule]] = {
+        "momentum": lambda: Momentum(values, options.lr, options.momentum),
+        "adagrad": lambda: Adagrad(values, options.lr),
+        "adam": lambda: Adam(values, options.lr),
+        "blend": lambda: Blend(options.alpha),
+        "elastic": Add,
+    }
+    return makers.get(options.update, lambda: SGD(options.lr))()
+
+
+def make_correction(options: PolicyOptions) -> Correction | None:
+    """What `--update` does to a stale gradient first, if anything."""
+    if options.update == "staleness-aware":
+        return StalenessAware()
+    if options.update == "delay-compensated":
+        return DelayCompensated(options.compensation)
+    return None
+
+
+def check(options: PolicyOptions) -> None:
+    """Refuse what does not go together.
+
+    Raises:
+        UsageError: saying what does not, and why.
+    """
+    if options.update in ("blend", "elastic") and (options.topk or options.tree):
+        other = "--topk" if options.topk else "--tree"
+        raise UsageError(f"--update {options.update} pushes parameters, not gradients: leave out {other}")
+    if options.update == "elastic" and options.sync in ("partial", "history"):
+        raise UsageError(f"--update elastic needs every push applied once: --sync {options.sync} does not do that")
+    if options.topk and options.tree:
+        raise UsageError("--topk sends single entries and --tree sums whole gradients: leave out one of them")
+    if options.topk and options.sync == "history":
+        raise UsageError("--sync history uses a gradient again: with --topk its entries would count twice")

@@ -1,0 +1,268 @@
+"""The worker's side: asks, pushes and goes on computing, while a second thread talks to the servers.
+
+Document 004: computing and transferring are the business of different threads. Every call here
+returns a future at once; the communication thread sends what was asked for, takes in the answers,
+and puts pulled parameters where the caller wants them. It is the only thread that uses MPI as long
+as the client is open, except for the watchdog's wait around a future.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farandole.parameter_server.header import Header, Kind
+from farandole.parameter_server.keys import KeyRange
+from farandole.parameter_server.layout import Layout
+from farandole.parameter_server.mailbox import ANSWER, PAUSE_S, PAYLOAD, REQUEST, Mailbox
+from farandole.runtime.communicator import Communicator
+
+Array = NDArray[Any]
+Command = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Permission to start an iteration.
+
+    Attributes:
+        clock: its number.
+        lead: how many iterations we are ahead of the slowest.
+        held_s: how long the servers' policies made us wait.
+    """
+
+    clock: int
+    lead: int
+    held_s: float
+
+
+@dataclass
+class _Request:
+    """Something asked of several servers, until the last has answered."""
+
+    future: Future[Any]
+    waiting_for: set[int]
+    into: Array | None = None
+    rows: NDArray[np.int64] | None = None
+    answers: list[Header] = field(default_factory=list)
+
+
+class Client:
+    """One worker's, or aggregator's, connection to the servers of its application.
+
+    Args:
+        assignment: server's rank → its ranges.
+        table: an array of the shape and type of what is pulled.
+        rank: our own; the servers know us by it.
+
+    Attributes:
+        lead: histogram, how far we were ahead of the slowest at each start.
+        staleness: histogram of the staleness of our gradients when they were applied.
+        dropped: how many of our gradients were not applied.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        assignment: Mapping[int, Sequence[KeyRange]],
+        table: Array,
+        *,
+        manager: int,
+        group: int = 0,
+    ) -> None:
+        self.comm, self.rank, self.group, self.manager = comm, comm.rank, group, manager
+        self.layouts = {server: Layout(ranges, table.shape, table.dtype) for server, ranges in assignment.items()}
+        self.lead: Counter[int] = Counter()
+        self.staleness: Counter[int] = Counter()
+        self.dropped = 0
+        self._mailbox = Mailbox(comm, ANSWER)
+        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._requests: dict[int, _Request] = {}
+        self._numbers = 0
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._communicate, name="communication", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None:
+            self._commands.put(None)
+            with self.comm.waiting("messages to leave", -1):
+                self._thread.join()
+
+    def start(self, into: Array, rows: NDArray[np.int64] | None = None) -> Future[Start | None]:
+        """Ask to start the next iteration; the parameters come into `into`.
+
+        Args:
+            rows: only these rows of the table, ascending; `into` then has one row for each.
+
+        Returns:
+            A future: which iteration it is, or None when there is no work left.
+        """
+        return self._ask(Header(Kind.PULL), into=into, rows=rows)
+
+    def push(
+        self, gradient: Array, clock: int, share: float, rows: NDArray[np.int64] | None = None
+    ) -> Future[int | None]:
+        """Push iteration `clock`'s gradient; it must stay as it is until the future is done.
+
+        Args:
+            rows: the gradient's rows of the table, ascending, if it is sparse.
+
+        Returns:
+            A future: the gradient's staleness when it was applied, or None if it was dropped.
+        """
+        return self._ask(Header(Kind.PUSH, clock=clock, share=share), gradient=gradient, rows=rows)
+
+    def push_range(self, gradient: Array, server: int, part: int, clock: int, share: float) -> Future[int | None]:
+        """Push only the given one of a server's ranges; the gradient counts once all its ranges are there.
+
+        Args:
+            gradient: that range's part alone.
+        """
+        return self._ask(Header(Kind.PUSH, clock=clock, share=share, part=part), gradient=gradient, only=server)
+
+    def read(self, into: Array) -> Future[None]:
+        """Read the parameters as they are now, whatever the policy: for those who do not train."""
+        return self._ask(Header(Kind.READ), into=into)
+
+    def report(self, clock: int, loss: float, samples: int) -> None:
+        """Tell the manager how an iteration went."""
+        self._tell(Header(Kind.REPORT, clock=clock, loss=loss, samples=samples))
+
+    def leave(self) -> Future[None]:
+        """Tell the manager that we have finished; the future is done when everybody may go."""
+        with self.comm.waiting("answers to pushes", -1):
+            for request in list(self._requests.values()):
+                request.future.exception()
+        request = self._new_request({self.manager})
+        self._tell(Header(Kind.LEAVE))
+        return request.future
+
+    def wait(self, future: Future[Any], call: str) -> Any:
+        """A future's result, under the eye of the watchdog."""
+        server = next(iter(self.layouts)) if len(self.layouts) == 1 else -1
+        with self.comm.waiting(call, server):
+            return future.result()
+
+    def _new_request(self, servers: set[int], into: Array | None = None, rows: Any = None) -> _Request:
+        if self._error:
+            raise self._error
+        self._numbers += 1
+        request = self._requests[self._numbers] = _Request(Future(), servers, into, rows)
+        return request
+
+    def _ask(
+        self,
+        header: Header,
+        *,
+        into: Array | None = None,
+        gradient: Array | None = None,
+        rows: NDArray[np.int64] | None = None,
+        only: int | None = None,
+    ) -> Future[Any]:
+        servers = set(self.layouts) if only is None else {only}
+        request = self._new_request(set(servers), into, rows)
+        header.worker, header.group, header.number = self.rank, self.group, self._numbers
+
+        def send() -> None:
+            for server in sorted(servers):
+                self._send(server, header, gradient, rows)
+
+        self._commands.put(send)
+        return request.future
+
+    def _tell(self, header: Header) -> None:
+        header.worker, header.group, header.number = self.rank, self.group, self._numbers
+        self._commands.put(lambda: self._mailbox.send(self.manager, REQUEST, header))
+
+    def _send(self, server: int, header: Header, gradient: Array | None, rows: NDArray[np.int64] | None) -> None:
+        layout = self.layouts[server]
+        if rows is None:
+            self._mailbox.send(server, REQUEST, header)
+            if gradient is not None and header.part >= 0:
+                self._mailbox.send_payload(server, gradient)
+            elif gradient is not None:
+                self._mailbox.send_payload(server, layout.of(gradient), layout.nbytes)
+            return
+        here = layout.rows_here(rows)
+        header.count = int(here.sum())
+        self._mailbox.send(server, REQUEST, header)
+        self._mailbox.send_payload(server, layout.to_local(rows[here]))
+        if gradient is not None:
+            self._mailbox.send_payload(server, np.ascontiguousarray(gradient[here]))
+
+    def _communicate(self) -> None:
+        """The communication thread: until it is told to end, and everything has left."""
+        try:
+            while True:
+                busy = bool(self._requests)
+                try:
+                    command = self._commands.get(block=not busy)
+                    if command is None:
+                        break
+                    command()
+                except queue.Empty:
+                    answer = self._mailbox.look()
+                    if answer:
+                        self._take(answer)
+                    else:
+                        time.sleep(PAUSE_S)
+            self._mailbox.settle()
+        except BaseException as error:
+            self._error = error
+            for request in self._requests.values():
+                request.future.set_exception(error)
+
+    def _take(self, answer: Header) -> None:
+        """An answer has come, perhaps with parameters."""
+        request = self._requests[answer.number]
+        if answer.kind in (Kind.GRANT, Kind.VALUES):
+            self._take_values(answer, request)
+        request.answers.append(answer)
+        request.waiting_for.discard(answer.source)
+        if not request.waiting_for:
+            del self._requests[answer.number]
+            request.future.set_result(self._result(request.answers))
+
+    def _take_values(self, answer: Header, request: _Request) -> None:
+        assert request.into is not None
+        layout = self.layouts[answer.source]
+        if request.rows is None:
+            self.comm.take(layout.of(request.into), answer.source, PAYLOAD)
+            return
+        here = layout.rows_here(request.rows)
+        values = np.empty((int(here.sum()), *request.into.shape[1:]), request.into.dtype)
+        self.comm.take(values, answer.source, PAYLOAD)
+        request.into[here] = values
+
+    def _result(self, answers: list[Header]) -> Any:
+        """What the future of a request gives, now that all servers have answered."""
+        kinds = {Kind(answer.kind) for answer in answers}
+        if Kind.GRANT in kinds and Kind.FINISHED not in kinds:
+            # Servers that have seen different gradients may be at different steps: ours is the furthest.
+            start = Start(
+                clock=max(answer.clock for answer in answers),
+                lead=max(answer.lead for answer in answers),
+                held_s=max(answer.seconds for answer in answers),
+            )
+            self.lead[start.lead] += 1
+            return start
+        if Kind.APPLIED in kinds:
+            staleness = max(answer.staleness for answer in answers)
+            self.staleness[staleness] += 1
+            return staleness
+        self.dropped += Kind.DROPPED in kinds
+        return None

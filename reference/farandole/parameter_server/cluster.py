@@ -1,0 +1,232 @@
+"""All roles at work: from sharing out the keys to collecting what has been learned.
+
+    1  the manager shares out the keys                       (broadcast)
+    2  the first worker of each application brings the initial parameters to the servers
+    3  workers pull, compute and push; servers apply; the manager listens; the cleaning node cleans
+    4  the manager has heard from everybody that they have finished, and says STOP
+    5  the final parameters come to every rank
+
+Steps 1, 2 and 5 are not part of the run's time and bytes. Document 000's set-up, training and end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farandole.parameter_server.cleaning import CleaningNode
+from farandole.parameter_server.client import Client
+from farandole.parameter_server.corrections import Correction
+from farandole.parameter_server.header import Header
+from farandole.parameter_server.keys import ASSIGNMENTS, Assignment, KeyRange, cut
+from farandole.parameter_server.layout import Layout
+from farandole.parameter_server.mailbox import PAYLOAD, REQUEST, Mailbox
+from farandole.parameter_server.manager import Manager
+from farandole.parameter_server.options import ServerOptions
+from farandole.parameter_server.placement import MANAGER, Placement
+from farandole.parameter_server.policies import Policy
+from farandole.parameter_server.server import MakeShard, Server
+from farandole.parameter_server.service import Role, serve
+from farandole.parameter_server.shard import Shard
+from farandole.parameter_server.tree import Aggregator
+from farandole.parameter_server.update_rules import UpdateRule
+from farandole.runtime.communicator import broadcast_text, gather_text
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
+
+Array = NDArray[Any]
+Work = Callable[[Client], None]
+
+
+@dataclass
+class Application:
+    """One model on the servers, and its worker group.
+
+    Attributes:
+        table: the parameters, (keys,) or (rows, width); the first worker's are the initial ones, on
+            other ranks only shape and type count.
+        clients: whom the servers deal with: the workers, or the aggregators before them.
+        limit: steps if the policy works in rounds, else gradients, after which the work is done.
+    """
+
+    table: Array
+    workers: tuple[int, ...]
+    clients: tuple[int, ...]
+    policy: Callable[[], Policy]
+    rule: Callable[[Array], UpdateRule]
+    correction: Callable[[], Correction | None]
+    limit: int | None
+
+
+@dataclass
+class Outcome:
+    """What has come of it. `tables` and `digest_of` are known everywhere, the rest on the manager's rank.
+
+    Attributes:
+        tables: each application's final parameters.
+        updates: how often the first server has moved each application's parameters.
+        lead, staleness: histograms over all workers (`runtime.record`).
+        cleaned: what the cleaning node and the servers have removed.
+    """
+
+    tables: list[Array]
+    updates: list[int] = field(default_factory=list)
+    lead: Counter[str] = field(default_factory=Counter)
+    staleness: Counter[str] = field(default_factory=Counter)
+    cleaned: Counter[str] = field(default_factory=Counter)
+
+
+def run(
+    world: World,
+    recorder: Recorder,
+    options: ServerOptions,
+    placement: Placement,
+    applications: Sequence[Application],
+    work: Work,
+    reported: Callable[[Header], None],
+) -> Outcome:
+    """Carry out this rank's roles. Collective.
+
+    Args:
+        work: what a worker does with its client, until there is no work left.
+        reported: what the manager does with each report.
+    """
+    assignments = [_share_out(world, options, placement, len(application.table)) for application in applications]
+    mailbox = Mailbox(world.comm, REQUEST)
+    server = _server(world, mailbox, placement, applications, assignments)
+    _upload(world, mailbox, applications, assignments, server)
+    cleaner = CleaningNode(world, mailbox, placement.servers, MANAGER)
+    group = _group(world.rank, applications)
+    client: Client | None = None
+    recorder.start()
+    if group is None:
+        roles: list[Role] = [server] if server else []
+        if world.rank == placement.cleaner:
+            roles.append(cleaner)
+        if world.rank == MANAGER:
+            clients = {rank: number for number, app in enumerate(applications) for rank in {*app.workers, *app.clients}}
+            services = (MANAGER, placement.cleaner, *placement.servers)
+            roles.append(Manager(mailbox, clients, services, placement.cleaner, reported, options.silence))
+        serve(mailbox, roles)
+    else:
+        table = applications[group].table
+        aggregator = placement.aggregator_of(world.rank)
+        whole = {aggregator: [KeyRange(0, len(table))]} if aggregator is not None else assignments[group]
+        with Client(world.comm, whole, table, manager=MANAGER, group=group) as client:
+            if world.rank in placement.aggregators:
+                Aggregator(world, mailbox, client, placement.members(world.rank), np.empty_like(table)).run()
+            else:
+                work(client)
+            client.wait(client.leave(), "the end of the others' work")
+    recorder.stop()
+    tables = [
+        _collect(world, *pair, group=number, server=server)
+        for number, pair in enumerate(zip(applications, assignments, strict=True))
+    ]
+    return _outcome(world, tables, server, cleaner, client)
+
+
+def _share_out(world: World, options: ServerOptions, placement: Placement, keys: int) -> Assignment:
+    """The manager decides which server has which keys, and tells everybody. Collective."""
+    text = ""
+    if world.rank == MANAGER:
+        servers = sorted(placement.servers)
+        assigned = ASSIGNMENTS[options.assignment](cut(keys, options.ranges * len(servers)), servers)
+        text = json.dumps({server: [(part.start, part.stop) for part in ranges] for server, ranges in assigned.items()})
+    told = json.loads(broadcast_text(world.control, text, MANAGER))
+    return {int(server): [KeyRange(*part) for part in ranges] for server, ranges in told.items()}
+
+
+def _group(rank: int, applications: Sequence[Application]) -> int | None:
+    return next((n for n, app in enumerate(applications) if rank in app.workers or rank in app.clients), None)
+
+
+def _server(
+    world: World,
+    mailbox: Mailbox,
+    placement: Placement,
+    applications: Sequence[Application],
+    assignments: Sequence[Assignment],
+) -> Server | None:
+    """This rank's server, if it is one; its values are still to be uploaded."""
+    if world.rank not in placement.servers:
+        return None
+    first = world.rank == min(placement.servers)
+
+    def maker(application: Application, ranges: list[KeyRange]) -> MakeShard:
+        def make(reply: Callable[[Header], None], before_moving: Callable[[], None]) -> Shard:
+            keys = sum(len(part) for part in ranges)
+            values = np.zeros((keys, *application.table.shape[1:]), application.table.dtype)
+            limit = application.limit if first or application.policy().in_rounds else None
+            rule, correction = application.rule(values), application.correction()
+            return Shard(values, ranges, application.policy(), rule, correction, limit, reply, before_moving)
+
+        return make
+
+    pairs = zip(applications, assignments, strict=True)
+    return Server(world, mailbox, {n: maker(app, assigned[world.rank]) for n, (app, assigned) in enumerate(pairs)})
+
+
+def _upload(
+    world: World,
+    mailbox: Mailbox,
+    applications: Sequence[Application],
+    assignments: Sequence[Assignment],
+    server: Server | None,
+) -> None:
+    """The first worker of each application copies its model to the servers. Collective."""
+    for number, (application, assignment) in enumerate(zip(applications, assignments, strict=True)):
+        source = application.workers[0]
+        if world.rank == source:
+            for rank, ranges in assignment.items():
+                layout = Layout(ranges, application.table.shape, application.table.dtype)
+                mailbox.send_payload(rank, layout.of(application.table), layout.nbytes)
+            with world.comm.waiting("upload of the model", -1):
+                mailbox.settle()
+        if server:
+            with world.comm.waiting("upload of the model", source):
+                world.comm.take(server.shards[number].values, source, PAYLOAD)
+
+
+def _collect(
+    world: World, application: Application, assignment: Assignment, *, group: int, server: Server | None
+) -> Array:
+    """The final parameters, from all servers to everybody. Collective."""
+    table = np.empty_like(application.table)
+    for rank, ranges in assignment.items():
+        layout = Layout(ranges, table.shape, table.dtype)
+        part = (
+            server.shards[group].values if server and rank == world.rank else np.empty(layout.local_shape, table.dtype)
+        )
+        with world.comm.waiting("the final parameters", rank):
+            world.control.Bcast(part, rank)
+        start = 0
+        for keys in ranges:
+            table[keys.start : keys.stop] = part[start : start + len(keys)]
+            start += len(keys)
+    return table
+
+
+def _outcome(
+    world: World, tables: list[Array], server: Server | None, cleaner: CleaningNode, client: Client | None
+) -> Outcome:
+    """Bring together what each rank has counted. Collective."""
+    own = {
+        "updates": [shard.updates for shard in server.shards.values()] if server else [],
+        "lead": client.lead if client else {},
+        "staleness": client.staleness if client else {},
+        "cleaned": {**cleaner.removed, "late pushes": server.late_pushes if server else 0},
+    }
+    outcome = Outcome(tables)
+    for text in gather_text(world.control, json.dumps(own)):
+        told = json.loads(text)
+        outcome.updates = outcome.updates or told["updates"]
+        for name in ("lead", "staleness", "cleaned"):
+            getattr(outcome, name).update(told[name])
+    return outcome

@@ -1,0 +1,114 @@
+"""Which rows of a table belong to the centre, and which to a worker: decided by measured updates.
+
+Document 000's hybrid keeps the hot parameters at the centre and the others with the clients, to
+save communication. Where samples are sparse this loses nothing: a row that only one worker's
+samples touch is read and updated by that worker alone, so it can live there, and training takes
+the same steps as with all rows at the centre. Rows that several workers update are shared and stay
+at the centre; so does a row that is hot, if it is to be watched or served from there. (Parallax,
+Kim et al. 2019, likewise lets the sparsity of a parameter decide how it is kept in step.)
+
+A worker counts over one epoch of its samples. Which rows it touches at all does not depend on how
+the samples are batched; how often does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farandole.errors import UsageError
+
+CENTRE = -1
+
+
+@dataclass(frozen=True)
+class UpdateCounts:
+    """How often each worker updates each row.
+
+    Attributes:
+        counts: int64, (workers, rows): in how many of the worker's batches its gradient touches the row.
+        batches: int64, (workers,): how many batches each worker has counted.
+    """
+
+    counts: NDArray[np.int64]
+    batches: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, touched: Sequence[Iterable[NDArray[np.int64]]], rows: int) -> UpdateCounts:
+        """Count all workers' batches: for each worker, for each batch, the rows it touches, each once."""
+        counted = [count_updates(batches, rows) for batches in touched]
+        return cls(np.array([counts for counts, _ in counted]), np.array([batches for _, batches in counted]))
+
+    @property
+    def frequencies(self) -> NDArray[np.float64]:
+        """Updates per batch, over all workers: the part of all batches that touch the row, 0 to 1, (rows,)."""
+        return np.asarray(self.counts.sum(axis=0) / max(self.batches.sum(), 1))
+
+
+@dataclass(frozen=True)
+class Division:
+    """Where each row lives.
+
+    Attributes:
+        home: int64, (rows,): the number of a worker, or CENTRE.
+    """
+
+    home: NDArray[np.int64]
+
+    @property
+    def centre_rows(self) -> NDArray[np.int64]:
+        """The rows at the centre, ascending."""
+        return np.flatnonzero(self.home == CENTRE)
+
+    def local_rows(self, worker: int) -> NDArray[np.int64]:
+        """The rows that live with this worker, ascending."""
+        return np.flatnonzero(self.home == worker)
+
+
+def count_updates(touched: Iterable[NDArray[np.int64]], rows: int) -> tuple[NDArray[np.int64], int]:
+    """One worker's counts, (rows,), and how many batches they come from.
+
+    Args:
+        touched: for each batch, the rows it touches, each once.
+    """
+    counts = np.zeros(rows, dtype=np.int64)
+    batches = 0
+    for batch in touched:
+        counts[batch] += 1
+        batches += 1
+    return counts, batches
+
+
+def divide(counts: UpdateCounts, hot: float = math.inf) -> Division:
+    """Give each row a home: the one worker that updates it, or else the centre.
+
+    Args:
+        hot: rows updated more often than this, in updates per batch over all workers (0 to 1), live at
+            the centre whoever updates them. From 1 upwards there are no such rows; at 0 every row is
+            at the centre, as in a plain parameter server.
+
+    Returns:
+        The division; a row that nobody updates is at the centre.
+
+    Raises:
+        UsageError: a threshold below 0, or not a number.
+    """
+    if not hot >= 0:
+        raise UsageError(f"--hot {hot}: must be 0 or more updates per batch")
+    updaters = (counts.counts > 0).sum(axis=0)
+    local = (updaters == 1) & (counts.frequencies <= hot)
+    return Division(np.where(local, counts.counts.argmax(axis=0), CENTRE))
+
+
+def predicted_rows_sent(counts: UpdateCounts, division: Division | None = None) -> int:
+    """Rows that travel while all counted batches are processed: one pull and one push for each update of a row.
+
+    Args:
+        division: only its rows at the centre travel; without one, all do.
+    """
+    per_row = counts.counts.sum(axis=0)
+    return 2 * int(per_row.sum() if division is None else per_row[division.centre_rows].sum())

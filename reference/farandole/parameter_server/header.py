@@ -1,0 +1,90 @@
+"""What the roles say to each other: one header of fixed form, for some kinds with a payload after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALL_RANGES = -1
+DENSE = -1
+
+
+class Kind(IntEnum):
+    """What a header says."""
+
+    # From a client to a server, or to an aggregator in its place.
+    PULL = 1  # may I start my next iteration, and with which parameters?
+    PUSH = 2  # the gradient of an iteration, or one range of it
+    READ = 3  # the parameters as they are now, whatever the policy
+
+    # A server's answers.
+    GRANT = 11  # start iteration `clock`; the parameters follow
+    FINISHED = 12  # there is no work left
+    VALUES = 13  # the parameters as they are now follow
+    APPLIED = 14  # the push has moved the parameters
+    DROPPED = 15  # it has not: too late, there already, or from a worker that was cleaned away
+
+    # Between clients, the manager, the cleaning node and the servers.
+    REPORT = 21  # a worker to the manager: how an iteration went
+    LEAVE = 22  # a client to the manager: it has finished
+    GONE = 23  # the manager to the cleaning node: a client is no more
+    CLEAN = 24  # the cleaning node to the servers: remove what it left behind
+    CLEANED = 25  # a server to the cleaning node: what that was
+    TIDY = 26  # the cleaning node to the manager: it is done
+    STOP = 27  # the manager to everybody: the work is over
+
+
+@dataclass(slots=True)
+class Header:
+    """The fixed part of a message.
+
+    Attributes:
+        source: the rank it came from, known on arrival.
+        group: the application it is about.
+        worker: the client it is about, a rank.
+        number: the sender's own number of a request; the answer to it has the same.
+        clock: the number of the iteration.
+        part: which of the server's ranges a push or read is about; −1: all.
+        count: how many rows follow, of a sparse push or pull; −1: dense.
+        samples: how many samples a report is about.
+        lead, staleness: for the record (`runtime.record`).
+        share: n_r / N of a push.
+        seconds: how long the policy has held a pull back.
+        loss: in a report.
+        pulls, clocks, pushes: what was cleaned away.
+    """
+
+    kind: int
+    source: int = -1
+    group: int = 0
+    worker: int = -1
+    number: int = 0
+    clock: int = 0
+    part: int = ALL_RANGES
+    count: int = DENSE
+    samples: int = 0
+    lead: int = 0
+    staleness: int = 0
+    share: float = 0.0
+    seconds: float = 0.0
+    loss: float = 0.0
+    pulls: int = 0
+    clocks: int = 0
+    pushes: int = 0
+
+
+FIELDS = tuple(field.name for field in fields(Header))
+REALS = {"share", "seconds", "loss"}
+
+
+def pack(header: Header) -> NDArray[np.float64]:
+    """A header as numbers; a float64 holds every integer below 2⁵³ exactly."""
+    return np.array([getattr(header, name) for name in FIELDS], dtype=np.float64)
+
+
+def unpack(numbers: NDArray[np.float64], source: int) -> Header:
+    values = {name: value if name in REALS else int(value) for name, value in zip(FIELDS, numbers, strict=True)}
+    return Header(**values | {"source": source})

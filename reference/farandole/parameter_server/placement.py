@@ -1,0 +1,124 @@
+"""Who is what: the roles of documents 000, 001 and 004, and which rank has which.
+
+    manager      shares out keys and work, hears how the workers get on, ends the training
+    server       holds a part of the parameters and moves it
+    cleaner      removes what workers that are gone have left behind
+    aggregator   stands between some workers and the servers and sums their gradients (`tree`)
+    worker       computes gradients
+
+Manager, cleaner and servers are message-driven and may share a rank; a worker and an aggregator
+have theirs to themselves. Rank 0 is always the manager, since it writes the record. Without another
+wish it is the cleaner too, the next ranks are the servers, then come the aggregators if there are
+any, and the rest are workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from farandole.data.shares import equal_shares, slices
+from farandole.errors import UsageError
+
+MANAGER = 0
+FORM = "--place servers=1+2,workers=3-6,cleaner=0"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The rank, or the ranks, of each role; the manager is rank 0."""
+
+    cleaner: int
+    servers: tuple[int, ...]
+    workers: tuple[int, ...]
+    aggregators: tuple[int, ...] = ()
+
+    @classmethod
+    def usual(cls, ranks: int, servers: int = 1, fan_in: int | None = None) -> Placement:
+        """The placement for so many ranks.
+
+        Args:
+            fan_in: put aggregators between, each for at most so many workers; None: no aggregators.
+
+        Raises:
+            UsageError: not every role finds a rank.
+        """
+        rest = ranks - 1 - servers
+        aggregators = -(-rest // (fan_in + 1)) if fan_in else 0
+        if rest - aggregators < 1:
+            between = f", {aggregators or 1} aggregator(s)" if fan_in else ""
+            least = 1 + servers + (2 if fan_in else 1)
+            needed = f"a manager, {servers} server(s){between} and at least 1 worker need {least}"
+            raise UsageError(f"{ranks} rank(s) are too few: {needed}; start more ranks, or use fewer servers")
+        first = 1 + servers
+        return cls(
+            cleaner=MANAGER,
+            servers=tuple(range(1, first)),
+            workers=tuple(range(first + aggregators, ranks)),
+            aggregators=tuple(range(first, first + aggregators)),
+        )
+
+    @classmethod
+    def parse(cls, text: str, ranks: int) -> Placement:
+        """A placement from words like ``cleaner=1,servers=0+1,workers=2-4``.
+
+        Raises:
+            UsageError: not of this form, a rank that does not exist or has nothing to do, or a worker
+                that is something else as well.
+        """
+        roles: dict[str, tuple[int, ...]] = {}
+        for part in text.split(","):
+            name, _, value = part.partition("=")
+            if name not in ("cleaner", "servers", "workers", "aggregators") or name in roles:
+                raise UsageError(f"--place {text}: {part!r} does not fit; write it as {FORM}")
+            roles[name] = _ranks(value, text)
+        cleaners = roles.get("cleaner", (MANAGER,))
+        if len(cleaners) != 1:
+            raise UsageError(f"--place {text}: there is one cleaner; write it as {FORM}")
+        placement = cls(
+            cleaner=cleaners[0],
+            servers=roles.get("servers", ()),
+            workers=roles.get("workers", ()),
+            aggregators=roles.get("aggregators", ()),
+        )
+        placement._check(text, ranks)
+        return placement
+
+    def members(self, aggregator: int) -> tuple[int, ...]:
+        """The workers whose gradients this aggregator sums."""
+        parts = slices(equal_shares(len(self.workers), len(self.aggregators)))
+        return self.workers[parts[self.aggregators.index(aggregator)]]
+
+    def aggregator_of(self, worker: int) -> int | None:
+        """Whom `worker` pushes to and pulls from in the servers' place; None: the servers themselves."""
+        return next((node for node in self.aggregators if worker in self.members(node)), None)
+
+    def roles(self, rank: int) -> list[str]:
+        """What a rank is, in words."""
+        roles = ["manager"] * (rank == MANAGER) + ["cleaner"] * (rank == self.cleaner)
+        several = {"server": self.servers, "aggregator": self.aggregators, "worker": self.workers}
+        return roles + [name for name, ranks in several.items() if rank in ranks]
+
+    def _check(self, text: str, ranks: int) -> None:
+        everybody = [MANAGER, self.cleaner, *self.servers, *self.workers, *self.aggregators]
+        alone = [*self.workers, *self.aggregators]
+        if not self.servers or not self.workers:
+            raise UsageError(f"--place {text}: there must be at least one server and one worker; write it as {FORM}")
+        if max(everybody) >= ranks:
+            raise UsageError(f"--place {text}: there is no rank {max(everybody)}; ranks are 0 to {ranks - 1}")
+        if idle := sorted(set(range(ranks)) - set(everybody)):
+            raise UsageError(f"--place {text}: rank {idle[0]} has no role; give it one, or start fewer ranks")
+        if len(set(self.servers)) < len(self.servers) or any(everybody.count(rank) > 1 for rank in alone):
+            raise UsageError(f"--place {text}: a rank is one worker or aggregator and nothing else, or a server once")
+        if len(self.aggregators) > len(self.workers):
+            raise UsageError(f"--place {text}: more aggregators than workers; give each at least one worker")
+
+
+def _ranks(value: str, text: str) -> tuple[int, ...]:
+    """Ranks from "3", "1+2" or "3-6"."""
+    ranks: list[int] = []
+    for part in value.split("+"):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            raise UsageError(f"--place {text}: {value!r} is not a list of ranks; write it as {FORM}")
+        ranks += range(int(first), int(last or first) + 1)
+    return tuple(ranks)

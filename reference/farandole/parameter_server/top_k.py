@@ -1,0 +1,38 @@
+"""Push only the largest entries: the k of largest magnitude, the rest when their turn comes.
+
+Document 004's answer to what a client should push. What is not sent is kept and added to the next
+gradient (error feedback), so nothing is lost, only late: at any time
+
+    Σ sent + residual = Σ gradients,    exactly.
+
+Cost: k indices and k values instead of n values. Sources: Aji & Heafield 2017; Lin et al., "Deep
+gradient compression", 2018.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class TopK:
+    """Chooses what one worker pushes.
+
+    Args:
+        fraction: k / n, above 0 and up to 1; at least one entry is sent.
+    """
+
+    def __init__(self, length: int, fraction: float, dtype: np.dtype[Any]) -> None:
+        self.count = max(1, round(fraction * length))
+        self.residual: NDArray[Any] = np.zeros(length, dtype)
+
+    def choose(self, gradient: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """What to send: entry numbers, ascending, and their values."""
+        self.residual += gradient
+        largest = np.argpartition(np.abs(self.residual), -self.count)[-self.count :]
+        entries = np.sort(largest).astype(np.int64)
+        values = self.residual[entries]
+        self.residual[entries] = 0
+        return entries, values

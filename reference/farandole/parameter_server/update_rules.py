@@ -1,0 +1,123 @@
+"""What a server does with a gradient: the update rules, each applied in place to a part of a table.
+
+A rule is given the table's `values`, which of its `rows`, and the weighted sum g of the gradients
+for them; rows is a slice (dense, a range of keys) or an array of distinct row numbers (sparse). A
+rule that remembers something keeps it in arrays like the table, so a row that no gradient touches
+keeps its memory untouched too.
+
+    sgd        w ← w − ηg                                     Robbins & Monro 1951
+    momentum   v ← μv + g;  w ← w − ηv                        Polyak 1964
+    adagrad    a ← a + g²;  w ← w − ηg / (√a + ε)             Duchi et al. 2011; Downpour's rule
+    adam       m, v: running means of g, g²;  w ← w − ηm̂ / (√v̂ + ε)         Kingma & Ba 2015
+
+The formulas are those of torch.optim, to which the tests compare them. Adagrad and Adam divide by
+the gradient's own size: one worker's share of a gradient moves the parameters as far as the whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Rows = slice | NDArray[np.intp]
+
+
+class UpdateRule(Protocol):
+    """How one table is moved."""
+
+    def begin(self) -> None:
+        """The next update begins; `apply` will be called for its parts."""
+
+    def apply(self, values: Array, rows: Rows, total: Array, weight: float) -> None:
+        """Move `values[rows]`.
+
+        Args:
+            total: Σ weight · pushed over the pushes of this update, like `values[rows]`; may be overwritten.
+            weight: Σ weight.
+        """
+
+
+class SGD:
+    def __init__(self, lr: float) -> None:
+        self.lr = lr
+
+    def begin(self) -> None:
+        pass
+
+    def apply(self, values: Array, rows: Rows, total: Array, weight: float) -> None:
+        total *= self.lr
+        values[rows] -= total
+
+
+class Momentum:
+    def __init__(self, like: Array, lr: float, momentum: float = 0.9) -> None:
+        self.lr, self.momentum = lr, momentum
+        self.velocity = np.zeros_like(like)
+
+    def begin(self) -> None:
+        pass
+
+    def apply(self, values: Array, rows: Rows, total: Array, weight: float) -> None:
+        self.velocity[rows] = self.momentum * self.velocity[rows] + total
+        values[rows] -= self.lr * self.velocity[rows]
+
+
+class Adagrad:
+    def __init__(self, like: Array, lr: float, epsilon: float = 1e-10) -> None:
+        self.lr, self.epsilon = lr, epsilon
+        self.sum_of_squares = np.zeros_like(like)
+
+    def begin(self) -> None:
+        pass
+
+    def apply(self, values: Array, rows: Rows, total: Array, weight: float) -> None:
+        self.sum_of_squares[rows] += total * total
+        values[rows] -= self.lr * total / (np.sqrt(self.sum_of_squares[rows]) + self.epsilon)
+
+
+class Adam:
+    def __init__(
+        self, like: Array, lr: float, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8
+    ) -> None:
+        self.lr, self.betas, self.epsilon = lr, betas, epsilon
+        self.mean, self.mean_square = np.zeros_like(like), np.zeros_like(like)
+        self.updates = 0
+
+    def begin(self) -> None:
+        self.updates += 1
+
+    def apply(self, values: Array, rows: Rows, total: Array, weight: float) -> None:
+        first, second = self.betas
+        self.mean[rows] = first * self.mean[rows] + (1 - first) * total
+        self.mean_square[rows] = second * self.mean_square[rows] + (1 - second) * total * total
+        root = np.sqrt(self.mean_square[rows] / (1 - second**self.updates))
+        values[rows] -= self.lr / (1 - first**self.updates) * self.mean[rows] / (root + self.epsilon)
+
+
+class Blend:
+    """Document 000's update, for pushed parameters x instead of gradients: w ← (1−α)/n·Σx + αw.
+
+    If only some have pushed, w moves by their part of it: w ← w + (1−α)·Σ weight·(x − w).
+    """
+
+    def __init__(self, alpha: float) -> None:
+        self.alpha = alpha
+
+    def begin(self) -> None:
+        pass
+
+    def apply(self, values: Array, rows: Rows, total: Array, weight: float) -> None:
+        values[rows] += (1 - self.alpha) * (total - weight * values[rows])
+
+
+class Add:
+    """The elastic step's other half: w ← w + Σ weight·δ (`averaging`)."""
+
+    def begin(self) -> None:
+        pass
+
+    def apply(self, values: Array, rows: Rows, total: Array, weight: float) -> None:
+        values[rows] += total

@@ -1,0 +1,36 @@
+"""Training with a parameter server, in every way of updating it.
+
+Documents 000, 001 and 004: servers keep the parameters, workers pull them, compute a gradient and
+push it. --sync says when a gradient counts and who may go on. Rank 0 is the manager, the next
+--servers ranks are the servers, the others are workers.
+
+    farandole run parameter_server -n 5 --sync stale --staleness 4 --slow rank=4,factor=4
+    farandole run parameter_server -n 6 --servers 2 --sync minibatch --assignment hashing
+    farandole run parameter_server -n 5 --sync async --update delay-compensated
+    farandole run parameter_server -n 5 --topk 0.01
+    mpirun -n 8 python -m farandole.scenarios.parameter_server --tree 3
+"""
+
+from dataclasses import dataclass
+
+from cyclopts import Parameter
+
+from farandole.parameter_server.options import PolicyOptions
+from farandole.scenarios import run_as_program
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Config(PolicyOptions):
+    """Options of parameter_server."""
+
+
+def main(config: Config) -> None:
+    from farandole.parameter_server.training import train
+    from farandole.report.table import print_summary
+
+    print_summary(train("parameter_server", config), config.json)
+
+
+if __name__ == "__main__":
+    run_as_program(Config, main)
