@@ -1,0 +1,146 @@
+"""The parameter server against one process on the union of the batches: parameters compared at every pull.
+
+Arguments: number of servers, then variants: names of VARIANTS.
+"""
+
+import json
+import sys
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from farandole.data import datasets
+from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
+from farandole.data.shares import equal_shares, slices
+from farandole.models.classifiers import mlp
+from farandole.parameter_server import choices, cluster
+from farandole.parameter_server.options import PolicyOptions
+from farandole.parameter_server.placement import Placement
+from farandole.parameter_server.training import application
+from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.communicator import gather_text
+from farandole.runtime.world import World
+
+SERVERS = int(sys.argv[1])
+SEED, BATCH, LR, STEPS = 3, 96, 0.2, 30
+TORCH_TWINS = {
+    "momentum": lambda p: torch.optim.SGD(p, lr=LR, momentum=0.9),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=LR),
+    "adam": lambda p: torch.optim.Adam(p, lr=LR),
+}
+VARIANTS = {
+    "minibatch": {"sync": "minibatch"},
+    "hashing": {"sync": "minibatch", "assignment": "hashing", "ranges": 7},
+    "window": {"sync": "minibatch", "transport": "window"},
+    "window, hashing": {"sync": "minibatch", "transport": "window", "assignment": "hashing"},
+    "range by range": {"sync": "minibatch", "ranges": 3},
+    "stale 0": {"sync": "stale", "staleness": 0},
+    "half 0": {"sync": "half", "staleness": 0, "longest_wait": 0.003},
+    "dynamic 0": {"sync": "dynamic", "bounds": (0, 0)},
+    "partial, all": {"sync": "partial", "enough": 10**6},
+    "history, patient": {"sync": "history", "patience": 1e9},
+    "tree": {"sync": "minibatch", "tree": 2},
+    "top-k, all": {"sync": "minibatch", "topk": 1.0},
+    "momentum": {"sync": "minibatch", "update": "momentum"},
+    "adagrad": {"sync": "minibatch", "update": "adagrad"},
+    "adam": {"sync": "minibatch", "update": "adam"},
+    "staleness-aware": {"sync": "minibatch", "update": "staleness-aware"},
+    "delay-compensated": {"sync": "minibatch", "update": "delay-compensated", "compensation": 3.0},
+}
+
+
+class NoRecord:
+    def start(self):
+        pass
+
+    def stop(self):
+        pass
+
+
+def fresh_model():
+    torch.manual_seed(SEED)
+    return mlp((1, 8, 8), 10, hidden=16).double()
+
+
+def loss_of(model, data, rows):
+    return cross_entropy(model(torch.from_numpy(data.inputs[rows]).double()), torch.from_numpy(data.targets[rows]))
+
+
+def single_process(train, parts, epoch, update):
+    """The parameters before each step, and after the last."""
+    model = fresh_model()
+    optimizer = TORCH_TWINS.get(update, lambda p: torch.optim.SGD(p, lr=LR))(model.parameters())
+    samplers = [EpochSampler(part.stop - part.start, epoch, SEED, number) for number, part in enumerate(parts)]
+    seen = []
+    for _ in range(STEPS):
+        seen.append(torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy().copy())
+        union = np.concatenate([part.start + next(sampler) for part, sampler in zip(parts, samplers, strict=True)])
+        optimizer.zero_grad()
+        loss_of(model, train, union).backward()
+        optimizer.step()
+    return [*seen, torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()]
+
+
+def run(world, variant):
+    settings = dict(VARIANTS[variant])
+    placement = Placement.usual(world.size, SERVERS, settings.get("tree"))
+    clients = placement.aggregators or placement.workers
+    if "enough" in settings:
+        settings["enough"] = len(clients)
+    options = PolicyOptions(steps=STEPS, servers=SERVERS, lr=LR, seed=SEED, batch=BATCH, **settings)
+    choices.check(options)
+    train = datasets.split(datasets.load("digits"), SEED).train
+    shares = equal_shares(len(train), len(placement.workers))
+    parts, epoch = slices(shares), steps_per_epoch(len(train), BATCH)
+    expected = single_process(train, parts, epoch, options.update)
+    model = fresh_model()
+    flat = FlatBuffers(model)
+    differences, starts = [], []
+
+    def work(client):
+        number = placement.workers.index(world.rank)
+        sampler = EpochSampler(shares[number], epoch, SEED, number)
+        while start := client.wait(client.start(flat.values_np), "pull"):
+            differences.append(np.abs(flat.values_np - expected[start.clock]).max())
+            starts.append(start.clock)
+            rows = next(sampler)
+            share = len(rows) / sum(batch_size(one, epoch, start.clock) for one in shares)
+            flat.zero_gradients()
+            loss_of(model, train, parts[number].start + rows).backward()
+            gradient = flat.gradients_np
+            if variant == "range by range":  # the servers' ranges one by one, the last first
+                for server, layout in client.layouts.items():
+                    for part in reversed(range(len(layout.ranges))):
+                        keys = layout.ranges[part]
+                        client.push_range(gradient[keys.start : keys.stop].copy(), server, part, start.clock, share)
+            elif options.topk:
+                client.push(gradient.copy(), start.clock, share, rows=np.arange(len(gradient)))
+            else:
+                client.push(gradient, start.clock, share)
+
+    outcome = cluster.run(
+        world, NoRecord(), options, placement,
+        [application(options, placement.workers, clients, flat.values_np.copy())],
+        work, reported=lambda report: None,
+    )  # fmt: skip
+    final = np.abs(outcome.tables[0] - expected[-1]).max()
+    own = {"difference": max([final, *differences]), "starts": starts}
+    everybodys = [json.loads(text) for text in gather_text(world.control, json.dumps(own))]
+    if world.rank:
+        return None
+    return {
+        "difference": max(one["difference"] for one in everybodys),
+        "every worker made every step": all(everybodys[w]["starts"] == list(range(STEPS)) for w in placement.workers),
+        "moved": np.abs(expected[-1] - expected[0]).max(),
+        "updates": outcome.updates,
+        "lead": outcome.lead,
+        "staleness": outcome.staleness,
+        "cleaned": outcome.cleaned,
+    }
+
+
+with World.start(PolicyOptions(wait_timeout=30)) as world:
+    answers = {variant: run(world, variant) for variant in sys.argv[2:]}
+    if world.rank == 0:
+        print(json.dumps(answers))

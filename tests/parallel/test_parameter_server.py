@@ -1,0 +1,209 @@
+"""The parameter server under mpirun: exact where it must be, within its bound where it may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farandole import LaunchError, UsageError, launch
+from farandole.runtime.record import Summary
+
+# 30 steps, float64, sums added in another order.
+TOLERANCE = 1e-12
+
+SYNCHRONOUS = ("minibatch", "hashing", "window")
+IN_TWO_WAYS = ("window, hashing", "range by range", "top-k, all")
+POLICIES_AT_THEIR_LIMIT = ("stale 0", "half 0", "dynamic 0", "partial, all", "history, patient")
+RULES = ("momentum", "adagrad", "adam", "staleness-aware", "delay-compensated")
+
+
+def check(answers: dict[str, dict[str, Any]]) -> None:
+    for variant, found in answers.items():
+        assert found["difference"] <= TOLERANCE, variant
+        assert found["every worker made every step"], variant
+        assert found["moved"] > 0.05, "the model was trained at all"
+        assert set(found["lead"]) == {"0"}, variant
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(1, 1), (2, 1), (3, 1), (6, 1), (1, 2), (2, 2), (3, 2), (6, 2)])
+def test_minibatch_equals_the_single_process_at_every_step(
+    under_mpirun: Callable[..., Any], workers: int, servers: int
+) -> None:
+    answers = under_mpirun("ps_equals_single.py", 1 + servers + workers, str(servers), *SYNCHRONOUS)
+    check(answers)
+    for found in answers.values():
+        assert found["updates"] == [30], "one update a step"
+        assert found["staleness"] == {"0": 30 * workers}
+
+
+def test_other_ways_to_the_servers_change_nothing(under_mpirun: Callable[..., Any]) -> None:
+    check(under_mpirun("ps_equals_single.py", 6, "2", *IN_TWO_WAYS))
+
+
+def test_policies_at_their_synchronous_limit_are_minibatch(under_mpirun: Callable[..., Any]) -> None:
+    check(under_mpirun("ps_equals_single.py", 6, "2", *POLICIES_AT_THEIR_LIMIT))
+
+
+def test_rules_equal_those_of_torch(under_mpirun: Callable[..., Any]) -> None:
+    check(under_mpirun("ps_equals_single.py", 4, "1", *RULES))
+
+
+def test_a_tree_changes_nothing_and_unburdens_the_server(under_mpirun: Callable[..., Any], tmp_path: Path) -> None:
+    check(under_mpirun("ps_equals_single.py", 8, "1", "tree"))
+    flat = launch("parameter_server", 6, sync="minibatch", steps=20, out=tmp_path / "flat").summary
+    tree = launch("parameter_server", 8, sync="minibatch", steps=20, tree=2, out=tmp_path / "tree").summary
+    assert flat.bytes_sent is not None
+    assert tree.bytes_sent is not None
+    assert tree.bytes_sent[1] == pytest.approx(flat.bytes_sent[1] / 2, rel=0.05), "2 aggregators instead of 4 workers"
+
+
+# One worker four times slower; a batch large enough that this shows.
+STRAGGLER = {"slow": "rank=4,factor=4", "steps": 300}
+
+
+def learned(tmp_path: Path, **options: Any) -> Summary:
+    summary = launch("parameter_server", 5, **{**STRAGGLER, **options}, out=tmp_path / "run").summary
+    assert summary.test_accuracy is not None
+    assert summary.test_accuracy >= 0.93
+    assert summary.staleness is not None
+    assert summary.lead is not None
+    assert sum(summary.lead.values()) >= 900
+    return summary
+
+
+def largest(histogram: dict[str, int] | None) -> int:
+    assert histogram is not None
+    return max(map(int, histogram))
+
+
+def test_minibatch_learns_in_step(tmp_path: Path) -> None:
+    summary = learned(tmp_path, sync="minibatch")
+    assert summary.steps == 300
+    assert summary.lead == {"0": 900}
+    assert summary.staleness == {"0": 900}
+    assert summary.bytes_sent is not None
+    parameters = 4 * (64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10)
+    assert summary.bytes_sent[1] == pytest.approx(3 * 300 * parameters, rel=0.01), "2Pnβ, half of it from the server"
+    assert summary.bytes_sent[2] == pytest.approx(300 * parameters, rel=0.01)
+
+
+@pytest.mark.parametrize("sync", ["stale", "half"])
+def test_stale_keeps_its_bound(tmp_path: Path, sync: str) -> None:
+    summary = learned(tmp_path, sync=sync, staleness=3, longest_wait=0.002)
+    assert summary.steps == 900, "every gradient is an update"
+    assert largest(summary.lead) == 3, "the fast workers are at the bound"
+    assert sum(summary.staleness.values()) == 900  # type: ignore[union-attr]
+
+
+def test_async_loses_nothing_and_runs_ahead(tmp_path: Path) -> None:
+    summary = learned(tmp_path, sync="async")
+    assert summary.steps == 900
+    assert sum(summary.staleness.values()) == 900  # type: ignore[union-attr]
+    assert largest(summary.lead) > 8, "nothing holds the fast workers back"
+    assert largest(summary.staleness) >= 1
+
+
+def test_partial_drops_the_late(tmp_path: Path) -> None:
+    summary = learned(tmp_path, sync="partial", enough=2)
+    assert summary.steps == 300
+    assert summary.cleaned is not None
+    assert summary.cleaned["late pushes"] > 0
+    counted = sum(summary.staleness.values())  # type: ignore[union-attr]
+    assert counted == 600, "2 of 3 gradients count in each step"
+
+
+def test_dynamic_stays_within_its_bounds(tmp_path: Path) -> None:
+    summary = learned(tmp_path, sync="dynamic", bounds=(1, 5))
+    assert summary.steps == 900
+    assert 1 <= largest(summary.lead) <= 5
+
+
+def test_history_uses_the_slow_workers_last_gradient(tmp_path: Path) -> None:
+    summary = learned(tmp_path, sync="history", enough=2, patience=0.1)
+    assert summary.steps == 300
+    counted = sum(summary.staleness.values())  # type: ignore[union-attr]
+    assert 600 <= counted < 900, "the slow worker has given fewer gradients than there were steps"
+
+
+@pytest.mark.parametrize(
+    "update", ["momentum", "adagrad", "adam", "staleness-aware", "delay-compensated", "blend", "elastic"]
+)
+def test_every_rule_learns(tmp_path: Path, update: str) -> None:
+    lr = {"momentum": 0.05, "adagrad": 0.03, "adam": 0.003}.get(update, 0.3)
+    options = {"sync": "async", "update": update, "lr": lr, "steps": 300}
+    summary = launch("parameter_server", 4, **options, out=tmp_path / "run").summary
+    assert summary.test_accuracy is not None
+    assert summary.test_accuracy >= 0.93
+
+
+def test_top_k_sends_less_and_learns(tmp_path: Path) -> None:
+    summary = launch("parameter_server", 4, sync="minibatch", topk=0.02, steps=400, out=tmp_path / "run").summary
+    assert summary.test_accuracy is not None
+    assert summary.test_accuracy >= 0.93
+    assert summary.bytes_sent is not None
+    entries = round(0.02 * 26122)
+    assert summary.bytes_sent[2] == pytest.approx(400 * (entries * 12 + 3 * 136), rel=0.02), "8 + 4 bytes an entry"
+
+
+def test_two_applications_share_the_servers(tmp_path: Path) -> None:
+    options = {"applications": 2, "sync": "stale", "servers": 2, "steps": 200, "batch": 32}
+    summary = launch("parameter_server", 7, **options, out=tmp_path / "run").summary
+    assert summary.test_accuracy is not None
+    assert summary.test_accuracy >= 0.9, "the worse of the two"
+    assert summary.params_sha256 is not None
+    workers = summary.params_sha256[3:]
+    assert workers[0] == workers[1] != workers[2] == workers[3]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options", "message"),
+    [
+        (2, {}, "2 rank(s) are too few: a manager, 1 server(s) and at least 1 worker need 3"),
+        (4, {"sync": "partial", "enough": 3}, "--enough 3: a step has at most 2 gradients"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_one_line(
+    tmp_path: Path, ranks: int, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError) as refusal:
+        launch("parameter_server", ranks, **options, steps=2, out=tmp_path / "run")
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_roles_may_share_a_rank(tmp_path: Path) -> None:
+    place = "servers=0+2,cleaner=2,workers=1"
+    summary = launch("parameter_server", 3, sync="minibatch", steps=10, place=place, out=tmp_path / "run").summary
+    assert summary.steps == 10
+    assert summary.cleaned is not None
+    assert summary.cleaned["clients"] == 1
+
+
+@pytest.mark.parametrize("how", ["kill", "hang"])
+def test_a_worker_that_fails_is_named(tmp_path: Path, how: str) -> None:
+    fail = f"rank=3,step=5,how={how}"
+    with pytest.raises(LaunchError, match="rank 3 at step 5"):
+        launch("parameter_server", 4, sync="stale", fail=fail, wait_timeout=4, timeout_s=60, out=tmp_path / "run")
+
+
+def test_what_the_roles_do_with_a_worker_that_falls_silent(under_mpirun: Callable[..., Any]) -> None:
+    answer = under_mpirun("ps_silent_worker.py", 5)
+    assert answer["dead"] == [4]
+    assert answer["others went on"]
+    assert answer["every other gradient was applied"]
+    assert answer["its late push was dropped"]
+    assert answer["cleaned"]["clients"] == 3
+    assert answer["cleaned"]["pushes"] == 1, "one range of a gradient, the rest of which never came"
+    assert answer["cleaned"]["late pushes"] == 1, "what it pushed after it had been cleaned away"
+    assert answer["its pull was answered with FINISHED"]
+
+
+def test_pushes_and_pulls_keep_their_promises(under_mpirun: Callable[..., Any]) -> None:
+    answer = under_mpirun("ps_promises.py", 5)
+    assert answer["pushes"] == 6
+    assert answer["a duplicate is applied once"]
+    assert answer["a pull after the acknowledgement sees the push"]
+    assert answer["calls return before the answers come"]

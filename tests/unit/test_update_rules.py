@@ -1,0 +1,120 @@
+"""Update rules against torch.optim, and what corrections, averaging and top-k promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from farandole.parameter_server.corrections import DelayCompensated, StalenessAware
+from farandole.parameter_server.top_k import TopK
+from farandole.parameter_server.update_rules import SGD, Adagrad, Adam, Add, Blend, Momentum, UpdateRule
+
+LR = 0.07
+PAIRS: dict[str, tuple[Callable[[np.ndarray], UpdateRule], Callable[..., torch.optim.Optimizer]]] = {
+    "sgd": (lambda values: SGD(LR), lambda p: torch.optim.SGD(p, lr=LR)),
+    "momentum": (lambda values: Momentum(values, LR, 0.8), lambda p: torch.optim.SGD(p, lr=LR, momentum=0.8)),
+    "adagrad": (lambda values: Adagrad(values, LR), lambda p: torch.optim.Adagrad(p, lr=LR)),
+    "adam": (lambda values: Adam(values, LR), lambda p: torch.optim.Adam(p, lr=LR)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_a_rule_is_torchs(name: str, in_parts: bool) -> None:
+    """Dense, and cut into a range and the remaining rows by number: the same, step by step."""
+    make_rule, make_optimizer = PAIRS[name]
+    random = np.random.default_rng(1)
+    values = random.normal(size=(20, 3))
+    parameter = torch.nn.Parameter(torch.from_numpy(values.copy()))
+    optimizer, rule = make_optimizer([parameter]), make_rule(values)
+    for _ in range(12):
+        gradient = random.normal(size=values.shape)
+        parameter.grad = torch.from_numpy(gradient.copy())
+        optimizer.step()
+        rule.begin()
+        for rows in (slice(0, 7), np.arange(7, 20)) if in_parts else (slice(0, 20),):
+            rule.apply(values, rows, gradient[rows].copy(), 1.0)
+        np.testing.assert_allclose(values, parameter.detach().numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_rows_without_gradient_stay(name: str) -> None:
+    values = np.ones((5, 2))
+    rule = PAIRS[name][0](values)
+    rule.begin()
+    rule.apply(values, np.array([1, 4]), np.ones((2, 2)), 1.0)
+    assert (values[[0, 2, 3]] == 1).all()
+    assert (values[[1, 4]] != 1).all()
+
+
+def test_blend_is_document_000s_formula() -> None:
+    alpha, old = 0.3, np.array([10.0, 20.0])
+    pushed = [np.array([1.0, 2.0]), np.array([3.0, 6.0])]
+    values = old.copy()
+    Blend(alpha).apply(values, slice(None), sum(0.5 * x for x in pushed), 1.0)
+    np.testing.assert_allclose(values, (1 - alpha) / 2 * sum(pushed) + alpha * old)
+
+
+def test_one_workers_blend_moves_by_its_part() -> None:
+    values = np.array([10.0])
+    Blend(0.0).apply(values, slice(None), 0.25 * np.array([2.0]), 0.25)
+    assert values.tolist() == [8.0], "a quarter of the way from 10 to 2"
+
+
+@given(arrays(float, (2, 4), elements=st.floats(-100, 100)), st.floats(0.01, 1), st.floats(0.01, 1))
+def test_an_elastic_step_conserves_the_sum(start: np.ndarray, elasticity: float, share: float) -> None:
+    x, centre = start.copy()
+    difference = elasticity * (x - centre)
+    x = x - share * difference
+    Add().apply(centre, slice(None), share * difference, share)
+    np.testing.assert_allclose(x + centre, start.sum(axis=0), atol=1e-9)
+
+
+@pytest.mark.parametrize(("staleness", "factor"), [(0, 1.0), (1, 1.0), (2, 0.5), (8, 0.125)])
+def test_staleness_aware_divides_the_rate(staleness: int, factor: float) -> None:
+    corrected = StalenessAware().correct(np.ones(3), 1, staleness, np.zeros(3), slice(None))
+    assert corrected.tolist() == [factor] * 3
+
+
+def test_delay_compensation_is_nothing_without_delay_and_right_for_a_quadratic() -> None:
+    values = np.array([1.0, -2.0])
+    correction = DelayCompensated(0.5)
+    correction.reads(3, values)
+    gradient = np.array([2.0, 4.0])
+    assert correction.correct(gradient, 3, 0, values, slice(None)).tolist() == gradient.tolist()
+    values += [0.5, 0.25]  # others have moved them
+    expected = gradient + 0.5 * gradient**2 * [0.5, 0.25]
+    np.testing.assert_allclose(correction.correct(gradient, 3, 4, values, slice(None)), expected)
+    assert (DelayCompensated.correct(_none(correction, values), gradient, 3, 4, values, slice(None)) == gradient).all()
+
+
+def _none(correction: DelayCompensated, values: np.ndarray) -> DelayCompensated:
+    """With strength 0 it is the plain asynchronous gradient."""
+    off = DelayCompensated(0.0)
+    off.reads(3, values * 7)
+    return off
+
+
+@given(st.integers(1, 40), st.floats(0.01, 1), st.integers(1, 8), st.integers(0, 10_000))
+def test_top_k_loses_nothing(length: int, fraction: float, steps: int, seed: int) -> None:
+    """Σ sent + residual = Σ gradients: exact on whole numbers."""
+    random = np.random.default_rng(seed)
+    top_k = TopK(length, fraction, np.dtype(np.float64))
+    sent, total = np.zeros(length), np.zeros(length)
+    for _ in range(steps):
+        gradient = random.integers(-50, 50, length).astype(float)
+        total += gradient
+        before = top_k.residual + gradient
+        entries, values = top_k.choose(gradient)
+        assert len(entries) == max(1, round(fraction * length))
+        assert (np.diff(entries) > 0).all()
+        left = np.delete(np.abs(before), entries)
+        assert not len(left) or np.abs(values).min() >= left.max()
+        sent[entries] += values
+    assert (sent + top_k.residual == total).all()
