@@ -28,11 +28,15 @@ def test_list_shows_every_lab_and_whether_it_is_started(tmp_path: Path) -> None:
     farandole("start", "2", folder=tmp_path)
     shown = farandole("list", folder=tmp_path)
     assert shown.returncode == 0
-    first, second = (line for line in shown.stdout.splitlines() if ".py" in line)
-    assert "Sharding" in first
-    assert "farandole lab start 1" in first
-    assert "Ring all-reduce" in second
-    assert "started" in second
+    lines = {line.split()[0]: line for line in shown.stdout.splitlines() if ".py" in line}
+    there = [labs.load(folder) for folder in labs.folders()]
+    assert list(lines) == [str(lab.number) for lab in there], "in order; numbers may be left out"
+    for lab in there:
+        line = lines[str(lab.number)]
+        assert lab.title in line
+        assert lab.file in line
+        assert line.split()[-2:] == (["10", "started"] if lab.number == 2 else ["not", "started"])
+    assert "farandole lab start N" in shown.stdout
 
 
 @pytest.mark.parametrize("number", ["1", "01", NAME])

@@ -29,13 +29,14 @@ def list_labs() -> None:
     """List the labs, and how far you are: not started, or started."""
     table = Table(box=box.SIMPLE)
     for column in ("lab", "title", "to complete", "points", ""):
-        table.add_column(column, justify="right" if column == "points" else "left")
+        table.add_column(column, justify="right" if column == "points" else "left", no_wrap=True)
     for folder in labs.folders():
         lab = labs.load(folder)
         started = (submissions.MY_LABS / lab.name / lab.file).exists()
-        state = "started" if started else f"farandole lab start {lab.number}"
+        state = "started" if started else "not started"
         table.add_row(str(lab.number), lab.title, lab.file, str(lab.max_points), state)
     Console().print(table)
+    print(f"To begin with lab N: farandole lab start N, which puts it into {submissions.MY_LABS}/")
 
 
 @app.command

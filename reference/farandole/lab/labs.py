@@ -7,6 +7,7 @@ and a communicator that runs on every rank and raises, through `expect`, what is
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,6 +82,7 @@ def load(folder: Path) -> Lab:
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # a dataclass looks up its own module there
     spec.loader.exec_module(module)
     return replace(cast(Lab, module.LAB), folder=folder)
 

@@ -51,7 +51,9 @@ def _what(error: BaseException, path: Path) -> str:
         where = f", at line {error.lineno}: `{(error.text or '').strip()}`" if error.lineno else ""
         return f"the file is not valid Python: {error.msg}{where}"
     if isinstance(error, NotImplementedError):
-        where = f": {frames[-1].name} in {path.name}" if frames else ""
+        codes = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
+        names = [code.co_qualname for code in codes if code.co_filename == str(path)]  # Class.method, where it is one
+        where = f": {names[-1]} in {path.name}" if names else ""
         return f"not implemented yet{where}"
     if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType) and error.obj.__name__ == MODULE:
         return f"there is no {error.name} in {path.name}: has it been renamed?"
