@@ -2,5 +2,6 @@
 
 Reading order: ``shares`` (how many samples each rank gets), ``shards`` (how they come to the
 rank: sent by number from a root, or read from memory-mapped files), ``sampler`` (the order of an
-epoch, which can be saved and restored), ``datasets`` (real digits that ship inside packages).
+epoch, which can be saved and restored), ``datasets`` (real digits that ship inside packages),
+``text`` (real text as sparse features), ``streams`` (digits that turn as time goes on).
 """
