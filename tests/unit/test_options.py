@@ -10,7 +10,7 @@ import pytest
 from farandole import scenarios
 from farandole.cli.run import changed
 from farandole.errors import UsageError
-from farandole.runtime.faults import Fail, Slow, check_ranks
+from farandole.runtime.faults import Fail, Slow, Slowness, check_ranks
 from farandole.runtime.record import Run, new_folder
 from farandole.scenarios.sync_sgd import Config
 
@@ -24,7 +24,7 @@ def test_options_survive_the_way_to_the_ranks() -> None:
         steps=7,
         lr=0.05,
         collective="central",
-        slow=(Slow(3, 2.5), Slow(1, 2)),
+        slow=(Slow(3, 2.5), Slow(1, 2, 0.5)),
         fail=(Fail(2, 30, "hang"),),
         capabilities=(1.0, 0.5),
         json=True,
@@ -45,6 +45,10 @@ def test_options_survive_the_way_to_the_ranks() -> None:
         (["--slow", "rank=3"], "rank=3,factor=3"),
         (["--slow", "rank=3,factor=0.5"], "factor 1 or more"),
         (["--slow", "rank=3,factor=nan"], "factor 1 or more"),
+        (["--slow", "rank=3,factor=4,share=0"], "share=0.25 (above 0, up to 1)"),
+        (["--slow", "rank=3,factor=4,share=1.5"], "share=0.25 (above 0, up to 1)"),
+        (["--slow", "rank=3,factor=4,share=nan"], "share=0.25 (above 0, up to 1)"),
+        (["--slow", "rank=3,factor=4,share=often"], "share=0.25 (above 0, up to 1)"),
         (["--slow", "rank=3,rank=3,factor=2"], "write it as"),
         (["--fail", "rank=2"], "how=kill"),
         (["--fail", "rank=2,step=3,how=explode"], "how=kill"),
@@ -66,9 +70,24 @@ def test_a_fault_for_a_rank_that_is_not_there_is_refused() -> None:
         check_ranks([Fail(4, 1)], ranks=4)
 
 
-@pytest.mark.parametrize("fault", [Slow(3, 2.5), Fail(2, 30, "raise")])
+@pytest.mark.parametrize("fault", [Slow(3, 2.5), Slow(3, 4, 0.25), Fail(2, 30, "raise")])
 def test_faults_are_written_as_they_are_read(fault: Any) -> None:
     assert type(fault).parse(str(fault)) == fault
+
+
+def test_a_transient_straggler_is_slow_in_its_share_of_computations_and_the_seed_says_in_which() -> None:
+    def factors(slow: list[Slow], rank: int = 3, seed: int = 0) -> list[float]:
+        slowness = Slowness(slow, rank, seed)
+        return [slowness.next_factor() for _ in range(4000)]
+
+    transient = factors([Slow(3, 4, 0.25)])
+    assert set(transient) == {1, 4}
+    assert transient.count(4) == pytest.approx(1000, abs=100)
+    assert factors([Slow(3, 4, 0.25)]) == transient
+    assert factors([Slow(3, 4, 0.25)], seed=1) != transient
+    assert set(factors([Slow(3, 4, 0.25)], rank=2)) == {1}
+    assert set(factors([Slow(3, 2), Slow(3, 4, 0.25)])) == {2, 4}, "always 2, now and then 4"
+    assert set(factors([Slow(3, 2.5)])) == {2.5}
 
 
 def test_every_scenario_has_a_title_and_a_config() -> None:

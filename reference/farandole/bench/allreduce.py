@@ -1,55 +1,16 @@
-"""Our all-reduces against MPI's own, on float32 vectors from 4 KiB to 16 MiB.
-
-All are measured in turn, round after round, so that a change in the machine's load meets all alike.
-A time is the slowest rank's, from a common start.
-"""
+"""``farandole bench allreduce``: our all-reduces against MPI's own."""
 
 from __future__ import annotations
 
 import json
-import time
-from statistics import median
+from typing import Any
 
-import numpy as np
-from mpi4py import MPI
+from farandole.runtime.launcher import run_ranks
 
-from farandole.collectives.all_reduce import ALL_REDUCES
-from farandole.runtime.communicator import Communicator
-
-SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
-PEER = "mpi"
-ROUNDS = 15
-WARM_UP = 2
+ROUNDS_PROGRAM = "farandole.bench.allreduce_rounds"
 
 
-def slowest_s(name: str, comm: Communicator, buffer: np.ndarray) -> float:
-    """Seconds that the last rank needed for one all-reduce."""
-    comm.mpi.Barrier()
-    start = time.perf_counter()
-    ALL_REDUCES[name](comm, buffer)
-    seconds = np.array([time.perf_counter() - start])
-    comm.mpi.Allreduce(MPI.IN_PLACE, seconds, MPI.MAX)
-    return float(seconds[0])
-
-
-def main() -> None:
-    comm = Communicator(MPI.COMM_WORLD)
-    rows = []
-    for size in SIZES:
-        buffer = np.zeros(size // 4, dtype=np.float32)
-        times: dict[str, list[float]] = {name: [] for name in ALL_REDUCES}
-        for _ in range(WARM_UP + ROUNDS):
-            for name in ALL_REDUCES:
-                times[name].append(slowest_s(name, comm, buffer))
-        medians = {name: median(values[WARM_UP:]) for name, values in times.items()}
-        for name in ALL_REDUCES:
-            if name != PEER:
-                peer = {"median_s": medians[PEER], "ratio": medians[PEER] / medians[name]}
-                rows.append({"name": name, "size": size, "ranks": comm.size,
-                             "median_s": medians[name], "peers": {"MPI_Allreduce": peer}})  # fmt: skip
-    if comm.rank == 0:
-        print(json.dumps(rows))
-
-
-if __name__ == "__main__":
-    main()
+def rows(ranks: int) -> list[dict[str, Any]]:
+    """One row for each of our algorithms and each length of vector."""
+    measured: list[dict[str, Any]] = json.loads(run_ranks(["-m", ROUNDS_PROGRAM], ranks).stdout[0])
+    return measured

@@ -27,7 +27,6 @@ app = cyclopts.App(
 app.command(doctor.doctor)
 app.command(scenario_list.list_scenarios, name="list")
 app.command(tour.tour)
-app.command(compare.compare)
 app.command(show.show)
 app.command(bench.bench)
 app.command(lab.app)
@@ -41,6 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
         if not words:
             words = ["--help"]
         app.command(run.app(words), name="run")
+        app.command(compare.command(words), name="compare")
         run_app(app, words)
     except UsageError as error:
         print(f"farandole: {error}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from typing import Annotated, Any
 
@@ -11,7 +12,6 @@ from rich.table import Table
 
 from farandole.bench import BENCHMARKS
 from farandole.errors import UsageError
-from farandole.runtime.launcher import run_ranks
 from farandole.runtime.options import AtLeastOne
 
 
@@ -32,7 +32,7 @@ def bench(
         raise UsageError(f"there is no benchmark {name!r}: choose from {', '.join(BENCHMARKS)}")
     rows: list[dict[str, Any]] = []
     for module in [BENCHMARKS[name]] if name else BENCHMARKS.values():
-        rows += json.loads(run_ranks(["-m", module], ranks).stdout[0])
+        rows += importlib.import_module(module).rows(ranks)
     if json_:
         print(json.dumps(rows, indent=2))
         return

@@ -1,30 +1,144 @@
-"""``farandole compare A B …``: records side by side."""
-
-from __future__ import annotations
+"""``farandole compare A B …``: runs side by side, finished ones or new ones."""
 
 import json
-from dataclasses import asdict
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, asdict, dataclass, fields, make_dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
 from cyclopts import Parameter
 
+from farandole import scenarios
+from farandole.cli.run import changed
 from farandole.errors import UsageError
+from farandole.parameter_server.options import Sync
 from farandole.report import table
-from farandole.runtime.record import Run
+from farandole.runtime.launcher import TIMEOUT_S, launch
+from farandole.runtime.options import AtLeastOne, Positive, RunOptions
+from farandole.runtime.record import Run, new_folder
+
+SERVER = "parameter_server"
+MODES = get_args(Sync)
+# Enough work per step that computing, and not the start of a message, sets the pace on a laptop.
+RECIPE: dict[str, Any] = {"data": "mnist5k", "batch": 768, "steps": 150}
 
 
-def compare(*folders: Path, json_: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
-    """Show the records of two or more runs in one table.
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """How to compare, and how the processes of new runs are started."""
 
-    Args:
-        folders: the runs' folders.
-        json_: print the summaries as a JSON list instead.
-    """
-    if not folders:
-        raise UsageError("compare needs the folders of the runs: farandole compare runs/A runs/B")
-    runs = {folder.name: Run.open(folder) for folder in folders}
-    if json_:
-        print(json.dumps([{"run": name} | asdict(run.summary) for name, run in runs.items()], indent=2))
-    else:
-        table.show([table.comparison({name: run.summary for name, run in runs.items()})])
+    ranks: Annotated[AtLeastOne, Parameter(alias="-n")] = 5
+    """Processes of each new run; of a parameter server's, rank 0 is the manager and rank 1 the server."""
+
+    timeout: Positive = TIMEOUT_S
+    """Seconds after which a new run is ended."""
+
+
+def command(words: Sequence[str]) -> Callable[..., None]:
+    """The command, with the options of the scenarios that `words` name."""
+    named = [word for word in words if word in scenarios.names()]
+    options = _options(named if named and not set(words) & set(MODES) else [SERVER, *named])
+
+    def compare(*names: str, comparing: CompareOptions | None = None, config: RunOptions | None = None) -> None:
+        """Put runs side by side: in a table, and new ones in a picture.
+
+        Of every update mode or scenario named, a new run is made, all with the same options (each
+        takes those it has): farandole compare minibatch stale async half --slow rank=4,factor=4.
+        Their records and compare.png go to --out, or to runs/compare-DATE-TIME.
+
+        Args:
+            names: folders of finished runs, update modes (the values of --sync), or scenarios.
+        """
+        _compare(names, comparing or CompareOptions(), config or options())
+
+    compare.__annotations__ |= {"config": options | None, "comparing": CompareOptions | None}
+    return compare
+
+
+def _options(names: Sequence[str]) -> type[RunOptions]:
+    """All options of these scenarios in one class, with the defaults of `RECIPE` if it fits them all."""
+    configs = tuple(dict.fromkeys(scenarios.load(name).Config for name in names))
+    kinds = {field.name: field.type for config in reversed(configs) for field in fields(config)}
+    fits = all(
+        RECIPE["data"] in get_args(field.type) for kind in configs for field in fields(kind) if field.name == "data"
+    )
+    recipe = [(name, kinds[name], value) for name, value in RECIPE.items() if fits and name in kinds]
+    here = {"__module__": __name__}  # otherwise cyclopts takes it for a class of the library
+    combined = make_dataclass("Options", recipe, bases=configs, namespace=here, frozen=True, kw_only=True)
+    return Parameter(name="*")(combined)
+
+
+def _accepted(kind: type[RunOptions]) -> list[str]:
+    """The options that a scenario takes on its command line; it may have closed some that it inherits."""
+
+    def closed(field: Field[Any]) -> bool:
+        said = getattr(field.type, "__metadata__", ())
+        return any(isinstance(each, Parameter) and each.parse is False for each in said)
+
+    return [field.name for field in fields(kind) if not closed(field)]
+
+
+def _compare(names: Sequence[str], comparing: CompareOptions, config: RunOptions) -> None:
+    if not names:
+        raise UsageError(
+            "compare needs the folders of the runs, or what to run: "
+            "farandole compare runs/A runs/B, or farandole compare minibatch stale async"
+        )
+    found = {name: _find(name) for name in names}
+    new = any(isinstance(what, str) for what in found.values())
+    if not new and (comparing, config) != (CompareOptions(), type(config)(json=config.json, out=config.out)):
+        raise UsageError("these runs are finished, and options cannot change them: leave out all but --json and --out")
+    folder = _made(new_folder("compare", config.out)) if new or config.out else None
+    runs: dict[str, Run] = {}
+    for name, what in found.items():
+        if isinstance(what, Run):
+            runs[what.folder.name if what.folder.name not in runs else name] = what
+            continue
+        assert folder
+        if not config.json:
+            print(f"compare: {name} …", flush=True)
+        runs[name] = _run(name, what, comparing, config, folder / name)
+    _show(runs, config.json, folder)
+
+
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {folder} cannot be written ({error.strerror}): give another") from error
+    return folder
+
+
+def _find(name: str) -> Run | str:
+    """A finished run, or the scenario that a new run is to be made of."""
+    if Path(name).is_dir():
+        return Run.open(name)
+    if name in MODES:
+        return SERVER
+    if name in scenarios.names():
+        return name
+    choice = f"an update mode ({', '.join(MODES)}), a scenario ({', '.join(scenarios.names())})"
+    raise UsageError(f"there is nothing called {name!r} to compare: give {choice}, or a finished run's folder")
+
+
+def _run(name: str, scenario: str, comparing: CompareOptions, config: RunOptions, folder: Path) -> Run:
+    kind = scenarios.load(scenario).Config
+    options: dict[str, Any] = changed(kind(**{option: getattr(config, option) for option in _accepted(kind)}))
+    options |= {"out": folder, "json": False} | ({"sync": name} if name in MODES else {})
+    showing = sys.stderr.isatty() and not config.json
+    return launch(scenario, comparing.ranks, timeout_s=comparing.timeout, progress=showing, **options)
+
+
+def _show(runs: Mapping[str, Run], as_json: bool, folder: Path | None) -> None:
+    from farandole.report import comparison
+
+    summaries = {name: run.summary for name, run in runs.items()}
+    picture = comparison.draw(runs, folder / "compare.png") if folder else None
+    if as_json:
+        print(json.dumps([{"run": name} | asdict(summary) for name, summary in summaries.items()], indent=2))
+        return
+    table.show([table.comparison(summaries), table.updating(summaries)])
+    if picture:
+        print(f"the picture: {picture}")

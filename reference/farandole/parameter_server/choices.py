@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from numpy.typing import NDArray
 
 from farandole.errors import UsageError
 from farandole.parameter_server.corrections import Correction, DelayCompensated, StalenessAware
-from farandole.parameter_server.options import PolicyOptions
+from farandole.parameter_server.options import PolicyOptions, TextOptions
 from farandole.parameter_server.policies import (
     Asynchronous,
     Dynamic,
@@ -23,6 +24,17 @@ from farandole.parameter_server.policies import (
 from farandole.parameter_server.update_rules import SGD, Adagrad, Adam, Add, Blend, Momentum, UpdateRule
 
 Array = NDArray[Any]
+
+ONLY_WITH_TEXT = ("buckets", "shards")
+NOT_WITH_TEXT = {
+    "model": "text is told apart by logistic regression",
+    "hidden": "logistic regression has no hidden layers",
+    "loading": "every worker has the text with its Python already",
+    "capabilities": "documents are dealt out whole, about equally many passages to each worker",
+    "tree": "aggregators sum whole gradients, and here only touched rows travel",
+    "topk": "only touched rows travel anyway",
+    "transport": "the window is for whole tables, and here only touched rows travel",
+}
 
 
 def make_policy(options: PolicyOptions, clients: Sequence[int]) -> Policy:
@@ -83,5 +95,25 @@ def check(options: PolicyOptions) -> None:
         raise UsageError(f"--update elastic needs every push applied once: --sync {options.sync} does not do that")
     if options.topk and options.tree:
         raise UsageError("--topk sends single entries and --tree sums whole gradients: leave out one of them")
+    if options.transport == "window" and (options.tree or options.sync == "history"):
+        other = "--tree" if options.tree else "--sync history"
+        raise UsageError(f"{other} keeps gradients for later, in memory of its own: use --transport messages")
     if options.topk and options.sync == "history":
         raise UsageError("--sync history uses a gradient again: with --topk its entries would count twice")
+
+
+def check_workload(options: TextOptions) -> None:
+    """Refuse what does not go together with the data.
+
+    Raises:
+        UsageError: saying what does not, and why.
+    """
+    given = {field.name for field in fields(options) if getattr(options, field.name) != field.default}
+    if options.data != "text":
+        if needless := [name for name in ONLY_WITH_TEXT if name in given]:
+            raise UsageError(f"--{needless[0]} is for --data text: leave it out, or add that")
+        return
+    if needless := [name for name in NOT_WITH_TEXT if name in given]:
+        raise UsageError(f"--data text: {NOT_WITH_TEXT[needless[0]]}; leave out --{needless[0]}")
+    if options.update in ("blend", "elastic"):
+        raise UsageError(f"--update {options.update} needs whole models, and with --data text only touched rows travel")

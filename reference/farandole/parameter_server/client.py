@@ -21,10 +21,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.parameter_server.header import Header, Kind
+from farandole.parameter_server.header import LAST, Header, Kind
 from farandole.parameter_server.keys import KeyRange
 from farandole.parameter_server.layout import Layout
 from farandole.parameter_server.mailbox import ANSWER, PAUSE_S, PAYLOAD, REQUEST, Mailbox
+from farandole.parameter_server.window import Window
 from farandole.runtime.communicator import Communicator
 
 Array = NDArray[Any]
@@ -37,13 +38,23 @@ class Start:
 
     Attributes:
         clock: its number.
+        number: of the pull that it answers.
         lead: how many iterations we are ahead of the slowest.
         held_s: how long the servers' policies made us wait.
     """
 
     clock: int
+    number: int
     lead: int
     held_s: float
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the workers are: the samples they have reported, and how many workers are still there."""
+
+    samples: int
+    workers: int
 
 
 @dataclass
@@ -63,7 +74,7 @@ class Client:
     Args:
         assignment: server's rank → its ranges.
         table: an array of the shape and type of what is pulled.
-        rank: our own; the servers know us by it.
+        window: memory shared with the servers, through which whole pulls and pushes then go.
 
     Attributes:
         lead: histogram, how far we were ahead of the slowest at each start.
@@ -79,16 +90,21 @@ class Client:
         *,
         manager: int,
         group: int = 0,
+        window: Window | None = None,
     ) -> None:
         self.comm, self.rank, self.group, self.manager = comm, comm.rank, group, manager
         self.layouts = {server: Layout(ranges, table.shape, table.dtype) for server, ranges in assignment.items()}
         self.lead: Counter[int] = Counter()
         self.staleness: Counter[int] = Counter()
         self.dropped = 0
+        self._window = window
+        self._slot = window.of(comm.rank) if window else None
+        self._last_push: Future[Any] | None = None
         self._mailbox = Mailbox(comm, ANSWER)
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._requests: dict[int, _Request] = {}
         self._numbers = 0
+        self._stopped = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._communicate, name="communication", daemon=True)
 
@@ -114,17 +130,32 @@ class Client:
         return self._ask(Header(Kind.PULL), into=into, rows=rows)
 
     def push(
-        self, gradient: Array, clock: int, share: float, rows: NDArray[np.int64] | None = None
+        self, gradient: Array, clock: int, share: float, rows: NDArray[np.int64] | None = None, read: int = LAST
     ) -> Future[int | None]:
         """Push iteration `clock`'s gradient; it must stay as it is until the future is done.
 
         Args:
             rows: the gradient's rows of the table, ascending, if it is sparse.
+            read: `Start.number` of the pull that it was computed at, if that was not the last one.
 
         Returns:
             A future: the gradient's staleness when it was applied, or None if it was dropped.
         """
-        return self._ask(Header(Kind.PUSH, clock=clock, share=share), gradient=gradient, rows=rows)
+        if self._slot is not None and rows is None:
+            if self._last_push:
+                self.wait(self._last_push, "the answer to a push")  # until then a server may be reading the slot
+            if gradient is not self._slot:
+                self._slot[:] = gradient
+            gradient = self._slot
+        self._last_push = self._ask(
+            Header(Kind.PUSH, clock=clock, share=share, read=read), gradient=gradient, rows=rows
+        )
+        return self._last_push
+
+    @property
+    def slot(self) -> Array | None:
+        """Where a gradient may be put together, so that pushing it copies nothing; None without a window."""
+        return self._slot
 
     def push_range(self, gradient: Array, server: int, part: int, clock: int, share: float) -> Future[int | None]:
         """Push only the given one of a server's ranges; the gradient counts once all its ranges are there.
@@ -134,13 +165,27 @@ class Client:
         """
         return self._ask(Header(Kind.PUSH, clock=clock, share=share, part=part), gradient=gradient, only=server)
 
-    def read(self, into: Array) -> Future[None]:
-        """Read the parameters as they are now, whatever the policy: for those who do not train."""
+    def read(self, into: Array) -> Future[dict[int, int]]:
+        """Read the parameters as they are now, whatever the policy: for those who do not train.
+
+        Returns:
+            A future: each server's version of its part, the number of times that it had moved it.
+        """
         return self._ask(Header(Kind.READ), into=into)
 
-    def report(self, clock: int, loss: float, samples: int) -> None:
-        """Tell the manager how an iteration went."""
-        self._tell(Header(Kind.REPORT, clock=clock, loss=loss, samples=samples))
+    def versions(self) -> Future[dict[int, int]]:
+        """Ask for the servers' versions alone."""
+        return self._ask(Header(Kind.READ, count=0))
+
+    def progress(self) -> Future[Progress]:
+        """Ask the manager how far the workers are: for those who do not train."""
+        request = self._new_request({self.manager})
+        self._tell(Header(Kind.PROGRESS))
+        return request.future
+
+    def report(self, clock: int, loss: float, samples: int, right: int = 0, baseline: int = 0) -> None:
+        """Tell the manager how an iteration went; the last two are for `online`."""
+        self._tell(Header(Kind.REPORT, clock=clock, loss=loss, samples=samples, right=right, baseline=baseline))
 
     def leave(self) -> Future[None]:
         """Tell the manager that we have finished; the future is done when everybody may go."""
@@ -161,7 +206,11 @@ class Client:
         if self._error:
             raise self._error
         self._numbers += 1
-        request = self._requests[self._numbers] = _Request(Future(), servers, into, rows)
+        request = _Request(Future(), servers, into, rows)
+        if self._stopped:
+            request.future.set_result(None)
+        else:
+            self._requests[self._numbers] = request
         return request
 
     def _ask(
@@ -176,6 +225,8 @@ class Client:
         servers = set(self.layouts) if only is None else {only}
         request = self._new_request(set(servers), into, rows)
         header.worker, header.group, header.number = self.rank, self.group, self._numbers
+        if request.future.done():
+            return request.future
 
         def send() -> None:
             for server in sorted(servers):
@@ -194,7 +245,7 @@ class Client:
             self._mailbox.send(server, REQUEST, header)
             if gradient is not None and header.part >= 0:
                 self._mailbox.send_payload(server, gradient)
-            elif gradient is not None:
+            elif gradient is not None and gradient is not self._slot:
                 self._mailbox.send_payload(server, layout.of(gradient), layout.nbytes)
             return
         here = layout.rows_here(rows)
@@ -228,8 +279,13 @@ class Client:
 
     def _take(self, answer: Header) -> None:
         """An answer has come, perhaps with parameters."""
+        if answer.kind == Kind.STOP:  # also for a worker that was thought dead: its other questions stay unanswered
+            self._stopped = True
+            while self._requests:
+                self._requests.popitem()[1].future.set_result(None)
+            return
         request = self._requests[answer.number]
-        if answer.kind in (Kind.GRANT, Kind.VALUES):
+        if request.into is not None and answer.kind in (Kind.GRANT, Kind.VALUES):
             self._take_values(answer, request)
         request.answers.append(answer)
         request.waiting_for.discard(answer.source)
@@ -240,6 +296,9 @@ class Client:
     def _take_values(self, answer: Header, request: _Request) -> None:
         assert request.into is not None
         layout = self.layouts[answer.source]
+        if self._window and answer.kind == Kind.GRANT and request.rows is None:
+            self._window.copy_out(answer.source, request.into)
+            return
         if request.rows is None:
             self.comm.take(layout.of(request.into), answer.source, PAYLOAD)
             return
@@ -255,6 +314,7 @@ class Client:
             # Servers that have seen different gradients may be at different steps: ours is the furthest.
             start = Start(
                 clock=max(answer.clock for answer in answers),
+                number=answers[0].number,
                 lead=max(answer.lead for answer in answers),
                 held_s=max(answer.seconds for answer in answers),
             )
@@ -264,5 +324,9 @@ class Client:
             staleness = max(answer.staleness for answer in answers)
             self.staleness[staleness] += 1
             return staleness
+        if Kind.VALUES in kinds:
+            return {answer.source: answer.clock for answer in answers}
+        if Kind.PROGRESS in kinds:
+            return Progress(answers[0].samples, answers[0].clocks)
         self.dropped += Kind.DROPPED in kinds
         return None

@@ -15,7 +15,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,12 +36,20 @@ from farandole.parameter_server.service import Role, serve
 from farandole.parameter_server.shard import Shard
 from farandole.parameter_server.tree import Aggregator
 from farandole.parameter_server.update_rules import UpdateRule
+from farandole.parameter_server.window import Window
 from farandole.runtime.communicator import broadcast_text, gather_text
-from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
 Array = NDArray[Any]
 Work = Callable[[Client], None]
+
+
+class Clock(Protocol):
+    """What is told when the run begins and ends on this rank: a `Recorder`."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 @dataclass
@@ -66,13 +74,15 @@ class Application:
 
 @dataclass
 class Outcome:
-    """What has come of it. `tables` and `digest_of` are known everywhere, the rest on the manager's rank.
+    """What has come of it. `tables` are known everywhere, the rest on the manager's rank.
 
     Attributes:
         tables: each application's final parameters.
         updates: how often the first server has moved each application's parameters.
         lead, staleness: histograms over all workers (`runtime.record`).
         cleaned: what the cleaning node and the servers have removed.
+        dead: the clients that were silent for too long.
+        roles: each rank's, in words.
     """
 
     tables: list[Array]
@@ -80,56 +90,83 @@ class Outcome:
     lead: Counter[str] = field(default_factory=Counter)
     staleness: Counter[str] = field(default_factory=Counter)
     cleaned: Counter[str] = field(default_factory=Counter)
+    dead: list[int] = field(default_factory=list)
+    roles: list[str] = field(default_factory=list)
+
+    def figures(self) -> dict[str, Any]:
+        """What the record has of it (`Recorder.finish`)."""
+        histograms = {"staleness": self.staleness, "lead": self.lead}
+        ordered = {name: {key: counts[key] for key in sorted(counts, key=int)} for name, counts in histograms.items()}
+        return {**ordered, "cleaned": dict(self.cleaned), "roles": self.roles}
 
 
 def run(
     world: World,
-    recorder: Recorder,
+    clock: Clock,
     options: ServerOptions,
     placement: Placement,
     applications: Sequence[Application],
     work: Work,
     reported: Callable[[Header], None],
+    read: Work | None = None,
 ) -> Outcome:
     """Carry out this rank's roles. Collective.
 
     Args:
         work: what a worker does with its client, until there is no work left.
         reported: what the manager does with each report.
+        read: what a reader does with its client, until no worker is left; it reads the first application.
     """
     assignments = [_share_out(world, options, placement, len(application.table)) for application in applications]
     mailbox = Mailbox(world.comm, REQUEST)
-    server = _server(world, mailbox, placement, applications, assignments)
+    windows = []
+    if options.transport == "window":
+        pairs = zip(applications, assignments, strict=True)
+        windows = [Window(world, assigned, app.clients, app.table) for app, assigned in pairs]
+    server = _server(world, mailbox, placement, applications, assignments, windows)
     _upload(world, mailbox, applications, assignments, server)
     cleaner = CleaningNode(world, mailbox, placement.servers, MANAGER)
-    group = _group(world.rank, applications)
+    reader = world.rank in placement.readers
+    group = 0 if reader else _group(world.rank, applications)
+    manager: Manager | None = None
     client: Client | None = None
-    recorder.start()
+    clock.start()
     if group is None:
         roles: list[Role] = [server] if server else []
         if world.rank == placement.cleaner:
             roles.append(cleaner)
         if world.rank == MANAGER:
             clients = {rank: number for number, app in enumerate(applications) for rank in {*app.workers, *app.clients}}
+            clients |= dict.fromkeys(placement.readers, 0)
             services = (MANAGER, placement.cleaner, *placement.servers)
-            roles.append(Manager(mailbox, clients, services, placement.cleaner, reported, options.silence))
+            silence = options.silence
+            manager = Manager(mailbox, clients, services, placement.cleaner, reported, silence, placement.readers)
+            roles.append(manager)
         serve(mailbox, roles)
     else:
         table = applications[group].table
         aggregator = placement.aggregator_of(world.rank)
         whole = {aggregator: [KeyRange(0, len(table))]} if aggregator is not None else assignments[group]
-        with Client(world.comm, whole, table, manager=MANAGER, group=group) as client:
+        window = windows[group] if windows and not reader else None
+        with Client(world.comm, whole, table, manager=MANAGER, group=group, window=window) as client:
             if world.rank in placement.aggregators:
                 Aggregator(world, mailbox, client, placement.members(world.rank), np.empty_like(table)).run()
+            elif reader:
+                assert read is not None
+                read(client)
             else:
                 work(client)
             client.wait(client.leave(), "the end of the others' work")
-    recorder.stop()
+    clock.stop()
     tables = [
         _collect(world, *pair, group=number, server=server)
         for number, pair in enumerate(zip(applications, assignments, strict=True))
     ]
-    return _outcome(world, tables, server, cleaner, client)
+    for window in windows:
+        window.free()
+    outcome = _outcome(world, tables, server, cleaner, manager, client)
+    outcome.roles = [", ".join(placement.roles(rank)) for rank in range(world.size)]
+    return outcome
 
 
 def _share_out(world: World, options: ServerOptions, placement: Placement, keys: int) -> Assignment:
@@ -153,16 +190,19 @@ def _server(
     placement: Placement,
     applications: Sequence[Application],
     assignments: Sequence[Assignment],
+    windows: Sequence[Window],
 ) -> Server | None:
     """This rank's server, if it is one; its values are still to be uploaded."""
     if world.rank not in placement.servers:
         return None
     first = world.rank == min(placement.servers)
 
-    def maker(application: Application, ranges: list[KeyRange]) -> MakeShard:
+    def maker(number: int, application: Application, ranges: list[KeyRange]) -> MakeShard:
         def make(reply: Callable[[Header], None], before_moving: Callable[[], None]) -> Shard:
             keys = sum(len(part) for part in ranges)
             values = np.zeros((keys, *application.table.shape[1:]), application.table.dtype)
+            if windows:
+                values = windows[number].of(world.rank)
             limit = application.limit if first or application.policy().in_rounds else None
             rule, correction = application.rule(values), application.correction()
             return Shard(values, ranges, application.policy(), rule, correction, limit, reply, before_moving)
@@ -170,7 +210,8 @@ def _server(
         return make
 
     pairs = zip(applications, assignments, strict=True)
-    return Server(world, mailbox, {n: maker(app, assigned[world.rank]) for n, (app, assigned) in enumerate(pairs)})
+    makers = {number: maker(number, app, assigned[world.rank]) for number, (app, assigned) in enumerate(pairs)}
+    return Server(world, mailbox, makers, windows)
 
 
 def _upload(
@@ -214,7 +255,12 @@ def _collect(
 
 
 def _outcome(
-    world: World, tables: list[Array], server: Server | None, cleaner: CleaningNode, client: Client | None
+    world: World,
+    tables: list[Array],
+    server: Server | None,
+    cleaner: CleaningNode,
+    manager: Manager | None,
+    client: Client | None,
 ) -> Outcome:
     """Bring together what each rank has counted. Collective."""
     own = {
@@ -223,7 +269,7 @@ def _outcome(
         "staleness": client.staleness if client else {},
         "cleaned": {**cleaner.removed, "late pushes": server.late_pushes if server else 0},
     }
-    outcome = Outcome(tables)
+    outcome = Outcome(tables, dead=manager.dead if manager else [])
     for text in gather_text(world.control, json.dumps(own)):
         told = json.loads(text)
         outcome.updates = outcome.updates or told["updates"]

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 ALL_RANGES = -1
 DENSE = -1
+ROW_NUMBER = np.int32  # how a row of a server's part is named in messages
+LAST = -1
 
 
 class Kind(IntEnum):
@@ -35,6 +37,7 @@ class Kind(IntEnum):
     CLEANED = 25  # a server to the cleaning node: what that was
     TIDY = 26  # the cleaning node to the manager: it is done
     STOP = 27  # the manager to everybody: the work is over
+    PROGRESS = 28  # a reader to the manager: how far are the workers? The answer is of the same kind
 
 
 @dataclass(slots=True)
@@ -46,15 +49,18 @@ class Header:
         group: the application it is about.
         worker: the client it is about, a rank.
         number: the sender's own number of a request; the answer to it has the same.
-        clock: the number of the iteration.
+        clock: the number of the iteration; with VALUES how often the server has moved them, their version.
         part: which of the server's ranges a push or read is about; −1: all.
         count: how many rows follow, of a sparse push or pull; −1: dense.
-        samples: how many samples a report is about.
+        read: the number of the pull that gave the parameters a pushed gradient was computed at; −1: the last.
+        samples: how many samples a report is about; in the answer to PROGRESS, all reports so far.
+        right, baseline: in a report, how many of its samples were classified right before they were learned
+            from: by the model being trained, and by one that no longer learns (`online`).
         lead, staleness: for the record (`runtime.record`).
         share: n_r / N of a push.
         seconds: how long the policy has held a pull back.
         loss: in a report.
-        pulls, clocks, pushes: what was cleaned away.
+        pulls, clocks, pushes: what was cleaned away; `clocks` in the answer to PROGRESS, how many workers are left.
     """
 
     kind: int
@@ -65,7 +71,10 @@ class Header:
     clock: int = 0
     part: int = ALL_RANGES
     count: int = DENSE
+    read: int = LAST
     samples: int = 0
+    right: int = 0
+    baseline: int = 0
     lead: int = 0
     staleness: int = 0
     share: float = 0.0

@@ -63,8 +63,9 @@ def local_label_sets(classes: Sequence[str], workers: int, per_worker: int, seed
     """For demonstration: give each worker some of the classes, in a numbering of its own.
 
     The classes are laid on a circle, shuffled; each worker takes `per_worker` that follow each
-    other, beginning at equal distances. So every class is with some worker, and neighbours share
-    some as soon as workers · per_worker exceeds the number of classes.
+    other, beginning at equal distances, and numbers them in this order. So every class is with some
+    worker, and as soon as workers · per_worker exceeds the number of classes neighbours share some,
+    numbered differently.
 
     Raises:
         UsageError: more labels for a worker than there are, or too few for all classes to be had.
@@ -76,13 +77,12 @@ def local_label_sets(classes: Sequence[str], workers: int, per_worker: int, seed
             f"{workers} workers with {per_worker} labels each cannot cover {len(classes)} classes: "
             f"give each at least {-(-len(classes) // max(workers, 1))}"
         )
-    generator = np.random.default_rng(seed)
-    circle = generator.permutation(len(classes))
+    circle = np.random.default_rng(seed).permutation(len(classes))
     sets = []
     for worker in range(workers):
         first = worker * len(classes) // workers
         own = np.take(circle, range(first, first + per_worker), mode="wrap")
-        sets.append([classes[number] for number in generator.permutation(own)])
+        sets.append([classes[number] for number in own])
     return sets
 
 

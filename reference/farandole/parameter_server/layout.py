@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py.util import dtlib
 from numpy.typing import NDArray
 
+from farandole.parameter_server.header import ROW_NUMBER
 from farandole.parameter_server.keys import KeyRange
 
 
@@ -49,7 +50,7 @@ class Layout:
         number = np.searchsorted(self._starts, rows, side="right") - 1
         return (number >= 0) & (rows < self._stops[number])
 
-    def to_local(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def to_local(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
         """Row numbers within the server's part, for global rows that it holds."""
         number = np.searchsorted(self._starts, rows, side="right") - 1
-        return self._local[number] + rows - self._starts[number]
+        return (self._local[number] + rows - self._starts[number]).astype(ROW_NUMBER)

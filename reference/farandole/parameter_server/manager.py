@@ -23,9 +23,10 @@ class Manager:
         services: the ranks of servers, cleaning node and manager.
         reported: called with each worker's report.
         silence_s: a client that says nothing for so long is taken for dead.
+        readers: the clients that do not train.
     """
 
-    kinds = frozenset({Kind.REPORT, Kind.LEAVE, Kind.TIDY})
+    kinds = frozenset({Kind.REPORT, Kind.LEAVE, Kind.TIDY, Kind.PROGRESS})
 
     def __init__(
         self,
@@ -35,22 +36,28 @@ class Manager:
         cleaner: int,
         reported: Callable[[Header], None],
         silence_s: float,
+        readers: Iterable[int] = (),
     ) -> None:
         self.mailbox, self.cleaner, self.silence_s = mailbox, cleaner, silence_s
         self.clients = dict(clients)
         self.services = sorted(set(services))
+        self.readers = frozenset(readers)
+        self.samples = 0
         self.dead: list[int] = []
         self._reported = reported
         self._heard = dict.fromkeys(clients, time.monotonic())
         self._untidy = set(clients)
-        self._leaving: dict[int, int] = {}  # client → the number of its request to leave
 
     def handle(self, header: Header) -> None:
         self._heard_from(header.source)
         if header.kind == Kind.REPORT:
+            self.samples += header.samples
             self._reported(header)
+        elif header.kind == Kind.PROGRESS:
+            left = len(self._untidy - self.readers)
+            progress = Header(Kind.PROGRESS, number=header.number, samples=self.samples, clocks=left)
+            self.mailbox.send(header.source, ANSWER, progress)
         elif header.kind == Kind.LEAVE:
-            self._leaving[header.source] = header.number
             self._gone(header.source)
         elif header.kind == Kind.TIDY:
             self._untidy.discard(header.worker)
@@ -74,7 +81,7 @@ class Manager:
             self.mailbox.send(self.cleaner, REQUEST, notice)
 
     def _stop(self) -> None:
-        for client, number in self._leaving.items():
-            self.mailbox.send(client, ANSWER, Header(Kind.STOP, number=number))
+        for client in self.clients:
+            self.mailbox.send(client, ANSWER, Header(Kind.STOP))
         for service in self.services:
             self.mailbox.send(service, REQUEST, Header(Kind.STOP))

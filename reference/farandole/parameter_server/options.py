@@ -10,8 +10,10 @@ from farandole.data_parallel.options import DataParallelOptions
 from farandole.runtime.options import AtLeastOne, Positive
 
 NotNegative = Annotated[int, Parameter(validator=Number(gte=0))]
+NotNegativeRate = Annotated[float, Parameter(validator=Number(gte=0))]
 NotNegativeSeconds = Annotated[float, Parameter(validator=Number(gte=0))]
 Part = Annotated[float, Parameter(validator=Number(gt=0, lte=1))]
+NOT_HERE = Parameter(parse=False)
 
 Sync = Literal["minibatch", "stale", "async", "half", "partial", "dynamic", "history"]
 Update = Literal[
@@ -35,6 +37,9 @@ class ServerOptions(DataParallelOptions):
 
     ranges: AtLeastOne = 16
     """Into how many ranges per server the keys are cut."""
+
+    transport: Literal["messages", "window"] = "messages"
+    """How parameters and gradients travel: as messages, or through memory that the ranks of one host share."""
 
     silence: Positive = 30.0
     """Seconds without a word after which the manager takes a worker for dead."""
@@ -86,3 +91,120 @@ class PolicyOptions(ServerOptions):
 
     applications: AtLeastOne = 1
     """Train so many models at once on the same servers, each with its own workers."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DownpourOptions(ServerOptions):
+    """How often a replica talks to the servers, and what it knows of the labels."""
+
+    steps: AtLeastOne = 600
+    """Iterations, on average over the replicas; the servers take one step for every n_push of one replica."""
+
+    lr: Positive = 0.02
+    """Learning rate of the servers' Adagrad."""
+
+    local_lr: NotNegativeRate = 0.3
+    """Learning rate of the steps that a replica takes on its own between two fetches; 0: none."""
+
+    n_fetch: AtLeastOne = 5
+    """Iterations from one fetch of the parameters to the next."""
+
+    n_push: AtLeastOne = 5
+    """Iterations whose gradients are pushed together."""
+
+    overlap: bool = True
+    """Go on computing while a fetch or a push is on its way."""
+
+    label_sets: AtLeastOne | None = None
+    """Give each replica the samples of so many classes only, numbered in its own way. [default: all]"""
+
+    align: bool = True
+    """With --label-sets: let the manager map the replicas' labels to one common numbering."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TextOptions(PolicyOptions):
+    """What is learned: digits, or text as sparse features."""
+
+    data: Literal["digits", "mnist5k", "text"] = "digits"  # type: ignore[assignment]  # more than elsewhere
+    """Handwritten digits, 8×8 or 28×28 pixels; or passages of text, told apart by logistic regression (try --lr 30)."""
+
+    buckets: AtLeastOne = 1 << 16
+    """text: how many rows the table of parameters has; words and pairs of words are hashed onto them."""
+
+    shards: Literal["documents", "shuffled"] = "documents"
+    """text: whole documents to each worker, or passages at random."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class HybridOptions(TextOptions):
+    """Which parameters live where."""
+
+    data: Literal["text"] = "text"
+    """Passages of text, told apart by logistic regression."""
+
+    lr: Positive = 30.0
+    """Learning rate."""
+
+    sync: Literal["minibatch", "stale", "async", "half", "dynamic"] = "minibatch"
+    """When a worker may go on; what lives with a worker is always up to date there."""
+
+    update: Literal["sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated"] = "sgd"
+    """What is done with the gradients, on the servers and at the workers' own rows."""
+
+    hot: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 1.0
+    """Rows that more than this part of all batches update live on the servers anyway; 0: all rows do."""
+
+    # Only rows travel, of one model, and every gradient counts once: what is for other ways of training is not here.
+    model: Annotated[Literal["mlp", "cnn"], NOT_HERE] = "mlp"
+    hidden: Annotated[AtLeastOne, NOT_HERE] = 128
+    loading: Annotated[Literal["scatter", "files"], NOT_HERE] = "scatter"
+    capabilities: Annotated[tuple[float, ...], NOT_HERE] = ()
+    transport: Annotated[Literal["messages", "window"], NOT_HERE] = "messages"
+    enough: Annotated[int | None, NOT_HERE] = None
+    patience: Annotated[float, NOT_HERE] = 0.0
+    alpha: Annotated[float, NOT_HERE] = 0.0
+    elasticity: Annotated[float, NOT_HERE] = 0.0
+    tree: Annotated[int | None, NOT_HERE] = None
+    topk: Annotated[float | None, NOT_HERE] = None
+    applications: Annotated[AtLeastOne, NOT_HERE] = 1
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class OnlineOptions(PolicyOptions):
+    """What streams by, and who is served meanwhile."""
+
+    samples: AtLeastOne = 20_000
+    """Length of the stream, over all workers together; each sample comes once."""
+
+    degrees: float = 90.0
+    """By how much the digits have turned at the stream's end."""
+
+    rate: Positive | None = None
+    """Samples that come per second. [default: as many as the workers can take]"""
+
+    freeze_after: Part = 0.2
+    """The part of the stream after which a copy of the model stops learning, to compare with."""
+
+    readers: NotNegative = 1
+    """Ranks that serve predictions with the parameters as they are at the time; the last ranks."""
+
+    publish_every: Positive = 0.5
+    """Seconds from one reading of the parameters by a reader to the next."""
+
+    sync: Sync = "async"
+    """When a worker may go on, and which gradients move the parameters when."""
+
+    batch: AtLeastOne = 48
+    """Samples per step, over all workers together; the same number for each."""
+
+    # The stream says what is learned and how long; its workers end one by one, which aggregators do not understand.
+    steps: Annotated[AtLeastOne, NOT_HERE] = 1
+    loading: Annotated[Literal["scatter", "files"], NOT_HERE] = "scatter"
+    capabilities: Annotated[tuple[float, ...], NOT_HERE] = ()
+    applications: Annotated[AtLeastOne, NOT_HERE] = 1
+    tree: Annotated[int | None, NOT_HERE] = None

@@ -5,11 +5,12 @@
     cleaner      removes what workers that are gone have left behind
     aggregator   stands between some workers and the servers and sums their gradients (`tree`)
     worker       computes gradients
+    reader       reads the parameters while they are being trained, and serves predictions (`serving`)
 
-Manager, cleaner and servers are message-driven and may share a rank; a worker and an aggregator
-have theirs to themselves. Rank 0 is always the manager, since it writes the record. Without another
-wish it is the cleaner too, the next ranks are the servers, then come the aggregators if there are
-any, and the rest are workers.
+Manager, cleaner and servers are message-driven and may share a rank; a worker, an aggregator and a
+reader have theirs to themselves. Rank 0 is always the manager, since it writes the record. Without
+another wish it is the cleaner too, the next ranks are the servers, then come the aggregators if
+there are any, the last ranks are the readers if there are any, and the rest are workers.
 """
 
 from __future__ import annotations
@@ -31,30 +32,34 @@ class Placement:
     servers: tuple[int, ...]
     workers: tuple[int, ...]
     aggregators: tuple[int, ...] = ()
+    readers: tuple[int, ...] = ()
 
     @classmethod
-    def usual(cls, ranks: int, servers: int = 1, fan_in: int | None = None) -> Placement:
+    def usual(cls, ranks: int, servers: int = 1, fan_in: int | None = None, readers: int = 0) -> Placement:
         """The placement for so many ranks.
 
         Args:
             fan_in: put aggregators between, each for at most so many workers; None: no aggregators.
+            readers: how many ranks, the last ones, are readers.
 
         Raises:
             UsageError: not every role finds a rank.
         """
-        rest = ranks - 1 - servers
+        rest = ranks - 1 - servers - readers
         aggregators = -(-rest // (fan_in + 1)) if fan_in else 0
         if rest - aggregators < 1:
             between = f", {aggregators or 1} aggregator(s)" if fan_in else ""
-            least = 1 + servers + (2 if fan_in else 1)
+            between += f", {readers} reader(s)" if readers else ""
+            least = 1 + servers + (2 if fan_in else 1) + readers
             needed = f"a manager, {servers} server(s){between} and at least 1 worker need {least}"
             raise UsageError(f"{ranks} rank(s) are too few: {needed}; start more ranks, or use fewer servers")
         first = 1 + servers
         return cls(
             cleaner=MANAGER,
             servers=tuple(range(1, first)),
-            workers=tuple(range(first + aggregators, ranks)),
+            workers=tuple(range(first + aggregators, ranks - readers)),
             aggregators=tuple(range(first, first + aggregators)),
+            readers=tuple(range(ranks - readers, ranks)),
         )
 
     @classmethod
@@ -68,7 +73,7 @@ class Placement:
         roles: dict[str, tuple[int, ...]] = {}
         for part in text.split(","):
             name, _, value = part.partition("=")
-            if name not in ("cleaner", "servers", "workers", "aggregators") or name in roles:
+            if name not in ("cleaner", "servers", "workers", "aggregators", "readers") or name in roles:
                 raise UsageError(f"--place {text}: {part!r} does not fit; write it as {FORM}")
             roles[name] = _ranks(value, text)
         cleaners = roles.get("cleaner", (MANAGER,))
@@ -79,6 +84,7 @@ class Placement:
             servers=roles.get("servers", ()),
             workers=roles.get("workers", ()),
             aggregators=roles.get("aggregators", ()),
+            readers=roles.get("readers", ()),
         )
         placement._check(text, ranks)
         return placement
@@ -95,12 +101,17 @@ class Placement:
     def roles(self, rank: int) -> list[str]:
         """What a rank is, in words."""
         roles = ["manager"] * (rank == MANAGER) + ["cleaner"] * (rank == self.cleaner)
-        several = {"server": self.servers, "aggregator": self.aggregators, "worker": self.workers}
+        several = {
+            "server": self.servers,
+            "aggregator": self.aggregators,
+            "worker": self.workers,
+            "reader": self.readers,
+        }
         return roles + [name for name, ranks in several.items() if rank in ranks]
 
     def _check(self, text: str, ranks: int) -> None:
-        everybody = [MANAGER, self.cleaner, *self.servers, *self.workers, *self.aggregators]
-        alone = [*self.workers, *self.aggregators]
+        alone = [*self.workers, *self.aggregators, *self.readers]
+        everybody = [MANAGER, self.cleaner, *self.servers, *alone]
         if not self.servers or not self.workers:
             raise UsageError(f"--place {text}: there must be at least one server and one worker; write it as {FORM}")
         if max(everybody) >= ranks:
@@ -108,7 +119,9 @@ class Placement:
         if idle := sorted(set(range(ranks)) - set(everybody)):
             raise UsageError(f"--place {text}: rank {idle[0]} has no role; give it one, or start fewer ranks")
         if len(set(self.servers)) < len(self.servers) or any(everybody.count(rank) > 1 for rank in alone):
-            raise UsageError(f"--place {text}: a rank is one worker or aggregator and nothing else, or a server once")
+            raise UsageError(
+                f"--place {text}: a rank is one worker, aggregator or reader and nothing else, or a server once"
+            )
         if len(self.aggregators) > len(self.workers):
             raise UsageError(f"--place {text}: more aggregators than workers; give each at least one worker")
 

@@ -8,15 +8,16 @@ left: a worker never reads a half-made update.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.parameter_server.header import ALL_RANGES, DENSE, Header, Kind
+from farandole.parameter_server.header import ALL_RANGES, DENSE, ROW_NUMBER, Header, Kind
 from farandole.parameter_server.mailbox import ANSWER, PAYLOAD, REQUEST, Mailbox
 from farandole.parameter_server.shard import Gradient, Shard
+from farandole.parameter_server.window import Window
 from farandole.runtime.world import World
 
 # Makes a group's shard, given what the shard calls to answer, and before it moves its values.
@@ -28,15 +29,19 @@ class Server:
 
     Args:
         make: application number → what makes its shard.
+        windows: the applications' shared memory, if parameters and gradients go through that.
     """
 
     kinds = frozenset({Kind.PULL, Kind.PUSH, Kind.READ, Kind.CLEAN})
 
-    def __init__(self, world: World, mailbox: Mailbox, make: Mapping[int, MakeShard]) -> None:
+    def __init__(
+        self, world: World, mailbox: Mailbox, make: Mapping[int, MakeShard], windows: Sequence[Window] = ()
+    ) -> None:
         self.world = world
         self.mailbox = mailbox
-        self._rows: dict[int, NDArray[np.int64]] = {}  # worker → the rows it asked for
-        self.shards = {group: make_shard(self._reply, mailbox.settle) for group, make_shard in make.items()}
+        self.windows = windows
+        self._rows: dict[int, NDArray[np.int32]] = {}  # worker → the rows it asked for
+        self.shards = {group: make_shard(self._reply, self._settle) for group, make_shard in make.items()}
         self._group_of = {worker: group for group, shard in self.shards.items() for worker in shard.policy.clocks}
 
     def handle(self, header: Header) -> None:
@@ -56,7 +61,11 @@ class Server:
                 self.world.finish_computation(start)
                 self.world.trace.add("update", "compute", start, time.perf_counter())
         elif header.kind == Kind.READ:
-            self._send(header.source, Header(Kind.VALUES, number=header.number), shard.values)
+            values = Header(Kind.VALUES, number=header.number, clock=shard.updates)
+            if header.count == DENSE:
+                self._send(header.source, values, shard.values)
+            else:  # no rows: only the version was asked for
+                self.mailbox.send(header.source, ANSWER, values)
         elif header.kind == Kind.CLEAN:
             pulls, clocks, pushes = shard.clean(header.worker, now)
             found = Header(Kind.CLEANED, worker=header.worker, pulls=pulls, clocks=clocks, pushes=pushes)
@@ -76,8 +85,21 @@ class Server:
         if answer.kind != Kind.GRANT:
             self.mailbox.send(answer.worker, ANSWER, answer)
             return
-        values = self.shards[self._group_of[answer.worker]].values
-        self._send(answer.worker, answer, values if answer.count == DENSE else values[self._rows[answer.worker]])
+        group = self._group_of[answer.worker]
+        values = self.shards[group].values
+        if answer.count != DENSE:
+            self._send(answer.worker, answer, values[self._rows[answer.worker]])
+        elif self.windows:
+            self.windows[group].granted(answer.worker)
+            self.mailbox.send(answer.worker, ANSWER, answer)
+        else:
+            self._send(answer.worker, answer, values)
+
+    def _settle(self) -> None:
+        """Wait until no parameters are on their way, or being read."""
+        self.mailbox.settle()
+        for window in self.windows:
+            window.settle()
 
     def _send(self, to: int, header: Header, values: NDArray[Any]) -> None:
         self.mailbox.send(to, ANSWER, header)
@@ -94,11 +116,13 @@ class Server:
             piece = np.empty_like(values[shard.slices[header.part]])
             comm.take(piece, header.source, PAYLOAD)
             return Gradient([piece])
+        if self.windows:
+            return Gradient(self.windows[header.group].pieces(header.worker, self.world.rank))
         dense = np.empty_like(values)
         comm.take(dense, header.source, PAYLOAD)
         return Gradient([dense[part] for part in shard.slices])
 
-    def _take_rows(self, header: Header) -> NDArray[np.int64]:
-        rows = np.empty(header.count, dtype=np.int64)
+    def _take_rows(self, header: Header) -> NDArray[np.int32]:
+        rows = np.empty(header.count, dtype=ROW_NUMBER)
         self.mailbox.comm.take(rows, header.source, PAYLOAD)
         return rows

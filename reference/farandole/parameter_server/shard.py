@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from farandole.parameter_server.clocks import VectorClocks
 from farandole.parameter_server.corrections import Correction
-from farandole.parameter_server.header import ALL_RANGES, Header, Kind
+from farandole.parameter_server.header import ALL_RANGES, LAST, Header, Kind
 from farandole.parameter_server.keys import KeyRange
 from farandole.parameter_server.policies import Action, Apply, Policy, Push
 from farandole.parameter_server.update_rules import Rows, UpdateRule
@@ -30,11 +30,13 @@ class Gradient:
 
     Attributes:
         rows: distinct row numbers within the shard; None for a dense gradient.
+        read_at: how many updates others had made when the worker read what it was computed at.
     """
 
     pieces: list[Array]
-    rows: NDArray[np.intp] | None = None
+    rows: NDArray[np.integer[Any]] | None = None
     numbers: list[int] = field(default_factory=list)  # of the requests that are still to be answered
+    read_at: int = 0
 
 
 class Shard:
@@ -75,7 +77,8 @@ class Shard:
         self._pulls: dict[int, tuple[Header, float]] = {}  # worker → its question, and since when it waits
         self._incomplete: dict[tuple[int, int], Gradient] = {}  # (worker, clock) → the ranges that have come
         self._gradients: dict[Push, Gradient] = {}
-        self._read_at: dict[int, int] = {}  # worker → others' updates so far, when it last read
+        # worker → number of a pull → others' updates before it; the last, and older ones that may still be pushed for
+        self._reads: dict[int, dict[int, int]] = {}
         self._own_updates = dict.fromkeys(policy.clocks, 0)
 
     def pull(self, question: Header, now: float) -> None:
@@ -107,6 +110,7 @@ class Shard:
             self._incomplete.pop((worker, clock), None)
             push = Push(worker, clock, header.share)
             self._gradients[push] = gradient
+            gradient.read_at = self._others_before(worker, header.read)
             self._carry_out(self.policy.push(push, now))
             self._answer_pulls(now)
 
@@ -124,6 +128,7 @@ class Shard:
         """
         pulls = int(self._pulls.pop(worker, None) is not None)
         clocks = self._clocks.forget(worker)
+        self._reads.pop(worker, None)
         incomplete = [key for key in self._incomplete if key[0] == worker]
         for key in incomplete:
             del self._incomplete[key]
@@ -150,15 +155,16 @@ class Shard:
                 answer.clock, answer.lead = self.policy.next_clock(worker), self.policy.lead(worker)
                 answer.count = question.count
                 self._begun += 1
-                self._read_at[worker] = self.updates - self._own_updates[worker]
+                reads = self._reads.setdefault(worker, {})
+                reads[question.number] = self.updates - self._own_updates[worker]
                 if self.correction:
                     self.correction.reads(worker, self.values)
                 self._reply(answer)
             else:
                 continue
             del self._pulls[worker]
-            if answer.kind == Kind.GRANT:
-                self._carry_out(self.policy.started(worker))
+            granted = answer.kind == Kind.GRANT
+            self._carry_out(self.policy.started(worker) if granted else self.policy.leave(worker))
 
     def _is_finished(self, worker: int) -> bool:
         if self.limit is None:
@@ -177,7 +183,7 @@ class Shard:
     def _apply(self, update: Apply) -> None:
         """Move the values by Σ weight · gradient."""
         self._before_moving()
-        staleness = {push: self._staleness(push.worker) for push, _ in update.parts}
+        staleness = {push: self._staleness(push) for push, _ in update.parts}
         gradients = [(self._gradients[push], push.worker, weight, staleness[push]) for push, weight in update.parts]
         self.rule.begin()
         if any(gradient.rows is not None for gradient, *_ in gradients):
@@ -220,9 +226,18 @@ class Shard:
             start += len(own_rows)
         self.rule.apply(self.values, rows, total, sum(weight for *_, weight, _ in gradients))
 
-    def _staleness(self, worker: int) -> int:
-        """Updates by others since `worker` last read."""
-        return self.updates - self._own_updates.get(worker, 0) - self._read_at.get(worker, 0)
+    def _others_before(self, worker: int, number: int) -> int:
+        """Updates by others before pull `number` of `worker`; what is older is forgotten."""
+        reads = self._reads.get(worker, {})
+        number = max(reads, default=LAST) if number == LAST else number
+        for older in [other for other in reads if other < number]:
+            del reads[older]
+        return reads.get(number, 0)
+
+    def _staleness(self, push: Push) -> int:
+        """Updates by others since the worker read what it computed this gradient at."""
+        others = self.updates - self._own_updates.get(push.worker, 0)
+        return others - self._gradients[push].read_at
 
     def _acknowledge(self, worker: int, numbers: list[int], kind: Kind, staleness: int = 0) -> None:
         for number in numbers:

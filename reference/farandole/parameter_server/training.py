@@ -1,145 +1,90 @@
-"""Training the digits' classifiers with a parameter server: what the scenarios have in common.
+"""Training with a parameter server, whatever is trained: the run, its reports, and its record.
 
-A worker's iteration is document 004's six steps: its part of the data (1) is there; pull (2),
+What is trained is a `Workload`: the digits' classifiers in `classification`, text in `sparse`. A
+worker's iteration there is document 004's six steps: its part of the data (1) is there; pull (2),
 gradient (3), push (4); the servers update (5); again (6).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from hashlib import sha256
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from farandole.data import datasets
 from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
-from farandole.data.shares import equal_shares, proportional_shares, slices
-from farandole.data_parallel.training import accuracy, load_shard, mean_cross_entropy
+from farandole.data.shares import equal_shares, slices
 from farandole.errors import UsageError
-from farandole.models.classifiers import MODELS
 from farandole.parameter_server import choices, cluster
 from farandole.parameter_server.client import Client, Start
-from farandole.parameter_server.contributions import Contribution, PushElastic, PushGradient, PushParameters
 from farandole.parameter_server.header import Header
 from farandole.parameter_server.options import PolicyOptions, ServerOptions
 from farandole.parameter_server.placement import Placement
-from farandole.parameter_server.top_k import TopK
-from farandole.runtime import devices
-from farandole.runtime.buffers import FlatBuffers, sha256
 from farandole.runtime.progress import bar
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
 
-def train(scenario: str, options: PolicyOptions) -> Summary | None:
+class Workload(Protocol):
+    """What is trained: a model, data, and a worker's way with them.
+
+    Attributes:
+        table: the initial parameters, as they come to the servers.
+    """
+
+    table: NDArray[Any]
+
+    def work(self, client: Client) -> None:
+        """A worker's iterations, until there is no work left."""
+
+    def complete(self, table: NDArray[Any]) -> NDArray[Any]:
+        """All of the model's final parameters, given the servers'. Collective."""
+
+    def accuracy(self, table: NDArray[Any]) -> float | None:
+        """The test accuracy with all these parameters; None on a rank without test data."""
+
+
+# Given the worker groups, and which of them is this rank's own (0 on a rank that is no worker). Collective.
+MakeWorkload = Callable[[World, Recorder, Sequence[tuple[int, ...]], int], Workload]
+
+
+def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) -> Summary | None:
     """Train, evaluate and write the record; the summary on rank 0, None elsewhere."""
     choices.check(options)
     with World.start(options) as world:
         recorder = Recorder(world, scenario, options)
         placement = place(world, options, options.tree)
         groups = worker_groups(placement.workers, options.applications)
-        shard, shares, splits = share_data(world, recorder, options, placement.workers)
         own_group = next((number for number, group in enumerate(groups) if world.rank in group), 0)
-        trainee = Trainee(world, options, shard, {rank: shares[rank] for rank in groups[own_group]}, own_group)
+        workload = make_workload(world, recorder, groups, own_group)
         reports = Reports(recorder, len(placement.workers), options.steps)
         outcome = cluster.run(
             world,
             recorder,
             options,
             placement,
-            [application(options, group, placement.aggregators or group, trainee.flat.values_np) for group in groups],
-            work=trainee.work,
+            [application(options, group, placement.aggregators or group, workload.table) for group in groups],
+            work=workload.work,
             reported=reports.add,
         )
-        accuracies = [trainee.evaluate(table, splits.test) for table in outcome.tables] if splits else None
-        trainee.load(outcome.tables[own_group])
+        tables = [workload.complete(table) for table in outcome.tables]
+        accuracies = [accuracy for table in tables if (accuracy := workload.accuracy(table)) is not None]
         reports.close()
         return recorder.finish(
             steps=max(outcome.updates, default=0),
             samples=reports.samples,
             final_loss=reports.loss,
-            test_accuracy=min(accuracies) if accuracies else None,
-            params_sha256=sha256(trainee.model),
-            staleness=ordered(outcome.staleness),
-            lead=ordered(outcome.lead),
-            cleaned=dict(outcome.cleaned),
+            test_accuracy=min(accuracies, default=None),
+            params_sha256=sha256(tables[own_group].tobytes()).hexdigest(),
+            **outcome.figures(),
         )
-
-
-class Trainee:
-    """One worker's model, data and way of working.
-
-    Args:
-        shares: how many samples each worker of the group has, by rank.
-        group: the application; it sets the initial parameters.
-    """
-
-    def __init__(
-        self, world: World, options: PolicyOptions, shard: datasets.Dataset, shares: Mapping[int, int], group: int
-    ) -> None:
-        self.world, self.options, self.shard, self.shares = world, options, shard, shares
-        devices.seed_everything(options.seed + group)
-        model = MODELS[options.model](shard.inputs.shape[1:], datasets.CLASSES, options.hidden)
-        self.model = model.to(world.device)
-        self.flat = FlatBuffers(self.model)
-        self.top_k = TopK(len(self.flat.values_np), options.topk, self.flat.values_np.dtype) if options.topk else None
-
-    def work(self, client: Client) -> None:
-        """Iterations, until there is no work left."""
-        contribution = self._contribution()
-        workers = list(self.shares)
-        number = workers.index(self.world.rank)
-        batches = Batches(list(self.shares.values()), number, self.options.batch, self.options.seed)
-        policy = choices.make_policy(self.options, workers)
-        inputs = torch.from_numpy(np.array(self.shard.inputs)).to(self.world.device)
-        targets = torch.from_numpy(np.array(self.shard.targets)).to(self.world.device)
-        while start := pull(self.world, client, contribution.into):
-            self.world.begin_step(start.clock)
-            rows, share = next(batches)
-            rows = rows.to(self.world.device)
-            with self.world.compute("forward and backward"):
-                contribution.pulled(share)
-                loss = self._gradient(inputs[rows], targets[rows])
-                pushed = contribution.to_push()
-            time.sleep(policy.pause(self.world.rank, start.clock))
-            self._push(client, pushed, start, share)
-            client.report(start.clock, loss, len(rows))
-
-    def load(self, table: NDArray[Any]) -> None:
-        """Make these the model's parameters."""
-        self.flat.values_np[:] = table
-        self.flat.values_from_host()
-
-    def evaluate(self, table: NDArray[Any], test: datasets.Dataset) -> float:
-        """The test accuracy of the model with these parameters."""
-        self.load(table)
-        return accuracy(self.model, test, self.world.device)
-
-    def _contribution(self) -> Contribution:
-        if self.options.update == "blend":
-            return PushParameters(self.flat, self.options.lr)
-        if self.options.update == "elastic":
-            return PushElastic(self.flat, self.options.lr, self.options.elasticity)
-        return PushGradient(self.flat)
-
-    def _gradient(self, inputs: Tensor, targets: Tensor) -> float:
-        self.flat.zero_gradients()
-        loss = mean_cross_entropy(self.model(inputs), targets)
-        loss.backward()
-        return loss.item()
-
-    def _push(self, client: Client, pushed: NDArray[Any], start: Start, share: float) -> None:
-        if self.top_k:
-            entries, values = self.top_k.choose(pushed)
-            client.push(values, start.clock, share, rows=entries)
-        else:
-            client.push(pushed, start.clock, share)
 
 
 def pull(world: World, client: Client, into: NDArray[Any], rows: NDArray[np.int64] | None = None) -> Start | None:
@@ -203,11 +148,16 @@ class Reports:
     def _write(self) -> None:
         samples = sum(report.samples for report in self._batch)
         self.loss = sum(report.loss * report.samples for report in self._batch) / samples if samples else 0.0
-        self.recorder.log(step=self.lines, wall_s=self.recorder.elapsed_s, loss=self.loss, samples=samples)
+        more = self._more(self._batch)
+        self.recorder.log(step=self.lines, wall_s=self.recorder.elapsed_s, loss=self.loss, samples=samples, **more)
         self.lines += 1
         self.samples += samples
         self._batch.clear()
         self._bar.update()
+
+    def _more(self, reports: Sequence[Header]) -> dict[str, float]:
+        """What else a line says of these reports."""
+        return {}
 
 
 def application(
@@ -226,11 +176,21 @@ def application(
     )
 
 
-def place(world: World, options: ServerOptions, fan_in: int | None = None) -> Placement:
-    """The placement asked for, or the usual one."""
+def place(world: World, options: ServerOptions, fan_in: int | None = None, readers: int | None = None) -> Placement:
+    """The placement asked for, or the usual one.
+
+    Args:
+        readers: how many there usually are; None: nobody may be one.
+
+    Raises:
+        UsageError: no such placement, or readers where nobody may be one.
+    """
     if options.place is None:
-        return Placement.usual(world.size, options.servers, fan_in)
-    return Placement.parse(options.place, world.size)
+        return Placement.usual(world.size, options.servers, fan_in, readers or 0)
+    placement = Placement.parse(options.place, world.size)
+    if readers is None and placement.readers:
+        raise UsageError(f"--place {options.place}: nothing is served here; readers are for the scenario online")
+    return placement
 
 
 def worker_groups(workers: Sequence[int], applications: int) -> list[tuple[int, ...]]:
@@ -242,32 +202,3 @@ def worker_groups(workers: Sequence[int], applications: int) -> list[tuple[int, 
     if applications > len(workers):
         raise UsageError(f"--applications {applications}: there are only {len(workers)} workers, each needs at least 1")
     return [tuple(workers[part]) for part in slices(equal_shares(len(workers), applications))]
-
-
-def share_data(
-    world: World, recorder: Recorder, options: ServerOptions, workers: Sequence[int]
-) -> tuple[datasets.Dataset, dict[int, int], datasets.Splits[datasets.Dataset] | None]:
-    """Rank 0 loads the data and sends each worker its shard; by capability, if that is given. Collective.
-
-    Returns:
-        The own shard (empty on a rank that is no worker), each worker's number of samples, and on rank
-        0 all the data.
-    """
-    splits = datasets.split(datasets.load(options.data), options.seed) if world.rank == 0 else None
-    count = np.array([len(splits.train) if splits else 0])
-    world.control.Bcast(count)
-    if not options.capabilities:
-        shares = equal_shares(int(count[0]), len(workers))
-    elif len(options.capabilities) == len(workers):
-        shares = proportional_shares(int(count[0]), options.capabilities)
-    else:
-        given = len(options.capabilities)
-        raise UsageError(f"--capabilities has {given} numbers: give one for each of {len(workers)} workers")
-    of_rank = dict(zip(workers, shares, strict=True))
-    everything = splits.train if splits else None
-    return load_shard(options.loading, everything, of_rank, world, recorder.shard_folder), of_rank, splits
-
-
-def ordered(histogram: dict[str, int]) -> dict[str, int]:
-    """A histogram in the order of its values."""
-    return {value: histogram[value] for value in sorted(histogram, key=int)}

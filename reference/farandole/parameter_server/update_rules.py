@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-Rows = slice | NDArray[np.intp]
+Rows = slice | NDArray[np.integer[Any]]
 
 
 class UpdateRule(Protocol):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
@@ -17,21 +18,27 @@ def draw(runs: Mapping[str, Run], file: Path) -> Path:
     """Draw the training loss of each run, twice: what a step is worth, and what a second is worth."""
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     by_step, by_time = figure.subplots(1, 2, sharey=True)
+    plot(runs, by_step, by_time)
+    figure.savefig(file, dpi=120)
+    return file
+
+
+def plot(runs: Mapping[str, Run], by_step: Axes, by_time: Axes) -> None:
+    """The same on axes of the caller's."""
     for (name, run), colour in zip(runs.items(), SERIES * len(runs), strict=False):
         metrics = run.metrics
         losses = smooth(np.array([line["loss"] for line in metrics]))
         by_step.plot([line["step"] for line in metrics], losses, color=colour, label=name)
         by_time.plot([line["wall_s"] for line in metrics], losses, color=colour, label=name)
-    by_step.set(xlabel="step", ylabel="training loss", yscale="log")
-    by_step.yaxis.set_major_formatter("{x:g}")
-    by_step.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+    by_step.set(xlabel="step", ylabel="training loss")
     by_time.set(xlabel="seconds")
     for axes in (by_step, by_time):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     by_time.legend(frameon=False)
-    figure.savefig(file, dpi=120)
-    return file
 
 
 def smooth(losses: np.ndarray, window: int = 10) -> np.ndarray:

@@ -36,13 +36,23 @@ COLUMNS: dict[str, Callable[[Summary], str]] = {
 
 def comparison(summaries: Mapping[str, Summary], title: str = "") -> Table:
     """A row per run: what was learned, how fast, what was sent, how long ranks waited."""
-    table = Table(title=title or None, title_justify="left")
-    table.add_column("run")
-    for heading in COLUMNS:
-        table.add_column(heading, justify="right")
-    for name, summary in summaries.items():
-        table.add_row(name, *(show(summary) for show in COLUMNS.values()))
-    return table
+    return _by_run(summaries, COLUMNS, title)
+
+
+# How parameters were updated: "updates" as the first server counts them, "lead" in iterations ahead
+# of the slowest worker, "waited" by all workers together.
+UPDATING: dict[str, Callable[[Summary], str]] = {
+    "updates": lambda s: str(s.steps),
+    "seconds": lambda s: f"{s.wall_s:.2f}",
+    "staleness": lambda s: _spread(s.staleness),
+    "lead": lambda s: _spread(s.lead),
+    "waited": lambda s: f"{sum(s.wait_s):.2f} s",
+}
+
+
+def updating(summaries: Mapping[str, Summary]) -> Table:
+    """A row per run: how many updates in which time, how stale, how far ahead, how long waited."""
+    return _by_run(summaries, UPDATING)
 
 
 def per_rank(summary: Summary) -> Table:
@@ -73,3 +83,23 @@ def print_summary(summary: Summary | None, as_json: bool) -> None:
         print(summary.to_json())
     else:
         show([comparison({summary.scenario: summary}), per_rank(summary)])
+
+
+def _by_run(
+    summaries: Mapping[str, Summary], columns: Mapping[str, Callable[[Summary], str]], title: str = ""
+) -> Table:
+    table = Table(title=title or None, title_justify="left")
+    table.add_column("run")
+    for heading in columns:
+        table.add_column(heading, justify="right")
+    for name, summary in summaries.items():
+        table.add_row(name, *(show(summary) for show in columns.values()))
+    return table
+
+
+def _spread(histogram: Mapping[str, int] | None) -> str:
+    """Mean and maximum, as "1.5, max 4"."""
+    if not histogram:
+        return NOT_COUNTED
+    mean = sum(int(value) * count for value, count in histogram.items()) / sum(histogram.values())
+    return f"{mean:.1f}, max {max(map(int, histogram))}"

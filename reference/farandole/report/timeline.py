@@ -36,7 +36,7 @@ def plot(run: Run, axes: Axes, steps: int = STEPS_SHOWN, title: str = "") -> Non
             continue
         axes.barh(event["pid"], stop - start, left=start - begin, height=0.7, color=ACTIVITY[event["cat"]], linewidth=0)
     axes.set_xlim(0, end - begin)
-    axes.set_yticks(range(summary.ranks), [f"rank {rank}" for rank in range(summary.ranks)])
+    axes.set_yticks(range(summary.ranks), run.rank_names)
     axes.invert_yaxis()
     axes.set_xlabel("milliseconds")
     axes.set_title(f"{title or summary.scenario}: {min(steps, summary.steps)} steps of {summary.steps}", loc="left")

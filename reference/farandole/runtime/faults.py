@@ -1,17 +1,20 @@
 """Slow ranks and failures as inputs.
 
     --slow rank=3,factor=3             rank 3 takes three times as long to compute
+    --slow rank=3,factor=4,share=0.25  … four times as long, in a quarter of its computations
     --fail rank=2,step=30,how=kill     rank 2 sends itself SIGKILL when step 30 begins
                           how=raise    … raises an exception
                           how=hang     … stops answering, but lives
 
 Slowness is made by sleeping after each computation, so a slow rank does not burn the cores that
-the others need: on a laptop the effect is the one a slow machine would have.
+the others need: on a laptop the effect is the one a slow machine would have. Which computations a
+transient straggler is slow in is chosen at random, by a generator that the seed decides.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections.abc import Sequence
@@ -39,25 +42,44 @@ def _pairs(text: str, form: str, allowed: set[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Slow:
-    """Rank `rank` computes `factor` times slower than it could (factor ≥ 1)."""
+    """Rank `rank` computes `factor` times slower than it could (factor ≥ 1).
+
+    Attributes:
+        share: in which part of its computations, above 0 and up to 1; below 1 it is a transient straggler.
+    """
 
     rank: int
     factor: float
+    share: float = 1.0
 
     @classmethod
     def parse(cls, text: str) -> Slow:
-        form = "--slow rank=3,factor=3 (factor 1 or more)"
-        pairs = _pairs(text, form, {"rank", "factor"})
+        form = "--slow rank=3,factor=3 (factor 1 or more), or with share=0.25 (above 0, up to 1)"
+        pairs = _pairs(text, form, {"rank", "factor", "share"})
         try:
-            slow = cls(int(pairs["rank"]), float(pairs["factor"]))
+            slow = cls(int(pairs["rank"]), float(pairs["factor"]), float(pairs.get("share", 1)))
         except (KeyError, ValueError) as error:
             raise UsageError(f"{text!r} does not fit: write it as {form}") from error
-        if slow.rank < 0 or not 1 <= slow.factor < float("inf"):
+        if slow.rank < 0 or not 1 <= slow.factor < float("inf") or not 0 < slow.share <= 1:
             raise UsageError(f"{text!r} does not fit: write it as {form}")
         return slow
 
     def __str__(self) -> str:
-        return f"rank={self.rank},factor={self.factor:g}"
+        share = "" if self.share == 1 else f",share={self.share:g}"
+        return f"rank={self.rank},factor={self.factor:g}{share}"
+
+
+class Slowness:
+    """How much slower one rank's computations are, one after the other."""
+
+    def __init__(self, slow: Sequence[Slow], rank: int, seed: int) -> None:
+        self._slow = [each for each in slow if each.rank == rank]
+        self._random = random.Random(f"{seed} {rank}")
+
+    def next_factor(self) -> float:
+        """The factor of the next computation; if several strike at once, the largest counts."""
+        struck = [each.factor for each in self._slow if self._random.random() < each.share]
+        return max(struck, default=1.0)
 
 
 @dataclass(frozen=True)

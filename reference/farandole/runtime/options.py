@@ -39,7 +39,7 @@ class RunOptions:
     """Where to compute; cuda: one card per local rank; auto: cuda where there is one."""
 
     slow: Annotated[tuple[Slow, ...], Parameter(converter=_parsed_by(Slow), **REPEATABLE)] = ()
-    """A slow rank, as rank=3,factor=3; may be given again for another rank."""
+    """A slow rank, as rank=3,factor=3, or now and then: rank=3,factor=4,share=0.25; may be given again."""
 
     fail: Annotated[tuple[Fail, ...], Parameter(converter=_parsed_by(Fail), **REPEATABLE)] = ()
     """A failure, as rank=2,step=30,how=kill (or raise, or hang); may be given again."""
@@ -50,5 +50,5 @@ class RunOptions:
     expect_ranks: AtLeastOne | None = None
     """Refuse to run with another number of ranks: batch scripts give $SLURM_NTASKS."""
 
-    json: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    json: Annotated[bool, Parameter(show_default=False)] = False
     """Print the record's summary as JSON, and nothing else, on standard output."""

@@ -4,6 +4,7 @@
                 metrics.jsonl   one line a step: step, wall_s, loss, samples
                 trace.json      Chrome trace, one process per rank (opens in Perfetto)
                 summary.json    the fields of `Summary`
+                serving.jsonl   only where predictions are served meanwhile (`parameter_server.serving.Served`)
 
 This side only reads, and imports neither MPI nor torch; `runtime.recorder` writes.
 """
@@ -115,10 +116,21 @@ class Run:
         return [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
 
     @property
+    def serving(self) -> list[dict[str, Any]]:
+        """The lines of serving.jsonl, in order of time; none where nothing was served."""
+        file = self.folder / "serving.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    @property
     def trace(self) -> list[dict[str, Any]]:
         """The complete events ("ph": "X") of trace.json; ts and dur in microseconds, pid = rank."""
-        events: list[dict[str, Any]] = self._json("trace.json")["traceEvents"]
-        return [event for event in events if event["ph"] == "X"]
+        return [event for event in self._json("trace.json")["traceEvents"] if event["ph"] == "X"]
+
+    @property
+    def rank_names(self) -> list[str]:
+        """What each rank is called: "rank 1", or with its role "rank 1, server"."""
+        events = self._json("trace.json")["traceEvents"]
+        return [event["args"]["name"] for event in events if event["name"] == "process_name"]
 
     def _json(self, name: str) -> dict[str, Any]:
         try:

@@ -108,11 +108,13 @@ class Recorder:
         staleness: dict[str, int] | None = None,
         lead: dict[str, int] | None = None,
         cleaned: dict[str, int] | None = None,
+        roles: Sequence[str] = (),
     ) -> Summary | None:
         """Bring all ranks' measurements together and write summary.json and trace.json.
 
         Args:
             bytes_are_counted: False where a library communicates past `world.comm`.
+            roles: what each rank is, where they differ.
 
         Returns:
             The summary on rank 0, None elsewhere.
@@ -128,7 +130,7 @@ class Recorder:
         self._metrics.close()
         ranks = [json.loads(text) for text in texts]
         spans = trace.split_waits(_joined(traces))
-        (self.folder / "trace.json").write_text(json.dumps(trace.chrome_trace(spans, world.size)))
+        (self.folder / "trace.json").write_text(json.dumps(trace.chrome_trace(spans, world.size, roles)))
         seconds = trace.seconds_by_category(spans, world.size)
         wall_s = max(rank["wall_s"] for rank in ranks)
         summary = Summary(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -103,8 +103,11 @@ def seconds_by_category(spans: Iterable[Span], ranks: int) -> dict[Category, lis
     return seconds
 
 
-def chrome_trace(spans: Iterable[Span], ranks: int) -> dict[str, Any]:
+def chrome_trace(spans: Iterable[Span], ranks: int, roles: Sequence[str] = ()) -> dict[str, Any]:
     """The spans as Chrome trace JSON (one process per rank, times in µs from the first span).
+
+    Args:
+        roles: what each rank is, where they differ; it stands beside the rank's number.
 
     Source: "Trace Event Format", the Chromium project; opens in ui.perfetto.dev.
     """
@@ -112,7 +115,8 @@ def chrome_trace(spans: Iterable[Span], ranks: int) -> dict[str, Any]:
     origin = min((span.start for span in spans), default=0.0)
     events: list[dict[str, Any]] = []
     for rank in range(ranks):
-        events.append({"ph": "M", "pid": rank, "tid": 0, "name": "process_name", "args": {"name": f"rank {rank}"}})
+        name = f"rank {rank}, {roles[rank]}" if roles else f"rank {rank}"
+        events.append({"ph": "M", "pid": rank, "tid": 0, "name": "process_name", "args": {"name": name}})
         events.append({"ph": "M", "pid": rank, "tid": 0, "name": "process_sort_index", "args": {"sort_index": rank}})
     for span in spans:
         events.append(

@@ -26,7 +26,7 @@ from farandole.errors import UsageError
 from farandole.runtime import devices, rank
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, describe
-from farandole.runtime.faults import check_ranks
+from farandole.runtime.faults import Slowness, check_ranks
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder
 from farandole.runtime.options import RunOptions
 from farandole.runtime.trace import Trace
@@ -60,7 +60,7 @@ class World:
         devices.seed_everything(options.seed)
         self.device = devices.choose(options.device, self.local_rank)
         self.trace = Trace(self.rank)
-        self._slowness = max((slow.factor for slow in options.slow if slow.rank == self.rank), default=1.0)
+        self._slowness = Slowness(options.slow, self.rank, options.seed)
         self._failures = [fail for fail in options.fail if fail.rank == self.rank]
         self._recorder = FlightRecorder(self.rank, rank.scratch())
         self._watchdog = Watchdog(options.wait_timeout, self._recorder, self._expired, rank.launcher_pid())
@@ -120,8 +120,9 @@ class World:
         """
         if self.device.type == "cuda":  # kernels run on after the call that started them
             torch.cuda.synchronize(self.device)
-        if self._slowness > 1:
-            time.sleep((self._slowness - 1) * (time.perf_counter() - start))
+        slower = self._slowness.next_factor() - 1
+        if slower > 0:
+            time.sleep(slower * (time.perf_counter() - start))
 
     def _expired(self, waiting: Waiting, seconds: float) -> NoReturn:
         call, peer = waiting

@@ -83,14 +83,16 @@ def run_app(app: cyclopts.App, arguments: Sequence[str]) -> None:
 
 
 def to_arguments(options: Mapping[str, Any]) -> list[str]:
-    """Options as command-line words: {"steps": 5, "slow": [a, b]} → --steps 5 --slow a --slow b."""
+    """Options as command-line words: {"steps": 5, "slow": [a, b], "align": False} → --steps 5 --slow a --slow b …"""
     words: list[str] = []
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
+        if value is None:
+            continue
         if value is True:
             words.append(flag)
-        elif value is False or value is None:
-            continue
+        elif value is False:
+            words.append("--no-" + flag.removeprefix("--"))
         else:
             for item in value if isinstance(value, list | tuple) else [value]:
                 words += [flag, str(item)]

@@ -8,6 +8,7 @@ push it. --sync says when a gradient counts and who may go on. Rank 0 is the man
     farandole run parameter_server -n 6 --servers 2 --sync minibatch --assignment hashing
     farandole run parameter_server -n 5 --sync async --update delay-compensated
     farandole run parameter_server -n 5 --topk 0.01
+    farandole run parameter_server -n 5 --data text --lr 30
     mpirun -n 8 python -m farandole.scenarios.parameter_server --tree 3
 """
 
@@ -15,21 +16,28 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
-from farandole.parameter_server.options import PolicyOptions
+from farandole.parameter_server.options import TextOptions
 from farandole.scenarios import run_as_program
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Config(PolicyOptions):
+class Config(TextOptions):
     """Options of parameter_server."""
 
 
 def main(config: Config) -> None:
+    from functools import partial
+
+    from farandole.parameter_server.choices import check_workload
+    from farandole.parameter_server.classification import digits
+    from farandole.parameter_server.sparse import SparseTrainee
     from farandole.parameter_server.training import train
     from farandole.report.table import print_summary
 
-    print_summary(train("parameter_server", config), config.json)
+    check_workload(config)
+    workload = partial(SparseTrainee if config.data == "text" else digits, config)
+    print_summary(train("parameter_server", config, workload), config.json)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 """Dynamic: stale synchronous with a bound that follows the workers' speeds, within [low, high].
 
-A worker at the lower bound is not stopped at once. From the times of the last two pushes of it and
-of the slowest worker the server foresees their next ones, and lets the fast worker go on for that
-number r of further iterations, 0 ≤ r ≤ high − low, after which it will have to wait least for the
-slowest:
+A worker beyond the lower bound is not stopped at once. At each of its pushes the server foresees,
+from the times of the last two pushes of it and of the slowest worker, when their next ones will
+come, and lets it go on for that number r of further iterations, up to the upper bound, after which
+it will have to wait least for the slowest:
 
     wait(r) = (first push of the slowest at or after t + r·I) − (t + r·I)
 
-t is now and I the fast worker's interval between pushes. low = high is stale synchronous. Source:
-Zhao et al., "Dynamic stale synchronous parallel distributed training for deep learning", 2019; ours
-is the same idea, with the wait foreseen in closed form. Documents 001 and 002.
+t is now and I the worker's interval between pushes. low = high is stale synchronous. Source: Zhao
+et al., "Dynamic stale synchronous parallel distributed training for deep learning", 2019; ours is
+the same idea, with the wait foreseen in closed form and anew at every push. Documents 001 and 002.
 """
 
 from __future__ import annotations
@@ -40,10 +40,8 @@ class Dynamic(Stale):
             self._interval[worker] = now - self._pushed[worker]
         self._pushed[worker] = now
         actions = super().push(push, now)
-        if self.lead(worker) <= self.low:
-            self._bounds[worker] = self.low
-        elif self._bounds[worker] == self.low:
-            self._bounds[worker] = self.low + self._worth_going_on(worker, now)
+        beyond = self.lead(worker) > self.low
+        self._bounds[worker] = self.lead(worker) - 1 + self._worth_going_on(worker, now) if beyond else self.low
         return actions
 
     def leave(self, worker: int) -> list[Action]:
@@ -63,4 +61,4 @@ class Dynamic(Stale):
             pushes = max(1, math.ceil((ready - self._pushed[slowest]) / its))
             return max(0.0, self._pushed[slowest] + pushes * its - ready)
 
-        return min(range(self.high - self.low + 1), key=wait)
+        return min(range(self.high - self.lead(worker) + 2), key=wait)

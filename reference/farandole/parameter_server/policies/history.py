@@ -69,7 +69,7 @@ class History(Policy):
         return [Apply(parts, keep=tuple(self._newest.values()))]
 
     def _is_time(self, fresh: int, now: float) -> bool:
-        if self.step == 0 or fresh < min(self.enough, len(self.clocks)):
+        if self.step == 0 or fresh < self.enough:
             return False
         if self._deadline is None:
             self._deadline = now + self.patience * (now - self._began)

@@ -2,9 +2,9 @@
 
 With b = n − k backup workers no step waits for the b slowest. Every gradient carries the number of
 its step; one that arrives after its step is over is never applied, and its worker goes on with the
-step that the others have reached. Each step moves the parameters by the mean of exactly k gradients, or of as
-many as there can still be when workers have left. Source: Chen et al., "Revisiting distributed
-synchronous SGD", 2016. Documents 001 and 002.
+step that the others have reached. Each step moves the parameters by the mean of exactly k gradients, or of all
+that can still come when workers have left. Source: Chen et al., "Revisiting distributed synchronous
+SGD", 2016. Documents 001 and 002.
 """
 
 from __future__ import annotations

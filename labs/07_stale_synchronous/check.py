@@ -1,0 +1,371 @@
+"""What lab 7 checks: the bound, that nobody waits in vain, and that every gradient counts once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farandole.lab import Check, Lab, expect
+from farandole.lab.board import named
+
+if TYPE_CHECKING:
+    from farandole.lab.communicator import LabCommunicator
+
+Vector = NDArray[Any]
+Gradient = tuple[int, int]  # worker, number of the iteration
+
+# The workers' numbers, and s.
+CASES = (
+    ((0, 1), 0),
+    ((0, 1, 2), 0),
+    ((5,), 1),
+    ((0, 1, 2), 1),
+    ((4, 7, 9, 12), 2),
+    ((0, 1, 2, 3, 4, 5), 3),
+)
+SEEDS = range(5)
+ITERATIONS = 8
+
+
+class Play:
+    """The submission's policy, and what the workers under it do; notes down what is pushed and applied.
+
+    Attributes:
+        clocks: worker → iterations completed, of those that have not left.
+        applied: gradient → the calls that answered with it.
+    """
+
+    def __init__(self, student: Any, workers: Iterable[int], staleness: int) -> None:
+        self.staleness = staleness
+        self.clocks = dict.fromkeys(workers, 0)
+        self.computing: set[int] = set()
+        self.left: list[int] = []
+        self.pushed: list[Gradient] = []
+        self.applied: dict[Gradient, list[str]] = {}
+        self._policy = student.StaleSynchronous(list(self.clocks), staleness)
+
+    @property
+    def waiting(self) -> list[int]:
+        return [worker for worker in self.clocks if worker not in self.computing]
+
+    @property
+    def slowest(self) -> int:
+        return min(self.clocks, key=self.clocks.__getitem__)
+
+    def lead(self, worker: int) -> int:
+        return self.clocks[worker] - self.clocks[self.slowest]
+
+    def may_start(self, worker: int) -> bool:
+        answer = self._policy.may_start(worker)
+        expect(answer is not None, f"may_start({worker}) returns None: is there a return?")
+        expect(
+            isinstance(answer, bool | np.bool_), f"may_start({worker}) returns {str(answer)[:60]}, not True or False"
+        )
+        return bool(answer)
+
+    def start(self, worker: int) -> list[Gradient]:
+        self.computing.add(worker)
+        return self._note(self._policy.started(worker), f"started({worker})")
+
+    def push(self, worker: int) -> list[Gradient]:
+        clock = self.clocks[worker]
+        self.clocks[worker] += 1
+        self.computing.remove(worker)
+        self.pushed.append((worker, clock))
+        return self._note(self._policy.push(worker, clock), f"push({worker}, {clock})")
+
+    def leave(self, worker: int) -> list[Gradient]:
+        del self.clocks[worker]
+        self.computing.discard(worker)
+        self.left.append(worker)
+        return self._note(self._policy.leave(worker), f"leave({worker})")
+
+    def moves(self, seed: int, leaving: float = 0.0) -> Iterator[tuple[str, int]]:
+        """What happens, in some right order, each before it happens: "start", "push" or "leave", and who.
+
+        Some workers are much slower than others. Who may start is decided here, not by the
+        submission, so that one mistake does not hide what else is right or wrong.
+        """
+        random = Random(seed)
+        pace = {worker: random.choice((1.0, 1.0, 0.3, 0.03)) for worker in self.clocks}
+        while True:
+            moves = [("push", worker) for worker in sorted(self.computing)]
+            for worker in self.waiting:
+                if self.clocks[worker] < ITERATIONS and self.lead(worker) <= self.staleness:
+                    moves.append(("start", worker))
+            if not moves:
+                return
+            (move, worker) = random.choices(moves, [pace[worker] for _, worker in moves])[0]
+            if random.random() < leaving:
+                move, worker = "leave", random.choice(list(self.clocks))
+            yield move, worker
+            getattr(self, move)(worker)
+
+    def everybody_leaves(self) -> None:
+        for worker in list(self.clocks):
+            self.leave(worker)
+
+    def expect_nothing_lost(self) -> None:
+        lost = [gradient for gradient in self.pushed if gradient not in self.applied]
+        expect(not lost, f"everybody has left, and {told(lost)} has never been applied")
+
+    def _note(self, answer: Any, call: str) -> list[Gradient]:
+        expect(answer is not None, f"{call} returns None: is there a return?")
+        try:
+            gradients = [(int(worker), int(clock)) for worker, clock in answer]
+        except (TypeError, ValueError):
+            expect(False, f"{call} returns {str(answer)[:60]}: a list of pairs (worker, clock) is needed")
+        for gradient in gradients:
+            expect(gradient in self.pushed, f"{call} applies {told([gradient])}, which has not been pushed")
+            self.applied.setdefault(gradient, []).append(call)
+        return gradients
+
+
+def check_bound(play: Play, seed: int) -> None:
+    for _ in play.moves(seed):
+        for worker in play.waiting:
+            expect(
+                not play.may_start(worker) or play.lead(worker) <= play.staleness,
+                f"worker {worker} may start after {count(play.clocks[worker])}, while worker {play.slowest} "
+                f"has completed {play.clocks[play.slowest]}: it is {play.lead(worker)} ahead",
+            )
+
+
+def check_liveness(play: Play, seed: int) -> None:
+    for _ in play.moves(seed):
+        expect_somebody_goes_on(play)
+        for worker in play.waiting:
+            slowest = f"worker {play.slowest}, the slowest, has completed {play.clocks[play.slowest]}"
+            expect(
+                play.may_start(worker) or play.lead(worker) > play.staleness,
+                f"worker {worker} has to wait after {count(play.clocks[worker])}, although "
+                + (f"{slowest}: it is only {play.lead(worker)} ahead" if play.lead(worker) else "nobody is slower"),
+            )
+
+
+def expect_somebody_goes_on(play: Play) -> None:
+    if play.computing or any(play.may_start(worker) for worker in play.waiting):
+        return
+    clocks = ", ".join(f"worker {worker} after {count(clock)}" for worker, clock in play.clocks.items())
+    left = f" ({workers_named(play.left)} left)" if play.left else ""
+    expect(False, f"everybody waits for ever: {clocks}{left}; nobody computes, so this will never change")
+
+
+def check_every_gradient_once(play: Play, seed: int) -> None:
+    for _ in play.moves(seed):
+        pass
+    play.everybody_leaves()
+    for gradient, calls in play.applied.items():
+        expect(len(calls) == 1, f"{told([gradient])} is applied {len(calls)} times: by {' and by '.join(calls[:2])}")
+    play.expect_nothing_lost()
+
+
+def check_reads(play: Play, seed: int) -> None:
+    for move, worker in play.moves(seed):
+        if move != "start":
+            continue
+        clock, s = play.clocks[worker], play.staleness
+        missing = [gradient for gradient in play.pushed if gradient[1] < clock - s and gradient not in play.applied]
+        expect(
+            not missing,
+            f"worker {worker} begins iteration {clock} without {told(missing)}: "
+            f"everything of iterations up to {clock - s - 1} must have been applied by then",
+        )
+        for gradient in play.applied:
+            needed = gradient[1] - s
+            expect(
+                needed < clock or needed < 0,
+                f"worker {worker} begins iteration {clock} and reads {told([gradient])}: that is to be held "
+                f"until worker {worker}, too, has begun iteration {needed}",
+            )
+
+
+def check_staleness_zero(play: Play, seed: int) -> None:
+    """Mini-batch synchronous: iteration c begins once everybody has completed c − 1, with exactly their gradients."""
+    for move, worker in play.moves(seed):
+        for other in play.waiting:
+            clock = play.clocks[other]
+            slower = [somebody for somebody in play.clocks if play.clocks[somebody] < clock]
+            if play.may_start(other):
+                text = f"before {workers_named(slower)} has completed iteration {clock - 1}"
+                expect(not slower, f"worker {other} may start iteration {clock} {text}")
+            else:
+                expect(slower, f"worker {other} may not start iteration {clock}, although nobody is slower")
+        if move == "start":
+            clock = play.clocks[worker]
+            right = {(other, before) for other in play.clocks for before in range(clock)}
+            missing, more = sorted(right - play.applied.keys()), sorted(play.applied.keys() - right)
+            begins = f"worker {worker} begins iteration {clock}"
+            expect(not missing, f"{begins} without {told(missing)}")
+            expect(not more, f"{begins} and has read {told(more)}, which mini-batch SGD has not applied yet")
+
+
+def check_leaving(play: Play, seed: int) -> None:
+    """Workers leave one by one, at any moment; then, in the middle of the work, the others do."""
+    for number, _ in enumerate(play.moves(seed, leaving=0.05)):
+        for worker in play.waiting if play.left else ():
+            expect(
+                play.lead(worker) or play.may_start(worker),
+                f"{workers_named(play.left)} left, and worker {worker} still has to wait after "
+                f"{count(play.clocks[worker])}, although nobody who is there is slower",
+            )
+        if number == 10 * (seed + 1):
+            break
+    play.everybody_leaves()
+    play.expect_nothing_lost()
+
+
+def in_all_cases(
+    judge: Callable[[Play, int], None], staleness: Iterable[int] = range(4)
+) -> Callable[[Any, LabCommunicator], None]:
+    """The check that `judge` finds nothing wrong with some plays of each case that has such an s."""
+
+    def check(student: Any, comm: LabCommunicator) -> None:
+        for workers, s in CASES:
+            if s in staleness:
+                with comm.case(f"{len(workers)} worker{'s' if len(workers) > 1 else ''}, s = {s}"):
+                    for seed in SEEDS:
+                        judge(Play(student, workers, s), seed)
+
+    return check
+
+
+def count(iterations: int) -> str:
+    return f"{iterations} iteration{'s' if iterations != 1 else ''}"
+
+
+def workers_named(workers: list[int]) -> str:
+    return named(workers).replace("rank", "worker")
+
+
+def told(gradients: list[Gradient]) -> str:
+    """The first of them, in words."""
+    return "".join(f"worker {worker}'s gradient of iteration {clock}" for worker, clock in gradients[:1])
+
+
+SERVER = 0
+STEPS = 8
+RATE = 0.2
+GO, DONE, STOP = 0.0, 1.0, 2.0  # the first number of each message of the server; the weights follow
+
+
+def check_real_ranks(student: Any, comm: LabCommunicator) -> None:
+    """Rank 0 is a server that asks the policy, the others train; with s = 2 the last one stops half-way."""
+    workers = range(1, comm.size)
+    # On every rank, so that what cannot be made fails on all alike.
+    servers = {staleness: Play(student, workers, staleness) for staleness in (0, 2)}
+    if comm.rank != SERVER:
+        all(work(comm) for _ in servers)
+        return
+    ends = {}
+    for staleness, play in servers.items():
+        with comm.case(f"s = {staleness}"):
+            amounts = dict.fromkeys(workers, STEPS)
+            if staleness:
+                amounts[comm.size - 1] //= 2
+            ends[staleness] = serve(play, comm, amounts)
+    for staleness, (weights, received) in ends.items():
+        with comm.case(f"s = {staleness}"):
+            judge(weights, received, workers, staleness)
+
+
+def judge(weights: Vector, received: list[Vector], workers: range, staleness: int) -> None:
+    moved, alone = np.zeros(3), np.zeros(3)
+    for gradient in received:
+        moved -= RATE / len(workers) * gradient
+    for _ in range(STEPS):
+        alone -= RATE * np.mean([gradient_of(worker, alone) for worker in workers], axis=0)
+    expect(
+        np.allclose(weights, moved),
+        f"all {len(received)} gradients that came move the weights to {numbers(moved)}; they are at "
+        f"{numbers(weights)}: is one lost, or applied twice?",
+    )
+    expect(
+        staleness or np.allclose(weights, alone),
+        f"after {STEPS} iterations the weights are {numbers(weights)}, by mini-batch SGD {numbers(alone)}: "
+        "every gradient counts once, but the weights are read too early or too late",
+    )
+
+
+def numbers(vector: Vector) -> list[float]:
+    return np.round(vector, 4).tolist()
+
+
+def gradient_of(worker: int, weights: Vector) -> Vector:
+    """Of the mean squared error of a line through the worker's own samples."""
+    random = np.random.default_rng(worker)
+    inputs, targets = random.normal(size=(16, 3)), random.normal(size=16)
+    return 2 * inputs.T @ (inputs @ weights - targets) / 16
+
+
+def work(comm: LabCommunicator) -> bool:
+    """A worker's training; False if the server has stopped it before the end."""
+    message = np.empty(4)
+    while True:
+        comm.receive(message, SERVER)
+        if message[0] != GO:
+            return bool(message[0] == DONE)
+        comm.send(gradient_of(comm.rank, message[1:]), SERVER)
+
+
+def serve(play: Play, comm: LabCommunicator, iterations: dict[int, int]) -> tuple[Vector, list[Vector]]:
+    """Train until every worker has left; returns the weights, and all gradients that came.
+
+    A worker's send lasts until it is received, so the server decides who is slow: the last one.
+    """
+    random = Random(play.staleness)
+    share = 1 / len(iterations)
+    weights = np.zeros(3)
+    received: dict[Gradient, Vector] = {}
+
+    def tell(worker: int, what: float) -> None:
+        comm.send(np.array([what, *weights]), worker)
+
+    def receive(worker: int) -> Vector:
+        gradient = np.empty(3)
+        comm.receive(gradient, worker)
+        return gradient
+
+    def apply(gradients: list[Gradient]) -> None:
+        for gradient in gradients:
+            weights[:] -= RATE * share * received[gradient]
+
+    try:
+        while play.clocks:
+            expect_somebody_goes_on(play)
+            ready = [worker for worker in play.clocks if worker in play.computing or play.may_start(worker)]
+            worker = random.choices(ready, [0.2 if worker == comm.size - 1 else 1.0 for worker in ready])[0]
+            if worker not in play.computing:
+                tell(worker, GO)
+                apply(play.start(worker))
+                continue
+            received[worker, play.clocks[worker]] = receive(worker)
+            apply(play.push(worker))
+            if play.clocks[worker] == iterations[worker]:
+                tell(worker, DONE)
+                apply(play.leave(worker))
+    finally:  # if something goes wrong, nobody is left waiting
+        for worker in play.clocks:
+            if worker in play.computing:
+                receive(worker)
+            tell(worker, STOP)
+    return weights, list(received.values())
+
+
+LAB = Lab(
+    title="Stale synchronous",
+    file="stale_synchronous.py",
+    checks=(
+        Check("bound", 2, (1,), in_all_cases(check_bound)),
+        Check("liveness", 2, (1,), in_all_cases(check_liveness)),
+        Check("every gradient once", 2, (1,), in_all_cases(check_every_gradient_once)),
+        Check("reads", 1, (1,), in_all_cases(check_reads)),
+        Check("staleness zero", 1, (1,), in_all_cases(check_staleness_zero, staleness=(0,))),
+        Check("leaving", 1, (1,), in_all_cases(check_leaving, staleness=(1, 2, 3))),
+        Check("real ranks", 1, (2, 4), check_real_ranks),
+    ),
+)

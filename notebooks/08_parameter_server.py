@@ -1,0 +1,456 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 08 · The parameter server
+#
+# **Question:** what if nobody had a copy of the model that is always there, and the parameters lived in one
+# place, from which workers fetch them and to which they bring their gradients?
+#
+# That place is the **parameter server** (参数服务器). Ranks that dance in a ring are equals; this is a
+# **centralised architecture** (中心化架构) of **clients and servers** (client和server). Li et al. (2014) made it
+# large: the *server group* divides the parameters among its members, a *worker group* trains one model, and
+# workers never talk to each other. Its words are **push**, to bring a gradient, and **pull**, to fetch
+# parameters. Document 004 has its **training in six steps** (分布式训练流程):
+#
+# 1. every worker loads a part of the training data,
+# 2. pulls the newest parameters from the servers,
+# 3. computes a gradient from its data,
+# 4. and pushes it to the servers;
+# 5. the servers gather the gradients and update the model;
+# 6. again from step 2, until it has converged.
+#
+# First we go through these steps one by one, in a single process: a server here is an object that knows nothing
+# of messages. Then we send messages.
+
+# %%
+# %load_ext farandole
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from farandole import launch
+from farandole.data import datasets
+from farandole.data.shares import equal_shares, slices
+from farandole.parameter_server.header import Header, Kind
+from farandole.parameter_server.keys import HashRing, assign_by_hashing, assign_equally, cut, imbalance, moved
+from farandole.parameter_server.placement import Placement
+from farandole.parameter_server.policies import Asynchronous, Minibatch
+from farandole.parameter_server.shard import Gradient, Shard
+from farandole.parameter_server.top_k import TopK
+from farandole.parameter_server.update_rules import SGD
+from farandole.report import table, timeline
+from farandole.report.colours import BLUE, GREY, ORANGE, SERIES
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+
+# %% [markdown]
+# ## 1 Six steps, in one process
+#
+# **Step 1: load.** Three workers, and the digits' training images dealt out to them. The model is one matrix
+# that turns 64 pixels into ten scores, so it has 640 parameters.
+
+# %% tags=["nbval-check-output"]
+train = datasets.split(datasets.load("digits"), seed=0).train
+images, labels = train.inputs.reshape(len(train), 64).astype(np.float64), train.targets
+WORKERS = (0, 1, 2)
+share = equal_shares(len(train), len(WORKERS))
+rows = dict(zip(WORKERS, [np.arange(part.start, part.stop) for part in slices(share)], strict=True))
+
+
+def gradient(parameters, rows):
+    """Of the mean cross-entropy over `rows`; flat, like the parameters."""
+    scores = np.exp(images[rows] @ parameters.reshape(64, 10))
+    chances = scores / scores.sum(axis=1, keepdims=True)
+    chances[np.arange(len(rows)), labels[rows]] -= 1
+    return (images[rows].T @ chances / len(rows)).reshape(-1)
+
+
+print("images of each worker:", share)
+
+# %% [markdown]
+# Now the server. Its parameters are cut into **ranges of keys**, a key being the number of a parameter: a
+# message can then be about one range. It has a **policy** (when does a gradient count, and who may go on?), an
+# **update rule** (what does a gradient do?), and somebody who carries its answers away; here they go into a list.
+# The policy is mini-batch synchronous; what others there are is the next notebook's subject.
+#
+# **Step 2: pull.** A pull is a question: *may I start my next iteration?*
+
+# %% tags=["nbval-check-output"]
+RATE = 0.5
+ranges = cut(keys=640, ranges=4)
+answers = []
+shard = Shard(np.zeros(640), ranges, Minibatch(WORKERS), SGD(RATE), correction=None, limit=None, reply=answers.append)
+
+
+def told():
+    """What the server has said since we last asked."""
+    said = [f"{Kind(answer.kind).name} to worker {answer.worker}" for answer in answers]
+    answers.clear()
+    return said or "nothing"
+
+
+print("its ranges:", *[f"{part.start} to {part.stop - 1}" for part in ranges], sep="  ")
+for worker in WORKERS:
+    shard.pull(Header(Kind.PULL, worker=worker), now=0)
+print(told())
+
+# %% [markdown]
+# All are granted: nobody is ahead of anybody. With a GRANT the parameters are sent.
+#
+# **Step 3: compute.** Each worker computes the gradient of its own part, at the parameters it has pulled.
+#
+# **Step 4: push.** A push says whose gradient it is, of which iteration (its **clock**), and for what *share* of
+# all samples it stands.
+#
+# **Predict:** after which of the three pushes does the server answer, and to whom?
+
+
+# %% tags=["nbval-check-output"]
+def push(worker, clock=0, to=shard):
+    """Steps 3 and 4."""
+    g = gradient(to.values, rows[worker])
+    header = Header(Kind.PUSH, worker=worker, clock=clock, share=len(rows[worker]) / len(train))
+    to.push(header, Gradient([g[part] for part in to.slices]), now=0)
+
+
+for worker in WORKERS:
+    push(worker)
+    print(f"after worker {worker}'s push the server has moved its parameters {shard.updates} times, and says", told())
+
+# %% [markdown]
+# Two pushes lie there and move nothing; the third completes the step. That was **step 5**, and all three are
+# told that their gradients have been applied.
+#
+# The server has moved its parameters by the sum of share · gradient. **Predict:** is that what one process with
+# all the data would have done?
+#
+# **Step 6: again.**
+
+# %% tags=["nbval-check-output"]
+alone = np.zeros(640)
+alone -= RATE * gradient(alone, np.arange(len(train)))
+print("after one step, largest difference from one process below 1e-12:", abs(shard.values - alone).max() < 1e-12)
+
+for clock in range(1, 100):
+    for worker in WORKERS:
+        shard.pull(Header(Kind.PULL, worker=worker), now=0)
+    for worker in WORKERS:
+        push(worker, clock)
+    alone -= RATE * gradient(alone, np.arange(len(train)))
+answers.clear()
+right = ((images @ shard.values.reshape(64, 10)).argmax(axis=1) == labels).mean()
+print("after 100 steps it is still below 1e-10:", abs(shard.values - alone).max() < 1e-10)
+print(f"more than 9 of 10 training images right: {right > 0.9}")
+
+# %% [markdown]
+# So with this policy the parameter server is synchronous SGD once more (`03_synchronous_sgd`), by another way.
+# Document 004 introduces it as *the* asynchronous method (erratum 004.9), and then describes these synchronous
+# steps. A parameter server is a place; *when* updates count is a policy. Nor does document 000's second round of
+# aggregation have a part in it (erratum 000.17): pull, compute, push is one round, and it is enough.
+#
+# ## 2 Which server has which keys?
+#
+# One server for all is a bottleneck, so a group divides the keys. There are two ways. **Equal**: the first server
+# gets the first run of ranges, and so on. Or by **consistent hashing** (一致性哈希): servers and ranges are hashed
+# onto a circle, and each range belongs to the next server clockwise. A server stands on the circle many times,
+# as *virtual nodes*, or its share would depend on one throw of the dice.
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.8), subplot_kw={"projection": "polar"})
+for ax, virtual_nodes in zip(axes, (1, 16), strict=True):
+    ring = HashRing(range(4), virtual_nodes)
+    ends = np.array(ring._points, dtype=np.float64) / 2**64 * 2 * np.pi
+    starts = np.concatenate([[ends[-1] - 2 * np.pi], ends[:-1]])
+    colours = [SERIES[owner] for owner in ring._owners]
+    ax.bar(starts, 0.25, width=ends - starts, bottom=0.75, align="edge", color=colours)
+    ax.scatter(ends, np.ones(len(ends)), color="black", s=12, zorder=3)
+    ax.set_axis_off()
+    ax.set_theta_direction(-1)
+    ax.set_title(f"4 servers, {virtual_nodes} virtual node{'s' * (virtual_nodes > 1)} each")
+figure.tight_layout()
+
+# %% [markdown]
+# Each dot is a virtual node, and the arc before it is what it takes. On the left the four colours are unequal; on
+# the right the small arcs add up to nearly equal shares.
+#
+# **Predict:** four servers become five. How many of a million keys move to another server, if they were divided
+# equally, and if they were hashed? How many *must* move at least?
+
+# %% tags=["nbval-check-output"]
+million = cut(keys=1_000_000, ranges=4000)
+print("servers   keys that move: equal   hashing   at least    largest share / mean: equal   hashing")
+for servers in (1, 2, 4, 8, 16):
+    old, new = list(range(servers)), list(range(servers + 1))
+    shares_moved = [
+        moved(assign(million, old), assign(million, new)) / 1e6 for assign in (assign_equally, assign_by_hashing)
+    ]
+    balance = [imbalance(assign(million, new)) for assign in (assign_equally, assign_by_hashing)]
+    print(f"{servers:2} to {servers + 1:2}{shares_moved[0]:24.1%}{shares_moved[1]:10.1%}{1 / (servers + 1):11.1%}"
+          f"{balance[0]:31.2f}{balance[1]:10.2f}")  # fmt: skip
+
+# %% [markdown]
+# When a server comes or goes, equal parts shift nearly every border, and about half of all keys have to travel.
+# Hashing moves about 1/S of them, all to the new server, which is as few as can be. The price is in the last
+# column: the servers' loads are equal only on average, and all wait for the fullest one.
+#
+# ## 3 What push and pull promise
+#
+# A network may lose an acknowledgement. The worker then pushes again, and must not count twice. So the server
+# keeps a **vector clock** for each range: the clock of each worker's last push.
+#
+# **Predict:** what does the server answer to the second of two equal pushes? And to a push from a worker that
+# has been taken for dead and was cleaned away?
+
+# %% tags=["nbval-check-output"]
+shard = Shard(np.zeros(640), ranges, Asynchronous(WORKERS), SGD(RATE), None, None, answers.append)
+push(0, to=shard)
+once = shard.values.copy()
+print("first: ", told())
+push(0, to=shard)
+print("again: ", told(), " the parameters are as before:", np.array_equal(shard.values, once))
+
+shard.clean(1, now=0)
+push(1, to=shard)
+print("late:  ", told(), " the parameters are as before:", np.array_equal(shard.values, once))
+
+g = gradient(shard.values, rows[2])
+for part, keys in enumerate(shard.slices):
+    header = Header(Kind.PUSH, worker=2, part=part, share=1 / 3)
+    shard.push(header, Gradient([g[keys]]), now=0)
+    print(f"range {part} of worker 2's gradient:", told())
+
+# %% [markdown]
+# A gradient may come in pieces, range by range; it counts when it is whole, so that a worker that dies in between
+# has pushed nothing at all.
+#
+# Somebody has to notice that a worker has died, and to clear away what it has left: its clock, for which others
+# would wait for ever, an unanswered pull, half a push. These are the **manager** (document 004's resource
+# manager, document 001's master, 总控节点), to whom all workers report, and document 000's **cleaning node**
+# (清洗节点). Beside them stand the servers (存储节点 in document 000) and the workers (工作节点).
+#
+# ## 4 The same with messages
+#
+# Six ranks: who is what?
+
+# %% tags=["nbval-check-output"]
+placement = Placement.usual(ranks=6, servers=2)
+for rank in range(6):
+    print(f"rank {rank}: {', '.join(placement.roles(rank))}")
+
+# %% [markdown]
+# Under mpirun a worker has a **client**. Every call of it returns a *future* at once, and a second thread
+# talks to the servers while the first goes on computing (多线程机制: computing and transferring are the business
+# of different threads). Here two of the three workers do nothing; the other, rank 3, pushes ones, each time
+# twice, waits for the acknowledgements and reads.
+#
+# **Predict:** the learning rate is 1, and a gradient of ones with a share of ½ is subtracted from zeros. What
+# does it read after its first and its second iteration?
+
+# %% tags=["nbval-check-output"]
+# %%mpi -n 6 --timeout 110
+import numpy as np
+
+from farandole.parameter_server import cluster
+from farandole.parameter_server.options import PolicyOptions
+from farandole.parameter_server.placement import Placement
+from farandole.parameter_server.training import application
+from farandole.runtime.world import World
+
+
+class NoRecord:
+    def start(self):
+        pass
+
+    def stop(self):
+        pass
+
+
+def work(client):
+    values = np.empty(1000)
+    while world.rank == 3 and (start := client.wait(client.start(values), "pull")):
+        first = client.push(np.ones(1000), start.clock, share=0.5)
+        second = client.push(np.ones(1000), start.clock, share=0.5)
+        client.wait(first, "push")
+        again = "dropped" if client.wait(second, "push") is None else "applied"
+        client.wait(client.read(values), "read")
+        print(
+            f"rank 3: iteration {start.clock} is acknowledged; its duplicate was {again}; all values read:",
+            set(values.tolist()),
+        )
+
+
+options = PolicyOptions(sync="async", steps=1, lr=1.0, servers=2)
+with World.start(options) as world:
+    placement = Placement.usual(world.size, servers=2)
+    model = application(options, placement.workers, placement.workers, np.zeros(1000))
+    outcome = cluster.run(world, NoRecord(), options, placement, [model], work, reported=lambda report: None)
+    if world.rank == 0:
+        print("the cleaning node has removed:", dict(outcome.cleaned))
+
+# %% [markdown]
+# Each half is there, and only once: a **read after an acknowledgement sees the push**. The three iterations are
+# all the work there is, one for each worker on average. Afterwards the cleaning node has taken away the clocks
+# of rank 3, one for each of the 32 ranges; the others had none.
+#
+# Now a training. The scenario `parameter_server` with `sync="minibatch"` and three workers, beside `sync_sgd`
+# with three ranks: same data, same batches, same start.
+
+# %%
+recipe = {"data": "digits", "hidden": 128, "batch": 240, "steps": 60, "seed": 0}
+runs = {
+    "two servers": launch("parameter_server", ranks=6, sync="minibatch", servers=2, **recipe, out=folder / "servers"),
+    "ring": launch("sync_sgd", ranks=3, **recipe, out=folder / "ring"),
+}
+table.show([table.comparison({name: run.summary for name, run in runs.items()}),
+            table.per_rank(runs["two servers"].summary)])  # fmt: skip
+
+# %%
+figure, ax = plt.subplots(figsize=(9, 3.2))  # rank 0 is the manager, 1 and 2 are servers, 3 to 5 workers
+timeline.plot(runs["two servers"], ax, steps=4, title="two servers")
+figure.tight_layout()
+
+# %% [markdown]
+# **Predict:** how far are the two losses apart, on average over all samples?
+#
+# **Predict:** the network has 26,122 parameters of 4 bytes. How many bytes does a server send in 60 steps, and
+# how many a worker? Who is the bottleneck, and what would four servers change?
+
+
+# %% tags=["nbval-check-output"]
+def mean_loss(name):
+    """Over all samples of a run."""
+    lines = runs[name].metrics
+    return sum(line["loss"] * line["samples"] for line in lines) / sum(line["samples"] for line in lines)
+
+
+print("mean losses differ by less than 1e-3:", abs(mean_loss("two servers") - mean_loss("ring")) < 1e-3)
+model, sent = 4 * 26_122, runs["two servers"].summary.bytes_sent
+print(f"each server, in models per step: {[round(b / model / 60, 1) for b in sent[1:3]]}")
+print(f"each worker, in models per step: {[round(b / model / 60, 1) for b in sent[3:]]}")
+print(f"a rank of the ring:              {[round(b / model / 60, 1) for b in runs['ring'].summary.bytes_sent]}")
+print("what was cleaned up:", runs["two servers"].summary.cleaned)
+
+# %% [markdown]
+# A server sends half a model to each of three workers, and takes in as much. With P workers and S servers that is
+# P/S models each way, and it grows with P; a rank of the ring sends 2(P−1)/P, always less than 2. That is why the
+# ring has won where everybody is equally fast and needs the whole model. The server keeps what the ring does not
+# have: workers that need not agree, and, where a worker's data touch few parameters, messages for these only (a
+# worker pulls the ranges or rows it needs, not *all* parameters: erratum 004.13).
+#
+# ## 5 A tree between
+#
+# Document 004 puts a **tree** (树状结构) between clients and server: aggregators sum the gradients of a few workers
+# and pass on one. Four workers at one server, directly and by two aggregators:
+
+# %%
+small = recipe | {"steps": 40, "sync": "minibatch"}
+runs |= {
+    "direct": launch("parameter_server", ranks=6, **small, out=folder / "direct"),
+    "tree": launch("parameter_server", ranks=8, tree=2, **small, out=folder / "tree"),
+}
+
+# %% [markdown]
+# **Predict:** what does the server send per step now, in models? And what do all ranks together send?
+
+# %% tags=["nbval-check-output"]
+print("roles with the tree:", [", ".join(Placement.usual(8, 1, fan_in=2).roles(rank)) for rank in range(8)])
+for name in ("direct", "tree"):
+    sent = [b / model / 40 for b in runs[name].summary.bytes_sent]
+    print(f"{name:8}the server sends {sent[1]:.1f} models per step, all ranks together {sum(sent):.1f}")
+print("mean losses differ by less than 1e-3:", abs(mean_loss("direct") - mean_loss("tree")) < 1e-3)
+
+# %% [markdown]
+# The server's load is halved, and the total has grown: every model and every gradient makes one more hop. A tree
+# pays where the server's network card is full, and it costs latency. Within one computer there is nothing to gain.
+#
+# ## 6 Push only the largest
+#
+# What should a client push? Document 004: "the parameters with the longest step" (步长最长的参数), that is, the
+# entries with the largest gradient. And the others? If they are forgotten, they are forgotten for ever
+# (erratum 004.11). Kept, and added to the next gradient (*error feedback*), they come when they have grown.
+
+# %% tags=["nbval-check-output"]
+rng = np.random.default_rng(0)
+chooser = TopK(length=640, fraction=0.05, dtype=np.dtype(np.float64))
+all_gradients, all_sent = np.zeros(640), np.zeros(640)
+for _ in range(50):
+    g = rng.integers(-100, 100, 640).astype(np.float64)  # whole numbers, so that sums are exact
+    entries, values = chooser.choose(g)
+    all_gradients += g
+    all_sent[entries] += values
+print(f"sent each time: {chooser.count} of 640 entries")
+print("sent + kept = all gradients, exactly:", np.array_equal(all_sent + chooser.residual, all_gradients))
+
+# %% [markdown]
+# **Predict:** with `--topk 0.01` a worker pushes 1 % of the entries. By which factor do the bytes that *workers*
+# send shrink: 100, or less? And those that *servers* send?
+
+# %%
+runs["top 1 %"] = launch("parameter_server", ranks=6, topk=0.01, **small, out=folder / "topk")
+table.show([table.comparison({name: runs[name].summary for name in ("direct", "top 1 %")})])
+
+# %% tags=["nbval-check-output"]
+direct, top = (runs[name].summary.bytes_sent for name in ("direct", "top 1 %"))
+entries = round(0.01 * 26_122)
+print(f"{entries} entries, each a 4-byte number of its row and a 4-byte value: {8 * entries} bytes a push")
+print("a worker sends more than 30, but less than 50 times less:", 30 < direct[2] / top[2] < 50)
+print(f"the server sends the same as before: {top[1] / direct[1]:.2f}")
+
+# %%
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
+for name, colour in (("direct", BLUE), ("top 1 %", ORANGE)):
+    metrics = runs[name].metrics
+    left.plot([line["step"] for line in metrics], [line["loss"] for line in metrics], color=colour, label=name)
+left.set(xlabel="step", ylabel="loss")
+left.legend(frameon=False)
+names = ["direct", "tree", "top 1 %"]
+right.bar(names, [runs[name].summary.bytes_sent[1] / 1e6 for name in names], color=BLUE, label="the server")
+others = [(sum(runs[name].summary.bytes_sent) - runs[name].summary.bytes_sent[1]) / 1e6 for name in names]
+right.bar(names, others, bottom=[runs[name].summary.bytes_sent[1] / 1e6 for name in names], color=GREY, label="others")
+right.set(ylabel="MB sent")
+right.legend(frameon=False)
+for ax in (left, right):
+    ax.spines[["top", "right"]].set_visible(False)
+figure.tight_layout()
+
+# %% [markdown]
+# Not 100 times: each entry has to say which one it is, which makes it three times as long; a push has a header, and
+# every step has a report to the manager. And only one direction has become smaller, since the pulls still bring
+# the whole model. On the left you see what it costs in learning: gradients come late, and the loss lags behind.
+#
+# ## What you have seen
+#
+# - Document 004's six steps, and that with the synchronous policy they *are* synchronous SGD.
+# - Keys in ranges; equal parts balance best, consistent hashing moves fewest when servers change.
+# - A duplicate push counts once, half a push not at all, and a read after the acknowledgement sees the push.
+# - A server's bytes grow with the number of workers; more servers, a tree or smaller pushes each cut a part of it.
+#
+# ## What to try
+#
+# 1. In section 1 give the workers unequal parts (change `share`, keep the sum). Is the result still that of one
+#    process? What if every push says `share=1/3`?
+# 2. In section 2 set `assign_by_hashing(..., virtual_nodes=1)`, then 1000. What happens to the last column, and
+#    what to the number of keys that move?
+# 3. Launch with `servers=2, assignment="hashing"` and compare the two servers' bytes in `table.per_rank`.
+# 4. Launch two applications at once on one server: `applications=2`. Which ranks train which model?
+# 5. Launch with `place="servers=0+1,workers=2-5,cleaner=1"`: a server beside the manager, the cleaning node beside
+#    the other. What can a rank be at the same time, and what not? Try `workers=1-5`.
+# 6. `topk=0.001`, then 0.1. Where does the loss begin to suffer?
+# 7. In section 4 let the client push with `start.clock + 1` the second time. Why is it not dropped?

@@ -1,0 +1,390 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 09 · When does an update count?
+#
+# **Question:** a parameter server has three workers, and one of them is four times slower than the others. Shall
+# the others wait?
+#
+# Whoever waits gets exact gradients and loses time; whoever goes on wins time and computes with parameters that
+# are out of date. Between the two lies every way of **updating parameters** (参数更新) that the documents name.
+# Document 000 has four:
+#
+# - **mini-batch synchronous** (小批量同步更新): all gradients of a step move the parameters at once, then all go on;
+# - **stale synchronous** (冲洗更新): who is ahead may run on, but at most s iterations ahead of the slowest;
+# - **asynchronous** (异步更新): every gradient counts as it comes, and nobody waits;
+# - **half-synchronous** (半同步更新): stale synchronous, with a random wait at each worker before it pushes.
+#
+# Documents 002 and 004 add three: **partially synchronous** (部分同步SGD) takes the first k gradients of a step,
+# **dynamically synchronous** (动态同步SGD) chooses s as it goes, and document 004's server lets a late worker's
+# **historical data** (历史数据), its last gradient, stand in for it.
+#
+# In the code each is a **policy** of some thirty lines that answers two questions: *may this worker start?* and
+# *which gradients move the parameters now?* Here is the second of the four, whole:
+
+# %%
+# %load_ext farandole
+import inspect
+import tempfile
+from collections import Counter
+from functools import partial
+from heapq import heappop, heappush
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from farandole import launch
+from farandole.parameter_server.policies import Asynchronous, Dynamic, Half, Minibatch, Partial, Push, Stale
+from farandole.parameter_server.update_rules import Blend
+from farandole.report import comparison, curves, table
+from farandole.report.colours import BLUE, GREY, ORANGE
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+
+print(inspect.getsource(Stale))
+
+# %% [markdown]
+# ## 1 The policies in an imagined world
+#
+# A policy knows no clock and no network, so that nothing keeps us from asking it in a world where time is a
+# number. In this one an iteration takes one second, or four on worker 2, and a message takes no time at all.
+
+# %%
+WORKERS = (0, 1, 2)
+
+
+def simulate(policy, seconds, steps):
+    """The bars (worker, "wait" or "compute", begin, end) of a training of so many steps.
+
+    seconds(worker, i): how long the worker's iteration number i takes.
+    """
+    limit = steps if policy.in_rounds else steps * len(WORKERS)  # … steps, or as many gradients
+    waiting, running, begun, bars, now = dict.fromkeys(WORKERS, 0.0), [], Counter(), [], 0.0
+    while True:
+        for worker, since in list(waiting.items()):
+            done = policy.next_clock(worker) if policy.in_rounds else begun.total()
+            if done >= limit:
+                policy.leave(worker)
+            elif policy.may_start(worker):
+                clock = policy.next_clock(worker)
+                policy.started(worker)
+                ready = now + seconds(worker, begun[worker]) + policy.pause(worker, clock)
+                begun[worker] += 1
+                bars += [(worker, "wait", since, now), (worker, "compute", now, ready)]
+                heappush(running, (ready, worker, clock))
+            else:
+                continue
+            del waiting[worker]
+        if not running:
+            return bars
+        now, worker, clock = heappop(running)  # the next one to be ready
+        policy.push(Push(worker, clock, share=1 / len(WORKERS)), now)
+        waiting[worker] = now
+
+
+def duration(bars):
+    return max(end for *_, end in bars)
+
+
+def one_slow(worker, iteration):
+    return 4.0 if worker == 2 else 1.0
+
+
+POLICIES = {
+    "minibatch": Minibatch,
+    "stale": partial(Stale, staleness=4),
+    "async": Asynchronous,
+    "half": partial(Half, staleness=4, longest_wait=0.5),
+    "partial": partial(Partial, enough=2),
+    "dynamic": partial(Dynamic, low=1, high=8),
+}
+
+# %% [markdown]
+# <details><summary><b>Predict first.</b> How long do 40 steps take (for policies without steps: 120 gradients)?
+# Mini-batch synchronous, asynchronous, and stale synchronous with s = 4? Open this when you have three numbers.
+# </summary>
+#
+# - *Mini-batch synchronous:* every step takes as long as its slowest worker: 40 · 4 = 160 seconds.
+# - *Asynchronous:* three workers make 1 + 1 + ¼ = 2.25 gradients a second, so 120 take 53.3 seconds,
+#   and a little more if the slow worker brings the last one.
+# - *Stale synchronous:* it is tempting to say "somewhere in the middle". But after its first few iterations a fast
+#   worker is s ahead, and from then on it waits for each iteration of the slow one. In the long run nobody is
+#   faster than the slowest: 149 seconds. A *bound* on the lead is a bound on what running ahead can win.
+#
+# </details>
+
+# %% tags=["nbval-check-output"]
+STEPS = 40
+for name, make in POLICIES.items():
+    bars = simulate(make(WORKERS), one_slow, STEPS)
+    waited = sum(end - begin for _, what, begin, end in bars if what == "wait")
+    print(f"{name:10}{duration(bars):6.1f} s,{4 * STEPS / duration(bars):6.2f} times as fast as minibatch; "
+          f"waited {waited:5.1f} s")  # fmt: skip
+
+# %%
+figure, axes = plt.subplots(len(POLICIES), 1, figsize=(9, 7), sharex=True)
+for ax, (name, make) in zip(axes, POLICIES.items(), strict=True):
+    for worker, what, begin, end in simulate(make(WORKERS), one_slow, STEPS):
+        if begin < 40:
+            ax.barh(worker, end - begin, left=begin, height=0.8, color={"compute": BLUE, "wait": GREY}[what],
+                    edgecolor="white", linewidth=0.5)  # fmt: skip
+    ax.set(xlim=(0, 40), yticks=WORKERS, ylabel=name)
+    ax.invert_yaxis()
+    ax.spines[["top", "right"]].set_visible(False)
+axes[-1].set_xlabel("seconds, the first 40")
+figure.tight_layout()
+
+# %% [markdown]
+# Blue is computing, grey waiting; worker 2 is the slow one. Look at *stale*: at first the fast workers run freely,
+# then the grey begins, and it is as much as above. Document 004 calls it the theory of the bucket (木桶理论): it
+# holds as much as its shortest stave. *Partial* is the quickest: it gives up on the slow worker, and so on the
+# samples that only this worker has. *Half* is stale with waits on top (document 000 has them so that the workers
+# do not all come at once; with messages that take no time, that is worth nothing: erratum 000.23).
+#
+# ## 2 The real thing
+#
+# Five ranks: manager, server, three workers, of which rank 4 computes four times slower. The command
+#
+# ```
+# farandole compare minibatch stale async half --slow rank=4,factor=4
+# ```
+#
+# puts them on one axis; here we take all seven.
+#
+# **Predict,** before you run it: (a) in which order do they finish? (b) Which modes will have waited least?
+# (c) Which one has learned most after the same number of *samples*, and which after the same number of *seconds*?
+
+# %%
+recipe = {"data": "mnist5k", "batch": 768, "steps": 50, "lr": 0.3, "seed": 0, "staleness": 4}
+modes = ("minibatch", "stale", "async", "half", "partial", "dynamic", "history")
+runs = {
+    mode: launch("parameter_server", ranks=5, sync=mode, slow="rank=4,factor=4", **recipe, out=folder / mode)
+    for mode in modes
+}
+summaries = {name: run.summary for name, run in runs.items()}
+table.show([table.comparison(summaries), table.updating(summaries)])
+
+# %%
+figure, (by_time, by_step) = plt.subplots(1, 2, figsize=(9.5, 3.6), sharey=True)
+curves.plot(runs, by_step, by_time)
+by_time.set_ylabel("training loss")
+by_step.set(xlabel="step (as many samples as one batch)", ylabel="")
+figure.tight_layout()
+
+# %% [markdown]
+# On the left what a second is worth, on the right what a sample is worth. (In stale, asynchronous and
+# half-synchronous mode an update is one gradient, with a third of the weight; three of them are a step here.)
+# Where the curves on the right lie together, staleness has cost nothing that one could see.
+#
+# How much faster than mini-batch synchronous was each, beside what the imagined world says? The clock is this
+# computer's, and so are the numbers: they are different each time, most of all when something else is running.
+
+# %%
+for name, run in runs.items():
+    measured = runs["minibatch"].summary.wall_s / run.summary.wall_s
+    expected = ""
+    if name in POLICIES:
+        expected = 4 * 50 / duration(simulate(POLICIES[name](WORKERS), one_slow, 50))
+        expected = f", imagined {expected:.2f}"
+    print(f"{name:10}{run.summary.wall_s:6.2f} s: {measured:.2f} times as fast{expected}")
+
+# %% [markdown]
+# On an idle computer the order is much like the imagined one, and the ratios are smaller: messages take time, three
+# workers and a server share two or four cores, and the server's updates are part of every iteration. If other
+# programs are running beside, they are stragglers too, and then even the order can change.
+#
+# ## 3 How stale, and how far ahead?
+#
+# Two histograms are in each record. The **lead** of a worker is its clock minus the slowest clock, taken whenever
+# it starts an iteration. The **staleness** of a gradient is how many updates by *others* came between its pull
+# and its application.
+#
+# **Predict:** which values of the lead occur in stale mode with s = 4? And how large can the *staleness* get there:
+# is 4 its bound too?
+
+# %% tags=["nbval-check-output"]
+lead = {name: [int(value) for value in run.summary.lead] for name, run in runs.items()}
+staleness = {name: [int(value) for value in run.summary.staleness] for name, run in runs.items()}
+print("minibatch: leads", lead["minibatch"], "staleness", staleness["minibatch"])
+print("stale:     no lead above 4:", max(lead["stale"]) <= 4, " 4 was reached:", 4 in lead["stale"])
+print("half:      no lead above 4:", max(lead["half"]) <= 4)
+print("dynamic:   no lead above 8:", max(lead["dynamic"]) <= 8)
+print("async:     some lead above 8:", max(lead["async"]) > 8)
+print("stale:     no staleness above (3 - 1)(2 s + 1) = 18:", max(staleness["stale"]) <= 2 * (2 * 4 + 1))
+counts = {name: run.summary.steps for name, run in runs.items()}
+print("updates:", {name: counts[name] for name in ("minibatch", "stale", "async", "half", "partial")})
+gradients = {name: sum(run.summary.staleness.values()) for name, run in runs.items()}
+print("gradients that counted:", {name: gradients[name] for name in ("minibatch", "stale", "async", "half", "partial")})
+
+# %%
+chosen = {name: runs[name] for name in ("minibatch", "stale", "async", "half", "dynamic")}
+figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.4))
+comparison.plot_staleness(chosen, left)
+comparison.plot_lead(chosen, right)
+right.axvline(4.5, color="black", linestyle="--", linewidth=1)
+right.annotate("s = 4", (4.6, right.get_ylim()[1] * 0.9))
+right.legend(frameon=False)
+figure.tight_layout()
+
+# %% [markdown]
+# The bound is kept, exactly, in real processes that know nothing of each other. The staleness is another number,
+# since it counts the updates of *all* others: while the slow worker computes one gradient, each of the two fast
+# ones can make several. In the asynchronous mode no number bounds anything.
+#
+# Who has waited? Rank 0 is the manager, rank 1 the server, rank 4 the slow worker.
+
+# %%
+figure, ax = plt.subplots(figsize=(9.5, 3))
+comparison.plot_waiting(runs, ax)
+ax.legend(frameon=False, ncols=2)
+figure.tight_layout()
+
+# %% [markdown]
+# The slow worker hardly waits: the others wait for it. In *partial* mode the fast ones wait for each other only, since
+# two gradients make a step. Those of the slow one arrive when their step is over, and are dropped: it computes for
+# nothing, and what its images could have taught is lost.
+#
+# ## 4 A straggler now and then
+#
+# So far stale synchronous has won little. It was not made for this. A worker that is *always* slow should get a
+# smaller share (`capabilities`, notebook 03), or leave. What no share can mend is a **transient** straggler
+# (掉队者): a processor that throttles, a neighbour who compiles, a packet that is lost, now here, now there. So let
+# *every* worker be four times slower, in a quarter of its iterations.
+#
+# <details><summary><b>Predict first.</b> What is the expected time of a mini-batch synchronous step? And who gains
+# more from running ahead now?</summary>
+#
+# A synchronous step is slow as soon as *one* of the three is slow: 1 − 0.75³ = 58 % of all steps. It takes
+# 0.42 · 1 + 0.58 · 4 = 2.7 seconds on average, while a worker by itself needs only 0.75 · 1 + 0.25 · 4 = 1.75. A
+# worker that may be 4 ahead uses its good spells as a reserve for its bad ones, and the others do the same: nearly
+# all of the difference can be won.
+# </details>
+
+# %% tags=["nbval-check-output"]
+rng = np.random.default_rng(0)
+dice = rng.random((len(WORKERS), 3 * 400)) < 0.25
+
+
+def now_and_then(worker, iteration):
+    return 4.0 if dice[worker, iteration] else 1.0
+
+
+times = {"minibatch": duration(simulate(Minibatch(WORKERS), now_and_then, 400))}
+for s in (0, 1, 2, 4, 8, 16):
+    times[f"stale, s = {s}"] = duration(simulate(Stale(WORKERS, s), now_and_then, 400))
+times["async"] = duration(simulate(Asynchronous(WORKERS), now_and_then, 400))
+for name, seconds in times.items():
+    print(f"{name:14}{seconds / 400:.2f} s a step")
+
+# %% [markdown]
+# With s = 0 stale synchronous *is* mini-batch synchronous, to the second. The first few iterations of slack win
+# most of what there is to win, and a large s hardly more. That is the point of the method (Ho et al. 2013): nearly
+# the speed of the asynchronous mode, *and* a bound. Now with real processes: `share=0.25` makes a rank slow in a
+# quarter of its computations, and the seed says in which.
+
+# %%
+transient = [f"rank={rank},factor=4,share=0.25" for rank in (2, 3, 4)]
+spells = {
+    mode: launch("parameter_server", ranks=5, sync=mode, slow=transient, **recipe, out=folder / f"transient-{mode}")
+    for mode in ("minibatch", "stale", "async")
+}
+summaries = {name: run.summary for name, run in spells.items()}
+table.show([table.comparison(summaries), table.updating(summaries)])
+print(f"{'times as fast as minibatch':28}always slow   now and then")
+for name in ("stale", "async"):
+    ratios = [some["minibatch"].summary.wall_s / some[name].summary.wall_s for some in (runs, spells)]
+    print(f"{name:28}{ratios[0]:11.2f}{ratios[1]:15.2f}")
+
+# %%
+figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.4))
+steps = np.array([0, 1, 2, 4, 8, 16])
+left.plot(steps, [times[f"stale, s = {s}"] / 400 for s in steps], "o-", color=BLUE, label="stale")
+left.axhline(times["async"] / 400, color=ORANGE, label="async")
+left.set(xlabel="s", ylabel="seconds a step, imagined", ylim=(0, None))
+left.legend(frameon=False)
+left.spines[["top", "right"]].set_visible(False)
+comparison.plot_waiting(spells, right)
+right.legend(frameon=False)
+figure.tight_layout()
+
+# %% tags=["nbval-check-output"]
+print("stale, now and then: no lead above 4:", max(map(int, spells["stale"].summary.lead)) <= 4)
+print("gradients that counted:", {name: sum(run.summary.staleness.values()) for name, run in spells.items()})
+
+# %% [markdown]
+# ## 5 Document 000's formula
+#
+# For the stale mode document 000 gives a formula. With $h_i$ the gradients and $g = \sum_i h_i$ their sum,
+#
+# $$ w' = \frac{1-\alpha}{n}\, g + \alpha w, \qquad \text{where } \alpha \text{ is a learning rate.} $$
+#
+# **Predict:** at a minimum all gradients are zero. What does the formula do to $w$ there? What should it do?
+
+# %% tags=["nbval-check-output"]
+alpha, n = 0.9, 3
+w = np.array([1.0, -2.0])
+for _ in range(50):
+    gradients = np.zeros((n, 2))  # we are at the minimum
+    w = (1 - alpha) / n * gradients.sum(axis=0) + alpha * w
+print("after 50 updates at the minimum (1, -2) the formula has moved w to", w.round(2))
+
+w = np.array([5.0, 5.0])
+blend = Blend(alpha)
+for _ in range(50):
+    own = [w - 0.5 * (w - np.array([1.0, -2.0])) for _ in range(n)]  # each worker's parameters, after a step of its own
+    blend.begin()
+    blend.apply(w, slice(0, 2), sum(x / n for x in own), weight=1.0)
+print("with pushed parameters instead of gradients, from (5, 5):    ", w.round(2))
+print("steps of 0.5 blended by 1 - 0.9 are steps of 0.05:           ",
+      (np.array([1.0, -2.0]) + (1 - 0.05) ** 50 * np.array([4.0, 7.0])).round(2))  # fmt: skip
+
+# %% [markdown]
+# Gradients and parameters have been mixed up (erratum 000.21). With gradients the formula forgets $w$ and follows
+# no slope; if the workers push their *parameters* it makes sense, as a cautious average, and `--update blend` does
+# that. There are more things to correct in that section, and you have seen all of them now:
+#
+# - What it describes as stale synchronous, where workers wait for the centre after each gradient, is plain
+#   synchronous (000.19); and it is nobody's default (000.20). The term 冲洗 means to rinse; *stale* is 陈旧
+#   (000.18).
+# - Its asynchronous mode updates "when all have reached the same level": that would be a barrier, and so the
+#   opposite (000.22). Document 002's asynchronous SGD (异步SGD) is the one that we have run.
+# - The random wait of the half-synchronous mode bounds nothing and wins nothing here (000.23).
+# - A mini-batch says how many samples a gradient is made of; *synchronous* says that all wait. Neither saves
+#   bandwidth (000.24).
+# - Nor *must* the parameters be up to date before the next batch, as document 004 says (004.4): in six of our
+#   seven modes they need not be.
+#
+# ## What you have seen
+#
+# - One server, seven policies; each answers who may start, and what counts now.
+# - If somebody is always slow, only a mode without a bound, or one that leaves him behind, is faster. If somebody
+#   is slow now and then, a small bound is enough for nearly all of the gain.
+# - The lead is bounded by s, exactly; the staleness is another number, and it is measured.
+# - Seconds and samples are two axes, and a mode that wins on one may lose on the other. Look at both.
+#
+# ## What to try
+#
+# 1. In section 1 make worker 2 ten times slower. Which ratios grow, and which stay?
+# 2. Write a policy yourself: `Patient`, which is `Asynchronous` for all but the slowest worker … or any rule you
+#    like; `simulate` will drive it. Lab 07 has you write `Stale`, and checks it.
+# 3. In section 2 raise the learning rate to 1. Which mode breaks first? Then give it `update="staleness-aware"` or
+#    `update="delay-compensated"`.
+# 4. `enough=1` in partial mode: what is that, and why is it so fast and so bad?
+# 5. In section 4 give only *one* worker spells of `factor=20,share=0.05`. Which s absorbs a spell?
+# 6. Run section 2 with `capabilities=(4, 4, 1)`. Is there anything left that stale or asynchronous could win?

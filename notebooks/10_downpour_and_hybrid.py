@@ -1,0 +1,189 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 10 · Downpour, and the hybrid of servers and workers
+#
+# **Question:** so far every iteration pulled *all* parameters and pushed *a whole* gradient. Can a worker do with
+# less: talk to the servers less often, or about fewer parameters? And what is lost?
+#
+# Two answers, both from the documents. **DistBelief** (document 001) talks less often. The **hybrid** of document
+# 000 keeps at the centre only the parameters that must be there: often used ones, 热门参数; the others stay with the
+# worker that uses them.
+
+# %%
+# %load_ext farandole
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from farandole import launch
+from farandole.report.colours import BLUE, GREEN, ORANGE
+from farandole.report.curves import smooth
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+
+# %% [markdown]
+# ## 1 Fetch now and then, push now and then
+#
+# In Downpour SGD each worker is a *replica* of the model. It fetches the parameters every $n_\text{fetch}$
+# iterations and pushes the sum of its gradients every $n_\text{push}$; in between it goes on with its own copy.
+# The servers apply whatever comes at once (异步更新), by Adagrad, which makes steps smaller where gradients have been
+# large.
+#
+# Fetching and pushing happen in the client's second thread while the replica computes. To *count* messages we
+# forbid that for a moment (`overlap=False`): one replica, 60 iterations.
+#
+# **Predict:** with 5/5 instead of 1/1, by what factor do the replica's bytes go down? And the server's?
+
+# %% tags=["nbval-check-output"]
+quiet = {"steps": 60, "overlap": False}
+every, fifth = (launch("downpour", 3, n_fetch=n, n_push=n, **quiet, out=folder / f"count-{n}").summary for n in (1, 5))
+print(f"the server's part:  1/{every.bytes_sent[1] / fifth.bytes_sent[1]:.1f}")
+print(f"the replica's part: 1/{every.bytes_sent[2] / fifth.bytes_sent[2]:.1f}")
+
+# %% [markdown]
+# A fifth, as it should be: what costs is the messages of n bytes, $1/n_\text{fetch} + 1/n_\text{push}$ of them
+# per iteration instead of 2. (The tests compare a single replica with 1/1 to torch's own Adagrad, parameter by
+# parameter, at every step: there the two are the same.)
+#
+# What it costs is staleness: a gradient that is pushed now was computed at parameters fetched up to
+# $n_\text{fetch} + n_\text{push}$ iterations ago, and three replicas push at the same time. Does it still learn?
+
+# %%
+runs = {
+    f"{n} / {n}": launch("downpour", 5, steps=300, n_fetch=n, n_push=n, slow="rank=4,factor=4", out=folder / f"dp-{n}")
+    for n in (1, 5, 20)
+}
+figure, (curve, bars) = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained")
+for (name, run), colour in zip(runs.items(), (BLUE, GREEN, ORANGE), strict=True):
+    losses = smooth(np.array([line["loss"] for line in run.metrics]))
+    curve.plot([line["wall_s"] for line in run.metrics], losses, color=colour, label=name)
+    staleness = {int(value): count for value, count in run.summary.staleness.items()}
+    total = sum(staleness.values())
+    bars.plot(list(staleness), [count / total for count in staleness.values()], "o-", color=colour, label=name)
+curve.set(xlabel="seconds", ylabel="training loss", yscale="log")
+bars.set(xlabel="staleness of a push (updates by others)", ylabel="share of pushes")
+for axes in (curve, bars):
+    axes.grid(alpha=0.3)
+    axes.legend(title="n_fetch / n_push", frameon=False)
+for name, run in runs.items():
+    s = run.summary
+    print(f"{name:>7}: accuracy {s.test_accuracy:.1%}, {s.wall_s:.1f} s, server sent {max(s.bytes_sent) / 1e6:.0f} MB")
+
+# %% [markdown]
+# One of the three replicas is four times slower, and nobody waits for it: the others simply do more of the work.
+# All three settings get there. The fewer the messages, the fewer updates fall between a fetch and a push, since
+# the others, too, push less often; what grows instead is how far a replica walks on its own.
+#
+# **Try:** `local_lr=0` switches the replica's own steps off; then 20/20 computes twenty gradients at the same
+# parameters. What happens to the accuracy?
+#
+# ## 2 When workers call things by different names
+#
+# Document 001 says of DistBelief that the master gives the workers global *label information*, so that different
+# local labels mean the same (对齐标签信息; the framework itself is about something else, erratum 001.4). It is a real
+# problem: data collected in three places comes with three numberings.
+
+# %% tags=["nbval-check-output"]
+from farandole.parameter_server.labels import align
+
+alignment = align([["cat", "dog"], ["dog", "horse", "cat"]])
+print("the common names:", alignment.names)
+for worker, numbers in enumerate(alignment.to_common):
+    print(f"worker {worker}: its labels {list(range(len(numbers)))} are {numbers.tolist()}")
+
+# %% [markdown]
+# In the scenario each worker has six of the ten digits, numbered in its own way. It tells the manager their
+# names; the manager answers with the common numbers. Without that, "2" is a three for one worker and an eight for
+# another.
+#
+# **Predict:** the accuracy without alignment, if a worker reads the model's answers in its own numbering.
+
+# %% tags=["nbval-check-output"]
+aligned = launch("downpour", 5, label_sets=6, out=folder / "aligned").summary.test_accuracy
+unaligned = launch("downpour", 5, label_sets=6, align=False, out=folder / "unaligned").summary.test_accuracy
+print("aligned: more than 9 of 10 right:", aligned > 0.9)
+print("not aligned: fewer than half right:", unaligned < 0.5)
+
+# %% [markdown]
+# ## 3 Which parameters need a server at all?
+#
+# Text is different from pixels: of 65,536 words and pairs of words a passage has some fifty. A *sparse* worker
+# pulls the rows that its next batch needs, and pushes the gradient of these rows. But many rows are needed by one
+# worker only, because the words are rare and its documents are the only ones with them. Why send these at all?
+#
+# Here is the rule on a small scale: how often has each of two workers updated each of five rows?
+
+# %% tags=["nbval-check-output"]
+from farandole.parameter_server.frequency import UpdateCounts, divide
+
+counts = np.array([[9, 4, 0, 1, 0], [8, 0, 7, 1, 0]])  # worker × row, in 10 batches each
+division = divide(UpdateCounts(counts, batches=np.array([10, 10])))
+for row, home in enumerate(division.home):
+    place = "at the centre" if home < 0 else f"with worker {home}"
+    print(f"row {row}, updated {counts[0, row]} and {counts[1, row]} times, lives {place}")
+
+# %% [markdown]
+# Rows that several workers update are shared and must be where all can see them. A row that one worker alone
+# updates can live with it, and the result is *the same*: nobody else ever looks at it. Now on the text, with
+# three workers: the counts are measured over one epoch, the rows divided, then trained in step.
+#
+# **Predict:** are the trained parameters of both ways equal to the last bit?
+
+# %% tags=["nbval-check-output"]
+centre = launch("hybrid_parameters", 5, hot=0.0, steps=60, out=folder / "centre")
+hybrid = launch("hybrid_parameters", 5, steps=60, out=folder / "hybrid")
+mixed = launch("hybrid_parameters", 5, steps=60, shards="shuffled", out=folder / "mixed")
+print("same parameters to the last bit:", centre.summary.params_sha256[0] == hybrid.summary.params_sha256[0])
+for name, run in {"all at the centre": centre, "hybrid": hybrid}.items():
+    print(f"{name:>17}: {sum(run.summary.bytes_sent) / 1e6:.1f} MB sent")
+
+# %%
+import json
+
+figure, axes = plt.subplots(figsize=(8, 2.6), layout="constrained")
+for place, (name, run) in enumerate({"whole documents": hybrid, "shuffled passages": mixed}.items()):
+    told = json.loads((run.folder / "division.json").read_text())
+    left = 0
+    parts = [told["at_the_centre"], *told["with_each_worker"]]
+    for part, colour in zip(parts, (BLUE, GREEN, ORANGE, "0.6"), strict=True):
+        axes.barh(name, part, left=left, color=colour)
+        left += part
+    sent = told["rows_sent_per_epoch"] / told["rows_sent_per_epoch_without"]
+    axes.text(left, place, f" {sent:.0%} of the rows still travel", va="center")
+axes.set(xlabel="rows: at the centre (blue), and with each of the three workers", xlim=(0, 27_000))
+axes.spines[["top", "right"]].set_visible(False)
+
+# %% [markdown]
+# Most rows live with a worker, and yet many messages remain: the rows at the centre are few but *hot*, they are
+# in nearly every batch. That is Zipf's law, and the reason for document 000's rule to divide by frequency. And it
+# matters who gets which documents: with shuffled passages every worker meets nearly every word.
+#
+# Document 000 calls this hybrid parallel (混合并行). Today that name usually means data and model parallel in one
+# grid (erratum 000.12); this is a hybrid of *where parameters live*. Near it is Parallax (Kim et al. 2019):
+# sparse parameters on servers, dense ones by all-reduce.
+#
+# ## Try
+#
+# - `hot=0.05`: rows in more than a twentieth of all batches go to the centre even if only one worker updates
+#   them. What changes?
+# - `launch("hybrid_parameters", 5, sync="stale", update="adagrad", lr=1.0)`: local rows are always up to date,
+#   central ones may be stale.
+# - Downpour with `n_fetch=1, n_push=20` and with 20 and 1: which of the two hurts?

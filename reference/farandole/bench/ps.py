@@ -1,0 +1,76 @@
+"""``farandole bench ps``: push and pull of 40 MB of parameters, beside others' parameter servers.
+
+A round is that of `ps_task.py`, with one server and ranks − 1 workers. The systems take turns in
+several sweeps, so that a change in the machine's load meets all alike; a median is over the rounds
+of all sweeps. Peers:
+
+- Ray, by the synchronous example of its documentation;
+- torch RPC, by the batch parameter server of PyTorch's;
+- mpi4py's Send there and Send back, the obvious program;
+- a copy of the vector by one process, and one by each rank at the same time: no parameter server,
+  but how fast this machine's memory is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from typing import Any
+
+from farandole.bench.ps_peers.launching import mpi_rounds, ray_rounds, why_no_ray
+from farandole.errors import UsageError
+
+NAME = "push and pull"
+OURS = "farandole.bench.ps_rounds"
+ELEMENTS = 10_000_000
+SWEEPS = 3
+ROUNDS = 10
+WARM_UP = 10  # so many until Ray writes to pages of its store for the second time
+
+# So many rounds → the seconds of each.
+Rounds = Callable[[int], list[float]]
+
+
+def rows(ranks: int) -> list[dict[str, Any]]:
+    """One row: our median and every peer's.
+
+    Raises:
+        UsageError: too few ranks for a server and a worker.
+        LaunchError: one of the systems failed or gave wrong values.
+    """
+    if ranks < 2:
+        raise UsageError(f"{ranks} ranks: bench ps needs 2 or more, a server and at least one worker")
+    medians = medians_by_turns({NAME: partial(farandole_rounds, ranks, ELEMENTS)} | peers(ranks, ELEMENTS))
+    ours = medians.pop(NAME)
+    its = {peer: {"median_s": seconds, "ratio": seconds / ours} for peer, seconds in medians.items()}
+    return [{"name": NAME, "size": 4 * ELEMENTS, "ranks": ranks, "median_s": ours, "peers": its}]
+
+
+def farandole_rounds(ranks: int, elements: int, rounds: int) -> list[float]:
+    """Our own parameter server on so many ranks: the seconds of each round."""
+    return mpi_rounds(OURS, ranks, elements, rounds)
+
+
+def peers(ranks: int, elements: int) -> dict[str, Rounds]:
+    """Everyone else; Ray only where it can run, else a line on standard error says why not."""
+    found: dict[str, Rounds] = {
+        "torch RPC": partial(mpi_rounds, "farandole.bench.ps_peers.torch_rpc", ranks, elements),
+        "MPI Send and Recv": partial(mpi_rounds, "farandole.bench.ps_peers.plain_mpi", ranks, elements),
+        "1 copy": partial(mpi_rounds, "farandole.bench.ps_peers.copy_bandwidth", 1, elements),
+        f"{ranks} copies at once": partial(mpi_rounds, "farandole.bench.ps_peers.copy_bandwidth", ranks, elements),
+    }
+    if reason := why_no_ray(ranks - 1, elements):
+        print(f"bench ps: without Ray. {reason}", file=sys.stderr)
+        return found
+    return {"Ray": partial(ray_rounds, ranks - 1, elements)} | found
+
+
+def medians_by_turns(systems: dict[str, Rounds]) -> dict[str, float]:
+    """Each system's median seconds over the rounds of all sweeps, warm-up left out."""
+    seconds: dict[str, list[float]] = {name: [] for name in systems}
+    for _ in range(SWEEPS):
+        for name, measure in systems.items():
+            seconds[name] += measure(WARM_UP + ROUNDS)[WARM_UP:]
+    return {name: median(values) for name, values in seconds.items()}

@@ -1,0 +1,140 @@
+"""The digits' classifiers as what a parameter server trains: every worker a model, all its parameters each time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from farandole.data import datasets
+from farandole.data.shares import equal_shares, proportional_shares
+from farandole.data_parallel.training import accuracy, load_shard, mean_cross_entropy
+from farandole.errors import UsageError
+from farandole.models.classifiers import MODELS
+from farandole.parameter_server import choices
+from farandole.parameter_server.client import Client, Start
+from farandole.parameter_server.contributions import Contribution, PushElastic, PushGradient, PushParameters
+from farandole.parameter_server.options import PolicyOptions, ServerOptions
+from farandole.parameter_server.top_k import TopK
+from farandole.parameter_server.training import Batches, pull
+from farandole.runtime import devices
+from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
+
+
+def digits(
+    options: PolicyOptions, world: World, recorder: Recorder, groups: Sequence[tuple[int, ...]], group: int
+) -> Trainee:
+    """The workload of the digits' classifiers: rank 0 sends each worker its shard. Collective."""
+    workers = [rank for members in groups for rank in members]
+    shard, shares, splits = share_data(world, recorder, options, workers)
+    of_group = {rank: shares[rank] for rank in groups[group]}
+    return Trainee(world, options, shard, of_group, group, splits.test if splits else None)
+
+
+class Trainee:
+    """A classifier of digits on one worker.
+
+    Args:
+        shares: how many samples each worker of the group has, by rank.
+        group: the application; it sets the initial parameters.
+        test: what to judge by, on the rank that has it.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        options: PolicyOptions,
+        shard: datasets.Dataset,
+        shares: Mapping[int, int],
+        group: int,
+        test: datasets.Dataset | None = None,
+    ) -> None:
+        self.world, self.options, self.shard, self.shares, self.test = world, options, shard, shares, test
+        devices.seed_everything(options.seed + group)
+        model = MODELS[options.model](shard.inputs.shape[1:], datasets.CLASSES, options.hidden)
+        self.model = model.to(world.device)
+        self.flat = FlatBuffers(self.model)
+        self.table = self.flat.values_np
+        self.top_k = TopK(len(self.table), options.topk, self.table.dtype) if options.topk else None
+
+    def work(self, client: Client) -> None:
+        """Iterations, until there is no work left."""
+        contribution = self._contribution()
+        workers = list(self.shares)
+        number = workers.index(self.world.rank)
+        batches = Batches(list(self.shares.values()), number, self.options.batch, self.options.seed)
+        policy = choices.make_policy(self.options, workers)
+        inputs = torch.from_numpy(np.array(self.shard.inputs)).to(self.world.device)
+        targets = torch.from_numpy(np.array(self.shard.targets)).to(self.world.device)
+        while start := pull(self.world, client, contribution.into):
+            self.world.begin_step(start.clock)
+            rows, share = next(batches)
+            rows = rows.to(self.world.device)
+            with self.world.compute("forward and backward"):
+                contribution.pulled(share)
+                loss = self._gradient(inputs[rows], targets[rows])
+                pushed = contribution.to_push()
+            time.sleep(policy.pause(self.world.rank, start.clock))
+            self._push(client, pushed, start, share)
+            client.report(start.clock, loss, len(rows))
+
+    def complete(self, table: NDArray[Any]) -> NDArray[Any]:
+        return table
+
+    def accuracy(self, table: NDArray[Any]) -> float | None:
+        if self.test is None:
+            return None
+        self.flat.values_np[:] = table
+        self.flat.values_from_host()
+        return accuracy(self.model, self.test, self.world.device)
+
+    def _contribution(self) -> Contribution:
+        if self.options.update == "blend":
+            return PushParameters(self.flat, self.options.lr)
+        if self.options.update == "elastic":
+            return PushElastic(self.flat, self.options.lr, self.options.elasticity)
+        return PushGradient(self.flat)
+
+    def _gradient(self, inputs: Tensor, targets: Tensor) -> float:
+        self.flat.zero_gradients()
+        loss = mean_cross_entropy(self.model(inputs), targets)
+        loss.backward()
+        return loss.item()
+
+    def _push(self, client: Client, pushed: NDArray[Any], start: Start, share: float) -> None:
+        if self.top_k:
+            entries, values = self.top_k.choose(pushed)
+            client.push(values, start.clock, share, rows=entries)
+        else:
+            client.push(pushed, start.clock, share)
+
+
+def share_data(
+    world: World, recorder: Recorder, options: ServerOptions, workers: Sequence[int]
+) -> tuple[datasets.Dataset, dict[int, int], datasets.Splits[datasets.Dataset] | None]:
+    """Rank 0 loads the data and sends each worker its shard; by capability, if that is given. Collective.
+
+    Returns:
+        The own shard (empty on a rank that is no worker), each worker's number of samples, and on rank
+        0 all the data.
+    """
+    splits = datasets.split(datasets.load(options.data), options.seed) if world.rank == 0 else None
+    count = np.array([len(splits.train) if splits else 0])
+    world.control.Bcast(count)
+    if not options.capabilities:
+        shares = equal_shares(int(count[0]), len(workers))
+    elif len(options.capabilities) == len(workers):
+        shares = proportional_shares(int(count[0]), options.capabilities)
+    else:
+        given = len(options.capabilities)
+        raise UsageError(f"--capabilities has {given} numbers: give one for each of {len(workers)} workers")
+    of_rank = dict(zip(workers, shares, strict=True))
+    everything = splits.train if splits else None
+    return load_shard(options.loading, everything, of_rank, world, recorder.shard_folder), of_rank, splits

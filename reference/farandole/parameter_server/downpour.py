@@ -1,0 +1,145 @@
+"""Downpour SGD: replicas that compute on their own and talk to the servers only now and then.
+
+DistBelief's way of using a parameter server. Each replica has a copy x of the model and its own
+samples; the servers keep w, in shards, and move it by Adagrad with whatever comes, at once. In
+iteration i a replica
+
+    every n_fetch iterations     asks for w; when it has come,  x ← w
+    always                       g = n_r/N · ∇ mean loss of its batch at x,   a ← a + g,   x ← x − η'·∇
+    every n_push iterations      pushes a,  a ← 0;  the rest goes when the work is over
+
+(η' is `--local-lr`.) A fetch and a push are on their way while the replica computes: the fetched
+parameters come into a second buffer and take effect at the first border between two iterations
+after their arrival, and gradients are summed up in the second of two sums while the first leaves.
+It waits only where the servers are slower than it is: when a fetch or push is due and the one
+before has not been answered. With `--no-overlap` it waits for each answer; one replica that fetches
+and pushes in every iteration is then single-process SGD with Adagrad.
+
+A fetch also stands for n_fetch iterations of the whole work: the first server counts fetches, so
+that a fast replica takes over what a slow one would have been waited for. What a replica computes
+until it hears that no work is left counts too: with overlap, up to n_fetch iterations more.
+
+Cost: 1/n_fetch + 1/n_push messages of n bytes per replica and iteration, instead of 2; the price is
+staleness. That of a push is counted from the fetch that its oldest gradient was computed at.
+
+Source: Dean et al., "Large scale distributed deep networks", 2012. Document 001: DistBelief, and
+its asynchronous update, which hides communication behind computation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from farandole.data_parallel.training import mean_cross_entropy
+from farandole.parameter_server.client import Client, Start
+from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.world import World
+
+Array = NDArray[Any]
+NextBatch = Callable[[], tuple[Tensor, Tensor, float]]
+
+
+class Replica:
+    """One worker's copy of the model, and its way of keeping it near the servers'.
+
+    Args:
+        next_batch: gives inputs, targets, and n_r/N, the part of the whole batch that they are.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        model: nn.Module,
+        next_batch: NextBatch,
+        *,
+        n_fetch: int,
+        n_push: int,
+        local_lr: float,
+        overlap: bool,
+    ) -> None:
+        self.world, self.model, self.next_batch = world, model, next_batch
+        self.n_fetch, self.n_push, self.local_lr, self.overlap = n_fetch, n_push, local_lr, overlap
+        self.flat = FlatBuffers(model)
+        self._arriving = np.empty_like(self.flat.values_np)
+        self._sum, self._leaving = np.zeros_like(self._arriving), np.zeros_like(self._arriving)
+        self._fetch: Future[Start | None] | None = None  # the one on its way, if any
+        self._push: Future[int | None] | None = None
+        self._read = 0  # the fetch that our copy comes from
+        self._oldest_read: int | None = None  # the fetch that the first gradient of the sum was computed at
+
+    def work(self, client: Client) -> None:
+        """Iterations, until there is no work left and every gradient has been pushed."""
+        for iteration in count():
+            if not self._refresh(client, iteration):
+                break
+            self.world.begin_step(iteration)
+            with self.world.compute("forward and backward"):
+                loss, samples = self._iterate()
+            if (iteration + 1) % self.n_push == 0:
+                self._send_sum(client, iteration)
+            client.report(iteration, loss, samples)
+        if self._oldest_read is not None:
+            self._send_sum(client, iteration - 1)
+        self._finish_push(client)
+
+    def _refresh(self, client: Client, iteration: int) -> bool:
+        """Fetch if it is time, and let take effect what has arrived; False if there is no work left."""
+        due = iteration % self.n_fetch == 0
+        if self._fetch and (due or self._fetch.done()) and not self._take_fetched(client):
+            return False
+        if due:
+            self._fetch = client.start(self._arriving)
+            if iteration == 0 or not self.overlap:
+                return self._take_fetched(client)
+        return True
+
+    def _take_fetched(self, client: Client) -> bool:
+        assert self._fetch
+        with self.world.trace.span("fetch", "communicate"):
+            start: Start | None = client.wait(self._fetch, "fetch")
+        self._fetch = None
+        if start is None:
+            return False
+        self._read = start.number
+        self.flat.values_np[:] = self._arriving
+        self.flat.values_from_host()
+        return True
+
+    def _iterate(self) -> tuple[float, int]:
+        """One gradient, for the servers and for our own copy; returns the loss and the number of samples."""
+        inputs, targets, share = self.next_batch()
+        self.flat.zero_gradients()
+        loss = mean_cross_entropy(self.model(inputs), targets)
+        loss.backward()
+        self.flat.to_host()
+        self._sum += share * self.flat.gradients_np
+        if self._oldest_read is None:
+            self._oldest_read = self._read
+        with torch.no_grad():
+            self.flat.values.add_(self.flat.gradients, alpha=-self.local_lr)
+        return loss.item(), len(targets)
+
+    def _send_sum(self, client: Client, clock: int) -> None:
+        """Push the gradients summed up so far; `clock` is the last one's iteration."""
+        assert self._oldest_read is not None
+        self._finish_push(client)
+        self._sum, self._leaving = self._leaving, self._sum
+        self._sum.fill(0)
+        self._push = client.push(self._leaving, clock, share=1.0, read=self._oldest_read)
+        self._oldest_read = None
+        if not self.overlap:
+            self._finish_push(client)
+
+    def _finish_push(self, client: Client) -> None:
+        if self._push:
+            with self.world.trace.span("push", "communicate"):
+                client.wait(self._push, "the answer to a push")
+            self._push = None

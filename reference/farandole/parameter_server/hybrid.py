@@ -1,0 +1,145 @@
+"""Document 000's hybrid: parameters that several workers update on the servers, the others with their worker.
+
+    1  measure   every worker counts over one epoch in how many of its batches each row is updated
+    2  divide    the manager gathers the counts and gives each row a home (`frequency`)
+    3  train     as in `sparse`, but only rows at the centre travel; a worker updates its own rows in place
+    4  complete  the workers' rows and the servers' become one table again, for the evaluation
+
+A worker's own row is moved as a server would have moved it: by the same rule, with share · gradient,
+once a step. No other worker ever reads it, so training takes the same steps wherever it lies, and
+synchronous training stays that of a single process. What is gained is the travelling, 8 + 8K bytes
+for each update of such a row. It pays where samples that are alike lie with one worker.
+
+Steps 1, 2 and 4 are set-up and evaluation, outside the run's time and bytes: 8 bytes for each row
+and worker to the manager and as many back, once, and each worker's own rows to everybody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from farandole.errors import UsageError
+from farandole.models.sparse_logistic import touched_rows
+from farandole.parameter_server import choices
+from farandole.parameter_server.client import Client, Start
+from farandole.parameter_server.frequency import (
+    CENTRE,
+    Division,
+    UpdateCounts,
+    count_updates,
+    divide,
+    predicted_rows_sent,
+)
+from farandole.parameter_server.options import HybridOptions
+from farandole.parameter_server.placement import MANAGER
+from farandole.parameter_server.sparse import CLASSES, Array, Rows, SparseTrainee
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
+
+
+class HybridTrainee(SparseTrainee):
+    """Sparse training on one worker that keeps what only it updates. Arguments as there.
+
+    Attributes:
+        division: where each row lives, the same on every rank.
+
+    Raises:
+        UsageError: as there; or no row is left for the servers.
+    """
+
+    def __init__(
+        self,
+        options: HybridOptions,
+        world: World,
+        recorder: Recorder,
+        groups: Sequence[tuple[int, ...]],
+        group: int,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        super().__init__(options, world, recorder, groups, group, dtype)
+        counts = self._measure()
+        self.division = self._divide(counts, options.hot)
+        if counts:
+            _describe(counts, self.division, recorder)
+        own = self._own_rows(world.rank)
+        self.table = np.zeros((len(self.division.centre_rows), CLASSES), dtype)  # what the servers have
+        self.local = np.zeros((len(own), CLASSES), dtype)
+        self.rule = choices.make_rule(options, self.local)
+        self._place = np.zeros(options.buckets, dtype=np.int64)  # of a row within the one or the other
+        self._place[self.division.centre_rows] = np.arange(len(self.table))
+        self._place[own] = np.arange(len(own))
+
+    def pull(self, client: Client, rows: Rows, values: Array) -> Start | None:
+        """Wait for permission and the rows at the centre; the own ones are here."""
+        central = self.division.home[rows] == CENTRE
+        pulled = np.empty((int(central.sum()), CLASSES), values.dtype)
+        start = super().pull(client, self._place[rows[central]], pulled)
+        values[central] = pulled
+        values[~central] = self.local[self._place[rows[~central]]]
+        return start
+
+    def push(self, client: Client, rows: Rows, gradients: Array, start: Start, share: float) -> None:
+        """Push the gradient of the rows at the centre, and update the own ones."""
+        central = self.division.home[rows] == CENTRE
+        super().push(client, self._place[rows[central]], gradients[central], start, share)
+        with self.world.compute("update of own rows"):
+            self.rule.begin()
+            own = gradients[~central]
+            self.rule.apply(self.local, self._place[rows[~central]], own * own.dtype.type(share), share)
+
+    def complete(self, table: Array) -> Array:
+        """The table of all rows: the servers', and every worker's own. Collective."""
+        whole = np.zeros((self.options.buckets, CLASSES), table.dtype)
+        whole[self.division.centre_rows] = table
+        for worker in self.workers:
+            rows = self._own_rows(worker)
+            values = self.local if worker == self.world.rank else np.empty((len(rows), CLASSES), table.dtype)
+            with self.world.comm.waiting("a worker's own rows", worker):
+                self.world.control.Bcast(values, worker)
+            whole[rows] = values
+        return whole
+
+    def _measure(self) -> UpdateCounts | None:
+        """Count one epoch of updates; all workers' counts on the manager, None elsewhere. Collective."""
+        buckets, size = self.options.buckets, self.world.size
+        batches = islice(self.batches(), self.epoch) if self.shard is not None else []
+        counts, taken = count_updates((touched_rows(batch) for batch, _ in batches), buckets)
+        gathered = np.empty((size, buckets + 1), dtype=np.int64) if self.world.rank == MANAGER else None
+        with self.world.comm.waiting("the counts of updates", -1):
+            self.world.control.Gather(np.append(counts, taken), gathered, MANAGER)
+        if gathered is None:
+            return None
+        of_workers = gathered[list(self.workers)]
+        return UpdateCounts(of_workers[:, :-1], of_workers[:, -1])
+
+    def _divide(self, counts: UpdateCounts | None, hot: float) -> Division:
+        """The manager decides, and tells everybody. Collective."""
+        home = divide(counts, hot).home if counts else np.empty(self.options.buckets, dtype=np.int64)
+        with self.world.comm.waiting("the division of the rows", MANAGER):
+            self.world.control.Bcast(home, MANAGER)
+        if not (home == CENTRE).any():
+            raise UsageError("every row is updated by one worker only, none is left for the servers: add --hot 0.1")
+        return Division(home)
+
+    def _own_rows(self, rank: int) -> Rows:
+        """The rows that live with a rank; none on one that is no worker."""
+        return self.division.local_rows(self.workers.index(rank)) if rank in self.workers else np.empty(0, np.int64)
+
+
+def _describe(counts: UpdateCounts, division: Division, recorder: Recorder) -> None:
+    """Write division.json beside the record: how many rows live where, and how many travel in an epoch."""
+    updated = counts.counts.sum(axis=0) > 0
+    assert recorder.folder is not None
+    described = {
+        "rows_updated": int(updated.sum()),
+        "at_the_centre": int(updated[division.centre_rows].sum()),
+        "with_each_worker": [len(division.local_rows(worker)) for worker in range(len(counts.batches))],
+        "rows_sent_per_epoch": predicted_rows_sent(counts, division),
+        "rows_sent_per_epoch_without": predicted_rows_sent(counts),
+    }
+    (recorder.folder / "division.json").write_text(json.dumps(described, indent=2))

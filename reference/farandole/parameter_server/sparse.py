@@ -1,0 +1,118 @@
+"""Sparse training: workers pull and push only the rows of the table that their batches touch.
+
+The model is `models.sparse_logistic` on the hashed words of real text (`data.text`): a table with a
+row per feature and a column per class on the servers, of which a batch touches one row in a hundred
+or so. A worker knows its next batch, so it asks for that batch's rows, and pushes their gradient.
+
+A worker's step with R rows of K float32 each costs 4R + 4KR bytes for the pull (row numbers there,
+rows back) and as many for the push; with all V rows of a dense table it would be 8KV. The set-up of
+Li et al. (OSDI 2014), who train logistic regression on billions of features so. Document 004.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from farandole.data import text
+from farandole.data.sampler import steps_per_epoch
+from farandole.data.shares import equal_shares, slices
+from farandole.models.sparse_logistic import gradient, predict, touched_rows
+from farandole.parameter_server import choices
+from farandole.parameter_server.client import Client, Start
+from farandole.parameter_server.options import TextOptions
+from farandole.parameter_server.training import Batches, pull
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
+
+Array = NDArray[Any]
+Rows = NDArray[np.int64]
+
+CLASSES = 8
+
+
+class SparseTrainee:
+    """Sparse logistic regression on one worker. Every rank reads the text from its own Python.
+
+    Args:
+        groups: the worker groups; `group` is this rank's own.
+        dtype: of the table; float64 to compare with another way of computing the same.
+
+    Raises:
+        UsageError: fewer documents than workers, or a batch larger than the group's data.
+    """
+
+    def __init__(
+        self,
+        options: TextOptions,
+        world: World,
+        recorder: Recorder,
+        groups: Sequence[tuple[int, ...]],
+        group: int,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        self.world, self.options, self.workers = world, options, groups[group]
+        splits = text.split(text.load(options.buckets, CLASSES), options.seed)
+        workers = [rank for members in groups for rank in members]
+        shards = dict(zip(workers, cut(splits.train, len(workers), options.shards), strict=True))
+        self.shares = [len(shards[rank]) for rank in self.workers]
+        self.epoch = steps_per_epoch(sum(self.shares), options.batch)
+        self.shard = shards.get(world.rank)
+        self.test = splits.test if world.rank == 0 else None
+        self.table = np.zeros((options.buckets, CLASSES), dtype)
+
+    def work(self, client: Client) -> None:
+        """Iterations, until there is no work left."""
+        policy = choices.make_policy(self.options, self.workers)
+        for batch, share in self.batches():
+            rows = touched_rows(batch)
+            values = np.empty((len(rows), CLASSES), self.table.dtype)
+            start = self.pull(client, rows, values)
+            if start is None:
+                return
+            self.world.begin_step(start.clock)
+            with self.world.compute("forward and backward"):
+                loss, _, gradients = gradient(values, batch)
+            time.sleep(policy.pause(self.world.rank, start.clock))
+            self.push(client, rows, gradients, start, share)
+            client.report(start.clock, loss, len(batch))
+
+    def batches(self) -> Iterator[tuple[text.SparseDataset, float]]:
+        """This worker's batches, from the first, without end; and the share n_r / N of each."""
+        assert self.shard is not None
+        own = self.workers.index(self.world.rank)
+        chosen = Batches(self.shares, own, self.options.batch, self.options.seed)
+        while True:
+            samples, share = next(chosen)
+            yield self.shard[samples.numpy()], share
+
+    def pull(self, client: Client, rows: Rows, values: Array) -> Start | None:
+        """Wait for permission, and for the table's `rows`, which come into `values`."""
+        return pull(self.world, client, values, rows)
+
+    def push(self, client: Client, rows: Rows, gradients: Array, start: Start, share: float) -> None:
+        """Push the gradient of `rows`."""
+        client.push(gradients, start.clock, share, rows)
+
+    def complete(self, table: Array) -> Array:
+        return table
+
+    def accuracy(self, table: Array) -> float | None:
+        if self.test is None:
+            return None
+        return float(np.mean(predict(table, self.test) == self.test.targets))
+
+
+def cut(train: text.SparseDataset, workers: int, how: str) -> list[text.SparseDataset]:
+    """Each worker's shard.
+
+    Args:
+        how: "documents", or "shuffled": `train` is in random order already.
+    """
+    if how == "documents":
+        return text.shards_by_document(train, workers)
+    return [train[part] for part in slices(equal_shares(len(train), workers))]

@@ -1,0 +1,115 @@
+"""`farandole bench ps`: everyone whom it measures does the work, and the medians are of the right rounds.
+
+That a round's values are right is checked inside, by every worker; here the vector is small.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from farandole.bench import ps, ps_task
+from farandole.bench.ps_peers import launching
+from farandole.errors import LaunchError, UsageError
+from farandole.runtime import processes
+
+RANKS = 4
+ELEMENTS = 250_001
+ROUNDS = 2
+
+
+@pytest.mark.parametrize("name", ["Ray", "torch RPC", "MPI Send and Recv", "1 copy", "4 copies at once"])
+def test_a_peer_does_its_rounds(name: str) -> None:
+    if name == "Ray" and (reason := launching.why_no_ray(RANKS - 1, ELEMENTS)):
+        pytest.skip(reason)
+    seconds = ps.peers(RANKS, ELEMENTS)[name](ROUNDS)
+    assert len(seconds) == ROUNDS
+    assert min(seconds) > 0
+
+
+def test_ray_leaves_nothing_behind_when_its_time_is_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    if reason := launching.why_no_ray(RANKS - 1, ELEMENTS):
+        pytest.skip(reason)
+    monkeypatch.setattr(launching, "TIMEOUT_S", 8.0)
+    monkeypatch.setenv("FARANDOLE_TEST_RAY", str(os.getpid()))
+    folders = set(Path("/tmp").glob("farandole-ray-*"))
+    with pytest.raises(LaunchError, match="ended after 8 s, its time-out"):
+        launching.ray_rounds(RANKS - 1, ELEMENTS, 10**6)
+    assert not processes.find("FARANDOLE_TEST_RAY", str(os.getpid()))
+    assert set(Path("/tmp").glob("farandole-ray-*")) <= folders
+
+
+def updated(rounds: int, pushed: Callable[[int], np.ndarray]) -> np.ndarray:
+    """Parameters after so many rounds with 3 workers, of which `pushed` says what each pushes."""
+    parameters = np.zeros(ELEMENTS, dtype=np.float32)
+    for _ in range(rounds):
+        ps_task.apply_sum(parameters, sum(pushed(worker) for worker in (1, 2, 3)), 3)
+    return parameters
+
+
+def test_the_check_passes_the_rounds_that_were_done_and_no_others() -> None:
+    right = updated(5, lambda worker: ps_task.gradient(worker, ELEMENTS))
+    ps_task.check(right, 3, 5)
+    ps_task.check(right, 3, 5, every=ps_task.SAMPLE)
+    for rounds in (4, 6):
+        with pytest.raises(ValueError, match=f"after {rounds} rounds 250001 of 250001 parameters are wrong"):
+            ps_task.check(right, 3, rounds)
+    with pytest.raises(ValueError, match="are wrong"):
+        ps_task.check(np.roll(right, 1024), 3, 5, every=ps_task.SAMPLE)
+    right[-1] += 1
+    with pytest.raises(ValueError, match="after 5 rounds 1 of 250001 parameters are wrong: number 250000"):
+        ps_task.check(right, 3, 5)
+
+
+def test_the_check_sees_that_one_worker_was_counted_twice() -> None:
+    wrong = updated(1, lambda worker: ps_task.gradient(max(worker, 2), ELEMENTS))
+    with pytest.raises(ValueError, match="are wrong"):
+        ps_task.check(wrong, 3, 1)
+
+
+def test_all_take_turns_and_the_warm_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = []
+
+    def taking(name: str, seconds: float) -> ps.Rounds:
+        def measure(rounds: int) -> list[float]:
+            turns.append(name)
+            return [100.0] * ps.WARM_UP + [seconds] * (rounds - ps.WARM_UP)
+
+        return measure
+
+    monkeypatch.setattr(ps, "farandole_rounds", lambda _ranks, _elements, rounds: taking("ours", 0.5)(rounds))
+    monkeypatch.setattr(
+        ps, "peers", lambda _ranks, _elements: {"slow": taking("slow", 2.0), "fast": taking("fast", 0.1)}
+    )
+    [row] = ps.rows(4)
+    assert turns == ["ours", "slow", "fast"] * ps.SWEEPS
+    assert (row["size"], row["ranks"], row["median_s"]) == (40_000_000, 4, 0.5)
+    assert row["peers"]["slow"] == {"median_s": 2.0, "ratio": 4.0}
+    assert row["peers"]["fast"]["ratio"] == pytest.approx(0.2)
+
+
+def test_without_ray_the_others_are_measured_and_one_line_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+    peers = ps.peers(4, ELEMENTS)
+    assert "Ray" not in peers
+    assert "torch RPC" in peers
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "pip install 'farandole[bench]'" in said
+
+
+def test_too_little_shared_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "object_store_bytes", lambda _workers, _elements: 1 << 60)
+    assert "MiB free and Ray needs" in str(launching.why_no_ray(3, ELEMENTS))
+
+
+def test_one_rank_is_too_few() -> None:
+    with pytest.raises(UsageError, match="needs 2 or more"):
+        ps.rows(1)

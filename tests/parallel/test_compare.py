@@ -1,0 +1,104 @@
+"""``farandole compare``: update modes, scenarios and finished runs on one axis."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from farandole.report.comparison import bins
+from farandole.runtime.record import Run
+from tests.parallel.test_cli import farandole
+
+SMALL = ["--data", "digits", "--hidden", "16", "--batch", "64", "--steps", "15", "-n", "4"]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder and the output of two modes with a slow worker."""
+    folder = tmp_path_factory.mktemp("compare") / "new"
+    done = farandole("compare", "minibatch", "stale", *SMALL, "--staleness", "2", "--slow", "rank=3,factor=4",
+                     "--out", str(folder))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_modes_are_run_with_the_same_options_and_recorded(compared: tuple[Path, str]) -> None:
+    folder, output = compared
+    runs = {name: Run.open(folder / name) for name in ("minibatch", "stale")}
+    for name, run in runs.items():
+        assert output.index(f"compare: {name} …") < output.index("staleness")
+        assert run.config["sync"] == name
+        # 64 is the scenario's own default, and not the comparison's: what is said counts.
+        assert (run.config["batch"], run.config["slow"], run.summary.ranks) == (64, ["rank=3,factor=4"], 4)
+    assert (runs["minibatch"].summary.steps, runs["stale"].summary.steps) == (15, 2 * 15)
+    assert set(runs["minibatch"].summary.lead or {}) == {"0"}
+    assert max(map(int, runs["stale"].summary.lead or {})) <= 2
+    with Image.open(folder / "compare.png") as picture:
+        colours = picture.convert("RGB").getcolors(maxcolors=10**6)
+    assert {(0, 0x72, 0xB2), (0xE6, 0x9F, 0)} <= {colour for _, colour in colours or []}, "both runs are drawn"
+
+
+def test_a_finished_run_beside_a_new_one_of_a_scenario(compared: tuple[Path, str], tmp_path: Path) -> None:
+    """Each scenario takes the options it has: --collective and --staleness are not for the same one."""
+    words = [str(compared[0] / "minibatch"), "sync_sgd", "async", *SMALL, "--collective", "central", "--staleness", "1"]
+    done = farandole("compare", *words, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    summaries = json.loads(done.stdout)
+    assert [summary["run"] for summary in summaries] == ["minibatch", "sync_sgd", "async"]
+    assert [summary["scenario"] for summary in summaries] == ["parameter_server", "sync_sgd", "parameter_server"]
+    [folder] = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("compare-")
+    assert {path.name for path in folder.iterdir()} == {"sync_sgd", "async", "compare.png"}
+    assert Run.open(folder / "sync_sgd").config["collective"] == "central"
+    assert Run.open(folder / "async").config["staleness"] == 1
+
+
+def test_finished_runs_alone_leave_nothing_unless_a_folder_is_given(compared: tuple[Path, str], tmp_path: Path) -> None:
+    folders = [str(compared[0] / name) for name in ("stale", "minibatch")]
+    done = farandole("compare", *folders, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.index("stale ") < done.stdout.index("minibatch ")
+    assert not list(tmp_path.iterdir())
+
+    drawn = farandole("compare", *folders, "--out", "pictures", cwd=tmp_path)
+    assert drawn.returncode == 0, drawn.stderr
+    assert [path.name for path in (tmp_path / "pictures").iterdir()] == ["compare.png"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["stall"], "minibatch, stale, async, half, partial, dynamic, history"),
+        (["stall"], "or a finished run's folder"),
+        (["stale", "."], ". is not a run's folder"),
+        (["stale", "--stepz", "3"], "--stepz"),
+        (["stale", "--steps", "0"], ">= 1"),
+        (["sync_sgd", "--staleness", "3"], "--staleness"),
+        (["stale", "-n", "0"], "-n"),
+        (["stale", "-n", "2"], "2 rank(s) are too few"),
+        (["stale", "-n", "3", "--slow", "rank=3,factor=4"], "there is no rank 3"),
+        (["stale", "--out", "/dev/null/runs"], "--out /dev/null/runs"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(words: list[str], says: str, tmp_path: Path) -> None:
+    done = farandole("compare", *words, cwd=tmp_path)
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
+    assert not list(tmp_path.rglob("summary.json")), "no run was made"
+
+
+def test_options_cannot_change_what_is_finished(compared: tuple[Path, str]) -> None:
+    done = farandole("compare", str(compared[0] / "stale"), "--steps", "5")
+    assert done.returncode == 2
+    assert "these runs are finished" in done.stderr
+
+
+def test_bins_of_a_histogram() -> None:
+    assert bins(0) == [0]
+    assert bins(4) == [0, 1, 2, 3, 4]
+    assert bins(40) == [*range(9), 9, 17, 33]

@@ -1,0 +1,87 @@
+"""Running a batch script: for real in the sandbox, or with an mpirun and srun that only print."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from farandole.slurm.sandbox import Sandbox
+
+PATIENCE = 150.0  # seconds for a job of a second or two, on a machine that has other things to do
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that is over, what it printed, and where its record should be."""
+
+    number: int
+    state: str
+    exit_code: int
+    output_file: Path
+    output: str
+    folder: Path
+
+
+def run(cluster: Sandbox, checkout: Path, script: Path, *arguments: str) -> Job:
+    """Submits from the checkout's root, and waits until the job is over.
+
+    The srun of Slurm 22.05 now and then stays when a step over two components has ended, because each
+    component may start PMIx's abort agent, of which only one is ended (2 of 91 starts). Such a job is
+    cancelled once its record is there, and counts as completed.
+    """
+    number = cluster.submit(script, arguments=arguments, cwd=checkout)
+    folder = checkout / "runs" / f"{script.stem}-{number}"
+    try:
+        result = cluster.wait(number, timeout=PATIENCE)
+    except TimeoutError:
+        steps = cluster.run("squeue", "--noheader", "--steps", f"--jobs={number}", "--format=%i").split()
+        cluster.run("scancel", str(number))
+        result = cluster.wait(number, timeout=30)
+        if steps != [f"{number}.batch"] or not (folder / "summary.json").exists():
+            raise
+        return Job(number, "COMPLETED", 0, result.output, result.output.read_text(), folder)
+    return Job(number, result.state, result.exit_code, result.output, result.output.read_text(), folder)
+
+
+def words_of(script: Path, folder: Path, **environment: str) -> list[str]:
+    """What the script would have mpirun or srun do, word by word, as job 7 with the option --seed 3."""
+    (folder / "reference" / "farandole").mkdir(parents=True)
+    for launcher in ("mpirun", "srun"):
+        (folder / launcher).write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+        (folder / launcher).chmod(0o755)
+    slurm = {
+        "SLURM_SUBMIT_DIR": str(folder),
+        "SLURM_JOB_NAME": script.stem,
+        "SLURM_JOB_ID": "7",
+        "SLURM_NTASKS": "4" if script.stem.endswith("_sgd") else "6",
+    }
+    if script.stem.endswith("_het"):
+        slurm |= {"SLURM_NTASKS": "2", "SLURM_HET_SIZE": "2"}
+        for group, tasks, nodes in ((0, 2, "cpu1"), (1, 4, "gpu[1-2]")):
+            slurm |= {
+                f"SLURM_NTASKS_HET_GROUP_{group}": str(tasks),
+                f"SLURM_JOB_NODELIST_HET_GROUP_{group}": nodes,
+                f"SLURM_CPUS_PER_TASK_HET_GROUP_{group}": "4",
+            }
+    path = os.pathsep.join([str(folder), os.defpath])
+    done = subprocess.run(
+        ["bash", str(script), "--seed", "3"],
+        env={"PATH": path, **slurm, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def programs(words: list[str]) -> list[list[str]]:
+    """The modules that a launcher's words start, each with its options."""
+    found = []
+    for component in " ".join(words).split(" : "):
+        _, _, program = component.partition("python -m ")
+        found.append(program.split())
+    return found

@@ -1,0 +1,546 @@
+"""Consistency policies without MPI: bounds kept, nothing lost, nothing twice, and never a deadlock.
+
+Whatever the workers' speeds, the order of messages, and whoever leaves at whichever moment. That an
+applied gradient is still in the server's memory, and a forgotten one never comes back, the driver
+asserts in every run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from farandole.parameter_server.policies import (
+    Apply,
+    Asynchronous,
+    Drop,
+    Dynamic,
+    Half,
+    History,
+    Minibatch,
+    Partial,
+    Policy,
+    Push,
+    Stale,
+)
+from tests.unit.policy_driver import Run, Server, Start, Workload
+
+Make = Callable[[Iterable[int]], Policy]
+
+settings.register_profile(
+    "policies", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+QUICK = settings.get_profile("policies")
+
+DURATIONS = st.sampled_from([0.0, 1.0, 1.0, 1.0, 1.5, 3.0, 20.0])
+LIVELY = st.sampled_from([0.5, 1.0, 1.0, 1.5, 3.0, 20.0])
+DELAYS = st.sampled_from([0.0, 0.0, 0.5, 2.0, 7.0])
+
+
+@st.composite
+def workloads(
+    draw: st.DrawFn, leaving: bool = True, delayed: bool = True, durations: st.SearchStrategy[float] = DURATIONS
+) -> Workload:
+    """1–16 workers: as fast as each other or not, always or now and then, with some that vanish."""
+    workers = draw(st.integers(1, 16))
+    iterations = draw(st.integers(1, 7))
+    speeds = st.lists(durations, min_size=1, max_size=4).map(tuple)
+    leaves = st.tuples(st.integers(1, 3 * workers * iterations), st.integers(0, workers - 1))
+    return Workload(
+        iterations,
+        draw(st.tuples(*[speeds] * workers)),
+        draw(st.lists(DELAYS, min_size=1, max_size=5).map(tuple)) if delayed else (0.0,),
+        draw(st.lists(leaves, max_size=workers).map(tuple)) if leaving else (),
+        draw(st.booleans()),
+        draw(st.sampled_from([None, 0.3, 1.0])),
+        draw(st.integers(0, 2**16)),
+    )
+
+
+stalenesses = st.integers(0, 5)
+POLICIES: dict[str, st.SearchStrategy[Make]] = {
+    "minibatch": st.just(Minibatch),
+    "stale": stalenesses.map(lambda s: lambda workers: Stale(workers, s)),
+    "asynchronous": st.just(Asynchronous),
+    "half": stalenesses.map(lambda s: lambda workers: Half(workers, s, longest_wait=2.0)),
+    "partial": st.integers(1, 16).map(lambda enough: lambda workers: Partial(workers, enough)),
+    "dynamic": st.tuples(stalenesses, stalenesses).map(
+        lambda bounds: lambda workers: Dynamic(workers, min(bounds), max(bounds))
+    ),
+    "history": st.tuples(st.integers(1, 16), st.sampled_from([0.0, 0.5, 3.0])).map(
+        lambda choice: lambda workers: History(workers, *choice)
+    ),
+}
+EVERY_POLICY = pytest.mark.parametrize("name", POLICIES)
+
+
+def run(make: Make, workload: Workload, servers: int = 1) -> Run:
+    return Run([make(workload.workers) for _ in range(servers)], workload)
+
+
+def served(make: Make, workload: Workload) -> Server:
+    """What happened at a single server."""
+    return run(make, workload).servers[0]
+
+
+def seen(server: Server, start: Start) -> set[tuple[int, int]]:
+    """(worker, clock) of all gradients that had moved the parameters which `start` read."""
+    return {(push.worker, push.clock) for update in server.updates[: start.updates] for push in update.pushes}
+
+
+def final_sum(server: Server) -> float:
+    """Where the parameters end, if each gradient is some number of its own."""
+    return sum(
+        weight * math.sin(1 + 17 * push.worker + 5 * push.clock) for u in server.updates for push, weight in u.parts
+    )
+
+
+# No deadlock, and nothing lost: for every policy
+
+
+@EVERY_POLICY
+@QUICK
+@given(st.data(), workloads(), st.integers(1, 3))
+def test_there_is_always_somebody_who_can_go_on(
+    name: str, data: st.DataObject, workload: Workload, servers: int
+) -> None:
+    """The run ends: at any moment somebody may start, computes, or a message is under way."""
+    done = run(data.draw(POLICIES[name]), workload, servers)
+    assert name == "history" or done.idle_ticks == 0, "nobody but history may need that time passes"
+    for server in done.servers:
+        gone = {worker for _, worker in workload.leaves}
+        finished = {start.worker for start in server.starts if start.clock + 1 == workload.iterations}
+        if name in ("partial", "history"):  # a late worker skips what the others have finished
+            assert finished or gone == set(workload.workers)
+        else:
+            assert set(workload.workers) - gone <= finished
+
+
+@EVERY_POLICY
+@QUICK
+@given(st.data(), workloads(), st.integers(1, 3))
+def test_every_gradient_is_applied_or_dropped(name: str, data: st.DataObject, workload: Workload, servers: int) -> None:
+    for server in run(data.draw(POLICIES[name]), workload, servers).servers:
+        applied = Counter(push for update in server.updates for push in update.pushes)
+        assert not server.memory, "at the end nothing is held any more"
+        assert max(Counter(server.dropped).values(), default=1) == 1
+        if name == "history":
+            assert set(server.pushed) == set(applied) | set(server.dropped)
+        else:
+            assert Counter(list(server.pushed)) == applied + Counter(server.dropped), "each exactly once"
+        if name not in ("partial", "history"):
+            assert not server.dropped
+
+
+@EVERY_POLICY
+@QUICK
+@given(st.data(), workloads(), st.integers(1, 3))
+def test_a_worker_counts_once_per_update_and_weights_are_what_they_should_be(
+    name: str, data: st.DataObject, workload: Workload, servers: int
+) -> None:
+    for server in run(data.draw(POLICIES[name]), workload, servers).servers:
+        for update in server.updates:
+            workers = [push.worker for push in update.pushes]
+            assert workers == sorted(set(workers)), "in a fixed order, each once"
+            weights = [weight for _, weight in update.parts]
+            if server.policy.in_rounds:
+                assert math.isclose(sum(weights), 1)
+                share = sum(push.share for push in update.pushes)
+                assert weights == pytest.approx([push.share / share for push in update.pushes])
+            else:
+                assert weights == [update.pushes[0].share]
+
+
+@EVERY_POLICY
+@QUICK
+@given(st.data(), workloads(), st.integers(1, 3))
+def test_a_workers_clocks_only_rise(name: str, data: st.DataObject, workload: Workload, servers: int) -> None:
+    """One gradient per worker and clock: a server would take a second one for a duplicate."""
+    for server in run(data.draw(POLICIES[name]), workload, servers).servers:
+        for worker in workload.workers:
+            clocks = [push.clock for push in server.pushed if push.worker == worker]
+            assert all(earlier < later for earlier, later in pairwise(clocks))
+            if name not in ("partial", "history"):
+                assert clocks == list(range(len(clocks)))
+
+
+@EVERY_POLICY
+@QUICK
+@given(st.data(), workloads(leaving=False), st.integers(1, 3))
+def test_one_worker_alone_never_waits(name: str, data: st.DataObject, workload: Workload, servers: int) -> None:
+    alone = Workload(workload.iterations, workload.durations[:1], seed=workload.seed, delays=(0.0,))
+    done = run(data.draw(POLICIES[name]), alone, servers)
+    for server in done.servers:
+        assert [start.clock for start in server.starts] == list(range(alone.iterations))
+        assert len(server.updates) == alone.iterations
+        assert not server.dropped or name == "history"
+        waits = [later.time - earlier.time for earlier, later in pairwise(server.starts)]
+        spent = [alone.durations[0][i % len(alone.durations[0])] for i in range(len(waits))]
+        pauses = [server.policy.pause(0, clock) for clock in range(len(waits))]
+        assert waits == pytest.approx([a + b for a, b in zip(spent, pauses, strict=True)])
+
+
+# The bound
+
+
+def assert_bounded(servers: Iterable[Server], staleness: int, sees: int | None = None) -> None:
+    """Lead ≤ s, spread ≤ s + 1; iteration c has read all of ≤ c − s − 1, and none of ≥ c + s.
+
+    Args:
+        sees: s for what is read, where that is not the bound of the lead.
+    """
+    s = staleness if sees is None else sees
+    for server in servers:
+        assert server.spread <= staleness + 1
+        applied_at = {push: numbers[0] for push, numbers in server.applied_at().items()}
+        for start in server.starts:
+            assert start.lead <= staleness
+            for push, number in applied_at.items():
+                if push.clock <= start.clock - s - 1:
+                    assert number < start.updates, f"{start} has not read {push}"
+                if push.clock >= start.clock + max(s, 1):
+                    assert number >= start.updates, f"{start} has read {push}"
+
+
+@QUICK
+@given(workloads(), stalenesses, st.integers(1, 3))
+def test_stale_keeps_its_bound_and_reads_what_it_must(workload: Workload, staleness: int, servers: int) -> None:
+    assert_bounded(run(lambda workers: Stale(workers, staleness), workload, servers).servers, staleness)
+
+
+@QUICK
+@given(workloads(), stalenesses, st.sampled_from([0.1, 5.0]), st.integers(0, 9))
+def test_half_keeps_the_bound_of_stale(workload: Workload, staleness: int, wait: float, seed: int) -> None:
+    assert_bounded(run(lambda workers: Half(workers, staleness, wait, seed), workload).servers, staleness)
+
+
+@QUICK
+@given(workloads(), stalenesses, stalenesses, st.integers(1, 3))
+def test_dynamic_stays_below_its_upper_bound(workload: Workload, low: int, more: int, servers: int) -> None:
+    assert_bounded(run(lambda workers: Dynamic(workers, low, low + more), workload, servers).servers, low + more)
+
+
+@QUICK
+@given(workloads(), st.integers(1, 3))
+def test_minibatch_never_leads_and_reads_exactly_what_came_before(workload: Workload, servers: int) -> None:
+    for server in run(Minibatch, workload, servers).servers:
+        assert server.spread <= 1
+        pushed = {(push.worker, push.clock) for push in server.pushed}
+        for start in server.starts:
+            assert start.lead == 0
+            assert seen(server, start) == {(worker, clock) for worker, clock in pushed if clock < start.clock}
+        for step, update in enumerate(server.updates):
+            assert {push.clock for push in update.pushes} == {step}
+
+
+@pytest.mark.parametrize("staleness", range(5))
+def test_the_bound_is_reached(staleness: int) -> None:
+    """Beside a worker that never gets on, another does exactly s + 1 iterations, and none after that."""
+    policy = Stale([3, 8], staleness)
+    for clock in range(staleness + 1):
+        assert policy.may_start(8)
+        policy.started(8)
+        policy.push(Push(8, clock, 0.5), now=0.0)
+    assert not policy.may_start(8)
+    assert policy.lead(8) == staleness + 1
+    assert policy.may_start(3)
+
+
+def test_a_worker_that_leaves_is_no_longer_waited_for() -> None:
+    policy = Stale(range(3), staleness=0)
+    for worker in (0, 1):
+        policy.started(worker)
+        assert policy.push(Push(worker, 0, 1 / 3), now=0.0) == [], "worker 2 has not begun iteration 0"
+        assert not policy.may_start(worker)
+    released = [action.parts[0][0] for action in policy.leave(2) if isinstance(action, Apply)]
+    assert released == [Push(0, 0, 1 / 3), Push(1, 0, 1 / 3)]
+    assert policy.may_start(0)
+    assert policy.may_start(1)
+
+
+def test_when_the_last_worker_leaves_nothing_is_held_any_more() -> None:
+    policy = Stale(range(2), staleness=0)
+    policy.started(0)
+    assert policy.push(Push(0, 0, 0.5), now=0.0) == []
+    assert policy.leave(0) == [], "worker 1 has still to begin iteration 0"
+    assert policy.leave(1) == [Apply(((Push(0, 0, 0.5), 0.5),))]
+
+
+@QUICK
+@given(workloads(delayed=False))
+def test_asynchronous_makes_nobody_wait(workload: Workload) -> None:
+    server = served(Asynchronous, workload)
+    for worker in workload.workers:
+        starts = [start for start in server.starts if start.worker == worker]
+        for earlier, later in pairwise(starts):
+            durations = workload.durations[worker]
+            assert later.time - earlier.time == pytest.approx(durations[earlier.clock % len(durations)])
+    assert [update.pushes for update in server.updates] == [[push] for push in server.pushed], "at once, in order"
+
+
+# What is the same by another name
+
+
+def assert_same(one: Make, other: Make, workload: Workload, servers: int) -> None:
+    """The same permissions at the same moments, and the same gradients read at each start."""
+    for left, right in zip(run(one, workload, servers).servers, run(other, workload, servers).servers, strict=True):
+        assert [(s.time, s.worker, s.clock) for s in left.starts] == [(s.time, s.worker, s.clock) for s in right.starts]
+        assert list(left.pushed) == list(right.pushed)
+        for start, twin in zip(left.starts, right.starts, strict=True):
+            assert seen(left, start) == seen(right, twin)
+        if not workload.leaves:  # else a mean over those who are there is not a sum of shares
+            assert math.isclose(final_sum(left), final_sum(right), abs_tol=1e-9)
+
+
+@QUICK
+@given(workloads(), st.integers(1, 3))
+def test_stale_with_no_staleness_is_minibatch(workload: Workload, servers: int) -> None:
+    assert_same(lambda workers: Stale(workers, 0), Minibatch, workload, servers)
+
+
+@QUICK
+@given(workloads(), stalenesses, st.integers(1, 3))
+def test_half_without_a_wait_is_stale(workload: Workload, staleness: int, servers: int) -> None:
+    def half(workers: Iterable[int]) -> Policy:
+        return Half(workers, staleness, longest_wait=0.0)
+
+    assert_same(half, lambda workers: Stale(workers, staleness), workload, servers)
+
+
+@QUICK
+@given(workloads(), stalenesses, st.integers(1, 3))
+def test_dynamic_between_equal_bounds_is_stale(workload: Workload, staleness: int, servers: int) -> None:
+    def dynamic(workers: Iterable[int]) -> Policy:
+        return Dynamic(workers, staleness, staleness)
+
+    assert_same(dynamic, lambda workers: Stale(workers, staleness), workload, servers)
+
+
+@QUICK
+@given(workloads(), st.integers(0, 3), st.integers(1, 3))
+def test_partial_with_all_workers_is_minibatch(workload: Workload, more: int, servers: int) -> None:
+    assert_same(lambda workers: Partial(workers, len(workload.workers) + more), Minibatch, workload, servers)
+
+
+@QUICK
+@given(workloads(durations=LIVELY, leaving=False), st.integers(1, 16))
+def test_history_is_minibatch_while_nobody_is_late(workload: Workload, enough: int) -> None:
+    assert_same(lambda workers: History(workers, enough, patience=1e9), Minibatch, workload, servers=1)
+
+
+@QUICK
+@given(workloads(), st.integers(1, 3))
+def test_history_that_needs_everybody_applies_what_minibatch_applies(workload: Workload, servers: int) -> None:
+    """Also when workers leave; then only a tick finds out, so the moments differ."""
+    for server in run(lambda workers: History(workers, enough=16), workload, servers).servers:
+        if servers == 1:
+            for step, update in enumerate(server.updates):
+                assert {push.clock for push in update.pushes} == {step}
+            assert set(server.dropped) <= {push for update in server.updates for push in update.pushes}
+        assert len(server.applied_at()) == len(server.pushed)
+
+
+@QUICK
+@given(workloads(leaving=False), st.integers(1, 16))
+def test_stale_with_a_large_bound_is_asynchronous(workload: Workload, servers: int) -> None:
+    assert_same(lambda workers: Stale(workers, 100), Asynchronous, workload, servers % 3 + 1)
+
+
+# Partial, history, dynamic, half: their own rules
+
+
+@QUICK
+@given(workloads(), st.integers(1, 16), st.integers(1, 3))
+def test_partial_takes_the_first_k_and_never_a_late_one(workload: Workload, enough: int, servers: int) -> None:
+    for server in run(lambda workers: Partial(workers, enough), workload, servers).servers:
+        steps = []
+        for update in server.updates:
+            (step,) = {push.clock for push in update.pushes}
+            steps.append(step)
+            of_step = [push for push in server.pushed if push.clock == step]
+            assert set(update.pushes) == set(of_step[:enough]), "the first that came"
+            if len(update.parts) < enough:
+                assert update.there <= {push.worker for push in server.pushed if push.clock >= step}, (
+                    "no more could come"
+                )
+        assert steps == sorted(set(steps))
+        if servers == 1:
+            assert steps == list(range(len(steps)))
+
+
+@QUICK
+@given(workloads(leaving=False), st.integers(1, 16))
+def test_partial_drops_exactly_what_came_after_its_step_was_over(workload: Workload, enough: int) -> None:
+    server = served(lambda workers: Partial(workers, enough), workload)
+    assert len(server.updates) == workload.iterations
+    needed = min(enough, len(workload.workers))
+    assert [len(update.parts) for update in server.updates] == [needed] * workload.iterations
+    for step in range(workload.iterations):
+        of_step = [push for push in server.pushed if push.clock == step]
+        assert [push for push in server.dropped if push.clock == step] == of_step[needed:]
+
+
+@pytest.mark.parametrize("enough", [1, 2])
+def test_partial_with_two_servers_survives_a_worker_that_dies_between_its_pushes(enough: int) -> None:
+    """Server 1 has finished a step of which server 0 lacks a gradient that nobody will send any more."""
+    behind, ahead = Partial(range(3), enough=2), Partial(range(3), enough=2)
+    for policy in (behind, ahead):
+        policy.push(Push(0, 0, 1 / 3), now=0.0)
+    ahead.push(Push(2, 0, 1 / 3), now=0.0)
+    assert (behind.step, ahead.step) == (0, 1)
+    for policy in (behind, ahead):
+        policy.leave(2)
+        policy.push(Push(1, 1, 1 / 3), now=0.0)  # having been told 0 by one and 1 by the other
+    assert behind.step >= 1
+    assert behind.may_start(0)
+    assert ahead.may_start(0)
+
+
+def test_partial_takes_k_also_of_what_has_come_before_its_step_began() -> None:
+    """Another server is a step ahead, and has sent the workers 2, 3 and 4 straight to step 1."""
+    policy = Partial(range(5), enough=2)
+    for worker, clock in ((0, 0), (2, 1), (3, 1), (4, 1)):
+        assert policy.push(Push(worker, clock, 0.2), now=0.0) == []
+    first, second, dropped = policy.push(Push(1, 0, 0.2), now=1.0)
+    assert isinstance(first, Apply)
+    assert isinstance(second, Apply)
+    assert first.parts == ((Push(0, 0, 0.2), 0.5), (Push(1, 0, 0.2), 0.5))
+    assert second.parts == ((Push(2, 1, 0.2), 0.5), (Push(3, 1, 0.2), 0.5))
+    assert dropped == Drop(Push(4, 1, 0.2))
+
+
+@QUICK
+@given(workloads(), st.integers(1, 16), st.sampled_from([0.0, 0.5, 3.0]))
+def test_history_counts_everybody_who_is_there_with_the_newest_it_has(
+    workload: Workload, enough: int, patience: float
+) -> None:
+    server = served(lambda workers: History(workers, enough, patience), workload)
+    for step, update in enumerate(server.updates):
+        assert update.there <= {push.worker for push in update.pushes}
+        assert all(push.clock <= step for push in update.pushes)
+        fresh = update.there & {push.worker for push in update.pushes if push.clock == step}
+        assert len(fresh) >= (len(update.there) if step == 0 else min(enough, len(update.there)))
+    for earlier, later in pairwise(server.updates):
+        before = {push.worker: push.clock for push in earlier.pushes}
+        for push in later.pushes:
+            assert push.clock >= before.get(push.worker, 0), "never an older one after a newer"
+
+
+@QUICK
+@given(workloads(), st.integers(1, 16), st.sampled_from([0.0, 0.5, 3.0]))
+def test_history_applies_each_gradient_until_it_is_replaced(workload: Workload, enough: int, patience: float) -> None:
+    """Only a late one may be replaced, or its worker leave, before the step in which it has come is over."""
+    server = served(lambda workers: History(workers, enough, patience), workload)
+    for push, numbers in server.applied_at().items():
+        arrived_in = server.pushed[push]  # the number of the step
+        if numbers:
+            assert numbers == list(range(arrived_in, numbers[-1] + 1)), "from then on in each step"
+        else:
+            assert push.clock < arrived_in, "on time, and not applied"
+            assert push in server.dropped
+
+
+def test_history_fills_in_for_a_late_worker_and_counts_its_gradient_when_it_comes() -> None:
+    policy = History(range(3), enough=2, patience=0.5)
+    zero = [Push(worker, 0, 1 / 3) for worker in range(3)]
+    policy.push(zero[0], now=1.0)
+    policy.push(zero[1], now=2.0)
+    assert policy.tick(now=50.0) == [], "the first step has no history to fill in"
+    (first,) = policy.push(zero[2], now=60.0)
+    assert isinstance(first, Apply)
+    assert set(first.keep) == set(zero)
+
+    one = [Push(worker, 1, 1 / 3) for worker in range(3)]
+    assert policy.push(one[0], now=61.0) == [Drop(zero[0])]
+    assert policy.push(one[1], now=64.0) == [Drop(zero[1])], "enough are in, after 4 s; patience is 2 s more"
+    assert not policy.may_start(0)
+    assert policy.tick(now=65.9) == []
+    (second,) = policy.tick(now=66.0)
+    assert isinstance(second, Apply)
+    assert [push for push, _ in second.parts] == [one[0], one[1], zero[2]]
+    assert policy.may_start(0)
+
+    assert policy.push(one[2], now=67.0) == [Drop(zero[2])], "late, so it is now worker 2's newest"
+    assert policy.next_clock(2) == 2
+    two = [Push(worker, 2, 1 / 3) for worker in range(2)]
+    policy.push(two[0], now=68.0)
+    policy.push(two[1], now=68.0)
+    (third,) = policy.tick(now=69.0)
+    assert isinstance(third, Apply)
+    assert [push for push, _ in third.parts] == [two[0], two[1], one[2]]
+
+
+def test_a_worker_that_leaves_history_counts_for_the_step_it_has_worked_for_and_no_other() -> None:
+    policy = History(range(2), enough=2)
+    for worker in range(2):
+        policy.push(Push(worker, 0, 0.5), now=1.0)
+    policy.push(Push(1, 1, 0.5), now=2.0)
+    assert policy.leave(1) == []
+    *_, update = policy.push(Push(0, 1, 0.5), now=3.0)
+    assert isinstance(update, Apply)
+    assert [push for push, _ in update.parts] == [Push(0, 1, 0.5), Push(1, 1, 0.5)]
+    assert update.keep == (Push(0, 1, 0.5),)
+    *_, alone = policy.push(Push(0, 2, 0.5), now=4.0)
+    assert isinstance(alone, Apply)
+    assert alone.parts == ((Push(0, 2, 0.5), 1.0),)
+    late = History(range(2), enough=1)
+    for worker in range(2):
+        late.push(Push(worker, 0, 0.5), now=1.0)
+    assert late.leave(1) == [Drop(Push(1, 0, 0.5))], "it has given nothing for step 1"
+
+
+def waiting(make: Make, durations: tuple[float, ...], iterations: int) -> float:
+    """How long the first worker waits, all in all, beside one that is slower."""
+    server = served(make, Workload(iterations, tuple((duration,) for duration in durations)))
+    starts = [start.time for start in server.starts if start.worker == 0]
+    return sum(later - earlier - durations[0] for earlier, later in pairwise(starts))
+
+
+def test_dynamic_lets_a_fast_worker_go_on_until_it_waits_least() -> None:
+    policy = Dynamic(range(2), low=3, high=7)
+
+    def push(worker: int, now: float) -> None:
+        policy.push(Push(worker, policy.clocks[worker], 0.5), now)
+
+    for worker, now in ((0, 1.0), (0, 2.0), (1, 2.6), (0, 3.0), (0, 4.0)):
+        push(worker, now)
+    assert policy.may_start(0)
+    push(0, 5.0)
+    assert not policy.may_start(0), "of the slow worker only one push is known"
+    push(1, 5.2)
+    assert policy.may_start(0)
+    push(0, 6.2)
+    # It needs 1.2 s, the slow one 2.6. Now it would wait 1.6 s; after 1 to 4 more iterations 0.4, 1.8, 0.6, 2.0 s.
+    assert policy.lead(0) == 4
+    assert policy.may_start(0)
+    push(0, 7.4)
+    assert policy.lead(0) == 5
+    assert not policy.may_start(0)
+    push(1, 7.8)
+    assert policy.may_start(0)
+
+
+@QUICK
+@given(st.integers(0, 3), st.integers(0, 3), st.sampled_from([1.3, 2.0, 2.6, 4.0, 7.1]))
+def test_dynamic_waits_no_more_than_its_lower_bound_would(low: int, more: int, slow: float) -> None:
+    dynamic = waiting(lambda workers: Dynamic(workers, low, low + more), (1.0, slow), 12)
+    assert dynamic <= waiting(lambda workers: Stale(workers, low), (1.0, slow), 12) + 1e-9
+
+
+@given(st.floats(0, 100), st.integers(0, 9), st.integers(0, 15), st.integers(0, 1000))
+def test_the_wait_of_half_is_within_its_limit_and_reproducible(wait: float, seed: int, worker: int, clock: int) -> None:
+    policy = Half(range(16), longest_wait=wait, seed=seed)
+    assert 0 <= policy.pause(worker, clock) <= wait
+    assert policy.pause(worker, clock) == Half(range(16), longest_wait=wait, seed=seed).pause(worker, clock)
+
+
+def test_the_waits_of_half_differ_between_workers_iterations_and_seeds() -> None:
+    waits = {Half([0], longest_wait=1.0, seed=s).pause(w, c) for s in range(5) for w in range(5) for c in range(5)}
+    assert len(waits) == 125
+    assert 0.4 < sum(waits) / 125 < 0.6
