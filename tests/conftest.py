@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+import psutil
 import pytest
 
 from farandole.runtime import processes, rank
@@ -43,7 +45,8 @@ def no_rank_left(session: str) -> Iterator[None]:
     yield
     left = []
     for process in processes.find(SESSION, session):
-        if rank.LAUNCH in process.environ():
-            left.append(" ".join(process.cmdline()))
-            processes.end([process])
+        with suppress(psutil.NoSuchProcess):  # it has ended in the meantime
+            if rank.LAUNCH in process.environ():
+                left.append(" ".join(process.cmdline()))
+                processes.end([process])
     assert not left, f"left running after the test: {left}"

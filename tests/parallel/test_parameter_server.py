@@ -73,7 +73,6 @@ def learned(tmp_path: Path, **options: Any) -> Summary:
     assert summary.test_accuracy >= 0.93
     assert summary.staleness is not None
     assert summary.lead is not None
-    assert sum(summary.lead.values()) >= STEPS * WORKERS
     return summary
 
 
@@ -121,7 +120,7 @@ def test_partial_drops_the_late(tmp_path: Path) -> None:
 
 
 def test_dynamic_stays_within_its_bounds(tmp_path: Path) -> None:
-    summary = learned(tmp_path, sync="dynamic", bounds=(1, 5))
+    summary = learned(tmp_path, sync="dynamic", least_staleness=1, staleness=5)
     assert summary.steps == STEPS * WORKERS
     assert 1 <= largest(summary.lead) <= 5
 

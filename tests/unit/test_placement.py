@@ -92,8 +92,7 @@ def test_options_that_do_not_go_together(options: dict[str, Any], message: str) 
     ("options", "message"),
     [
         ({"sync": "partial", "enough": 4}, "--enough 4: a step has at most 3 gradients"),
-        ({"sync": "dynamic", "bounds": (3, 1)}, "--bounds 3 1"),
-        ({"sync": "dynamic", "bounds": (-1, 1)}, "--bounds -1 1"),
+        ({"sync": "dynamic", "least_staleness": 5}, "--least-staleness 5 is more than --staleness 4"),
     ],
 )
 def test_policies_that_cannot_be(options: dict[str, Any], message: str) -> None:

@@ -46,9 +46,9 @@ def make_policy(options: PolicyOptions, clients: Sequence[int]) -> Policy:
     enough = options.enough or max(1, len(clients) - 1)
     if enough > len(clients):
         raise UsageError(f"--enough {enough}: a step has at most {len(clients)} gradients, one per worker")
-    low, high = options.bounds
-    if not 0 <= low <= high:
-        raise UsageError(f"--bounds {low} {high}: give the least staleness, then the greatest, both 0 or more")
+    low, high = options.least_staleness, options.staleness
+    if options.sync == "dynamic" and low > high:
+        raise UsageError(f"--least-staleness {low} is more than --staleness {high}: give a number up to that")
     makers: dict[str, Callable[[], Policy]] = {
         "minibatch": lambda: Minibatch(clients),
         "stale": lambda: Stale(clients, options.staleness),

@@ -54,10 +54,10 @@ class PolicyOptions(ServerOptions):
     """When a worker may go on, and which gradients move the parameters when."""
 
     staleness: NotNegative = 4
-    """stale, half: iterations that a worker may be ahead of the slowest."""
+    """stale, half, dynamic: iterations that a worker may be ahead of the slowest, at most."""
 
-    bounds: tuple[int, int] = (1, 8)
-    """dynamic: the least and the greatest staleness to choose from."""
+    least_staleness: NotNegative = 1
+    """dynamic: from so many on, going on must be worth it."""
 
     longest_wait: NotNegativeSeconds = 0.02
     """half: seconds that a worker waits at most, at random, before it pushes."""

@@ -185,6 +185,8 @@ def place(world: World, options: ServerOptions, fan_in: int | None = None, reade
     Raises:
         UsageError: no such placement, or readers where nobody may be one.
     """
+    if options.place and fan_in:
+        raise UsageError("--tree decides itself who is an aggregator: with --place, name them there (aggregators=…)")
     if options.place is None:
         return Placement.usual(world.size, options.servers, fan_in, readers or 0)
     placement = Placement.parse(options.place, world.size)

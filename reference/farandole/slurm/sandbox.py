@@ -257,7 +257,9 @@ def _start_daemons(folder: Path) -> None:
                     command,
                     check=True,
                     executable=shutil.which(command[0], path=PATH),
-                    env={"PATH": PATH, "SLURM_CONF": str(folder / "slurm.conf"), MARK: str(folder)},
+                    env={"PATH": PATH, "SLURM_CONF": str(folder / "slurm.conf"), MARK: str(folder)}
+                    # PMIx would take all nodes for one host, and count local ranks wrongly under srun.
+                    | ({"PMIX_HOSTNAME": name} if name in slurmds else {}),
                     cwd=folder,
                     stdin=subprocess.DEVNULL,
                     stdout=errors,

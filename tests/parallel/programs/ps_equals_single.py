@@ -37,7 +37,7 @@ VARIANTS = {
     "range by range": {"sync": "minibatch", "ranges": 3},
     "stale 0": {"sync": "stale", "staleness": 0},
     "half 0": {"sync": "half", "staleness": 0, "longest_wait": 0.003},
-    "dynamic 0": {"sync": "dynamic", "bounds": (0, 0)},
+    "dynamic 0": {"sync": "dynamic", "staleness": 0, "least_staleness": 0},
     "partial, all": {"sync": "partial", "enough": 10**6},
     "history, patient": {"sync": "history", "patience": 1e9},
     "tree": {"sync": "minibatch", "tree": 2},
