@@ -20,6 +20,7 @@ from farandole.parameter_server.keys import (
     assign_equally,
     cut,
     imbalance,
+    joined,
     moved,
 )
 
@@ -192,3 +193,10 @@ def test_impossible_rings_are_refused() -> None:
     ):
         with pytest.raises(UsageError, match=message):
             make()
+
+
+def test_joined_ranges_are_the_same_keys_in_fewer_pieces() -> None:
+    ranges = [KeyRange(0, 3), KeyRange(3, 5), KeyRange(7, 8), KeyRange(8, 9), KeyRange(12, 13)]
+    assert joined(ranges) == [KeyRange(0, 5), KeyRange(7, 9), KeyRange(12, 13)]
+    assert joined(cut(1000, 7)) == [KeyRange(0, 1000)]
+    assert joined([]) == []

@@ -9,12 +9,15 @@ of all sweeps. Peers:
 - mpi4py's Send there and Send back, the obvious program;
 - a copy of the vector by one process, and one by each rank at the same time: no parameter server,
   but how fast this machine's memory is.
+
+Further rows put our own other ways beside the first: by messages instead of a shared window, on two
+and four servers, and with a part of the rows (sparse), whose row says rows per second too.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
 from typing import Any
@@ -25,6 +28,8 @@ from farandole.errors import UsageError
 NAME = "push and pull"
 OURS = "farandole.bench.ps_rounds"
 ELEMENTS = 10_000_000
+TOUCHED, WIDTH = 20_000, 64  # rows of a sparse push, of the 156,250 rows that the vector then is
+SPARSE = f"{TOUCHED:,} rows"
 SWEEPS = 3
 ROUNDS = 10
 WARM_UP = 10  # so many until Ray writes to pages of its store for the second time
@@ -34,7 +39,7 @@ Rounds = Callable[[int], list[float]]
 
 
 def rows(ranks: int) -> list[dict[str, Any]]:
-    """One row: our median and every peer's.
+    """Our median beside every peer's; then our other ways beside the first.
 
     Raises:
         UsageError: too few ranks for a server and a worker.
@@ -42,15 +47,44 @@ def rows(ranks: int) -> list[dict[str, Any]]:
     """
     if ranks < 2:
         raise UsageError(f"{ranks} ranks: bench ps needs 2 or more, a server and at least one worker")
-    medians = medians_by_turns({NAME: partial(farandole_rounds, ranks, ELEMENTS)} | peers(ranks, ELEMENTS))
-    ours = medians.pop(NAME)
-    its = {peer: {"median_s": seconds, "ratio": seconds / ours} for peer, seconds in medians.items()}
-    return [{"name": NAME, "size": 4 * ELEMENTS, "ranks": ranks, "median_s": ours, "peers": its}]
+    others = other_ways(ranks)
+    systems = {NAME: partial(farandole_rounds, ranks, ELEMENTS)} | {name: way for name, (_, way) in others.items()}
+    its_peers = peers(ranks, ELEMENTS)
+    medians = medians_by_turns(systems | its_peers)
+    found = [_row(NAME, 4 * ELEMENTS, ranks, medians, list(its_peers))]
+    for name, (size, _) in others.items():
+        found.append(_row(name, size, ranks, medians, [NAME]))
+    found[-1]["rows_per_s"] = TOUCHED * (ranks - 1) / medians[SPARSE]
+    return found
 
 
-def farandole_rounds(ranks: int, elements: int, rounds: int) -> list[float]:
+def _row(name: str, size: int, ranks: int, medians: dict[str, float], beside: list[str]) -> dict[str, Any]:
+    ours = medians[name]
+    its = {peer: {"median_s": medians[peer], "ratio": medians[peer] / ours} for peer in beside}
+    return {"name": name, "size": size, "ranks": ranks, "median_s": ours, "peers": its}
+
+
+def other_ways(ranks: int) -> dict[str, tuple[int, Rounds]]:
+    """The same by messages, on more servers, and with a part of the rows: name → bytes of a push, and the rounds."""
+    workers = ranks - 1
+
+    def on_servers(servers: int) -> Rounds:
+        place = f"servers=0-{servers - 1},workers={servers}-{servers + workers - 1}"
+        return partial(farandole_rounds, servers + workers, ELEMENTS, options=("--place", place))
+
+    by_messages = partial(farandole_rounds, ranks, ELEMENTS, options=("--transport", "messages"))
+    of_rows = partial(farandole_rounds, ranks, ELEMENTS, options=("--touched", str(TOUCHED), "--width", str(WIDTH)))
+    return {
+        "by messages": (4 * ELEMENTS, by_messages),
+        "on 2 servers": (4 * ELEMENTS, on_servers(2)),
+        "on 4 servers": (4 * ELEMENTS, on_servers(4)),
+        SPARSE: (4 * TOUCHED * WIDTH, of_rows),
+    }
+
+
+def farandole_rounds(ranks: int, elements: int, rounds: int, options: Sequence[str] = ()) -> list[float]:
     """Our own parameter server on so many ranks: the seconds of each round."""
-    return mpi_rounds(OURS, ranks, elements, rounds)
+    return mpi_rounds(OURS, ranks, elements, rounds, options)
 
 
 def peers(ranks: int, elements: int) -> dict[str, Rounds]:

@@ -4,18 +4,19 @@
 
 The policy is mini-batch synchronous, the rule SGD. Rank 0 is manager and server, all others are
 workers; options are those of the roles: --place, --transport, --ranges. Without any, parameters and
-gradients lie in the window that the ranks of one host share.
+gradients lie in the window that the ranks of one host share. With --touched the vector is a table of
+rows of --width elements, of which every worker pushes and pulls so many, the same in each round.
 """
-
-from __future__ import annotations
 
 import json
 import sys
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 from cyclopts import Parameter
+from numpy.typing import NDArray
 
 from farandole.bench import ps_task
 from farandole.bench.timing import slowest_s
@@ -25,6 +26,7 @@ from farandole.parameter_server.options import ServerOptions
 from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.policies import Minibatch
 from farandole.parameter_server.update_rules import SGD
+from farandole.runtime.options import AtLeastOne
 from farandole.runtime.world import World
 from farandole.scenarios import parse
 
@@ -34,8 +36,14 @@ from farandole.scenarios import parse
 class Options(ServerOptions):
     """Options of the measurement."""
 
-    transport: str = "window"  # type: ignore[assignment]
-    ranges: int = 256
+    transport: Literal["messages", "window"] = "window"
+    """How parameters and gradients travel."""
+
+    touched: AtLeastOne | None = None
+    """Rows that are pushed and pulled; the rest of the table rests. [default: the whole vector]"""
+
+    width: AtLeastOne = 64
+    """Elements of a row."""
 
 
 class FromBarrier:
@@ -51,38 +59,56 @@ class FromBarrier:
         pass
 
 
-def work(
-    world: World, workers: tuple[int, ...], elements: int, rounds: int, seconds: list[float], client: Client
-) -> None:
-    """A worker's rounds; leaves the seconds of each in `seconds`."""
-    others = world.control.Create_group(world.control.Get_group().Incl(workers))
-    parameters = np.zeros(elements, dtype=np.float32)
-    gradient = ps_task.gradient(workers.index(world.rank) + 1, elements)
-    if client.slot is not None:
-        client.slot[:] = gradient
-        gradient = client.slot
-    client.wait(client.start(parameters), "pull")
+class Worker:
+    """One worker's rounds.
 
-    def push_and_pull(clock: int) -> None:
-        client.push(gradient, clock, 1 / len(workers))
-        client.wait(client.start(parameters), "pull")
+    Attributes:
+        seconds: of each round, from a common start to the last worker's end.
+    """
 
-    for done in range(1, rounds + 1):
-        seconds.append(slowest_s(others, partial(push_and_pull, done - 1)))
-        ps_task.check(parameters, len(workers), done, every=ps_task.SAMPLE)
-    ps_task.check(parameters, len(workers), rounds)
-    client.push(gradient, rounds, 1 / len(workers))  # the iteration that the last pull has begun
+    def __init__(self, world: World, options: Options, workers: tuple[int, ...], elements: int, rounds: int) -> None:
+        self.world, self.workers, self.rounds = world, workers, rounds
+        self.seconds: list[float] = []
+        self.rows: NDArray[np.int64] | None = None
+        number = workers.index(world.rank) + 1
+        self.parameters = np.zeros(elements, dtype=np.float32)
+        self.gradient = ps_task.gradient(number, elements)
+        if options.touched:
+            table_rows = elements // options.width
+            chosen = np.random.default_rng(0).choice(table_rows, min(options.touched, table_rows), replace=False)
+            self.rows = np.sort(chosen).astype(np.int64)
+            self.parameters = np.zeros((len(self.rows), options.width), dtype=np.float32)
+            self.gradient = ps_task.gradient(number, self.parameters.size).reshape(self.parameters.shape)
+
+    def work(self, client: Client) -> None:
+        others = self.world.control.Create_group(self.world.control.Get_group().Incl(self.workers))
+        if client.slot is not None and self.rows is None:
+            client.slot[:] = self.gradient
+            self.gradient = client.slot
+        client.wait(client.start(self.parameters, self.rows), "pull")
+        for done in range(1, self.rounds + 1):
+            self.seconds.append(slowest_s(others, partial(self._push_and_pull, client, done - 1)))
+            ps_task.check(self.parameters.reshape(-1), len(self.workers), done, every=ps_task.SAMPLE)
+        ps_task.check(self.parameters.reshape(-1), len(self.workers), self.rounds)
+        self._push(client, self.rounds)  # the iteration that the last pull has begun
+
+    def _push_and_pull(self, client: Client, clock: int) -> None:
+        self._push(client, clock)
+        client.wait(client.start(self.parameters, self.rows), "pull")
+
+    def _push(self, client: Client, clock: int) -> None:
+        client.push(self.gradient, clock, 1 / len(self.workers), self.rows)
 
 
 def main() -> None:
     elements, rounds = map(int, sys.argv[1:3])
     options = parse(Options, sys.argv[3:])
-    seconds: list[float] = []
     with World.start(options) as world:
         usual = f"servers=0,workers=1-{world.size - 1}"
         placement = Placement.parse(options.place or usual, world.size)
+        shape = (elements // options.width, options.width) if options.touched else (elements,)
         parameters = cluster.Application(
-            table=np.zeros(elements, dtype=np.float32),
+            table=np.zeros(shape, dtype=np.float32),
             workers=placement.workers,
             clients=placement.workers,
             policy=lambda: Minibatch(placement.workers),
@@ -90,18 +116,14 @@ def main() -> None:
             correction=lambda: None,
             limit=None,
         )
+        worker = None
+        if world.rank in placement.workers:
+            worker = Worker(world, options, placement.workers, elements, rounds)
+        work = worker.work if worker else lambda client: None
         cluster.run(
-            world,
-            FromBarrier(world),
-            options,
-            placement,
-            [parameters],
-            partial(work, world, placement.workers, elements, rounds, seconds),
-            reported=lambda report: None,
-        )
-        measured = np.zeros(rounds)
-        if world.rank == placement.workers[0]:
-            measured[:] = seconds
+            world, FromBarrier(world), options, placement, [parameters], work, reported=lambda report: None
+        )  # fmt: skip
+        measured = np.array(worker.seconds) if worker else np.zeros(rounds)
         world.control.Bcast(measured, placement.workers[0])
     if world.rank == 0:
         print(json.dumps(measured.tolist()))

@@ -142,6 +142,15 @@ ASSIGNMENTS: dict[str, Callable[[Sequence[KeyRange], Sequence[int]], Assignment]
 }
 
 
+def joined(ranges: Sequence[KeyRange]) -> list[KeyRange]:
+    """The same keys in as few ranges as possible; `ranges` in ascending order."""
+    merged: list[KeyRange] = []
+    for part in ranges:
+        start = merged.pop().start if merged and merged[-1].stop == part.start else part.start
+        merged.append(KeyRange(start, part.stop))
+    return merged
+
+
 def moved(before: Mapping[int, Sequence[KeyRange]], after: Mapping[int, Sequence[KeyRange]]) -> int:
     """How many keys are on another server `after` than `before`; the ranges need not be the same."""
     return _keys(before) - sum(_common(ranges, after.get(server, ())) for server, ranges in before.items())

@@ -19,7 +19,7 @@ from farandole.parameter_server.corrections import Correction
 from farandole.parameter_server.header import ALL_RANGES, LAST, Header, Kind
 from farandole.parameter_server.keys import KeyRange
 from farandole.parameter_server.policies import Action, Apply, Policy, Push
-from farandole.parameter_server.update_rules import Rows, UpdateRule
+from farandole.parameter_server.update_rules import Rows, UpdateRule, axpy
 
 Array = NDArray[Any]
 
@@ -73,6 +73,7 @@ class Shard:
         self.slices = _local(ranges)
         self._reply, self._before_moving = reply, before_moving
         self._begun = 0
+        self._sum_of_range = values[:0]
         self._clocks = VectorClocks()
         self._pulls: dict[int, tuple[Header, float]] = {}  # worker → its question, and since when it waits
         self._incomplete: dict[tuple[int, int], Gradient] = {}  # (worker, clock) → the ranges that have come
@@ -200,24 +201,31 @@ class Shard:
             self._acknowledge(push.worker, gradient.numbers, Kind.APPLIED, staleness[push])
 
     def _sum(self, pieces: Sequence[Sequence[Any]], rows: Rows) -> Array:
-        """Σ weight · gradient, each gradient corrected for its staleness first."""
+        """Σ weight · gradient, each gradient corrected for its staleness first; in memory that is used again."""
         total: Array | None = None
         for piece, worker, weight, staleness in pieces:
             if self.correction:
                 piece = self.correction.correct(piece, worker, staleness, self.values, rows)
             if total is None:
-                total = piece * piece.dtype.type(weight)
+                total = np.multiply(piece, piece.dtype.type(weight), out=self._room(piece))
             else:
-                total += piece * piece.dtype.type(weight)
+                axpy(weight, piece, total)
         assert total is not None
         return total
+
+    def _room(self, like: Array) -> Array:
+        """Where to add up: fresh memory for every range would cost more than the adding."""
+        if len(self._sum_of_range) < len(like):
+            self._sum_of_range = np.empty_like(like)
+        return self._sum_of_range[: len(like)]
 
     def _apply_sparse(self, gradients: Sequence[tuple[Gradient, int, float, int]]) -> None:
         """The union of all touched rows, each moved once."""
         touched = []
         for gradient, worker, weight, staleness in gradients:
             assert gradient.rows is not None
-            touched.append((gradient.rows, self._sum([(gradient.pieces[0], worker, weight, staleness)], gradient.rows)))
+            own = self._sum([(gradient.pieces[0], worker, weight, staleness)], gradient.rows)
+            touched.append((gradient.rows, own.copy()))
         rows, inverse = np.unique(np.concatenate([rows for rows, _ in touched]), return_inverse=True)
         total = np.zeros((len(rows), *self.values.shape[1:]), self.values.dtype)
         start = 0

@@ -19,10 +19,16 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Rows = slice | NDArray[np.integer[Any]]
+
+
+def axpy(weight: float, x: Array, y: Array) -> None:
+    """y ← y + weight · x in place, as BLAS calls it: one pass over memory, where numpy needs two and room for one."""
+    torch.from_numpy(y).add_(torch.from_numpy(x), alpha=weight)
 
 
 class UpdateRule(Protocol):
@@ -48,8 +54,10 @@ class SGD:
         pass
 
     def apply(self, values: Array, rows: Rows, total: Array, weight: float) -> None:
-        total *= self.lr
-        values[rows] -= total
+        if isinstance(rows, slice):
+            axpy(-self.lr, total, values[rows])
+        else:
+            values[rows] -= self.lr * total
 
 
 class Momentum:

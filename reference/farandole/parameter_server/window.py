@@ -17,7 +17,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from farandole.errors import UsageError
-from farandole.parameter_server.keys import KeyRange
+from farandole.parameter_server.keys import KeyRange, joined
 from farandole.parameter_server.mailbox import READ_DONE
 from farandole.runtime.world import World
 
@@ -65,7 +65,7 @@ class Window:
     def copy_out(self, server: int, into: Array) -> None:
         """A client's pull: copy the server's parameters, and tell it when that is done."""
         values, start = self.of(server), 0
-        for part in self.assignment[server]:
+        for part in joined(self.assignment[server]):
             into[part.start : part.stop] = values[start : start + len(part)]
             start += len(part)
         self.comm.post(NOTHING, server, READ_DONE).Wait()

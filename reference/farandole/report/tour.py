@@ -24,6 +24,10 @@ SLOW = "rank=3,factor=3"
 RECIPE: dict[str, Any] = {"data": "mnist5k", "batch": 256, "hidden": 256, "steps": 300, "lr": 0.5}
 
 
+# Rank 0 is manager and server at once: three workers remain of the four ranks.
+SERVED: dict[str, Any] = {"place": "servers=0,workers=1-3"}
+
+
 @dataclass(frozen=True)
 class Stop:
     """One row of the tour: a scenario with options, and a sentence on what it is."""
@@ -41,6 +45,8 @@ STRATEGIES = (
     Stop("MPI all-reduce", "sync_sgd", "the MPI library's own all-reduce", {"collective": "mpi"}),
     Stop("Horovod", "horovod_sgd", "Horovod's DistributedOptimizer over MPI", needs="horovod"),
     Stop("torch DDP", "ddp_sgd", "torch's DistributedDataParallel over gloo"),
+    Stop("server, stale", "parameter_server", "a parameter server; workers may be 4 iterations apart", SERVED),
+    Stop("server, async", "parameter_server", "a parameter server; nobody waits", SERVED | {"sync": "async"}),
 )
 CONDITIONS: dict[str, dict[str, Any]] = {"even": {}, "one rank 3× slower": {"slow": SLOW}}
 

@@ -100,7 +100,13 @@ def run_ranks(
     try:
         with own_output.open("wb") as noise:
             job = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=noise, stderr=noise, start_new_session=True
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=noise,
+                stderr=noise,
+                start_new_session=True,
+                preexec_fn=processes.end_with_parent,
             )
             try:
                 in_time = _watch(job, ranks, scratch, timeout_s, Follower(scratch) if follow else None)

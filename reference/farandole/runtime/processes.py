@@ -7,7 +7,10 @@ that is how they are found.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
+import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,6 +19,7 @@ import psutil
 
 GRACE_S = 2.0
 POLL_S = 0.02
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def available_cores() -> int:
@@ -38,13 +42,19 @@ def find(variable: str, value: str) -> list[psutil.Process]:
 def end(processes: Iterable[psutil.Process], grace_s: float = GRACE_S) -> None:
     """Ask the processes to stop, and kill those still there after `grace_s` seconds."""
     alive = list(processes)
-    for signal in (psutil.Process.terminate, psutil.Process.kill):
+    for stop in (psutil.Process.terminate, psutil.Process.kill):
         for process in alive:
             with suppress(psutil.NoSuchProcess):
-                signal(process)
+                stop(process)
         deadline = time.monotonic() + grace_s
         while (alive := [process for process in alive if _lives(process)]) and time.monotonic() < deadline:
             time.sleep(POLL_S)
+
+
+def end_with_parent() -> None:
+    """Called in a new process: ask the kernel to end it when the one that started it is gone (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _lives(process: psutil.Process) -> bool:

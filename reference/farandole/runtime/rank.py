@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import socket
 import sys
 import time
@@ -29,6 +30,7 @@ LAUNCH = "FARANDOLE_RANK_LAUNCH"
 PROGRESS = "FARANDOLE_RANK_PROGRESS"
 
 LAUNCHER_ACTS_WITHIN_S = 5.0
+FINALIZE_S = 30  # how long MPI may take to shut down
 
 # How each MPI tells a process its rank before MPI is initialised.
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
@@ -81,12 +83,22 @@ def run_rank(work: Callable[[], object]) -> None:
     """Run `work`; whatever it raises ends the whole job with one report."""
     try:
         work()
+        limit_the_end()
     except SystemExit as leaving:
         if leaving.code in (None, 0):
             raise
         abort(Failure(early_rank(), NO_STEP, "exception", time.time(), f"SystemExit: {leaving.code}"))
     except BaseException as error:
         abort(describe(error, early_rank(), NO_STEP))
+
+
+def limit_the_end() -> None:
+    """All work is done; MPI's shutdown, which waits for every rank, may not take for ever.
+
+    It comes after Python's own end, where no thread of ours runs any more: so the system has to do it.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(FINALIZE_S)
 
 
 def redirect_output(folder: Path) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from farandole.errors import LaunchError
@@ -26,13 +27,13 @@ ROUNDS_IN_STORE = 3  # Ray frees a round's vectors a little later than the round
 SMALLEST_STORE = 80 << 20  # Ray refuses one of less than 75 MiB
 
 
-def mpi_rounds(module: str, ranks: int, elements: int, rounds: int) -> list[float]:
+def mpi_rounds(module: str, ranks: int, elements: int, rounds: int, options: Sequence[str] = ()) -> list[float]:
     """Run the program as ranks and return the seconds of its rounds.
 
     Raises:
         LaunchError: it failed, a value was wrong, or the time-out passed.
     """
-    output = run_ranks(["-m", module, str(elements), str(rounds)], ranks, timeout_s=TIMEOUT_S)
+    output = run_ranks(["-m", module, str(elements), str(rounds), *options], ranks, timeout_s=TIMEOUT_S)
     seconds: list[float] = json.loads("".join(output.stdout))
     return seconds
 
