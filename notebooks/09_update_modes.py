@@ -112,7 +112,7 @@ POLICIES = {
     "async": Asynchronous,
     "half": partial(Half, staleness=4, longest_wait=0.5),
     "partial": partial(Partial, enough=2),
-    "dynamic": partial(Dynamic, low=1, high=8),
+    "dynamic": partial(Dynamic, low=1, high=4),
 }
 
 # %% [markdown]
@@ -224,7 +224,7 @@ staleness = {name: [int(value) for value in run.summary.staleness] for name, run
 print("minibatch: leads", lead["minibatch"], "staleness", staleness["minibatch"])
 print("stale:     no lead above 4:", max(lead["stale"]) <= 4, " 4 was reached:", 4 in lead["stale"])
 print("half:      no lead above 4:", max(lead["half"]) <= 4)
-print("dynamic:   no lead above 8:", max(lead["dynamic"]) <= 8)
+print("dynamic:   no lead above 4:", max(lead["dynamic"]) <= 4)
 print("async:     some lead above 8:", max(lead["async"]) > 8)
 print("stale:     no staleness above (3 - 1)(2 s + 1) = 18:", max(staleness["stale"]) <= 2 * (2 * 4 + 1))
 counts = {name: run.summary.steps for name, run in runs.items()}
