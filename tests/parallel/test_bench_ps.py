@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -82,12 +82,20 @@ def test_all_take_turns_and_the_warm_up_does_not_count(monkeypatch: pytest.Monke
 
         return measure
 
-    monkeypatch.setattr(ps, "farandole_rounds", lambda _ranks, _elements, rounds: taking("ours", 0.5)(rounds))
+    def ours(_ranks: int, _elements: int, rounds: int, options: Sequence[str] = ()) -> list[float]:
+        return taking(" ".join(["ours", *options]), 1.0 if options else 0.5)(rounds)
+
+    monkeypatch.setattr(ps, "farandole_rounds", ours)
     monkeypatch.setattr(
         ps, "peers", lambda _ranks, _elements: {"slow": taking("slow", 2.0), "fast": taking("fast", 0.1)}
     )
-    [row] = ps.rows(4)
-    assert turns == ["ours", "slow", "fast"] * ps.SWEEPS
+    row, *other_ways = ps.rows(4)
+    assert turns[0] == "ours"
+    assert turns[5:7] == ["slow", "fast"]
+    assert turns == turns[:7] * ps.SWEEPS
+    assert [way["peers"][ps.NAME]["ratio"] for way in other_ways] == [0.5] * 4
+    assert [way["name"] for way in other_ways] == ["by messages", "on 2 servers", "on 4 servers", ps.SPARSE]
+    assert other_ways[-1]["rows_per_s"] == 3 * ps.TOUCHED / 1.0
     assert (row["size"], row["ranks"], row["median_s"]) == (40_000_000, 4, 0.5)
     assert row["peers"]["slow"] == {"median_s": 2.0, "ratio": 4.0}
     assert row["peers"]["fast"]["ratio"] == pytest.approx(0.2)

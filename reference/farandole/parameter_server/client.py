@@ -30,6 +30,7 @@ from farandole.runtime.communicator import Communicator
 
 Array = NDArray[Any]
 Command = Callable[[], None]
+ALIVE_S = 0.5  # how often a client that waits says that it is there
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Client:
         self._requests: dict[int, _Request] = {}
         self._numbers = 0
         self._stopped = False
+        self._said_alive = time.monotonic()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._communicate, name="communication", daemon=True)
 
@@ -186,6 +188,11 @@ class Client:
     def report(self, clock: int, loss: float, samples: int, right: int = 0, baseline: int = 0) -> None:
         """Tell the manager how an iteration went; the last two are for `online`."""
         self._tell(Header(Kind.REPORT, clock=clock, loss=loss, samples=samples, right=right, baseline=baseline))
+
+    def alive(self) -> None:
+        """Tell the manager that we are there, if it has not heard so for a while; for whoever waits elsewhere."""
+        if time.monotonic() - self._said_alive > ALIVE_S:
+            self._commands.put(self._say_alive)
 
     def leave(self) -> Future[None]:
         """Tell the manager that we have finished; the future is done when everybody may go."""
@@ -270,12 +277,19 @@ class Client:
                     if answer:
                         self._take(answer)
                     else:
+                        self._say_alive()
                         time.sleep(PAUSE_S)
             self._mailbox.settle()
         except BaseException as error:
             self._error = error
             for request in self._requests.values():
                 request.future.set_exception(error)
+
+    def _say_alive(self) -> None:
+        """Whoever waits is not silent. This thread does so only while an answer is due, so a hanging worker is."""
+        if time.monotonic() - self._said_alive > ALIVE_S:
+            self._said_alive = time.monotonic()
+            self._mailbox.send(self.manager, REQUEST, Header(Kind.ALIVE, worker=self.rank, group=self.group))
 
     def _take(self, answer: Header) -> None:
         """An answer has come, perhaps with parameters."""

@@ -38,6 +38,7 @@ class Kind(IntEnum):
     TIDY = 26  # the cleaning node to the manager: it is done
     STOP = 27  # the manager to everybody: the work is over
     PROGRESS = 28  # a reader to the manager: how far are the workers? The answer is of the same kind
+    ALIVE = 29  # a client to the manager: it is still there, and waits for others
 
 
 @dataclass(slots=True)

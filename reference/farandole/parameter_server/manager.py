@@ -26,7 +26,7 @@ class Manager:
         readers: the clients that do not train.
     """
 
-    kinds = frozenset({Kind.REPORT, Kind.LEAVE, Kind.TIDY, Kind.PROGRESS})
+    kinds = frozenset({Kind.REPORT, Kind.LEAVE, Kind.TIDY, Kind.PROGRESS, Kind.ALIVE})
 
     def __init__(
         self,

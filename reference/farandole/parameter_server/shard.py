@@ -164,8 +164,10 @@ class Shard:
             else:
                 continue
             del self._pulls[worker]
-            granted = answer.kind == Kind.GRANT
-            self._carry_out(self.policy.started(worker) if granted else self.policy.leave(worker))
+            if answer.kind == Kind.GRANT:
+                self._carry_out(self.policy.started(worker))
+            elif self.policy.in_rounds:  # a gradient that a later step would have used will not be
+                self._carry_out(self.policy.leave(worker))
 
     def _is_finished(self, worker: int) -> bool:
         if self.limit is None:

@@ -62,7 +62,7 @@ class Aggregator:
     def _from_everybody(self, kind: Kind) -> dict[int, Header]:
         """One message of this kind from each member; a fast member's next pull may come in between."""
         while len(self._arrived[kind]) < len(self.members):
-            header = self.mailbox.wait(self._acknowledge)
+            header = self.mailbox.wait(self._while_waiting)
             if header.kind == Kind.PUSH:
                 self.mailbox.comm.take(self._gradients[header.source], header.source, PAYLOAD)
             self._arrived[header.kind][header.source] = header
@@ -76,6 +76,10 @@ class Aggregator:
         answer = Header(Kind.GRANT, number=pull.number, clock=start.clock, lead=start.lead, seconds=start.held_s)
         self.mailbox.send(member, ANSWER, answer)
         self.mailbox.send_payload(member, self.table)
+
+    def _while_waiting(self) -> None:
+        self.upstream.alive()
+        self._acknowledge()
 
     def _acknowledge(self) -> None:
         """Tell members of their gradients what the servers have told us of the sums."""
