@@ -106,6 +106,7 @@ class Client:
         self._requests: dict[int, _Request] = {}
         self._numbers = 0
         self._stopped = False
+        self._is_waiting = False
         self._said_alive = time.monotonic()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._communicate, name="communication", daemon=True)
@@ -207,7 +208,11 @@ class Client:
         """A future's result, under the eye of the watchdog."""
         server = next(iter(self.layouts)) if len(self.layouts) == 1 else -1
         with self.comm.waiting(call, server):
-            return future.result()
+            self._is_waiting = True
+            try:
+                return future.result()
+            finally:
+                self._is_waiting = False
 
     def _new_request(self, servers: set[int], into: Array | None = None, rows: Any = None) -> _Request:
         if self._error:
@@ -277,7 +282,8 @@ class Client:
                     if answer:
                         self._take(answer)
                     else:
-                        self._say_alive()
+                        if self._is_waiting:
+                            self._say_alive()
                         time.sleep(PAUSE_S)
             self._mailbox.settle()
         except BaseException as error:
@@ -286,7 +292,7 @@ class Client:
                 request.future.set_exception(error)
 
     def _say_alive(self) -> None:
-        """Whoever waits is not silent. This thread does so only while an answer is due, so a hanging worker is."""
+        """Whoever waits is not silent; who hangs is, although this thread lives on."""
         if time.monotonic() - self._said_alive > ALIVE_S:
             self._said_alive = time.monotonic()
             self._mailbox.send(self.manager, REQUEST, Header(Kind.ALIVE, worker=self.rank, group=self.group))
