@@ -46,19 +46,6 @@ class Options(ServerOptions):
     """Elements of a row."""
 
 
-class FromBarrier:
-    """Nothing is recorded here: the rounds are timed one by one."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    def start(self) -> None:
-        self.world.control.Barrier()
-
-    def stop(self) -> None:
-        pass
-
-
 class Worker:
     """One worker's rounds.
 
@@ -121,7 +108,7 @@ def main() -> None:
             worker = Worker(world, options, placement.workers, elements, rounds)
         work = worker.work if worker else lambda client: None
         cluster.run(
-            world, FromBarrier(world), options, placement, [parameters], work, reported=lambda report: None
+            world, None, options, placement, [parameters], work, reported=lambda report: None
         )  # fmt: skip
         measured = np.array(worker.seconds) if worker else np.zeros(rounds)
         world.control.Bcast(measured, placement.workers[0])

@@ -102,7 +102,7 @@ class Outcome:
 
 def run(
     world: World,
-    clock: Clock,
+    clock: Clock | None,
     options: ServerOptions,
     placement: Placement,
     applications: Sequence[Application],
@@ -113,6 +113,7 @@ def run(
     """Carry out this rank's roles. Collective.
 
     Args:
+        clock: None: nothing is recorded.
         work: what a worker does with its client, until there is no work left.
         reported: what the manager does with each report.
         read: what a reader does with its client, until no worker is left; it reads the first application.
@@ -130,7 +131,8 @@ def run(
     group = 0 if reader else _group(world.rank, applications)
     manager: Manager | None = None
     client: Client | None = None
-    clock.start()
+    if clock:
+        clock.start()
     if group is None:
         roles: list[Role] = [server] if server else []
         if world.rank == placement.cleaner:
@@ -157,7 +159,8 @@ def run(
             else:
                 work(client)
             client.wait(client.leave(), "the end of the others' work")
-    clock.stop()
+    if clock:
+        clock.stop()
     tables = [
         _collect(world, *pair, group=number, server=server)
         for number, pair in enumerate(zip(applications, assignments, strict=True))

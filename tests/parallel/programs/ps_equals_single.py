@@ -50,14 +50,6 @@ VARIANTS = {
 }
 
 
-class NoRecord:
-    def start(self):
-        pass
-
-    def stop(self):
-        pass
-
-
 def fresh_model():
     torch.manual_seed(SEED)
     return mlp((1, 8, 8), 10, hidden=16).double()
@@ -120,7 +112,7 @@ def run(world, variant):
                 client.push(gradient, start.clock, share)
 
     outcome = cluster.run(
-        world, NoRecord(), options, placement,
+        world, None, options, placement,
         [application(options, placement.workers, clients, flat.values_np.copy())],
         work, reported=lambda report: None,
     )  # fmt: skip

@@ -18,14 +18,6 @@ from farandole.runtime.world import World
 FIRST, SECOND = 3, 4
 
 
-class NoRecord:
-    def start(self):
-        pass
-
-    def stop(self):
-        pass
-
-
 with World.start(PolicyOptions(wait_timeout=30)) as world:
     placement = Placement.usual(world.size, servers=2)
     found = {}
@@ -33,7 +25,7 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
     def run(sync, work):
         options = PolicyOptions(sync=sync, steps=3, lr=1.0, servers=2)
         app = application(options, placement.workers, placement.workers, np.zeros(1000))
-        return cluster.run(world, NoRecord(), options, placement, [app], work, reported=lambda report: None)
+        return cluster.run(world, None, options, placement, [app], work, reported=lambda report: None)
 
     def twice(client):
         """Only the first worker pushes: iteration 0 twice, then reads."""

@@ -18,14 +18,6 @@ from farandole.runtime.world import World
 SILENT, SILENCE_S = 4, 1.0
 
 
-class NoRecord:
-    def start(self):
-        pass
-
-    def stop(self):
-        pass
-
-
 with World.start(PolicyOptions(wait_timeout=30)) as world:
     options = PolicyOptions(sync="stale", staleness=2, steps=60, lr=1.0, ranges=2, silence=SILENCE_S)
     placement = Placement.usual(world.size)
@@ -48,7 +40,7 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
             client.report(start.clock, 0.0, 1)
 
     outcome = cluster.run(
-        world, NoRecord(), options, placement,
+        world, None, options, placement,
         [application(options, placement.workers, placement.workers, np.zeros(8))],
         work, reported=lambda report: None,
     )  # fmt: skip
