@@ -1,6 +1,10 @@
-"""The data sets are the real ones, and their splits disjoint."""
+"""The data sets are the real ones, known by shape before they are loaded, and their splits disjoint."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -27,6 +31,20 @@ def test_digits_are_those_of_scikit_learn() -> None:
     assert np.array_equal(ours.targets, theirs.target)
 
 
+@pytest.mark.parametrize("name", datasets.NAMES)
+def test_shape_and_classes_are_known_without_loading(name: str) -> None:
+    dataset = datasets.load(name)
+    assert dataset.inputs.shape[1:] == datasets.shape(name)
+    assert dataset.targets.min() >= 0
+    assert dataset.targets.max() < datasets.classes(name)
+
+
+def test_loading_needs_no_torch() -> None:
+    program = "import sys; from farandole.data import datasets; datasets.load('pydoc'); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "False\n"
+
+
 def test_splits_are_disjoint_complete_and_repeatable() -> None:
     numbers = np.arange(1000)
     dataset = datasets.Dataset(numbers.astype(np.float32).reshape(-1, 1, 1, 1), numbers)
@@ -37,6 +55,7 @@ def test_splits_are_disjoint_complete_and_repeatable() -> None:
     assert not np.array_equal(splits.test.targets, datasets.split(dataset, seed=6).test.targets)
 
 
-def test_unknown_data_set_is_refused() -> None:
-    with pytest.raises(UsageError, match="digits, mnist5k"):
-        datasets.load("imagenet")
+@pytest.mark.parametrize("ask", [datasets.load, datasets.shape, datasets.classes])
+def test_unknown_data_set_is_refused(ask: Callable[[str], object]) -> None:
+    with pytest.raises(UsageError, match="digits, mnist5k, pydoc"):
+        ask("imagenet")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
+from farandole.data.sampler import EpochSampler, batch_size, check_filled, steps_per_epoch
 from farandole.data.shares import proportional_shares
 from farandole.errors import UsageError
 
@@ -52,3 +54,12 @@ def test_all_ranks_take_the_same_number_of_steps_whatever_their_shares() -> None
 def test_impossible_batches_are_refused(batch: int) -> None:
     with pytest.raises(UsageError, match="--batch"):
         steps_per_epoch(samples=10, batch=batch)
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=7), st.integers(1, 20), st.integers(1, 60))
+def test_a_batch_is_refused_exactly_if_a_step_would_be_empty(shares: list[int], batch: int, steps: int) -> None:
+    assume(batch <= sum(shares))
+    epoch = steps_per_epoch(sum(shares), batch)
+    empty = any(not any(batch_size(share, epoch, step) for share in shares) for step in range(steps))
+    with pytest.raises(UsageError, match=f"--batch {batch}: ") if empty else nullcontext():
+        check_filled(shares, batch, steps)

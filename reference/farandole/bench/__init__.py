@@ -2,12 +2,16 @@
 
 A benchmark is a module with ``rows(ranks)``, which returns rows
 ``{name, size, ranks, median_s, peers: {peer: {median_s, ratio}}}`` with ratio = peer's median over
-ours, so above 1 we are faster. It runs in the launching process, loads no MPI, and starts what it
-measures. Absolute times say little on a shared machine; the ratio of two things measured turn by
-turn says more.
+ours, so above 1 we are faster; for a peer that cannot run here, ``{error}`` instead of the numbers.
+It runs in the launching process, loads no MPI, and starts what it measures. Absolute times say
+little on a shared machine; the ratio of two things measured turn by turn says more.
 """
 
 from __future__ import annotations
 
 # Name → the module whose `rows` does `farandole bench NAME`.
-BENCHMARKS = {"allreduce": "farandole.bench.allreduce", "ps": "farandole.bench.ps"}
+BENCHMARKS = {
+    "allreduce": "farandole.bench.allreduce",
+    "ps": "farandole.bench.ps",
+    "pipeline": "farandole.bench.pipeline",
+}

@@ -39,6 +39,7 @@ def bench(
     table = Table("", "KiB", "ranks", "ms", "peer", "its ms", "ratio")
     for row in rows:
         for peer, its in row["peers"].items():
-            times = (f"{row['median_s'] * 1e3:.3f}", peer, f"{its['median_s'] * 1e3:.3f}", f"{its['ratio']:.2f}")
-            table.add_row(row["name"], f"{row['size'] / 1024:,.0f}", str(row["ranks"]), *times)
+            beside = (its["error"], "") if "error" in its else (f"{its['median_s'] * 1e3:.3f}", f"{its['ratio']:.2f}")
+            size, ours = f"{row['size'] / 1024:,.0f}", f"{row['median_s'] * 1e3:.3f}"
+            table.add_row(row["name"], size, str(row["ranks"]), ours, peer, *beside)
     Console().print(table)

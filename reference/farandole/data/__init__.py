@@ -2,6 +2,7 @@
 
 Reading order: ``shares`` (how many samples each rank gets), ``shards`` (how they come to the
 rank: sent by number from a root, or read from memory-mapped files), ``sampler`` (the order of an
-epoch, which can be saved and restored), ``datasets`` (real digits that ship inside packages),
-``text`` (real text as sparse features), ``streams`` (digits that turn as time goes on).
+epoch, which can be saved and restored), ``datasets`` (real digits and text that ship inside
+packages), ``documentation`` (the text), ``characters`` (it for a language model), ``text`` (it as
+sparse features), ``streams`` (digits that turn as time goes on).
 """

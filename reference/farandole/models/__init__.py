@@ -1,1 +1,6 @@
-"""The few models that the scenarios train, each small enough for a laptop's cores."""
+"""The few models that the scenarios train, each small enough for a laptop's cores.
+
+Reading order: ``classifiers`` (for images), ``transformer`` (a language model), ``choices`` (which of
+them the options mean), ``options`` (what they have in common wherever a model is trained),
+``sparse_logistic`` (for text as sparse features; its parameters are a table on servers).
+"""

@@ -48,17 +48,21 @@ comm.exchange(sent, (rank + 1) % size, arrived, (rank - 1) % size)
 assert (arrived == (rank - 1) % size).all()
 assert comm.bytes_sent - before == 40
 
-# Shards by number: every rank has its own rows, and the root has sent all but its own.
-everything = Dataset(np.arange(103 * 4, dtype=np.float32).reshape(103, 1, 2, 2), np.arange(103))
+# Shards by number: every rank has its own rows, and the root has sent all but its own; images, text, anything.
 shares = equal_shares(103, size)
 root = size - 1
-before = comm.bytes_sent
-shard = shards.scatter(everything if rank == root else None, shares, comm, root)
-mine = everything[slices(shares)[rank]]
-assert np.array_equal(shard.inputs, mine.inputs)
-assert np.array_equal(shard.targets, mine.targets)
-each = 4 * 4 + 8
-assert comm.bytes_sent - before == (each * (103 - shares[root]) if rank == root else 0)
+for everything, each in (
+    (Dataset(np.arange(103 * 4, dtype=np.float32).reshape(103, 1, 2, 2), np.arange(103)), 4 * 4 + 8),
+    (Dataset(np.arange(103 * 6).reshape(103, 6), np.arange(103 * 6)[::-1].reshape(103, 6)), 6 * 8 + 6 * 8),
+    (Dataset(np.arange(103 * 2, dtype=np.float64).reshape(103, 1, 2), np.arange(103, dtype=np.int16)), 2 * 8 + 2),
+):
+    before = comm.bytes_sent
+    shard = shards.scatter(everything if rank == root else None, shares, comm, root)
+    mine = everything[slices(shares)[rank]]
+    assert (shard.inputs.dtype, shard.targets.dtype) == (mine.inputs.dtype, mine.targets.dtype)
+    assert np.array_equal(shard.inputs, mine.inputs)
+    assert np.array_equal(shard.targets, mine.targets)
+    assert comm.bytes_sent - before == (each * (103 - shares[root]) if rank == root else 0)
 
 comm.barrier()
 if rank == 0:

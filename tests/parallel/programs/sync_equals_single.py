@@ -1,6 +1,6 @@
 """Synchronous SGD against one process on the union of the batches: parameters compared every step.
 
-Arguments: float type, then the ranks' capabilities ("equal" for equal shares), then strategies.
+Arguments: float type, the data set, the ranks' capabilities ("equal" for equal shares), then strategies.
 """
 
 import json
@@ -18,19 +18,27 @@ from farandole.data_parallel.ddp_twin import DdpSGD
 from farandole.data_parallel.horovod_twin import HorovodSGD
 from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.models.classifiers import mlp
+from farandole.models.transformer import transformer
 from farandole.runtime.buffers import sha256
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 
 KIND = getattr(torch, sys.argv[1])
-STRATEGIES = sys.argv[3:]
-SEED, BATCH, LR, STEPS = 3, 50, 0.2, 40
+DATA, CAPABILITIES, STRATEGIES = sys.argv[2], sys.argv[3], sys.argv[4:]
+SEED, LR, STEPS = 3, 0.2, 40
+SAMPLES, BATCH = (200, 8) if DATA == "pydoc" else (1437, 50)
 
 
 def fresh_model() -> torch.nn.Module:
     torch.manual_seed(SEED)
-    return mlp((1, 8, 8), 10, hidden=32).to(KIND)
+    make = transformer if DATA == "pydoc" else mlp
+    return make(datasets.shape(DATA), datasets.classes(DATA), hidden=32).to(KIND)
+
+
+def tensor(inputs: np.ndarray) -> torch.Tensor:
+    """Images in the float type, characters as they are."""
+    return torch.from_numpy(inputs) if inputs.dtype == np.int64 else torch.from_numpy(inputs).to(KIND)
 
 
 def vector(model: torch.nn.Module) -> torch.Tensor:
@@ -38,11 +46,11 @@ def vector(model: torch.nn.Module) -> torch.Tensor:
 
 
 with World.start(RunOptions(wait_timeout=30)) as world:
-    train = datasets.split(datasets.load("digits"), SEED).train
+    train = datasets.split(datasets.load(DATA), SEED).train[slice(0, SAMPLES)]
     shares = (
         equal_shares(len(train), world.size)
-        if sys.argv[2] == "equal"
-        else proportional_shares(len(train), [float(word) for word in sys.argv[2].split(",")])
+        if CAPABILITIES == "equal"
+        else proportional_shares(len(train), [float(word) for word in CAPABILITIES.split(",")])
     )
     parts = slices(shares)
     epoch = steps_per_epoch(len(train), BATCH)
@@ -68,14 +76,12 @@ with World.start(RunOptions(wait_timeout=30)) as world:
         for step in range(STEPS):
             rows = next(sampler)
             whole = sum(batch_size(share, epoch, step) for share in shares)
-            strategy.step(
-                torch.from_numpy(shard.inputs[rows]).to(KIND), torch.from_numpy(shard.targets[rows]), len(rows) / whole
-            )
+            strategy.step(tensor(shard.inputs[rows]), torch.from_numpy(shard.targets[rows]), len(rows) / whole)
             union = np.concatenate([part.start + next(one) for part, one in zip(parts, every, strict=True)])
             assert len(union) == whole
             optimizer.zero_grad()
-            inputs = torch.from_numpy(train.inputs[union]).to(KIND)
-            cross_entropy(single(inputs), torch.from_numpy(train.targets[union])).backward()
+            logits = single(tensor(train.inputs[union])).movedim(-1, 1)  # torch has the classes second
+            cross_entropy(logits, torch.from_numpy(train.targets[union])).backward()
             optimizer.step()
             largest = max(largest, (vector(strategy.model) - vector(single)).abs().max().item())
         digests = gather_text(world.control, sha256(strategy.model))

@@ -1,0 +1,360 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 13 · Pipelines
+#
+# **Question:** a model is cut into four parts on four ranks, and one of them works while three wait. What can the
+# others do meanwhile?
+#
+# Work on another batch, or on another piece of the same one. **Pipeline parallel** (流水线并行) cuts each batch into
+# **micro-batches**: as soon as a stage has handed the first one on, it takes the second. It is how a laundry works:
+# nobody waits with the second load until the first one is dry.
+#
+# Which micro-batch a stage takes next, forward or backward, is said by a **schedule**. In the code it is a generator
+# that knows no tensors, no messages and no clock. This is the whole of the first one, GPipe (Huang et al. 2019):
+
+# %%
+# %load_ext farandole
+import inspect
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from IPython.display import Image
+
+from farandole import launch
+from farandole.model_parallel.checker import ScheduleError, check
+from farandole.model_parallel.schedules import choose, gpipe, pipedream
+from farandole.model_parallel.steps import Backward, Forward, Times, Update, with_messages
+from farandole.report import curves, pipeline_picture
+from farandole.report.colours import BLUE, ORANGE, SERIES
+from farandole.report.pipeline_picture import measured, scheduled
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+
+print(inspect.getsource(gpipe.computations))
+
+# %% [markdown]
+# ## 1 From a schedule to messages, a time line, a proof
+#
+# The messages follow from the computations: before a forward pass the activations of the stage before must arrive,
+# after it the own ones are sent on, and backward the other way round. Here is what the middle one of three stages does
+# with two micro-batches:
+
+# %% tags=["nbval-check-output"]
+for step in with_messages(gpipe.computations(1, 3, 2), stage=1, stages=3):
+    print(step)
+
+# %% [markdown]
+# A **checker** runs all stages in one process, without a tensor, on a clock of its own. It finds out whether every
+# micro-batch goes forward and backward once on each stage and in the right order, who waits how long, and how many
+# micro-batches a stage holds at once. A wrong schedule has no chance:
+
+
+# %% tags=["nbval-check-output"]
+def eager(stage, stages, micro_batches) -> Iterator[Forward | Backward | Update]:
+    """GPipe, but the first stage wants the first gradient before it has sent the second micro-batch."""
+    first = 1 if stage == 0 else micro_batches
+    yield from (Forward(m) for m in range(first))
+    yield from (Backward(m) for m in reversed(range(micro_batches)))
+    yield from (Forward(m) for m in range(first, micro_batches))
+    yield Update()
+
+
+try:
+    check(replace(choose("gpipe"), computations=eager), 2, 2)
+except ScheduleError as error:
+    print(error)
+
+# %% [markdown]
+# ## 2 From naive to GPipe
+#
+# The runs of this notebook train a perceptron of 16 layers on four ranks. It is so small that a pass takes no time at
+# all; `pace_ms=50` makes every pass take 50 milliseconds (a backward pass has two halves, for inputs and for weights,
+# and takes twice as long). So all stages are equal, as they never quite are in life, and the picture is the
+# schedule's. Where the bubble is small, we go more slowly still, so that a millisecond for a message does not blur it.
+#
+# In each pair of pictures the upper one is drawn from the schedule, the lower one from the trace of a real run. What
+# is empty is called the **bubble**.
+
+# %%
+P, M = 4, 8  # stages, micro-batches
+recipe = {"data": "digits", "hidden": 64, "depth": 7, "batch": 64, "lr": 0.1, "steps": 2, "precision": "float64",
+          "balance": "layers", "micro_batches": M, "pace_ms": 50}  # fmt: skip
+runs = {}
+
+
+def run(name, **options):
+    """Train with that schedule, and draw it: as it should be, and as it was in the last step."""
+    runs[name] = launch("pipeline", ranks=P, **recipe | options, schedule=name, out=folder / name)
+    times = Times(*[runs[name].config["pace_ms"]] * 3)
+    lines = scheduled(choose(name), P, M, times, "milliseconds"), measured(runs[name], runs[name].summary.steps - 1)
+    return Image(filename=str(pipeline_picture.draw(folder / f"{name}.png", *lines)))
+
+
+run("naive", pace_ms=20)
+
+# %% [markdown]
+# That is `12_layer_split` again, eight times for each update: the bubble is (p − 1)/p, whatever the number of
+# micro-batches.
+#
+# **Predict:** with GPipe the first stage takes all eight micro-batches forward without waiting. For how many passes'
+# time will the *last* stage wait at the beginning? What does that make the bubble?
+
+# %%
+run("gpipe")
+
+# %% [markdown]
+# The last stage waits for three forward passes, and again for three backward passes at the end; the others wait
+# as long, elsewhere. With p stages and m micro-batches:
+#
+# $$ \frac{\text{bubble}}{\text{total}} = \frac{p-1}{m+p-1} \qquad\text{or}\qquad
+# \frac{\text{bubble}}{\text{ideal}} = \frac{p-1}{m} $$
+#
+# Papers use both; one has to say which. *Ideal* is the time that a pipeline without a bubble would take.
+#
+# **Predict:** how many micro-batches does it take to get the bubble below 10 % of the total with four stages, and how
+# many with eight?
+
+# %% tags=["nbval-check-output"]
+print("bubble/total     p = 2     p = 4     p = 8")
+for m in (1, 2, 4, 8, 16, 32, 64):
+    shares = [check(choose("gpipe"), p, m).bubble_of_total for p in (2, 4, 8)]
+    assert np.allclose(shares, [(p - 1) / (m + p - 1) for p in (2, 4, 8)])
+    print(f"m = {m:3}  " + "".join(f"{share:10.1%}" for share in shares))
+
+# %% [markdown]
+# So: many micro-batches. What speaks against it? Small micro-batches make small matrix products, which a device does
+# less well. And look at "holds 8": until its backward pass, a micro-batch's activations have to be kept.
+#
+# ## 3 1F1B: the same bubble, less memory
+#
+# GPipe's first backward pass could have begun long before. **1F1B** (Fan et al. 2021, Narayanan et al. 2021) takes
+# each micro-batch backward as soon as it can: *one forward, one backward*.
+#
+# **Predict:** which bubble is smaller, GPipe's or 1F1B's?
+
+# %%
+run("1f1b")
+
+# %% [markdown]
+# They are equal: the last stage still cannot start before three passes. What has changed stands on the right. Stage s
+# holds at most p − s micro-batches, *however many there are*, so that m can grow until the bubble is small.
+#
+# ## 4 Interleaved: a shorter way to fill
+#
+# The bubble is what it takes to fill the pipeline and to empty it. If each rank has two thin pieces of the model
+# instead of a thick one, layers 0 and 4 instead of 0 and 1, the first micro-batch reaches the last rank in half the
+# time (Narayanan et al. 2021). It then passes all ranks once more. Pale boxes are the second piece.
+#
+# **Predict:** with v pieces, what becomes of the bubble, and what of the number of messages?
+
+# %%
+run("interleaved", pace_ms=100)
+
+# %% [markdown]
+# bubble/ideal is (p − 1)/(v m): half of it. The messages have doubled, and the first rank holds more.
+#
+# ## 5 Zero bubble: not everything is urgent
+#
+# A backward pass computes two things: the gradient of the inputs, for which the stage before is waiting, and the
+# gradient of the weights, for which nobody is. **Zero-bubble** (Qi et al. 2023) does the first at once, and keeps the
+# second for times in which there would be nothing to do.
+
+# %%
+run("zero-bubble", pace_ms=100)
+
+# %% [markdown]
+# The yellow boxes fill what was empty at the end. What is left is the filling. The price is memory: a micro-batch is
+# held until its yellow box is done.
+#
+# ## 6 Measured against the formula
+#
+# In the table, *the whole run* is the record's `idle_share`: from the first step's start to the last one's end, all
+# time in which a rank does not compute. Whatever else runs on the computer adds to it and hardly ever takes away, so
+# the column beside it has the less disturbed of the two steps.
+
+# %%
+bubbles = {}
+print(f"{'':14}by formula   the whole run   its best step")
+for name, one in runs.items():
+    formula = choose(name).bubble_of_total(P, M, Times())
+    bubbles[name] = formula, min(measured(one, step).idle_share for step in range(one.summary.steps))
+    print(f"{name:14}{formula:10.1%}{one.summary.idle_share:16.1%}{bubbles[name][1]:16.1%}")
+
+# %% tags=["nbval-check-output"]
+for name, (formula, best) in bubbles.items():
+    print(f"{name:14}within 15 % of the formula: {abs(best / formula - 1) < 0.15}")
+
+# %% [markdown]
+# ## 7 The same model, whatever the order
+#
+# None of these schedules changes *what* is computed. Each micro-batch's loss counts with its share of the batch, its
+# gradients are added up, and the parameters move once, when all are there. It is the unsplit model's step.
+#
+# **Predict:** are the trained parameters of two schedules equal *to the bit*?
+
+# %% tags=["nbval-check-output"]
+losses = {name: np.array([line["loss"] for line in run.metrics]) for name, run in runs.items()}
+digests = {name: run.summary.params_sha256 for name, run in runs.items()}
+for name in runs:
+    difference = abs(losses[name] - losses["naive"]).max()
+    print(f"{name:14}the same loss as naive in each step, to 1e-12: {difference < 1e-12}")
+print("1f1b and zero-bubble leave the same parameters, to the bit:", digests["1f1b"] == digests["zero-bubble"])
+print("1f1b and gpipe leave the same parameters, to the bit:", digests["1f1b"] == digests["gpipe"])
+
+# %% [markdown]
+# GPipe goes backward from the last micro-batch to the first, so its gradients are added in another order, and rounded
+# differently: the last digit of a float64. (Interleaved divides the layers differently, so that the ranks'
+# digests cannot be compared at all.)
+#
+# ## 8 Memory, and how to buy it with time
+#
+# The record says how many bytes of activations each rank held at most, as torch itself reports what it keeps.
+# **Predict** from the "holds …" of the pictures: how many times more does GPipe hold than 1F1B, on each stage?
+#
+# There is a way to hold less with any schedule: keep only each stage's *inputs*, and compute all else again when
+# the backward pass comes (**recomputation**, Chen et al. 2016). It costs one more forward pass for each backward pass.
+
+# %%
+again = launch("pipeline", ranks=P, **recipe | {"pace_ms": 0}, schedule="gpipe", recompute=True, out=folder / "again")
+held = {name: np.array(run.summary.memory["measured"]["activations"]) for name, run in runs.items()}
+held["gpipe, recomputing"] = np.array(again.summary.memory["measured"]["activations"])
+figure, ax = plt.subplots(figsize=(9.5, 3))
+for place, (name, values) in enumerate(held.items()):
+    ax.bar(np.arange(P) + (place - 2.5) * 0.14, values / 1024, 0.13, color=SERIES[place], label=name)
+ax.set(xticks=range(P), xticklabels=[f"stage {stage}" for stage in range(P)], ylabel="KiB of activations")
+ax.legend(frameon=False, ncols=6, loc="lower center", bbox_to_anchor=(0.5, 1), fontsize=9)
+ax.spines[["top", "right"]].set_visible(False)
+figure.tight_layout()
+
+# %% tags=["nbval-check-output"]
+for stage in range(P):
+    ratio = held["gpipe"][stage] / held["1f1b"][stage]
+    schedules = M / (P - stage)
+    print(f"stage {stage}: GPipe holds {ratio:.1f} times what 1F1B holds; by the schedules {schedules:.1f}")
+print("recomputing holds, of that:", [f"{share:.0%}" for share in held["gpipe, recomputing"] / held["gpipe"]])
+print("and leaves the same parameters, to the bit:", again.summary.params_sha256 == digests["gpipe"])
+
+# %% [markdown]
+# ## 9 PipeDream: never empty
+#
+# The bubble comes from waiting until all gradients of a batch are there, before the next batch may begin. **PipeDream**
+# (Narayanan et al. 2019) does not wait. It does not cut the batches either; they follow each other through the
+# pipeline, and every stage updates after each backward pass. Here it is drawn for eight batches, and measured in the
+# first eight of twelve:
+
+# %%
+slowly = recipe | {"pace_ms": 100, "steps": 12}
+never_empty = launch("pipeline", ranks=P, **slowly, schedule="pipedream", out=folder / "pipedream")
+drawn = scheduled(choose("pipedream"), P, M, Times(100, 100, 100), "milliseconds")
+lines = drawn, measured(never_empty, step=0, steps=M)
+Image(filename=str(pipeline_picture.draw(folder / "pipedream.png", *lines)))
+
+# %% [markdown]
+# It is filled once, and then all stages work all the time: where the upper one runs empty, the lower one has the next
+# batches already. (A black line is an update.)
+#
+# But there is something wrong with these pictures, if you look for it. Batch 4 goes *forward* on stage 0 after the
+# update of batch 0; when it comes *back*, batches 1, 2 and 3 have moved the parameters, too. A backward pass with
+# other parameters than those of the forward pass computes the gradient of nothing.
+#
+# PipeDream's answer is **weight stashing**: each batch takes note of the version of the parameters that it went forward
+# with, and goes backward with the same one.
+#
+# **Predict:** which versions (how many updates) does batch 10 meet on stages 0, 1, 2 and 3?
+
+# %% tags=["nbval-check-output"]
+print("batch   versions on stages 0 to 3    updates that are missing")
+for batch in (0, 1, 2, 3, 4, 10):
+    versions = [pipedream.version(stage, P, batch) for stage in range(P)]
+    print(f"{batch:5}   {versions!s:29}{[batch - version for version in versions]}")
+
+# %% tags=["nbval-check-output"]
+parameters = [np.array(one.summary.memory["measured"]["parameters"]) for one in (never_empty, runs["1f1b"])]
+print("parameters held, 1f1b's = 1:", [f"{ratio:g}" for ratio in parameters[0] / parameters[1]])
+formulas = [choose("pipedream").bubble_of_total(P, batches, Times()) for batches in (12, 1000)]
+print(f"bubble/total, filled and emptied once: {formulas[0]:.1%} in 12 batches, {formulas[1]:.1%} in 1000")
+print(f"measured in 12, within 15 % of the formula: {abs(never_empty.summary.idle_share / formulas[0] - 1) < 0.15}")
+
+# %% [markdown]
+# Within one stage each gradient is honest, then; between stages the versions differ, and all but the last stage
+# learn from gradients that are up to three updates old. It is not SGD any more, it is *delayed* SGD.
+#
+# **Predict:** does it still converge, as quickly as 1F1B? With a small learning rate, and with a large one?
+
+# %%
+longer = {"data": "digits", "hidden": 64, "depth": 2, "batch": 64, "steps": 250, "balance": "layers",
+          "micro_batches": 4}  # fmt: skip
+learned = {}
+for name in ("1f1b", "pipedream"):
+    learned[name, 0.1] = launch("pipeline", ranks=P, **longer, lr=0.1, schedule=name, out=folder / f"{name} small")
+
+# %%
+for name in ("1f1b", "pipedream"):
+    learned[name, 1.0] = launch("pipeline", ranks=P, **longer, lr=1.0, schedule=name, out=folder / f"{name} large")
+
+figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.2), sharey=True)
+for ax, rate in zip(axes, (0.1, 1.0), strict=True):
+    for name, colour in (("1f1b", BLUE), ("pipedream", ORANGE)):
+        losses = np.array([line["loss"] for line in learned[name, rate].metrics])
+        ax.plot(curves.smooth(losses), color=colour, label=name)
+    ax.set(xlabel="batch", title=f"learning rate {rate}", ylim=(0, 4))
+    ax.spines[["top", "right"]].set_visible(False)
+axes[0].set_ylabel("training loss")
+axes[0].legend(frameon=False)
+figure.tight_layout()
+
+# %% tags=["nbval-check-output"]
+for (name, rate), one in learned.items():
+    print(f"{name:10}learning rate {rate}: more than 7 of 10 test images right: {one.summary.test_accuracy > 0.7}")
+
+# %% [markdown]
+# With a small rate the parameters hardly move in three updates, and PipeDream is a little behind. With a large rate an
+# old gradient points away from where the parameters were. 1F1B learns faster then; PipeDream is thrown out. So what
+# the full pipeline wins has to be weighed against the smaller steps. (The same price is paid by asynchronous updates:
+# `09_update_modes`. There the delay is by chance, here it is the same for every batch.)
+#
+# ## What you have seen
+#
+# | schedule | bubble | micro-batches held at stage s | the unsplit model? |
+# |---|---|---|---|
+# | naive | (p − 1)/p of the total | 1 | yes |
+# | GPipe | (p − 1)/m of the ideal | m | yes |
+# | 1F1B | (p − 1)/m of the ideal | p − s | yes |
+# | interleaved | (p − 1)/(v m) of the ideal | more than 1F1B | yes |
+# | zero-bubble | a third of 1F1B's, if the three kinds of passes take equally long | p | yes |
+# | PipeDream | only at the beginning and the end | p − s, and as many versions of the parameters | no: delayed SGD |
+#
+# - A schedule is a list of passes; messages, time line, bubble and memory follow from it.
+# - The bubble is measured where the formula says. The formula says it only for *equal* stages: that is why
+#   `12_layer_split` cuts where the costliest part costs least.
+# - Nothing but PipeDream changes the result; the order in which gradients are added changes the last digit.
+#
+# ## What to try
+#
+# 1. `farandole draw 1f1b --stages 8 --micro-batches 32`: for how long are all stages busy? And with 4 micro-batches?
+# 2. In section 1 repair `eager` so that the checker is content, and compare its bubble with GPipe's.
+# 3. Draw zero-bubble with `Times(30, 30, 10)` and `Times(30, 10, 30)`. Which helps it more?
+# 4. `run("interleaved", chunks=4, depth=10)`: how many messages, by `runs["interleaved"].summary.messages_sent`?
+# 5. Make a stage slow: `slow="rank=2,factor=2"`. What do the boxes of the *other* stages look like?
+# 6. PipeDream with learning rates between 0.1 and 1. Where does the delay begin to hurt? And with two stages?
+# 7. `recompute=True` with 1F1B and a `pace_ms` of 0: what does it cost in `wall_s`, and what does it save?

@@ -1,0 +1,354 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 15 · Hybrid: data × pipeline × tensor
+#
+# **Question:** there are three ways to spread a training over ranks: divide the *data* (`03_synchronous_sgd`), the
+# *layers* (`13_pipelines`), or the *matrices* (`14_tensor_split`). Which one for four ranks? And for a thousand?
+#
+# All three. Large models are trained with **hybrid parallel** (混合并行): the ranks stand in a grid with three axes.
+# Along each axis they do one of the three things, and know nothing of the other two (Narayanan et al. 2021).
+
+# %%
+# %load_ext farandole
+import os
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from IPython.display import Image
+
+from farandole import Run
+from farandole.errors import UsageError
+from farandole.model_parallel.hybrid import factorisations, factors
+from farandole.report import pipeline_picture, timeline
+from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+os.environ["RESULTS"] = str(folder)  # a cell under %%mpi inherits the environment, but no variables
+plt.rcParams["figure.dpi"] = 100
+
+# %% [markdown]
+# ## 1 Who stands where
+#
+# Four ranks can stand in a grid in six ways, and in no others:
+
+# %% tags=["nbval-check-output"]
+for data, pipeline, tensor in factorisations(4):
+    print(f"data {data} × pipeline {pipeline} × tensor {tensor}")
+try:
+    factors(4, None, pipeline=3, tensor=1)
+except UsageError as error:
+    print(error)
+
+# %% [markdown]
+# Eight ranks as 2 × 2 × 2 are a cube, and each rank is a corner:
+
+
+# %%
+def corner(data, pipeline, tensor):
+    """Where a rank is drawn."""
+    return 3.2 * pipeline + 0.9 * tensor, -1.9 * data + 0.55 * tensor
+
+
+cube = np.arange(8).reshape(2, 2, 2)  # data, pipeline, tensor; the last axis varies fastest
+talk = {"tensor: several times per layer": (2, RED, 6), "pipeline: twice per micro-batch": (1, BLUE, 3),
+        "data: once per step": (0, GREEN, 1.2)}  # fmt: skip
+figure, ax = plt.subplots(figsize=(7.5, 3.6))
+for label, (axis, colour, width) in talk.items():
+    for place in np.ndindex(2, 2, 2):
+        if place[axis] == 0:
+            other = tuple(1 if number == axis else at for number, at in enumerate(place))
+            x, y = zip(corner(*place), corner(*other), strict=True)
+            ax.plot(x, y, color=colour, linewidth=width, label=label if sum(place) == 0 else None, zorder=1)
+for place, rank in np.ndenumerate(cube):
+    ax.scatter(*corner(*place), s=520, color="white", edgecolor="black", zorder=2)
+    ax.text(*corner(*place), rank, ha="center", va="center", zorder=3)
+ax.set(xlim=(-0.4, 9), ylim=(-2.4, 1))
+ax.legend(frameon=False, loc="center right")
+ax.set_axis_off()
+
+# %% [markdown]
+# Rank = (data · 2 + pipeline) · 2 + tensor. The axis that talks most varies fastest, so that its ranks have
+# neighbouring numbers: a launcher puts neighbours onto one machine, where links are fast.
+#
+# **Predict:** with whom does rank 5 talk, and about what? Who has the same *parameters* as rank 5, and who works on the
+# same *samples*?
+
+# %% tags=["nbval-check-output"]
+# %%mpi -n 8
+from mpi4py import MPI
+
+from farandole.runtime.communicator import Communicator
+from farandole.runtime.grid import Grid
+
+grid = Grid(Communicator(MPI.COMM_WORLD), data=2, pipeline=2, tensor=2)
+others = {axis: grid.axis(axis).mpi.allgather(MPI.COMM_WORLD.rank) for axis in ("data", "pipeline", "tensor")}
+print(f"rank {MPI.COMM_WORLD.rank} at {tuple(grid.coordinates.values())}:", others)
+
+# %% [markdown]
+# A rank shares its parameters with those on its *data* line: here their gradients are added up, once per step. On its
+# *pipeline* line activations go forward and gradients back. With its *tensor* line it shares each layer. Rank 5
+# and rank 4 work on the same samples with different halves of the same matrices; so do 6 and 7, with other layers.
+#
+# ## 2 Six grids, one model
+#
+# The program of all six is the same: take your place, cut the model into stages, cut your stage's matrices, run the
+# pipeline's schedule, add up the gradients along the data line, update. An axis of length 1 costs nothing.
+#
+# Here a perceptron is trained for five steps in each of the grids, on all training images at a time, gathered on
+# rank 0, and compared with the model that plain torch trains in one process.
+#
+# **Predict:** do the six models agree? To how many digits?
+
+# %% tags=["nbval-check-output"]
+# %%mpi -n 4
+import torch
+from torch.nn.functional import cross_entropy
+
+from farandole.data import datasets
+from farandole.model_parallel.hybrid import factorisations
+from farandole.model_parallel.options import ModelParallelOptions
+from farandole.model_parallel.parts import Layout, Parts
+from farandole.model_parallel.schedules import choose
+from farandole.models import choices
+from farandole.runtime.world import World
+
+STEPS, RATE, MICRO_BATCHES = 5, 0.3, 4
+train = datasets.split(datasets.load("digits"), seed=0).train
+options = ModelParallelOptions(hidden=64, depth=4, batch=len(train), lr=RATE, precision="float64")
+
+
+def alone():
+    """The model in one process, after as many steps."""
+    torch.manual_seed(options.seed)
+    model = choices.build(options).double()
+    for _step in range(STEPS):
+        loss = cross_entropy(model(torch.from_numpy(train.inputs).double()), torch.from_numpy(train.targets))
+        model.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= RATE * parameter.grad
+    return model
+
+
+with World.start(options) as world:
+    expected = alone() if world.rank == 0 else None
+    for data, pipeline, tensor in factorisations(world.size):
+        torch.manual_seed(options.seed)
+        layout = Layout(data, pipeline, tensor, choose("1f1b"), MICRO_BATCHES, balance="memory")
+        parts = Parts(world, options, layout)
+        for step in range(STEPS):
+            parts.pipeline.run(MICRO_BATCHES, parts.shard.cut(step, MICRO_BATCHES, parts.loss))
+        whole = parts.gather()
+        if world.rank == 0:
+            pairs = zip(whole.parameters(), expected.parameters(), strict=True)
+            difference = max((mine - its).abs().max().item() for mine, its in pairs)
+            print(f"{data} × {pipeline} × {tensor}: all parameters as in one process, to 1e-12: {difference < 1e-12}")
+
+# %% [markdown]
+# None of the three axes changes what is learned; they only add numbers in another order.
+#
+# One thing is left out of this picture. We have used all samples at a time. With smaller batches each pipeline shuffles
+# its own share of the data, so that grids with another *data* axis see other batches: as good, but not the same.
+#
+# ## 3 What each of them costs
+#
+# Now a larger perceptron with Adam, which keeps two more numbers for each parameter. Each of these runs is what
+# `launch("hybrid", ranks=4, data_ranks=2, pipeline_ranks=2, …)` does, and leaves a record. But to start four ranks
+# takes longer than these six steps of training, so here one start serves for all runs. (The last three are for
+# sections 4 and 5.)
+
+# %%
+# %%mpi -n 4
+import os
+from contextlib import redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+from farandole.data import datasets
+from farandole.model_parallel.hybrid import factorisations
+from farandole.scenarios.hybrid import Config, main
+
+samples = len(datasets.split(datasets.load("digits"), seed=0).train)
+recipe = Config(hidden=256, depth=4, batch=samples, micro_batches=4, steps=6, optimizer="adam", lr=0.001,
+                balance="memory", precision="float64")  # fmt: skip
+
+
+def run(name, grid, **options):
+    data, pipeline, tensor = grid
+    config = replace(recipe, data_ranks=data, pipeline_ranks=pipeline, tensor_ranks=tensor, **options)
+    with redirect_stdout(StringIO()):  # without the tables: one for all comes below
+        main(replace(config, out=Path(os.environ["RESULTS"]) / name))
+
+
+for grid in factorisations(4):
+    run(" × ".join(map(str, grid)), grid)
+run("4 × 1 × 1, ZeRO-1", (4, 1, 1), shard_optimizer=True)
+run("2 × 2 × 1, ZeRO-1", (2, 2, 1), shard_optimizer=True)
+run("2 × 2 × 1, slowly", (2, 2, 1), pace_ms=40, steps=3)
+
+# %% [markdown]
+# **Predict:** which grid sends the fewest bytes, and which one the most messages? Where does the fullest rank hold
+# least?
+
+# %% tags=["nbval-check-output"]
+grids = [" × ".join(map(str, grid)) for grid in factorisations(4)]
+runs = {name: Run.open(folder / name) for name in grids}
+KINDS = ("parameters", "gradients", "optimizer_state", "activations")
+
+
+def fullest(run):
+    """What the rank holds that holds most, in MiB, kind by kind."""
+    held = run.summary.memory["measured"]
+    return max(zip(*(held[kind] for kind in KINDS), strict=True), key=sum)
+
+
+def show(runs):
+    print(f"{'':19}|        MiB on the fullest rank              |   per step, the busiest rank")
+    print(f"{'d × p × t':19}|  params   grads   state  activ.    all      |   MB sent   messages")
+    for name, run in runs.items():
+        mib = [number / 2**20 for number in fullest(run)]
+        sent, messages = max(run.summary.bytes_sent) / 6 / 1e6, max(run.summary.messages_sent) / 6
+        columns = "".join(f"{number:8.2f}" for number in (*mib, sum(mib)))
+        print(f"{name:19}|{columns}     |{sent:10.2f}{messages:11g}")
+
+
+show(runs)
+first = np.array([line["loss"] for line in runs["4 × 1 × 1"].metrics])
+same = all(abs([line["loss"] for line in run.metrics] - first).max() < 1e-10 for run in runs.values())
+print("the same loss in all steps, to 1e-10, in all of them:", same)
+
+# %% [markdown]
+# Read the columns:
+#
+# - **Data** divides only activations, since each rank has its share of the samples. Of parameters, gradients and Adam's
+#   state all ranks hold everything. What it sends is 2(D−1)/D of the *parameters*, in 2(D−1) messages.
+# - **Pipeline** divides layers, with all that belongs to them. It sends *activations*, forward and back, in few
+#   messages. But its first stages hold several micro-batches at once, where a single stage holds but one; and no cut of
+#   five matrices into parts is even.
+# - **Tensor** divides matrices evenly, and activations in part. It sends activations too, in every layer, and has the
+#   most messages.
+# - The combinations lie between, kind by kind.
+#
+# Which sends more depends on the model and the batch. This perceptron is small and all samples are used at once, so
+# activations are many and parameters few. Turn it round and the data axis becomes the dear one.
+
+# %%
+figure, ax = plt.subplots(figsize=(9.5, 3))
+bottom = np.zeros(len(runs))
+for kind, (name, colour) in enumerate(zip(KINDS, (BLUE, ORANGE, GREEN, GREY), strict=True)):
+    height = np.array([fullest(run)[kind] / 2**20 for run in runs.values()])
+    ax.bar(list(runs), height, bottom=bottom, color=colour, label=name)
+    bottom += height
+ax.set(ylabel="MiB on the fullest rank", xlabel="data × pipeline × tensor")
+ax.legend(frameon=False, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1))
+ax.spines[["top", "right"]].set_visible(False)
+figure.tight_layout()
+
+# %% [markdown]
+# ## 4 Two pipelines of two stages, in time
+#
+# 2 × 2 × 1: ranks 0 and 1 are one pipeline, 2 and 3 the other. Each takes half of the samples through, in four
+# micro-batches. (Here every forward pass is made to take 40 milliseconds, and every backward pass 80, so that all are
+# equal.) **Predict:** what is the bubble? And where do the two pipelines have to wait for each other?
+
+# %%
+slowly = Run.open(folder / "2 × 2 × 1, slowly")
+Image(filename=str(pipeline_picture.draw(folder / "2x2.png", pipeline_picture.measured(slowly, step=1))))
+
+# %%
+figure, axes = plt.subplots(2, 1, figsize=(9.5, 5))
+timeline.plot(slowly, axes[0], steps=2, title="2 × 2 × 1, slowly")
+timeline.plot(runs["2 × 1 × 2"], axes[1], steps=1, title="2 × 1 × 2")
+figure.tight_layout()
+
+# %% [markdown]
+# Within a step each rank waits for its neighbour in the pipeline, and the bubble is that of one pipeline alone: (p −
+# 1)/m = ¼ of the ideal, 1/5 of the total. Only when all micro-batches are through does rank 0 add up gradients with
+# rank 2, and rank 1 with rank 3. (White is book-keeping.) Below, at full speed, there are no stages: the two ranks of
+# a tensor line stop in each layer, and the two lines meet at the end of the step only.
+#
+# ## 5 The optimizer's state, divided
+#
+# On a data line all ranks hold the same parameters, and the same state for them: D times the same Adam. **ZeRO**, stage
+# 1 (Rajbhandari et al. 2020), divides it. Each rank keeps the state of *its* part, and moves only that:
+#
+# 1. reduce-scatter: each gets the sum of its part of the gradient,
+# 2. each moves its part of the parameters,
+# 3. all-gather: each gets all parts of the parameters.
+#
+# **Predict:** how many bytes more is that than an all-reduce of the gradients? (What does a ring all-reduce consist
+# of?)
+
+# %% tags=["nbval-check-output"]
+pairs = {name: Run.open(folder / name) for grid in ("4 × 1 × 1", "2 × 2 × 1") for name in (grid, f"{grid}, ZeRO-1")}
+show(pairs)
+for name, D in {"4 × 1 × 1": 4, "2 × 2 × 1": 2}.items():
+    plain, divided = pairs[name].summary, pairs[f"{name}, ZeRO-1"].summary
+    states = [sum(one.memory["measured"]["optimizer_state"]) for one in (plain, divided)]
+    print(f"{name}: all states together are divided by {states[0] / states[1]:g}, and D is {D};",
+          f"all bytes sent: {sum(plain.bytes_sent):,} and {sum(divided.bytes_sent):,};",
+          f"the same parameters to the bit: {plain.params_sha256 == divided.params_sha256}")  # fmt: skip
+
+# %% [markdown]
+# A ring all-reduce *is* a reduce-scatter followed by an all-gather (`02_ring_all_reduce`). ZeRO-1 does its update
+# between the two, and saves the memory for nothing. With Adam the state is half of all that belongs to a parameter.
+#
+# ## 6 When which?
+#
+# | axis | divides | a rank sends per step | messages per step | for |
+# |---|---|---|---|---|
+# | data | samples | 2(D−1)/D of the parameters | 2(D−1) | speed, once the model fits; between machines |
+# | pipeline | layers | activations, at each of its cuts | m at each cut | many layers; between machines |
+# | tensor | matrices | 8(T−1)/T of a block's activations | 8(T−1) m per block | wide layers; within a machine |
+#
+# (m micro-batches; a block of the transformer has four all-reduces.) The price of the data axis is that every rank
+# holds the model, that of the pipeline its bubble, that of tensor ranks that they wait for each other within every
+# layer.
+#
+# The usual rule (Narayanan et al. 2021): *tensor* as far as the fast links reach, *pipeline* until a stage fits into
+# memory, *data* with what is left, its optimizer divided. The batch sets the limits: D ranks each need enough samples
+# for enough micro-batches, or the bubble grows.
+#
+# There is a neighbour with a similar name. The hybrid of `10_downpour_and_hybrid` is one of *where parameters live*:
+# hot ones, which many workers update, on a server; each of the others with the one worker that needs it. That is for
+# *sparse* models, in which a sample touches few of very many parameters (words, users, goods): one sends what is
+# touched, and asks who else touches it. The grid is for *dense* models, where every sample uses every parameter, so
+# that there are no rare ones to leave at home. Document 000 gives the first as its example of hybrid, and names the
+# second (erratum 000.12). They can be combined: the large embedding tables of a recommender on servers, its dense
+# layers in a grid.
+#
+# ## What you have seen
+#
+# - Ranks stand in a grid; each axis is a communicator of its own, and the talkative axis gets neighbouring ranks.
+# - All six grids of four ranks learn what one process learns.
+# - They differ in what they hold and send: parameters for data, activations for pipeline and tensor.
+# - ZeRO-1 divides the optimizer's state by D, at the same bytes and with the same bits.
+#
+# ## What to try
+#
+# 1. `batch=64` in section 3: which grids become cheap, which dear? Is the loss still the same in all of them?
+# 2. `hidden=1024, batch=64`, three steps: now parameters are many and activations few.
+# 3. `launch("hybrid", ranks=4, tensor_ranks=2, slow="rank=3,factor=3")`, and other grids: where does a straggler hurt
+#    most? Look at `wall_s` and at the timeline.
+# 4. `recompute=True` and 1 × 4 × 1: what does the fullest rank hold now? And with `schedule="gpipe"`?
+# 5. `launch("hybrid", ranks=8, pipeline_ranks=2, tensor_ranks=2)`: the cube. Do its bytes follow from the table above?
+# 6. ZeRO-1 with `optimizer="sgd"`: what is there to divide?

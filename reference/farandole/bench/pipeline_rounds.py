@@ -1,0 +1,100 @@
+"""Pipelines that do the rounds of `pipeline_task.py` in turn: the program of the ranks.
+
+    mpirun -n 4 python -m farandole.bench.pipeline_rounds ROUNDS HIDDEN DEPTH BATCH MICRO_BATCHES SYSTEM ...
+
+A system is one of our schedules, our layer split, or the name of a schedule's class in
+torch.distributed.pipelining. All take turns, round after round, so that a change in the machine's
+load meets all alike. Rank 0 prints what each did as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from mpi4py import MPI
+
+from farandole.bench.pipeline_task import LAYER_SPLIT, SCHEDULES, Measured, Task
+from farandole.bench.timing import slowest_s
+from farandole.data.shares import equal_shares, slices
+from farandole.model_parallel.batches import CutBatch
+from farandole.model_parallel.parts import Layout, Parts
+from farandole.model_parallel.schedules import choose
+from farandole.runtime.world import World
+
+
+class System(Protocol):
+    """A pipeline over all ranks.
+
+    Attributes:
+        bounds: where the model is cut, as in `Plan`.
+    """
+
+    bounds: list[int]
+
+    def step(self) -> float:
+        """A training step with the task's batch; returns the batch's loss on the last stage, 0 elsewhere."""
+        ...
+
+
+class OurPipeline:
+    """One of our schedules."""
+
+    def __init__(self, world: World, task: Task, schedule: str) -> None:
+        options = task.options()
+        torch.manual_seed(options.seed)
+        layout = Layout(
+            pipeline=world.size,
+            schedule=choose(schedule),
+            micro_batches=task.micro_batches,
+            balance=options.balance,
+        )
+        self.parts = Parts(world, options, layout)
+        self.bounds = self.parts.plan.bounds
+        self.rows = [np.arange(part.start, part.stop) for part in slices(equal_shares(task.batch, task.micro_batches))]
+
+    def step(self) -> float:
+        count, whole = len(self.rows), sum(map(len, self.rows))
+        batch = CutBatch(self.parts.shard, self.rows, [whole] * count, self.parts.loss)
+        self.parts.pipeline.run(count, batch)
+        self.parts.stage.meter.active = False  # as in a training: only the first step measures the memory
+        return sum(batch.losses.values())
+
+
+def make(world: World, task: Task, name: str) -> System:
+    """The system of that name. Collective."""
+    if name == LAYER_SPLIT:
+        return OurPipeline(world, replace(task, micro_batches=1), "naive")
+    if name in SCHEDULES:
+        return OurPipeline(world, task, name)
+    from farandole.bench.pipeline_torch import TorchPipeline  # where it cannot be had, ours still can be measured
+
+    return TorchPipeline(world, task, name)
+
+
+def main() -> None:
+    rounds, task, names = int(sys.argv[1]), Task.from_arguments(sys.argv[2:6]), sys.argv[6:]
+    seconds = {name: [0.0] * rounds for name in names}
+    losses = {name: np.zeros(rounds) for name in names}
+    with World.start(task.options()) as world:
+        systems = {name: make(world, task, name) for name in names}
+
+        def work() -> None:
+            losses[name][number] = systems[name].step()
+
+        for number in range(rounds):
+            for name in names:
+                seconds[name][number] = slowest_s(world.control, work)
+        for values in losses.values():
+            world.control.Allreduce(MPI.IN_PLACE, values)
+    if world.rank == 0:
+        found = {name: Measured(systems[name].bounds, seconds[name], losses[name].tolist()) for name in names}
+        print(json.dumps({name: asdict(measured) for name, measured in found.items()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""``farandole draw WHAT …``: a schedule or an election as a picture, with its figures in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import cyclopts
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+from farandole.errors import UsageError
+from farandole.model_parallel.checker import UNIT, Execution, check
+from farandole.model_parallel.schedules import NAMES, choose
+from farandole.model_parallel.steps import Schedule
+from farandole.recovery.election import ELECTIONS, about
+from farandole.runtime.options import AtLeastOne, Positive
+
+SUFFIXES = (".png", ".svg", ".pdf")
+
+Numbers = Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative="")]
+Stages = Annotated[AtLeastOne, Parameter(alias="-n")]
+
+app = cyclopts.App(name="draw", help="Draw who does what when, as a schedule says it: no rank is started.")
+
+
+def _pipeline(name: str) -> Callable[..., None]:
+    def draw(*, stages: Stages = 4, micro_batches: AtLeastOne = 8, out: Path | None = None) -> None:
+        """Draw a pipeline schedule.
+
+        Args:
+            stages: parts of the model, one a rank.
+            micro_batches: parts of a batch; for pipedream batches, which it does not cut.
+            out: the picture, a .png, .svg or .pdf. [default: as 1f1b-4x8.png, in the current folder]
+        """
+        _draw(choose(name), stages, micro_batches, out or Path(f"{name}-{stages}x{micro_batches}.png"))
+
+    return draw
+
+
+def _interleaved(
+    *, stages: Stages = 4, micro_batches: AtLeastOne = 8, chunks: AtLeastOne = 2, out: Path | None = None
+) -> None:
+    """Draw a pipeline schedule.
+
+    Args:
+        stages: ranks, each with some parts of the model.
+        micro_batches: parts of a batch, a multiple of the stages.
+        chunks: parts of the model on each rank.
+        out: the picture, a .png, .svg or .pdf. [default: as interleaved-4x8x2.png, in the current folder]
+    """
+    file = out or Path(f"interleaved-{stages}x{micro_batches}x{chunks}.png")
+    _draw(choose("interleaved", chunks), stages, micro_batches, file)
+
+
+for _name in NAMES:
+    _module = sys.modules[choose(_name).computations.__module__]
+    _about = (_module.__doc__ or "").partition("\n")[0]
+    app.command(_interleaved if _name == "interleaved" else _pipeline(_name), name=_name, help=_about)
+
+
+def _election(name: str) -> Callable[..., None]:
+    def draw(
+        *,
+        members: Annotated[AtLeastOne, Parameter(alias="-n")] = 5,
+        dead: Numbers = (),
+        start: Numbers = (0,),
+        cut: int | None = None,
+        seconds: Positive = 30.0,
+        out: Path | None = None,
+    ) -> None:
+        """Draw an election.
+
+        Args:
+            members: how many there are, numbered from 0.
+            dead: those that do not live, for instance 4, or 3 4.
+            start: those that miss their leader in the beginning.
+            cut: members below this number and the others cannot reach each other.
+            seconds: at most so long; a message takes 1 second.
+            out: the picture, a .png, .svg or .pdf. [default: as bully-election-5.png, in the current folder]
+        """
+        from farandole.recovery.election import choose
+        from farandole.recovery.election.network import Network
+        from farandole.report import election_picture
+
+        for option, numbers in (("--dead", dead), ("--start", start)):
+            if wrong := [number for number in numbers if not 0 <= number < members]:
+                raise UsageError(f"{option} {wrong[0]}: members are 0 to {members - 1}")
+        if not set(start) - set(dead):
+            raise UsageError("nobody who lives starts: give --start a member that is not in --dead")
+        network = Network(choose(name, list(range(members)), dead))
+        for number in dead:
+            network.kill(number)
+        if cut is not None:
+            network.cut([range(cut), range(cut, members)])
+        network.start(*start)
+        network.run(until=seconds)
+        file = out or Path(f"{name}-{members}.png")
+        _save(file, lambda: election_picture.draw(network, file))
+        table = Table("message", "sent")
+        for kind, number in network.sent.items():
+            table.add_row(kind, str(number))
+        Console().print(table)
+        for number, leader in network.leaders().items():
+            print(f"member {number} takes {'nobody' if leader is None else leader} for the leader")
+        print(f"the picture: {file}")
+
+    return draw
+
+
+for _name in ELECTIONS:
+    app.command(_election(_name), name=_name, help=about(_name))
+
+
+def _save(file: Path, draw: Callable[[], object]) -> None:
+    """Let `draw` write `file`.
+
+    Raises:
+        UsageError: it cannot, or that is no kind of picture.
+    """
+    if file.suffix not in SUFFIXES:
+        raise UsageError(f"--out {file}: give a file whose name ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    try:
+        draw()
+    except OSError as error:
+        raise UsageError(f"--out {file} cannot be written ({error.strerror}): give another") from error
+
+
+def _draw(schedule: Schedule, stages: int, micro_batches: int, file: Path) -> None:
+    from farandole.report import pipeline_picture
+
+    _save(file, lambda: pipeline_picture.draw(file, pipeline_picture.scheduled(schedule, stages, micro_batches)))
+    execution = check(schedule, stages, micro_batches)
+    console = Console()
+    console.print(_bubble(schedule, stages, micro_batches, execution))
+    console.print(_by_stage(schedule, stages, micro_batches, execution))
+    print(f"the picture: {file}")
+
+
+def _bubble(schedule: Schedule, stages: int, micro_batches: int, execution: Execution) -> Table:
+    """Idle time over the whole time, and over that of a pipeline without idle time."""
+    table = Table("bubble")
+    for how in ("by formula", "checked"):
+        table.add_column(how, justify="right")
+    formula = schedule.bubble_of_total(stages, micro_batches, UNIT)
+    table.add_row("/total", f"{formula:.1%}", f"{execution.bubble_of_total:.1%}")
+    formula = schedule.bubble_of_ideal(stages, micro_batches, UNIT)
+    table.add_row("/ideal", f"{formula:.1%}", f"{execution.bubble_of_ideal:.1%}")
+    return table
+
+
+def _by_stage(schedule: Schedule, stages: int, micro_batches: int, execution: Execution) -> Table:
+    """What each stage holds at most, in micro-batches' activations, and how many messages it sends."""
+    table = Table()
+    for heading in ("stage", "holds by formula", "checked", "messages"):
+        table.add_column(heading, justify="right")
+    for stage in range(stages):
+        held = schedule.stash(stage, stages, micro_batches), execution.stash[stage]
+        shown = (f"{chunks / schedule.chunks:.3g}" for chunks in held)
+        table.add_row(str(stage), *shown, str(execution.messages[stage]))
+    return table

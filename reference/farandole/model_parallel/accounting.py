@@ -1,0 +1,93 @@
+"""A rank's memory put together: what it has held, and what the formulas say that it should have.
+
+Measured are the buffers themselves and what autograd has kept (`memory`). By formula, a rank's share
+of the parameters gives parameters, gradients and state; shapes (`footprint`) and the schedule's
+high-water mark (`checker.most_held`) give the activations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import torch
+from torch import Tensor, nn
+
+from farandole.model_parallel.checker import most_held
+from farandole.model_parallel.footprint import Footprint, footprint
+from farandole.model_parallel.memory import Memory
+from farandole.model_parallel.parts import Parts
+from farandole.model_parallel.tensor.division import divisions
+from farandole.model_parallel.versions import StashingStage
+
+STATE_PER_PARAMETER = {"sgd": 0, "momentum": 1, "adam": 2}
+
+
+def account(parts: Parts) -> dict[str, dict[str, int | None]]:
+    """What this rank has held, in bytes: "measured", and by "formula"."""
+    return {"measured": asdict(measured(parts)), "formula": asdict(by_formula(parts))}
+
+
+def measured(parts: Parts) -> Memory:
+    versions = parts.stage.most_versions if isinstance(parts.stage, StashingStage) else 0
+    return Memory(
+        parameters=parts.flat.values.nbytes * (1 + versions),
+        gradients=parts.flat.gradients.nbytes,
+        optimizer_state=parts.optimizer.state_bytes(),
+        activations=parts.stage.meter.most,
+    )
+
+
+def by_formula(parts: Parts) -> Memory:
+    layout, schedule = parts.layout, parts.schedule
+    under_way = layout.parts_of_a_batch if schedule.flushes else parts.options.steps
+    with torch.device("meta"):
+        layers = parts.layers()
+        pieces = {virtual: nn.Sequential(*layers[parts.plan.parts[virtual]]) for virtual in parts.pieces}
+        left = {virtual // layout.pipeline: _footprint(parts, virtual, piece) for virtual, piece in pieces.items()}
+    size = sum(_size(parts, virtual, piece) for virtual, piece in pieces.items())
+    stash = schedule.stash(parts.place["pipeline"], layout.pipeline, under_way)
+    versions = 0 if schedule.flushes else min(stash, under_way - stash + 1)
+    own = parts.optimizer.part(size // parts.flat.values.itemsize)
+    state = STATE_PER_PARAMETER[parts.options.optimizer] * (own.stop - own.start) * parts.flat.values.itemsize
+    return Memory(
+        parameters=size * (1 + versions),
+        gradients=size,
+        optimizer_state=state,
+        activations=_most_held(parts, under_way, left),
+    )
+
+
+def _most_held(parts: Parts, micro_batches: int, left: dict[int, Footprint | None]) -> int | None:
+    """The schedule's high-water mark, given what a micro-batch leaves in each chunk."""
+    known = {chunk: piece for chunk, piece in left.items() if piece}
+    if len(known) < len(left):
+        return None
+    steps = parts.schedule.computations(parts.place["pipeline"], parts.layout.pipeline, micro_batches)
+    late = {chunk: piece.late for chunk, piece in known.items()}
+    if parts.layout.recompute:
+        again = {chunk: piece.activations - piece.inputs for chunk, piece in known.items()}
+        return most_held(steps, {chunk: piece.inputs for chunk, piece in known.items()}, late, again)
+    return most_held(steps, {chunk: piece.activations for chunk, piece in known.items()}, late)
+
+
+def _footprint(parts: Parts, virtual: int, piece: nn.Sequential) -> Footprint | None:
+    opened = [layer for unit in piece for layer in (unit if isinstance(unit, nn.Sequential) else [unit])]
+    loss = virtual == parts.last
+    return footprint(opened, _like_inputs(parts, virtual), loss=loss, tensor_ranks=parts.layout.tensor)
+
+
+def _like_inputs(parts: Parts, virtual: int) -> Tensor:
+    """A tensor like the inputs of a virtual stage for one micro-batch."""
+    rows = -(-parts.shard.largest_batch // parts.layout.parts_of_a_batch)
+    of_text = virtual == 0 and parts.options.data == "pydoc"  # characters come as numbers
+    return torch.empty((rows, *parts.plan.shapes[virtual]), dtype=torch.int64 if of_text else parts.dtype)
+
+
+def _size(parts: Parts, virtual: int, piece: nn.Sequential) -> int:
+    """Bytes of this rank's parameters of a piece, which is given whole."""
+    divided = divisions(parts.pieces[virtual])
+    size = 0
+    for name, parameter in piece.named_parameters():
+        shares = divided[name].shares if name in divided else (1,)
+        size += parameter.nbytes * shares[parts.tensor.rank % len(shares)] // sum(shares)
+    return size

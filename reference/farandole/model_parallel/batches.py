@@ -1,0 +1,125 @@
+"""What flows through one pipeline: its share of the data, batch by batch, cut into micro-batches.
+
+Every rank of a pipeline draws the same samples' numbers from the same sampler, so nobody has to be
+told how many rows a micro-batch has. Only the first and the last stage hold the data themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from farandole.data.datasets import Dataset
+from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
+from farandole.data.shares import equal_shares, slices
+from farandole.errors import UsageError
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass
+class CutBatch:
+    """The micro-batches that are under way together.
+
+    Attributes:
+        parts: of each micro-batch the rows of `shard` it consists of.
+        wholes: of each the size of the whole batch that it is a part of, over all pipelines.
+        known: told of each weighted loss when it is there.
+        losses: of each that has been through the last stage, its loss times its share of the whole batch.
+    """
+
+    shard: Shard
+    parts: Sequence[NDArray[np.intp]]
+    wholes: Sequence[int]
+    loss: Loss
+    known: Callable[[int, float], object] | None = None
+    losses: dict[int, float] = field(default_factory=dict)
+
+    def rows(self, micro_batch: int) -> int:
+        return len(self.parts[micro_batch])
+
+    def inputs(self, micro_batch: int) -> Tensor:
+        return self.shard.inputs[self._rows(micro_batch)]
+
+    def weighted_loss(self, micro_batch: int, outputs: Tensor) -> Tensor:
+        targets = self.shard.targets[self._rows(micro_batch)]
+        weighted = self.loss(outputs, targets) * (self.rows(micro_batch) / self.wholes[micro_batch])
+        seen = micro_batch in self.losses  # recomputation asks twice
+        self.losses[micro_batch] = weighted.item()
+        if self.known and not seen:
+            self.known(micro_batch, self.losses[micro_batch])
+        return weighted
+
+    def _rows(self, micro_batch: int) -> Tensor:
+        return torch.from_numpy(self.parts[micro_batch]).to(self.shard.targets.device)
+
+
+class Shard:
+    """One pipeline's share of the training set.
+
+    Args:
+        dataset: the whole training set, where this rank needs it: at the first and the last stage.
+        samples: its size, known to all.
+        batch: samples per step, over all pipelines together.
+        pipelines, number: how many share the set, and which of them this is.
+
+    Raises:
+        UsageError: a batch smaller than the number of pipelines, or larger than the set.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset | None,
+        samples: int,
+        *,
+        batch: int,
+        pipelines: int,
+        number: int,
+        seed: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.shares = equal_shares(samples, pipelines)
+        self.number = number
+        self.epoch = steps_per_epoch(samples, batch)
+        if batch < pipelines:
+            raise UsageError(f"--batch {batch} for {pipelines} pipelines: give at least 1 sample for each")
+        self.sampler = EpochSampler(self.shares[number], self.epoch, seed, number)
+        own = dataset[slices(self.shares)[number]] if dataset else None
+        inputs = torch.from_numpy(np.array(own.inputs)) if own else torch.empty(0)
+        self.inputs = inputs.to(device, dtype if inputs.is_floating_point() else None)
+        self.targets = torch.from_numpy(np.array(own.targets)).to(device) if own else torch.empty(0)
+
+    @property
+    def smallest_batch(self) -> int:
+        """Of any step and any pipeline."""
+        return min(self.shares) // self.epoch
+
+    @property
+    def largest_batch(self) -> int:
+        """Of this pipeline."""
+        return batch_size(self.shares[self.number], self.epoch, 0)
+
+    def whole(self, step: int) -> int:
+        """Samples of a step, over all pipelines."""
+        return sum(batch_size(share, self.epoch, step) for share in self.shares)
+
+    def cut(self, step: int, micro_batches: int, loss: Loss) -> CutBatch:
+        """The next batch in parts whose sizes differ by at most one."""
+        rows = next(self.sampler)
+        parts = [rows[part] for part in slices(equal_shares(len(rows), micro_batches))]
+        return CutBatch(self, parts, [self.whole(step)] * micro_batches, loss)
+
+    def stream(self, steps: int, loss: Loss, known: Callable[[int, float], object]) -> CutBatch:
+        """The next batches, uncut, one behind the other.
+
+        Args:
+            known: told of each batch's weighted loss when it is there.
+        """
+        parts, wholes = [next(self.sampler) for _ in range(steps)], [self.whole(step) for step in range(steps)]
+        return CutBatch(self, parts, wholes, loss, known)

@@ -1,0 +1,242 @@
+"""Is a pipeline schedule right, how much does it hold, how long is it idle? Run without MPI, in one process.
+
+All stages advance as far as they can: a computation takes its time, a message arrives as soon as
+it is sent, a send waits for nobody, a receive waits for its message. What comes of it is a time
+line; on it every rule is checked for every micro-batch and every piece of the model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from farandole.model_parallel.steps import (
+    Backward,
+    BackwardInput,
+    BackwardWeight,
+    Computation,
+    Forward,
+    ReceiveActivation,
+    ReceiveGradient,
+    Schedule,
+    SendActivation,
+    SendGradient,
+    Step,
+    Times,
+    Update,
+    with_messages,
+)
+
+UNIT = Times()
+
+
+class ScheduleError(AssertionError):
+    """The schedule deadlocks or breaks a rule; the message says at which stage and micro-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """When a stage computed what."""
+
+    stage: int
+    step: Computation
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What came of a schedule.
+
+    Attributes:
+        intervals: every computation, in order of each stage.
+        stash: for each stage the largest number of chunks' activations held at once.
+        messages: how many each stage has sent.
+        times: how long computations took.
+    """
+
+    stages: int
+    intervals: list[Interval]
+    stash: list[int]
+    messages: list[int]
+    times: Times
+
+    @property
+    def total(self) -> float:
+        return max(interval.end for interval in self.intervals)
+
+    def idle(self, stage: int) -> float:
+        """How long the stage had nothing to do, until the last one has finished."""
+        return self.total - sum(own.end - own.start for own in self.intervals if own.stage == stage)
+
+    @property
+    def bubble_of_total(self) -> float:
+        """Idle time of all stages over all their time, 0 to 1."""
+        return sum(map(self.idle, range(self.stages))) / (self.stages * self.total) if self.total else 0.0
+
+    @property
+    def bubble_of_ideal(self) -> float:
+        """Idle time of all stages over the time that their computations take, 0 and more."""
+        return self.bubble_of_total / (1 - self.bubble_of_total)
+
+
+def execute(schedule: Schedule, stages: int, micro_batches: int, times: Times = UNIT) -> Execution:
+    """Run all stages of `schedule` on a clock of their own.
+
+    Raises:
+        ScheduleError: some stages wait for messages that never come, or messages are never received.
+    """
+    plans = [
+        list(with_messages(schedule.computations(stage, stages, micro_batches), stage, stages, schedule.chunks))
+        for stage in range(stages)
+    ]
+    clock, at = [0.0] * stages, [0] * stages
+    under_way: dict[tuple[type[Step], int, int], float] = {}  # what is sent → when it arrives
+    intervals: list[Interval] = []
+    messages = [0] * stages
+    moved = True
+    while moved:
+        moved = False
+        for stage, plan in enumerate(plans):
+            while at[stage] < len(plan):
+                step = plan[at[stage]]
+                if isinstance(step, ReceiveActivation | ReceiveGradient):
+                    key = _sent_as(step)
+                    if key not in under_way:
+                        break
+                    clock[stage] = max(clock[stage], under_way.pop(key))
+                elif isinstance(step, SendActivation | SendGradient):
+                    under_way[type(step), step.micro_batch, step.virtual_stage] = clock[stage]
+                    messages[stage] += 1
+                else:
+                    start, clock[stage] = clock[stage], clock[stage] + duration(step, times, schedule.chunks)
+                    intervals.append(Interval(stage, step, start, clock[stage]))
+                at[stage] += 1
+                moved = True
+    stuck = {stage: plan[at[stage]] for stage, plan in enumerate(plans) if at[stage] < len(plan)}
+    where = f"{schedule.name}, {stages} stages, {micro_batches} micro-batches"
+    if stuck:
+        waits = "; ".join(f"stage {stage} in {step}" for stage, step in stuck.items())
+        raise ScheduleError(f"{where}: deadlock, waiting for what is never sent: {waits}")
+    if under_way:
+        kind, micro_batch, virtual_stage = next(iter(under_way))
+        what = f"{kind.__name__} of micro-batch {micro_batch} for virtual stage {virtual_stage}"
+        raise ScheduleError(f"{where}: nobody receives {what}")
+    one_each = dict.fromkeys(range(schedule.chunks), 1)
+    stash = [most_held((own.step for own in intervals if own.stage == stage), one_each) for stage in range(stages)]
+    return Execution(stages, intervals, stash, messages, times)
+
+
+def check(schedule: Schedule, stages: int, micro_batches: int, times: Times = UNIT) -> Execution:
+    """Run the schedule and hold it to every rule of a pipeline.
+
+    Each piece of the model takes every micro-batch forward once, then backward once, whole or in two
+    halves in their order; the parameters move after all gradients of their batch. That forward comes
+    after the piece before and backward after the piece behind is what the messages see to (`execute`).
+
+    Raises:
+        ScheduleError: naming the first rule that is broken, the stage and the micro-batch.
+    """
+    execution = execute(schedule, stages, micro_batches, times)
+    for stage in range(stages):
+        _check_stage(schedule, stage, micro_batches, [own.step for own in execution.intervals if own.stage == stage])
+    return execution
+
+
+def duration(step: Computation, times: Times, chunks: int) -> float:
+    """How long one computation takes; an update takes no time."""
+    match step:
+        case Forward():
+            return times.forward / chunks
+        case Backward():
+            return times.backward / chunks
+        case BackwardInput():
+            return times.backward_input / chunks
+        case BackwardWeight():
+            return times.backward_weight / chunks
+        case Update():
+            return 0.0
+
+
+def most_held(
+    steps: Iterable[Computation],
+    kept: Mapping[int, int],
+    late: Mapping[int, int] | None = None,
+    again: Mapping[int, int] | None = None,
+) -> int:
+    """The largest amount that a stage holds at once, in any unit.
+
+    Args:
+        steps: the stage's computations, in order.
+        kept: chunk → what a micro-batch leaves there by its forward pass, until its backward pass has ended.
+        late: chunk → what stays between the two halves of a backward pass; by default all of it.
+        again: chunk → what is computed again, and held only, during a backward pass.
+    """
+    held = most = 0
+    for step in steps:
+        match step:
+            case Forward(_, chunk):
+                held += kept[chunk]
+            case Backward(_, chunk):
+                most = max(most, held + again[chunk] if again else held)
+                held -= kept[chunk]
+            case BackwardInput(_, chunk):
+                most = max(most, held + again[chunk] if again else held)
+                held += (late or kept)[chunk] - kept[chunk]
+            case BackwardWeight(_, chunk):
+                held -= (late or kept)[chunk]
+        most = max(most, held)
+    return most
+
+
+def _check_stage(schedule: Schedule, stage: int, micro_batches: int, steps: list[Computation]) -> None:
+    where = f"{schedule.name}: stage {stage}"
+    done = {step: place for place, step in enumerate(steps)}
+    repeated = [step for step, times in Counter(steps).items() if times > 1]
+    if repeated:
+        raise ScheduleError(f"{where} does {repeated[0]} more than once")
+    foreign = [
+        step
+        for step in steps
+        if not isinstance(step, Update)
+        and not (0 <= step.micro_batch < micro_batches and 0 <= step.chunk < schedule.chunks)
+    ]
+    if foreign:
+        raise ScheduleError(f"{where} does {foreign[0]}, which does not exist")
+    for chunk in range(schedule.chunks):
+        for micro_batch in range(micro_batches):
+            passes = {
+                kind: done.get(kind(micro_batch, chunk)) for kind in (Forward, Backward, BackwardInput, BackwardWeight)
+            }
+            forward, whole, first, second = passes.values()
+            if forward is None:
+                raise ScheduleError(f"{where} never takes micro-batch {micro_batch} forward")
+            if (whole is None) == (first is None) or (first is None) != (second is None):
+                raise ScheduleError(
+                    f"{where} must take micro-batch {micro_batch} backward once, whole or in two halves"
+                )
+            order = [forward, whole] if first is None else [forward, first, second]
+            if order != sorted(order, key=lambda place: -1 if place is None else place):
+                raise ScheduleError(
+                    f"{where} takes micro-batch {micro_batch} backward before forward, or its halves swapped"
+                )
+    _check_updates(schedule, where, micro_batches, steps)
+
+
+def _check_updates(schedule: Schedule, where: str, micro_batches: int, steps: list[Computation]) -> None:
+    if schedule.flushes:
+        if steps[-1:] != [Update()] or sum(isinstance(step, Update) for step in steps) != 1:
+            raise ScheduleError(f"{where} must update once, after its last gradient")
+        return
+    after = [step for step in steps if isinstance(step, Update | Backward | BackwardWeight)]
+    for gradient, update in zip(after[::2], after[1::2], strict=False):
+        if isinstance(gradient, Update) or update != Update(gradient.micro_batch):
+            raise ScheduleError(f"{where} must update right after each gradient: {gradient} is followed by {update}")
+    if len(after) != 2 * micro_batches:
+        raise ScheduleError(f"{where} must update once after each of {micro_batches} gradients")
+
+
+def _sent_as(step: ReceiveActivation | ReceiveGradient) -> tuple[type[Step], int, int]:
+    sent = SendActivation if isinstance(step, ReceiveActivation) else SendGradient
+    return sent, step.micro_batch, step.virtual_stage

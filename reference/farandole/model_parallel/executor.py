@@ -1,0 +1,169 @@
+"""A pipeline schedule over MPI: computations become passes of a `Stage`, messages become messages.
+
+Sends do not wait: a stage hands on what it has and goes on with its schedule, and the buffer lives
+until the message has been taken. What arrives has a shape that was agreed once, before the first
+step, so no message carries one; its tag says for which virtual stage and micro-batch it is, so that
+several pieces on one rank cannot take each other's. On a GPU activations pass through pinned host memory.
+
+A stage that waits sleeps, but for a first moment. MPI's own wait polls without pause: where ranks
+share cores, it takes time from the stages that compute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import torch
+from mpi4py import MPI
+from torch import Tensor
+
+from farandole.model_parallel.checker import duration
+from farandole.model_parallel.stage import MicroBatches, Stage
+from farandole.model_parallel.steps import (
+    NAMES,
+    Backward,
+    BackwardInput,
+    BackwardWeight,
+    Forward,
+    Pass,
+    ReceiveActivation,
+    ReceiveGradient,
+    Schedule,
+    SendActivation,
+    SendGradient,
+    Times,
+    Update,
+    with_messages,
+)
+from farandole.runtime.communicator import Buffer, Communicator
+from farandole.runtime.devices import empty_on_host, on_host
+from farandole.runtime.world import World
+
+TAGS = 512  # micro-batches whose tags differ; those of equal tags do not overtake each other
+POLLING_S = 100e-6  # so long a message is looked for without a pause …
+NAP = 1 / 32  # … and then after each such part of the time waited so far, …
+LONGEST_NAP_S = 500e-6  # … but not longer than this, by which a stage may be late
+
+
+class Pipeline:
+    """This rank's stage at work.
+
+    Args:
+        comm: the ranks of one pipeline, in order of stages.
+        shapes: virtual stage → what its inputs look like, without the samples' axis.
+        update: moves the parameters by the gradients.
+        name: tells this pipeline from others that run side by side.
+        pace: if given, every computation takes at least so long (seconds): the schedule can then be
+            seen on any machine, however quick the model.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        comm: Communicator,
+        schedule: Schedule,
+        stage: Stage,
+        shapes: Mapping[int, tuple[int, ...]],
+        dtype: torch.dtype,
+        update: Callable[[], None],
+        name: str = "pipeline",
+        pace: Times | None = None,
+    ) -> None:
+        self.world, self.comm, self.schedule, self.stage = world, comm, schedule, stage
+        self.shapes, self.dtype, self.update, self.name, self.pace = dict(shapes), dtype, update, name, pace
+        self.runs = 0
+        self._arrived: dict[tuple[int, int], Tensor] = {}  # (virtual stage, micro-batch) → inputs or gradient
+        self._made: dict[tuple[int, int], Tensor] = {}  # likewise, for the next virtual stage
+        self._posted: deque[tuple[MPI.Request, Buffer]] = deque()
+
+    def run(self, micro_batches: int, batches: MicroBatches) -> None:
+        """Carry out this rank's part of the schedule. All ranks of the pipeline take part."""
+        rank, size, chunks = self.comm.rank, self.comm.size, self.schedule.chunks
+        self.runs += 1
+        for step in with_messages(self.schedule.computations(rank, size, micro_batches), rank, size, chunks):
+            match step:
+                case ReceiveActivation() | ReceiveGradient() if step.peer == rank:
+                    pass  # one rank has all pieces, and handed it on to itself
+                case SendActivation() | SendGradient() if step.peer == rank:
+                    own = step.virtual_stage, step.micro_batch
+                    self._arrived[own] = self._made.pop(own)
+                case ReceiveActivation() | ReceiveGradient():
+                    self._receive(step, batches.rows(step.micro_batch))
+                case SendActivation() | SendGradient():
+                    self._send(step)
+                case Update():
+                    self.update()
+                    self.stage.updated()
+                case _:
+                    self._compute(step, batches)
+        with self.comm.waiting("the end of all sends", -1):
+            MPI.Request.Waitall([request for request, _ in self._posted])
+        self._posted.clear()
+
+    def _compute(self, step: Pass, batches: MicroBatches) -> None:
+        if isinstance(step, Forward) and not self.schedule.flushes:
+            self.world.begin_step(step.micro_batch)
+        chunk = f", chunk {step.chunk}" if self.schedule.chunks > 1 else ""
+        with self.world.compute(f"{NAMES[type(step)]} {step.micro_batch}{chunk}"):
+            start = time.perf_counter()
+            self._pass(step, batches)
+            if self.pace:
+                left = duration(step, self.pace, self.schedule.chunks) - (time.perf_counter() - start)
+                time.sleep(max(0.0, left))
+
+    def _pass(self, step: Pass, batches: MicroBatches) -> None:
+        virtual, micro_batch = step.chunk * self.comm.size + self.comm.rank, step.micro_batch
+        match step:
+            case Forward():
+                inputs = self._arrived.pop((virtual, micro_batch)) if virtual else batches.inputs(micro_batch)
+                outputs = self.stage.forward(virtual, micro_batch, inputs, batches)
+                if virtual < self.stage.last:
+                    self._made[virtual + 1, micro_batch] = outputs
+                else:  # outputs are the loss, and backward starts with its gradient with respect to itself
+                    self._arrived[virtual, micro_batch] = torch.ones_like(outputs)
+            case Backward() | BackwardInput():
+                backward = self.stage.backward if isinstance(step, Backward) else self.stage.backward_input
+                gradient = backward(virtual, micro_batch, self._arrived.pop((virtual, micro_batch)), batches)
+                if virtual and gradient is not None:
+                    self._made[virtual - 1, micro_batch] = gradient
+            case BackwardWeight():
+                self.stage.backward_weight(virtual, micro_batch)
+
+    def _send(self, step: SendActivation | SendGradient) -> None:
+        buffer: Buffer = on_host(self._made.pop((step.virtual_stage, step.micro_batch))).numpy()
+        # Oldest first, and none twice: looking at a message that has not been taken may give the core away.
+        while self._posted and self._posted[0][0].Test():
+            self._posted.popleft()
+        with self.world.trace.sending(f"send {_kind(step)} {step.micro_batch}", self._key(step)):
+            self._posted.append((self.comm.post(buffer, step.peer, self._tag(step)), buffer))
+
+    def _receive(self, step: ReceiveActivation | ReceiveGradient, rows: int) -> None:
+        # A gradient looks like what the stage has sent on: the inputs of the next virtual stage.
+        like = step.virtual_stage + isinstance(step, ReceiveGradient)
+        tensor = empty_on_host((rows, *self.shapes[like]), self.dtype, self.world.device)
+        what = f"{_kind(step)} {step.micro_batch}"
+        with self.world.trace.receiving(f"receive {what}", self._key(step)), self.comm.waiting(what, step.peer):
+            self._wait(step.peer, self._tag(step))
+            self.comm.take(tensor.numpy(), step.peer, self._tag(step))
+        self._arrived[step.virtual_stage, step.micro_batch] = tensor.to(self.world.device)
+
+    def _wait(self, peer: int, tag: int) -> None:
+        """Return when the message can be taken."""
+        start = time.perf_counter()
+        while self.comm.arrived(tag, peer) is None:
+            waited = time.perf_counter() - start
+            if waited > POLLING_S:
+                time.sleep(min(NAP * waited, LONGEST_NAP_S))
+
+    def _tag(self, step: SendActivation | SendGradient | ReceiveActivation | ReceiveGradient) -> int:
+        backward = isinstance(step, SendGradient | ReceiveGradient)
+        return (step.micro_batch % TAGS * (self.stage.last + 1) + step.virtual_stage) * 2 + backward
+
+    def _key(self, step: SendActivation | SendGradient | ReceiveActivation | ReceiveGradient) -> str:
+        return f"{self.name}, run {self.runs}: {_kind(step)} {step.micro_batch} for {step.virtual_stage}"
+
+
+def _kind(step: SendActivation | SendGradient | ReceiveActivation | ReceiveGradient) -> str:
+    return "gradient" if isinstance(step, SendGradient | ReceiveGradient) else "activation"

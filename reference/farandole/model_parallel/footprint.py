@@ -1,0 +1,99 @@
+"""What a micro-batch leaves behind in some layers, by formula: nothing is computed, only shapes are.
+
+From its forward to its backward pass a micro-batch leaves the inputs of each linear layer of an MLP;
+in a block of the transformer, of width w, for each character
+
+    4w + 12w/t + h/t + 4 elements    h heads, t tensor ranks
+
+Both branches' inputs and both norms' outputs are whole (and of each norm, mean and deviation);
+divided are queries, keys, values, what attention found (with one number per head) and, four times
+as wide, both sides of the bend. The loss keeps its softmax and the targets. How many micro-batches
+are held at once is the schedule's matter (`checker.most_held`). Source: Korthikanti et al.,
+"Reducing activation recomputation in large transformer models", 2022, whose count is of
+half-precision bytes and with dropout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+from torch import Tensor, nn
+
+from farandole.models.transformer import Block, Embedding, Head
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes per micro-batch.
+
+    Attributes:
+        inputs: all that is kept where the rest is computed again.
+        activations: kept from forward to backward, with the inputs.
+        late: kept between the two halves of a backward pass: each linear layer's inputs and its outputs' gradient;
+            nothing where tensor ranks share the layers, whose backward passes are not taken in halves.
+    """
+
+    inputs: int
+    activations: int
+    late: int
+
+
+def footprint(layers: Iterable[nn.Module], inputs: Tensor, *, loss: bool, tensor_ranks: int = 1) -> Footprint | None:
+    """What one micro-batch leaves in these layers.
+
+    Args:
+        layers: the unsplit ones, on torch's meta device.
+        inputs: of the first layer, likewise.
+        loss: the outputs go into a cross-entropy.
+        tensor_ranks: how many ranks share each layer.
+
+    Returns:
+        None where a layer's formula is not known.
+    """
+    kept: float = inputs.nbytes
+    late = 0
+    saved = True  # the tensor between two layers has been counted
+    parts = 1  # into how many it is divided
+    first = inputs.nbytes
+    for layer in layers:
+        outputs: Tensor = layer(inputs)
+        rows, width = prod(inputs.shape[:-1]), inputs.shape[-1]
+        if isinstance(layer, nn.Linear | nn.Conv2d | nn.MaxPool2d | Block | Head) and not saved:
+            kept += inputs.nbytes / parts
+        match layer:
+            case nn.Flatten():
+                outputs_saved = saved
+            case nn.Linear():
+                late += inputs.nbytes
+                parts = 1 if parts > 1 else tensor_ranks  # by columns, then by rows
+                late += outputs.nbytes
+                outputs_saved = False
+            case nn.Conv2d():
+                outputs_saved = False
+            case nn.ReLU():
+                kept += outputs.nbytes / parts
+                outputs_saved = True
+            case nn.MaxPool2d():
+                kept += 8 * outputs.numel()  # where each maximum was
+                outputs_saved = False
+            case Embedding():
+                kept += 8 * inputs.shape[1]  # the places' numbers
+                outputs_saved = False
+            case Block():
+                heads = width // layer.attention.head_width
+                kept += rows * (3 * width + (12 * width + heads) / tensor_ranks + 4) * inputs.itemsize
+                late += 16 * inputs.nbytes
+                outputs_saved = False
+            case Head():
+                kept += rows * (width + 2) * inputs.itemsize
+                parts = tensor_ranks
+                late += inputs.nbytes + outputs.nbytes
+                outputs_saved = False
+            case _:
+                return None
+        inputs, saved = outputs, outputs_saved
+    if loss:
+        kept += inputs.nbytes / parts + 8 * prod(inputs.shape[:-1])
+    return Footprint(first, round(kept), late if tensor_ranks == 1 else 0)

@@ -1,0 +1,55 @@
+"""The options that every model-parallel scenario shares, so that their records compare."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from farandole.models.options import TrainingOptions
+from farandole.runtime.options import AtLeastOne
+
+Milliseconds = Annotated[float, Parameter(validator=Number(gte=0, lte=60_000))]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ModelParallelOptions(TrainingOptions):
+    """How the model is trained, however it is cut."""
+
+    optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
+    """Plain, with momentum 0.9, or Adam; the last two keep one or two numbers for each parameter."""
+
+    precision: Literal["float32", "float64"] = "float32"
+    """Of parameters and activations; in float64 a split model can be told from a wrong one."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LayerOptions(ModelParallelOptions):
+    """Where the model is cut between layers."""
+
+    balance: Literal["time", "memory", "layers"] = "time"
+    """What the largest part should have least of: measured time (on rank 0), memory (parameters, gradients and one
+    micro-batch's activations), or layers."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PipelineOptions(LayerOptions):
+    """How a pipeline is run."""
+
+    schedule: Literal["naive", "gpipe", "1f1b", "interleaved", "pipedream", "zero-bubble"] = "1f1b"
+    """In which order the stages work; pipedream takes whole batches and updates after each."""
+
+    micro_batches: AtLeastOne = 8
+    """Into how many parts each batch is cut; pipedream cuts none."""
+
+    chunks: AtLeastOne = 2
+    """Pieces of the model on each rank, for the interleaved schedule."""
+
+    recompute: bool = False
+    """Keep only each stage's inputs, and compute its activations again for the backward pass."""
+
+    pace_ms: Milliseconds = 0.0
+    """Let every pass (forward, backward for inputs, backward for weights) of a stage take at least so long."""

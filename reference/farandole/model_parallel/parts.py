@@ -1,0 +1,201 @@
+"""A rank's part of the model and of the data, wherever it stands in the grid of data × pipeline × tensor.
+
+Rank 0 builds the model, cuts it into stages, and sends each to the ranks of that stage; these divide
+its layers among them. The first and the last stage of each pipeline read its share of the data
+themselves. A scenario that uses one axis of the grid has length 1 on the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from farandole.data import datasets
+from farandole.data_parallel.training import mean_cross_entropy
+from farandole.errors import UsageError
+from farandole.model_parallel import layer_split
+from farandole.model_parallel.batches import Shard
+from farandole.model_parallel.executor import Pipeline
+from farandole.model_parallel.layer_split import Plan
+from farandole.model_parallel.options import ModelParallelOptions
+from farandole.model_parallel.schedules.naive import NAIVE
+from farandole.model_parallel.stage import Stage
+from farandole.model_parallel.steps import Schedule, Times
+from farandole.model_parallel.tensor.cross_entropy import cross_entropy as divided_cross_entropy
+from farandole.model_parallel.tensor.exchange import TensorGroup
+from farandole.model_parallel.tensor.split import split, whole
+from farandole.model_parallel.tensor.units import units
+from farandole.model_parallel.versions import StashingStage
+from farandole.model_parallel.zero import MakeOptimizer, ReplicatedOptimizer, ShardedOptimizer
+from farandole.models import choices
+from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.grid import Grid, coordinates
+from farandole.runtime.world import World
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a model is spread over the ranks, and in which order its parts work.
+
+    Attributes:
+        data, pipeline, tensor: lengths of the grid's axes; their product is the number of ranks.
+        recompute: keep only each stage's inputs.
+        shard_optimizer: divide the optimizer's state over the data axis.
+        balance: what the stages are to have equally much of.
+        pace: how long each pass of a stage takes at least, in seconds.
+    """
+
+    data: int = 1
+    pipeline: int = 1
+    tensor: int = 1
+    schedule: Schedule = NAIVE
+    micro_batches: int = 1
+    recompute: bool = False
+    shard_optimizer: bool = False
+    balance: layer_split.Balance = "time"
+    pace: Times | None = None
+
+    @property
+    def parts_of_a_batch(self) -> int:
+        """Into how many micro-batches a pipeline's batch is cut; without a flush it is not."""
+        return self.micro_batches if self.schedule.flushes else 1
+
+
+class Parts:
+    """This rank's part of the model and of the data, and what is needed to train it.
+
+    Raises:
+        UsageError: axes that do not multiply to the number of ranks, more stages than layers, more
+            micro-batches than samples, more ranks than a layer can be divided into.
+    """
+
+    def __init__(self, world: World, options: ModelParallelOptions, layout: Layout) -> None:
+        self.world, self.options, self.layout = world, options, layout
+        self.grid = Grid(world.comm, data=layout.data, pipeline=layout.pipeline, tensor=layout.tensor)
+        self.place = self.grid.coordinates
+        choices.check(options)
+        self.tensor = TensorGroup(self.grid.axis("tensor"), world)
+        self.schedule = layout.schedule
+        list(self.schedule.computations(0, layout.pipeline, layout.micro_batches))  # says what it cannot do
+        self.last = layout.pipeline * self.schedule.chunks - 1
+        self.dtype = DTYPES[options.precision]
+        at_an_end = world.rank == 0 or self.place["pipeline"] in (0, layout.pipeline - 1)
+        self.splits = datasets.split(datasets.load(options.data), options.seed) if at_an_end else None
+        self.shard = self._shard()
+        self._check_micro_batches()
+
+        layers = self.layers() if world.rank == 0 else []
+        self.plan = layer_split.agree(self._cut(layers) if world.rank == 0 else None, world)
+        self.holders = {virtual: self._holders(virtual) for virtual in range(self.last + 1)}
+        pieces = layer_split.send_parts(self.plan, self.layers, layers, self.holders, world)
+        if layout.tensor > 1:
+            pieces = {v: nn.Sequential(*(split(unit, self.tensor) for unit in piece)) for v, piece in pieces.items()}
+        self.pieces = pieces
+        self.module = nn.ModuleList(pieces.values())
+        self.flat = FlatBuffers(self.module)
+        self.stage = self._stage()
+        make = optimizer(options.optimizer, options.lr)
+        divided = ShardedOptimizer if layout.shard_optimizer else ReplicatedOptimizer
+        self.optimizer = divided(world, self.grid.axis("data"), self.flat, make, self._name("data"))
+        self.pipeline = Pipeline(
+            world,
+            self.grid.axis("pipeline"),
+            self.schedule,
+            self.stage,
+            dict(enumerate(self.plan.shapes)),
+            self.dtype,
+            self.optimizer.step,
+            self._name("pipeline"),
+            layout.pace,
+        )
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The mean cross-entropy, of logits that tensor ranks may have divided among them."""
+        if self.tensor.size == 1:
+            return mean_cross_entropy(outputs, targets)
+        return divided_cross_entropy(outputs, targets, datasets.classes(self.options.data), self.tensor)
+
+    def gather(self) -> nn.Sequential | None:
+        """The whole model on rank 0; None elsewhere. Collective."""
+        unsplit = self.pieces
+        if self.tensor.size > 1:
+            unsplit = {v: nn.Sequential(*(whole(unit, self.tensor) for unit in piece)) for v, piece in unsplit.items()}
+        return layer_split.gather(self.plan, self.layers, unsplit, self.holders, self.world)
+
+    def roles(self) -> list[str]:
+        """What each rank is, along the axes that are longer than 1."""
+        axes = [name for name, length in self.grid.lengths.items() if length > 1]
+        words = {"data": "pipeline", "pipeline": "stage", "tensor": "part"}
+        places = (coordinates(rank, self.grid.lengths) for rank in range(self.world.size))
+        return [", ".join(f"{words[axis]} {place[axis]}" for axis in axes) for place in places] if axes else []
+
+    def layers(self) -> list[nn.Module]:
+        """All layers of the model, unsplit; between them activations are whole on all tensor ranks."""
+        model = choices.build(self.options).to(self.dtype)
+        return units(model) if self.layout.tensor > 1 else list(model)
+
+    def _cut(self, layers: list[nn.Module]) -> Plan:
+        assert self.splits is not None
+        count = self.shard.smallest_batch // self.layout.parts_of_a_batch
+        samples = torch.from_numpy(self.splits.train.inputs[:count])
+        samples = samples.to(self.dtype) if samples.is_floating_point() else samples
+        return layer_split.cut(layers, samples, self.last + 1, self.layout.balance)
+
+    def _shard(self) -> Shard:
+        count = np.array([len(self.splits.train) if self.splits else 0])
+        with self.world.comm.waiting("size of the training set", 0):
+            self.world.control.Bcast(count)
+        return Shard(
+            self.splits.train if self.splits else None,
+            int(count[0]),
+            batch=self.options.batch,
+            pipelines=self.layout.data,
+            number=self.place["data"],
+            seed=self.options.seed,
+            dtype=self.dtype,
+            device=self.world.device,
+        )
+
+    def _check_micro_batches(self) -> None:
+        smallest, layout = self.shard.smallest_batch, self.layout
+        if smallest == 0:
+            raise UsageError(
+                f"--batch {self.options.batch} leaves some of {layout.data} pipelines without a sample: "
+                f"give at least {2 * layout.data}"
+            )
+        if layout.parts_of_a_batch > smallest:
+            raise UsageError(
+                f"--micro-batches {layout.micro_batches}: a pipeline's smallest batch has {smallest} samples; "
+                "give at most so many, or a larger --batch"
+            )
+
+    def _holders(self, virtual: int) -> list[int]:
+        """The ranks of a virtual stage, on all pipelines and tensor ranks."""
+        stage, layout = virtual % self.layout.pipeline, self.layout
+        return [
+            (data * layout.pipeline + stage) * layout.tensor + tensor
+            for data in range(layout.data)
+            for tensor in range(layout.tensor)
+        ]
+
+    def _stage(self) -> Stage:
+        if not self.schedule.flushes:
+            return StashingStage(self.pieces, self.last, recompute=self.layout.recompute)
+        return Stage(self.pieces, self.last, recompute=self.layout.recompute, halves=self.schedule.halves)
+
+    def _name(self, axis: str) -> str:
+        """A name for the ranks along `axis` that this one is among."""
+        others = (f"{name} {place}" for name, place in self.place.items() if name != axis)
+        return f"{axis} axis at {', '.join(others)}"
+
+
+def optimizer(name: str, lr: float) -> MakeOptimizer:
+    """Makes the optimizer of that name for a vector of parameters."""
+    if name == "adam":
+        return lambda values: torch.optim.Adam([values], lr=lr)
+    return lambda values: torch.optim.SGD([values], lr=lr, momentum=0.9 if name == "momentum" else 0.0)

@@ -1,0 +1,57 @@
+"""Zero-bubble (ZB-H1): the stage before waits for the inputs' gradient only, so the parameters' can wait.
+
+A backward pass has two halves. The gradient of the inputs is handed on at once, so that the pipeline
+drains in half the time; the gradient of the parameters fills the time that 1F1B would wait. Stage s
+computes it s micro-batches late, so that each stage holds p micro-batches, what 1F1B needs at its
+first stage:
+
+    idle = (p − 1)(F + B − W)    instead of 1F1B's (p − 1)(F + B + W)
+
+with F forward, B backward for the inputs and W for the parameters; a third, if they are equal. A W
+that is longer than F or B fills no more than the shorter of these.
+Named after its aim: with twice the memory (ZB-H2) the idle time becomes (p − 1)(F + B − 2W), which
+is 0 where all are equal. Source: Qi et al., "Zero bubble pipeline parallelism", 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from farandole.model_parallel.steps import (
+    BackwardInput,
+    BackwardWeight,
+    Computation,
+    Forward,
+    Schedule,
+    Times,
+    Update,
+)
+
+
+def computations(stage: int, stages: int, micro_batches: int) -> Iterator[Computation]:
+    warm_up = min(stages - stage - 1, micro_batches)
+    late = min(stage, micro_batches)
+    for micro_batch in range(warm_up):
+        yield Forward(micro_batch)
+    for micro_batch in range(micro_batches):
+        if warm_up + micro_batch < micro_batches:
+            yield Forward(warm_up + micro_batch)
+        yield BackwardInput(micro_batch)
+        if micro_batch >= late:
+            yield BackwardWeight(micro_batch - late)
+    for micro_batch in range(micro_batches - late, micro_batches):
+        yield BackwardWeight(micro_batch)
+    yield Update()
+
+
+def idle(stages: int, micro_batches: int, times: Times) -> float:
+    """With fewer micro-batches than stages there is less to fill with."""
+    fills = min(times.forward, times.backward_input, times.backward_weight)
+    return (stages - 1) * (times.forward + times.backward_input) - (min(stages, micro_batches) - 1) * fills
+
+
+def stash(stage: int, stages: int, micro_batches: int) -> int:
+    return min(stages, micro_batches)
+
+
+ZERO_BUBBLE = Schedule("zero-bubble", computations, idle, stash, halves=True)

@@ -1,0 +1,140 @@
+"""One rank's part of a model: forward and backward passes of single micro-batches, in any order.
+
+What a backward pass needs is kept from the forward pass on, until it has been used: the activations
+that autograd holds, or, with recomputation, only the inputs, from which they are computed again
+(Chen et al., "Training deep nets with sublinear memory cost", 2016: a third more computation). The
+outputs are handed on and not kept: a backward pass needs to know where they came from in autograd's
+graph, not their values.
+
+The gradients of all micro-batches are added up. Each micro-batch's loss is its mean times its share
+of the whole batch, so the sum is the gradient of the whole batch's mean, whatever the sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from farandole.model_parallel.deferred import WeightGradients, defer_weight_gradients
+from farandole.model_parallel.memory import ActivationMeter
+
+
+class MicroBatches(Protocol):
+    """What is known of the micro-batches that are under way."""
+
+    def rows(self, micro_batch: int) -> int:
+        """How many samples it has; every stage knows."""
+        ...
+
+    def inputs(self, micro_batch: int) -> Tensor:
+        """Its samples; asked of the first virtual stage only."""
+        ...
+
+    def weighted_loss(self, micro_batch: int, outputs: Tensor) -> Tensor:
+        """Its mean loss times its share of the whole batch; asked of the last virtual stage only."""
+        ...
+
+
+@dataclass
+class Kept:
+    """What a micro-batch leaves behind on its way forward.
+
+    Attributes:
+        inputs: the piece's inputs; their gradient comes to be in ``inputs.grad``.
+        edge: where the outputs came from; None where they are to be computed again, or depend on no parameter.
+        held: counts the inputs' memory for as long as this is kept.
+    """
+
+    inputs: Tensor
+    edge: GradientEdge | None
+    held: object
+
+
+class Stage:
+    """The pieces of the model that one rank holds, by virtual stage.
+
+    Args:
+        pieces: virtual stage → the layers.
+        last: the last virtual stage of the whole model, which computes the loss.
+        recompute: keep inputs only.
+        halves: backward passes may be taken in two halves.
+
+    Attributes:
+        meter: knows how much is kept.
+    """
+
+    def __init__(
+        self, pieces: Mapping[int, nn.Module], last: int, *, recompute: bool = False, halves: bool = False
+    ) -> None:
+        self.meter = ActivationMeter(parameter for piece in pieces.values() for parameter in piece.parameters())
+        self.late = WeightGradients(self.meter.hold)
+        self.pieces = {v: defer_weight_gradients(piece, self.late) if halves else piece for v, piece in pieces.items()}
+        self.last = last
+        self.recompute = recompute
+        self.kept: dict[tuple[int, int], Kept] = {}
+
+    def forward(self, virtual: int, micro_batch: int, inputs: Tensor, batches: MicroBatches) -> Tensor:
+        """The piece's outputs; the last piece's are the weighted loss.
+
+        Args:
+            inputs: of the micro-batch, for this virtual stage; their gradient will be wanted unless it is the first.
+        """
+        if virtual > 0:
+            inputs.requires_grad_()
+        held = self.meter.hold(inputs)
+        if self.recompute:
+            with torch.no_grad():
+                outputs, edge = self._compute(virtual, micro_batch, inputs, batches), None
+        else:
+            outputs = self._compute(virtual, micro_batch, inputs, batches)
+            edge = _edge(outputs)
+        self.kept[virtual, micro_batch] = Kept(inputs, edge, held)
+        return outputs.detach()
+
+    def backward(self, virtual: int, micro_batch: int, gradient: Tensor, batches: MicroBatches) -> Tensor | None:
+        """Add to the parameters' gradients, forget the micro-batch, and return the gradient of its inputs.
+
+        Args:
+            gradient: of the piece's outputs; 1 for the last piece, whose output is the loss.
+
+        Returns:
+            None for the first piece: nobody needs the gradient of the data.
+        """
+        kept = self.kept.pop((virtual, micro_batch))
+        edge = kept.edge
+        if self.recompute:
+            edge = _edge(self._compute(virtual, micro_batch, kept.inputs, batches))
+        if edge is not None:
+            torch.autograd.backward(edge, gradient)
+        return kept.inputs.grad
+
+    def backward_input(self, virtual: int, micro_batch: int, gradient: Tensor, batches: MicroBatches) -> Tensor | None:
+        """`backward`, but the gradients of linear layers' weights wait for `backward_weight`."""
+        with self.late.collecting((virtual, micro_batch)):
+            return self.backward(virtual, micro_batch, gradient, batches)
+
+    def backward_weight(self, virtual: int, micro_batch: int) -> None:
+        """Compute the weights' gradients that `backward_input` has left."""
+        self.late.compute((virtual, micro_batch))
+
+    def call(self, virtual: int, micro_batch: int, inputs: Tensor) -> Tensor:
+        """The piece on `inputs`, with the parameters it has now."""
+        outputs: Tensor = self.pieces[virtual](inputs)
+        return outputs
+
+    def updated(self) -> None:
+        """The parameters have moved."""
+
+    def _compute(self, virtual: int, micro_batch: int, inputs: Tensor, batches: MicroBatches) -> Tensor:
+        with self.meter.watching():
+            outputs = self.call(virtual, micro_batch, inputs)
+            return batches.weighted_loss(micro_batch, outputs) if virtual == self.last else outputs
+
+
+def _edge(outputs: Tensor) -> GradientEdge | None:
+    return get_gradient_edge(outputs) if outputs.requires_grad else None

@@ -1,0 +1,172 @@
+"""The vocabulary in which a pipeline schedule says what a stage does next.
+
+A batch is cut into micro-batches, a model into stages, one per rank; where a rank holds several
+pieces of the model, each is a *chunk*, and the pieces are numbered as *virtual stages* along the
+model: virtual stage = chunk · stages + stage. A schedule is a generator that yields one stage's
+computations in order and knows nothing of tensors, MPI or time. Which messages that takes is not
+its business either: `with_messages` puts them where they must be. The result is run over MPI
+(`executor`), checked and timed without it (`checker`), and drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Compute the outputs of a micro-batch, and keep what its backward pass will need."""
+
+    micro_batch: int
+    chunk: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """Compute the gradients of inputs and of parameters, and forget the micro-batch."""
+
+    micro_batch: int
+    chunk: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardInput:
+    """The half of `Backward` that the stage before is waiting for: the gradient of the inputs."""
+
+    micro_batch: int
+    chunk: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardWeight:
+    """The half of `Backward` that nobody is waiting for: the gradient of the parameters."""
+
+    micro_batch: int
+    chunk: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Move the parameters by the gradients since the last update.
+
+    Attributes:
+        batch: the number of the update; with a flush after each batch there is one, number 0.
+    """
+
+    batch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Outputs on their way forward or gradients on their way back.
+
+    Attributes:
+        virtual_stage: the virtual stage that will use them.
+        peer: the stage (rank of the pipeline) they come from or go to.
+    """
+
+    micro_batch: int
+    virtual_stage: int
+    peer: int
+
+
+class SendActivation(Message):
+    """Hand the outputs on to the next virtual stage; nobody waits."""
+
+
+class ReceiveActivation(Message):
+    """Wait for the outputs of the virtual stage before."""
+
+
+class SendGradient(Message):
+    """Hand the gradient of the inputs back to the virtual stage before; nobody waits."""
+
+
+class ReceiveGradient(Message):
+    """Wait for the gradient of the outputs from the next virtual stage."""
+
+
+Pass = Forward | Backward | BackwardInput | BackwardWeight
+Computation = Pass | Update
+Step = Computation | SendActivation | ReceiveActivation | SendGradient | ReceiveGradient
+
+# As a trace names the passes, before the micro-batch's number.
+NAMES: dict[type[Pass], str] = {
+    Forward: "forward",
+    Backward: "backward",
+    BackwardInput: "backward (inputs)",
+    BackwardWeight: "backward (weights)",
+}
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long a stage works on one micro-batch, over all its chunks; in seconds or any unit."""
+
+    forward: float = 1.0
+    backward_input: float = 1.0
+    backward_weight: float = 1.0
+
+    @property
+    def backward(self) -> float:
+        return self.backward_input + self.backward_weight
+
+    @property
+    def both(self) -> float:
+        return self.forward + self.backward
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A named pipeline schedule.
+
+    Attributes:
+        computations: (stage, stages, micro_batches) → that stage's computations, in order.
+        idle: (stages, micro_batches, times) → the formula: for how long each stage has nothing to do.
+        stash: (stage, stages, micro_batches) → the formula: how many chunks' activations it holds at most.
+        chunks: pieces of the model on each stage.
+        flushes: all gradients of a batch come before its one update; otherwise batches are not cut, and
+            each has its own.
+        halves: backward passes are taken in two halves.
+    """
+
+    name: str
+    computations: Callable[[int, int, int], Iterator[Computation]]
+    idle: Callable[[int, int, Times], float]
+    stash: Callable[[int, int, int], int]
+    chunks: int = 1
+    flushes: bool = True
+    halves: bool = False
+
+    def bubble_of_total(self, stages: int, micro_batches: int, times: Times) -> float:
+        """The formula's idle time over the whole time, 0 to 1."""
+        idle = self.idle(stages, micro_batches, times)
+        return idle / (idle + micro_batches * times.both)
+
+    def bubble_of_ideal(self, stages: int, micro_batches: int, times: Times) -> float:
+        """The formula's idle time over the time of a pipeline without a bubble, 0 and more."""
+        return self.idle(stages, micro_batches, times) / (micro_batches * times.both)
+
+
+def with_messages(computations: Iterable[Computation], stage: int, stages: int, chunks: int = 1) -> Iterator[Step]:
+    """The computations of one stage, and around each the messages that it takes."""
+    last = stages * chunks - 1
+    before, after = (stage - 1) % stages, (stage + 1) % stages
+    for step in computations:
+        if isinstance(step, Update | BackwardWeight):
+            yield step
+            continue
+        here = step.chunk * stages + stage
+        if isinstance(step, Forward):
+            if here > 0:
+                yield ReceiveActivation(step.micro_batch, here, before)
+            yield step
+            if here < last:
+                yield SendActivation(step.micro_batch, here + 1, after)
+        else:
+            if here < last:
+                yield ReceiveGradient(step.micro_batch, here, after)
+            yield step
+            if here > 0:
+                yield SendGradient(step.micro_batch, here - 1, before)

@@ -1,0 +1,95 @@
+"""What all model-parallel scenarios share: the loop over steps, the losses, the record.
+
+In the end rank 0 gathers the whole model and judges it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from mpi4py import MPI
+
+from farandole.data_parallel.training import accuracy
+from farandole.model_parallel.accounting import account
+from farandole.model_parallel.options import ModelParallelOptions
+from farandole.model_parallel.parts import Layout, Parts
+from farandole.model_parallel.steps import Times
+from farandole.runtime.buffers import sha256
+from farandole.runtime.progress import progress
+from farandole.runtime.record import Summary
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
+
+
+def train(scenario: str, options: ModelParallelOptions, layout: Callable[[int], Layout]) -> Summary | None:
+    """Cut, send, train, gather, evaluate and write the record; the summary on rank 0, None elsewhere.
+
+    Args:
+        layout: number of ranks → how the model is spread over them.
+    """
+    with World.start(options) as world:
+        parts = Parts(world, options, layout(world.size))
+        recorder = Recorder(world, scenario, options)
+        if recorder.folder:
+            (recorder.folder / "plan.json").write_text(parts.plan.to_json())
+        losses = _loop(parts, recorder)
+        final_loss = losses.log(parts)
+        model, splits = parts.gather(), parts.splits
+        return recorder.finish(
+            steps=options.steps,
+            samples=sum(map(parts.shard.whole, range(options.steps))),
+            final_loss=final_loss,
+            test_accuracy=accuracy(model.float(), splits.test, world.device) if model and splits else None,
+            params_sha256=sha256(parts.module),
+            memory=account(parts),
+            roles=parts.roles(),
+        )
+
+
+def pace(milliseconds: float) -> Times | None:
+    """Every pass of a stage takes at least so long; 0: as long as it takes."""
+    return Times(*[milliseconds / 1000] * 3) if milliseconds else None
+
+
+def _loop(parts: Parts, recorder: Recorder) -> Losses:
+    """All steps: after each batch an update of all stages, or an endless pipeline with an update per batch."""
+    world, steps, shard = parts.world, parts.options.steps, parts.shard
+    losses = Losses(steps, recorder)
+    recorder.start()
+    if parts.schedule.flushes:
+        for step in progress(world.steps(steps), steps, world.rank):
+            batch = shard.cut(step, parts.layout.micro_batches, parts.loss)
+            parts.pipeline.run(parts.layout.micro_batches, batch)
+            losses.add(step, sum(batch.losses.values()))
+            parts.stage.meter.active = False  # every step holds as much as the first
+    else:
+        parts.pipeline.run(steps, shard.stream(steps, parts.loss, losses.add))
+    recorder.stop()
+    return losses
+
+
+class Losses:
+    """The loss of each step on this rank's last stage, with the time at which it was known."""
+
+    def __init__(self, steps: int, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.weighted = np.zeros(steps)
+        self.wall_s = np.zeros(steps)
+
+    def add(self, step: int, weighted: float) -> None:
+        """A batch's mean loss times the batch's share of the step."""
+        self.weighted[step], self.wall_s[step] = weighted, self.recorder.elapsed_s
+
+    def log(self, parts: Parts) -> float:
+        """Add up all pipelines' losses, write metrics.jsonl, and return the last one. Collective."""
+        if parts.place["tensor"] != 0:  # every tensor rank has the same loss
+            self.weighted[:] = 0
+        world = parts.world
+        with world.comm.waiting("sum of losses", -1):
+            world.control.Allreduce(MPI.IN_PLACE, self.weighted)
+            world.control.Allreduce(MPI.IN_PLACE, self.wall_s, MPI.MAX)
+        for step, (loss, wall_s) in enumerate(zip(self.weighted, self.wall_s, strict=True)):
+            samples = parts.shard.whole(step)
+            self.recorder.log(step=step, wall_s=float(wall_s), loss=float(loss), samples=samples)
+        return float(self.weighted[-1])

@@ -1,0 +1,90 @@
+"""The optimizer over the data-parallel ranks: replicated, or with its state divided (ZeRO, stage 1).
+
+Replicated: an all-reduce gives every rank the whole gradient, and each moves all parameters alike.
+Divided: every rank moves only its part, so it needs the optimizer's state of that part only:
+
+    reduce-scatter   each rank gets the sum of one part of the gradient
+    update           and moves that part of the parameters, with 1/D of the state
+    all-gather       every rank gets all parts of the parameters
+
+A ring all-reduce is a reduce-scatter followed by an all-gather, so both move 2(D−1)/D·n bytes a
+rank: the memory is saved for nothing. Source: Rajbhandari et al., "ZeRO: memory optimizations
+toward training trillion parameter models", 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from farandole.collectives.executor import run
+from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER, RING
+from farandole.collectives.steps import chunk_slices
+from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.communicator import Communicator
+from farandole.runtime.world import World
+
+MakeOptimizer = Callable[[Tensor], torch.optim.Optimizer]
+
+
+class ReplicatedOptimizer:
+    """Every rank has the whole state.
+
+    Args:
+        comm: the ranks that hold the same parameters, whose gradients are added up.
+        make: an elementwise optimizer of torch (SGD, Adam …) for a vector of parameters.
+        group: a name for these ranks, for the trace.
+    """
+
+    def __init__(
+        self, world: World, comm: Communicator, flat: FlatBuffers, make: MakeOptimizer, group: str = ""
+    ) -> None:
+        self.world, self.comm, self.flat, self.group = world, comm, flat, group
+        own = self.part(len(flat.values))
+        self.values = flat.values[own].detach()
+        self.values.grad = flat.gradients[own]
+        self.optimizer = make(self.values)
+
+    def part(self, count: int) -> slice:
+        """Which of `count` parameters this rank moves: all."""
+        return slice(0, count)
+
+    def step(self) -> None:
+        """Add up the gradients over `comm`, move the parameters, and set the gradients to zero."""
+        if self.comm.size > 1:
+            with self.world.communicate("all-reduce", group=self.group):
+                self.flat.to_host()
+                run(RING, self.comm, self.flat.gradients_np)
+                self.flat.from_host()
+        with self.world.compute("update"):
+            self.optimizer.step()
+            self.flat.zero_gradients()
+
+    def state_bytes(self) -> int:
+        """Memory of the state, without its counters."""
+        tensors = [t for state in self.optimizer.state.values() for t in state.values() if isinstance(t, Tensor)]
+        return sum(tensor.nbytes for tensor in tensors if tensor.numel() > 1)
+
+
+class ShardedOptimizer(ReplicatedOptimizer):
+    """Every rank has the state of its part (ZeRO-1)."""
+
+    def part(self, count: int) -> slice:
+        """Which of `count` parameters this rank moves: the chunk whose sum the ring's reduce-scatter leaves with it."""
+        size = self.comm.size
+        return chunk_slices(count, size)[(self.comm.rank + 1) % size]
+
+    def step(self) -> None:
+        with self.world.communicate("reduce-scatter", group=self.group):
+            self.flat.to_host()
+            run(REDUCE_SCATTER, self.comm, self.flat.gradients_np)
+            self.flat.from_host()
+        with self.world.compute("update"):
+            self.optimizer.step()
+            self.flat.zero_gradients()
+        with self.world.communicate("all-gather", group=self.group):
+            self.flat.values_to_host()
+            run(ALL_GATHER, self.comm, self.flat.values_np)
+            self.flat.values_from_host()

@@ -1,0 +1,35 @@
+"""The options of everything that trains a model, however it is distributed."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cyclopts import Parameter
+
+from farandole.runtime.options import AtLeastOne, Positive, RunOptions
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(RunOptions):
+    """What is learned from what, and how fast."""
+
+    data: Literal["digits", "mnist5k", "pydoc"] = "digits"
+    """Real handwritten digits, 1,797 of 8×8 pixels or 5,000 of 28×28; or English prose, 5,700 times 64 characters."""
+
+    model: Literal["mlp", "cnn", "transformer"] = "mlp"
+    """A multilayer perceptron, or a small convolutional network; for text a small transformer."""
+
+    hidden: AtLeastOne = 128
+    """Width of the hidden layers; of the transformer in steps of 16, the width of a head."""
+
+    depth: AtLeastOne = 2
+    """Hidden layers of the perceptron, convolutions of the convolutional network, or blocks of the transformer."""
+
+    steps: AtLeastOne = 300
+    """Optimizer steps."""
+
+    batch: AtLeastOne = 64
+    """Samples per step, over all ranks together."""
+
+    lr: Positive = 0.3
+    """Learning rate; for a transformer of more than 2 blocks try 0.1."""

@@ -1,0 +1,46 @@
+"""Pipeline parallel: batches are cut into micro-batches, so that all stages work at the same time.
+
+Naive, GPipe, 1F1B, interleaved, PipeDream and zero-bubble differ in the order in which a stage takes
+the micro-batches forward and backward, and so in memory and in idle time.
+
+    farandole run pipeline -n 4 --schedule 1f1b --micro-batches 8
+    farandole run pipeline -n 4 --schedule gpipe --recompute
+    farandole run pipeline -n 4 --schedule zero-bubble --pace-ms 5
+    mpirun -n 2 python -m farandole.scenarios.pipeline --schedule interleaved --chunks 3 --depth 6
+"""
+
+from dataclasses import dataclass
+
+from cyclopts import Parameter
+
+from farandole.model_parallel.options import PipelineOptions
+from farandole.scenarios import run_as_program
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Config(PipelineOptions):
+    """Options of pipeline."""
+
+
+def main(config: Config) -> None:
+    from farandole.model_parallel.parts import Layout
+    from farandole.model_parallel.schedules import choose
+    from farandole.model_parallel.training import pace, train
+    from farandole.report.table import print_summary
+
+    def layout(ranks: int) -> Layout:
+        return Layout(
+            pipeline=ranks,
+            schedule=choose(config.schedule, config.chunks),
+            micro_batches=config.micro_batches,
+            recompute=config.recompute,
+            balance=config.balance,
+            pace=pace(config.pace_ms),
+        )
+
+    print_summary(train("pipeline", config, layout), config.json)
+
+
+if __name__ == "__main__":
+    run_as_program(Config, main)

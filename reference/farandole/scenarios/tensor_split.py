@@ -1,0 +1,34 @@
+"""Tensor split: every matrix in blocks, and every rank works on every layer.
+
+Document 004: seen from the computation, a model is split by cutting its matrices into blocks. A
+layer's columns on each rank, the next layer's rows, and one all-reduce; attention by heads.
+
+    farandole run tensor_split -n 2
+    farandole run tensor_split -n 4 --data pydoc --model transformer --hidden 64
+    mpirun -n 3 python -m farandole.scenarios.tensor_split --precision float64
+"""
+
+from dataclasses import dataclass
+
+from cyclopts import Parameter
+
+from farandole.model_parallel.options import ModelParallelOptions
+from farandole.scenarios import run_as_program
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Config(ModelParallelOptions):
+    """Options of tensor_split."""
+
+
+def main(config: Config) -> None:
+    from farandole.model_parallel.parts import Layout
+    from farandole.model_parallel.training import train
+    from farandole.report.table import print_summary
+
+    print_summary(train("tensor_split", config, lambda ranks: Layout(tensor=ranks)), config.json)
+
+
+if __name__ == "__main__":
+    run_as_program(Config, main)

@@ -1,0 +1,110 @@
+"""Models spread over ranks, by layers, by matrices and by both, are the model in one piece, update by update."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from farandole.model_parallel.schedules import NAMES, pipedream
+
+# Gradients added up in another order: rounding of float64 over 7 updates.
+TOLERANCE = {"float64": 1e-12, "float32": 2e-6}
+TEXT = {"model": "transformer", "data": "pydoc", "hidden": 64, "depth": 2, "batch": 16}
+CNN = {"model": "cnn", "depth": 2}
+ADAM = {"optimizer": "adam", "lr": 0.01}
+
+Answer = list[list[dict[str, Any]]]  # one list of answers per rank, in the order of the cases
+Spread = Callable[[int, list[dict[str, Any]]], Answer]
+
+
+@pytest.fixture
+def spread(under_mpirun: Callable[..., Any]) -> Spread:
+    """Train each case on so many ranks and beside it in one process."""
+
+    def run(ranks: int, cases: list[dict[str, Any]]) -> Answer:
+        answer: Answer = under_mpirun("parts_equal_whole.py", ranks, json.dumps(cases), timeout_s=240)
+        for case, found in zip(cases, zip(*answer, strict=True), strict=True):
+            limit = TOLERANCE[case.get("options", {}).get("precision", "float64")]
+            assert max(rank["difference"] for rank in found) <= limit, case
+            assert found[0]["moved"] > 0.03, "the model was trained at all"
+            assert all(rank["left"] == 0 for rank in found), "nothing is kept after the last backward pass"
+        return answer
+
+    return run
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+def test_every_schedule_is_the_unsplit_model(spread: Spread, ranks: int) -> None:
+    """PipeDream is equal to one process that gives each stage the version it should see: not to plain SGD."""
+    groups = 2 * ranks if ranks <= 4 else ranks
+    cases: list[dict[str, Any]] = [
+        {"schedule": "naive", "micro_batches": 1},
+        {"schedule": "naive", "micro_batches": 3},
+        {"schedule": "gpipe", "micro_batches": 5, "options": ADAM},
+        {"schedule": "1f1b", "micro_batches": 8},
+        {"schedule": "1f1b", "micro_batches": 2, "recompute": True, "options": {"optimizer": "momentum", "lr": 0.1}},
+        {"schedule": "zero-bubble", "micro_batches": 8},
+        {"schedule": "zero-bubble", "micro_batches": 2, "recompute": True},
+        {"schedule": "interleaved", "micro_batches": groups, "options": {"depth": 7}},
+        {"schedule": "1f1b", "micro_batches": 5, "options": CNN},
+        {"schedule": "pipedream", "options": {"steps": 20}},
+        {"schedule": "pipedream", "options": {"steps": 20}, "recompute": True},
+    ]
+    for case in cases:
+        case |= {"pipeline": ranks, "balance": "layers"}
+    for stage, found in enumerate(spread(ranks, cases)):
+        for rank in found[-2:]:
+            assert rank["backward_versions"] == rank["forward_versions"]
+            assert rank["forward_versions"] == [pipedream.version(stage, ranks, batch) for batch in range(20)]
+            assert rank["most_versions"] == ranks - stage
+            assert (rank["delay_matters"] > 1e-4) == (ranks > 1)
+
+
+GRIDS = {2: [(2, 1, 1), (1, 2, 1), (1, 1, 2)],
+         4: [(2, 2, 1), (2, 1, 2), (1, 2, 2), (4, 1, 1)],
+         6: [(2, 3, 1), (3, 1, 2), (1, 3, 2)],
+         8: [(2, 2, 2)]}  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", GRIDS)
+def test_every_grid_is_one_process(spread: Spread, ranks: int) -> None:
+    """Any combination of the three modes, with the optimizer's state divided or not, perceptron or transformer."""
+    cases: list[dict[str, Any]] = []
+    for data, pipeline, tensor in GRIDS[ranks]:
+        grid = {"data": data, "pipeline": pipeline, "tensor": tensor, "micro_batches": 2}
+        cases.append({**grid, "schedule": "1f1b", "options": ADAM, "shard_optimizer": True})
+        cases.append({**grid, "schedule": "gpipe", "options": TEXT, "shard_optimizer": False})
+    spread(ranks, cases)
+
+
+def test_float32_stays_within_rounding(spread: Spread) -> None:
+    spread(4, [{"pipeline": 4, "schedule": name, "micro_batches": 8, "options": {"precision": "float32", "depth": 7}}
+               for name in NAMES if name != "pipedream"])  # fmt: skip
+
+
+def test_memory_is_what_the_formulas_say(spread: Spread) -> None:
+    """Measured by what autograd keeps, against shapes and schedule, at 4 stages and 8 equal micro-batches."""
+    options = {"batch": 48, "steps": 8, "depth": 7}
+    cases = [{"pipeline": 4, "balance": "layers", "schedule": name, "micro_batches": 8, "recompute": again,
+              "options": options | (ADAM if name != "pipedream" else {})}
+             for name in NAMES for again in (False, True)]  # fmt: skip
+    cases.append(
+        {"pipeline": 4, "balance": "layers", "schedule": "1f1b", "micro_batches": 8, "options": CNN | {"batch": 48}}
+    )
+    cases.append({"data": 4, "shard_optimizer": True, "options": ADAM})
+    cases.append({"tensor": 4, "options": TEXT})
+    activations: dict[str, int] = {}
+    for stage, found in enumerate(spread(4, cases)):
+        for case, rank in zip(cases, found, strict=True):
+            measured, formula = rank["memory"]["measured"], rank["memory"]["formula"]
+            for kind in ("parameters", "gradients", "optimizer_state"):
+                assert measured[kind] == formula[kind], (case, stage, kind)
+            # Of a backward pass in halves some more is kept, of a loss in parts its own numbers.
+            allowed = 0.12 if case.get("schedule") == "zero-bubble" or "tensor" in case else 0.03
+            assert measured["activations"] == pytest.approx(formula["activations"], rel=allowed), (case, stage)
+            if stage == 0 and case.get("recompute") is False:
+                activations[str(case["schedule"])] = measured["activations"]
+    assert activations["1f1b"] == pytest.approx(activations["gpipe"] / 2, rel=0.03), "4 micro-batches instead of 8"

@@ -1,0 +1,84 @@
+"""The tensor split under mpirun: every layer is the whole layer, and costs what the formula says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+RANKS = [1, 2, 3, 4, 7]  # of 8 heads 3 and 7 ranks get unequal shares
+
+# After 5 steps at a learning rate of 0.2, from sums added in another order.
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_every_layer_equals_the_whole_one(under_mpirun: Callable[..., Any], ranks: int) -> None:
+    answer = under_mpirun("tensor_layers.py", ranks)
+    assert len(answer) == 13
+    for layer, differences in answer.items():
+        assert len(differences) >= 3, layer
+        for what, difference in differences.items():
+            assert difference <= 1e-12, (layer, what)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_every_step_equals_the_unsplit_model(under_mpirun: Callable[..., Any], ranks: int) -> None:
+    answer = under_mpirun("tensor_training.py", ranks)
+    for kind, tolerance in TOLERANCE.items():
+        assert set(answer[kind]) == {"transformer", "mlp", "deep"}
+        for name, found in answer[kind].items():
+            for what in ("difference", "loss difference", "whole model's outputs"):
+                assert found[what] <= tolerance, (kind, name, what)
+            assert found["moved"] > 0.05, f"{name} was trained at all"
+            assert found["copies"] == 1, f"{name}: replicated parameters and the loss are the same bits on all ranks"
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_the_loss_of_divided_logits_is_torchs(under_mpirun: Callable[..., Any], ranks: int) -> None:
+    answer = under_mpirun("tensor_cross_entropy.py", ranks)
+    assert len(answer) == 12
+    for case, difference in answer.items():
+        assert difference <= (1e-12 if "float64" in case else 2e-6), case
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 4])
+def test_messages_and_bytes_are_those_of_the_formula(under_mpirun: Callable[..., Any], ranks: int) -> None:
+    answer = under_mpirun("tensor_costs.py", ranks)
+    rows, width, nothing = ranks * 6, 128, {"all-reduces": 0, "of bytes": [], "bytes": 0, "messages": 0}
+    size = 4 * rows * width  # bytes of the activations
+
+    def all_reduces(count: int) -> dict[str, Any]:
+        if ranks == 1:
+            return nothing
+        ring = 2 * (ranks - 1)  # messages of size / ranks
+        return {
+            "all-reduces": count,
+            "of bytes": [size],
+            "bytes": count * ring * size // ranks,
+            "messages": count * ring,
+        }
+
+    for rank, costs in enumerate(answer["ranks"]):
+        assert costs["block"] == {"forward": all_reduces(2), "backward": all_reduces(2)}
+        assert costs["no gradient"] == all_reduces(2)
+        assert costs["embedding"] == {"forward": all_reduces(1), "backward": nothing}
+        assert costs["head"] == {"forward": nothing, "backward": all_reduces(1)}
+        assert costs["pair"] == {"forward": all_reduces(1), "backward": nothing}, "nobody wants the input's gradient"
+
+        # All blocks but the right neighbour's pass through a rank in an all-gather.
+        messages = {**nothing, "messages": ranks - 1}
+        shares = [42 // ranks + (other < 42 % ranks) for other in range(ranks)]
+        gathered = 4 * rows * (42 - shares[(rank + 1) % ranks]) if ranks > 1 else 0
+        assert costs["alone"] == {"forward": {**messages, "bytes": gathered}, "backward": all_reduces(1)}
+        loss = {**messages, "bytes": (ranks - 1) * 3 * 4 * rows}
+        assert costs["cross-entropy"] == {"forward": loss, "backward": nothing}
+
+        # Per block 4 matrices of attention with 3 divided biases, 2 of the feed-forward network with 1.
+        columns, middle = answer["columns"], [512 // ranks + (other < 512 % ranks) for other in range(ranks)]
+        parts = [
+            column * (4 * width + 3) + share * (2 * width + 1) for column, share in zip(columns, middle, strict=True)
+        ]
+        sent = 4 * (sum(parts) - parts[(rank + 1) % ranks]) if ranks > 1 else 0
+        assert costs["whole"]["forward"] == {**nothing, "bytes": sent, "messages": 10 * (ranks - 1)}

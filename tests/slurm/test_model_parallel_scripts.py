@@ -1,0 +1,29 @@
+"""The model-parallel batch scripts: the stages of a pipeline on nodes of their own, tensor ranks on one node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from farandole.runtime.record import Run
+from farandole.slurm.sandbox import Sandbox
+from tests.slurm.jobs import run
+
+SLURM = Path(__file__).resolve().parents[2] / "slurm"
+ROLES = {
+    "pipeline": [f"rank {rank}, stage {rank}" for rank in range(4)],
+    "hybrid": [f"rank {rank}, pipeline {rank // 2}, stage {rank % 2}" for rank in range(4)],
+}
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_every_stage_learns_on_its_node(cluster: Sandbox, checkout: Path, name: str) -> None:
+    job = run(cluster, checkout, SLURM / f"{name}.sbatch", "--steps", "40")
+    assert job.state == "COMPLETED", job.output
+    record = Run.open(job.folder)
+    assert record.rank_names == ROLES[name]
+    assert record.summary.test_accuracy is not None
+    assert record.summary.test_accuracy > 0.5, "of ten classes"
+    assert json.loads((job.folder / "plan.json").read_text())["bounds"][-1] == 6

@@ -1,0 +1,163 @@
+"""Every pipeline schedule, for all stages and micro-batches: order, memory and bubble are what the paper says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from farandole.errors import UsageError
+from farandole.model_parallel.checker import ScheduleError, check, execute, most_held
+from farandole.model_parallel.schedules import NAMES, choose, pipedream
+from farandole.model_parallel.steps import (
+    Backward,
+    BackwardInput,
+    BackwardWeight,
+    Computation,
+    Forward,
+    Schedule,
+    Times,
+    Update,
+)
+
+STAGES, MICRO_BATCHES = range(1, 9), range(1, 17)
+TIMES = [Times(), Times(1, 1.2, 0.8), Times(2, 3, 1), Times(1, 1, 2), Times(2, 0.5, 1)]
+SCHEDULES = [*(choose(name) for name in NAMES if name != "interleaved"), *(choose("interleaved", v) for v in (1, 2, 3))]
+IDS = [f"{schedule.name}-{schedule.chunks}" for schedule in SCHEDULES]
+
+
+def sizes(schedule: Schedule) -> Iterator[tuple[int, int]]:
+    for stages in STAGES:
+        for micro_batches in MICRO_BATCHES:
+            if schedule.name != "interleaved" or micro_batches % stages == 0:
+                yield stages, micro_batches
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=IDS)
+def test_order_memory_and_bubble(schedule: Schedule) -> None:
+    """The checker's rules hold; memory and idle time are exactly the formulas'."""
+    for stages, micro_batches in sizes(schedule):
+        for times in TIMES:
+            execution = check(schedule, stages, micro_batches, times)
+            where = f"{stages} stages, {micro_batches} micro-batches, {times}"
+            assert execution.stash == [schedule.stash(s, stages, micro_batches) for s in range(stages)], where
+            bubble = schedule.bubble_of_total(stages, micro_batches, times)
+            assert execution.bubble_of_total == pytest.approx(bubble), where
+            messages = 2 * micro_batches * (stages * schedule.chunks - 1)
+            assert sum(execution.messages) == messages, where
+
+
+def test_what_the_papers_say() -> None:
+    """Figures that one can look up, at 4 stages and 8 micro-batches."""
+    unit = Times()
+    assert choose("naive").bubble_of_total(4, 8, unit) == pytest.approx(3 / 4)
+    assert choose("gpipe").bubble_of_total(4, 8, unit) == choose("1f1b").bubble_of_total(4, 8, unit) == 3 / 11
+    assert choose("interleaved", 2).bubble_of_ideal(4, 8, unit) == pytest.approx(3 / (2 * 8))
+    assert choose("zero-bubble").idle(4, 8, unit) == pytest.approx(choose("1f1b").idle(4, 8, unit) / 3)
+    assert check(choose("gpipe"), 4, 8).stash == [8, 8, 8, 8]
+    assert check(choose("1f1b"), 4, 8).stash == [4, 3, 2, 1]
+    assert check(choose("naive"), 4, 8).stash == [1, 1, 1, 1]
+
+
+def test_interleaving_wants_whole_groups() -> None:
+    with pytest.raises(UsageError, match=r"6 micro-batches are not whole groups of 4: .* as 8"):
+        execute(choose("interleaved", 2), 4, 6)
+
+
+def test_an_unknown_schedule_is_said_in_one_line() -> None:
+    with pytest.raises(UsageError, match="no schedule 'zigzag': choose from naive, gpipe"):
+        choose("zigzag")
+
+
+def test_pipedream_sees_the_version_it_says() -> None:
+    """How many updates come before a batch's forward pass, counted in the schedule itself."""
+    for stages in STAGES:
+        for stage in range(stages):
+            updates = 0
+            for step in pipedream.computations(stage, stages, 12):
+                if isinstance(step, Forward):
+                    assert updates == pipedream.version(stage, stages, step.micro_batch)
+                updates += isinstance(step, Update)
+
+
+ONE_F_ONE_B = choose("1f1b")
+
+
+def changed(change: Callable[[int, int, list[Computation]], list[Computation]]) -> Schedule:
+    """1F1B with one thing wrong."""
+
+    def computations(stage: int, stages: int, micro_batches: int) -> Iterator[Computation]:
+        steps = list(ONE_F_ONE_B.computations(stage, stages, micro_batches))
+        return iter(change(stage, stages, steps))
+
+    return replace(ONE_F_ONE_B, computations=computations)
+
+
+def without(steps: list[Computation], missing: Computation) -> list[Computation]:
+    return [step for step in steps if step != missing]
+
+
+def swapped(steps: list[Computation], first: Computation, second: Computation) -> list[Computation]:
+    exchange = {first: second, second: first}
+    return [exchange.get(step, step) for step in steps]
+
+
+def in_halves_swapped(steps: list[Computation]) -> list[Computation]:
+    halves: list[Computation] = [BackwardWeight(2), BackwardInput(2)]
+    place = steps.index(Backward(2))
+    return steps[:place] + halves + steps[place + 1 :]
+
+
+def of_two_minds(stage: int, stages: int, steps: list[Computation]) -> list[Computation]:
+    """The first stage wants each gradient before it goes on, the last one all activations before it begins."""
+    mind = choose("naive") if stage == 0 else choose("gpipe")
+    return list(mind.computations(stage, stages, 8))
+
+
+@pytest.mark.parametrize(
+    ("stages", "change", "message"),
+    [
+        (3, lambda s, steps: without(steps, Backward(3)) if s == 2 else steps, r"deadlock.*micro_batch=3"),
+        (3, lambda s, steps: without(steps, Forward(7)) if s == 2 else steps, "SendActivation of micro-batch 7"),
+        (1, lambda s, steps: swapped(steps, Forward(0), Backward(0)), "before forward"),
+        (1, lambda s, steps: [*steps, Backward(1)], "more than once"),
+        (1, lambda s, steps: [*steps, Backward(8)], "does not exist"),
+        (1, lambda s, steps: without(steps, Backward(4)), "backward once"),
+        (1, lambda s, steps: without(steps, Forward(4)), "never takes micro-batch 4"),
+        (2, lambda s, steps: in_halves_swapped(steps), "halves swapped"),
+        (2, lambda s, steps: without(steps, Update()), "update once"),
+        (2, lambda s, steps: [Update(), *without(steps, Update())], "update once"),
+    ],
+)  # fmt: skip
+def test_a_wrong_schedule_is_found(
+    stages: int, change: Callable[[int, list[Computation]], list[Computation]], message: str
+) -> None:
+    wrong = changed(lambda stage, stages, steps: change(stage, steps))
+    with pytest.raises(ScheduleError, match=message):
+        check(wrong, stages, 8)
+
+
+def test_stages_that_wait_for_each_other_are_found() -> None:
+    with pytest.raises(ScheduleError, match=r"deadlock.*stage 0.*stage 1"):
+        check(changed(of_two_minds), 2, 8)
+
+
+def test_without_a_flush_every_gradient_has_its_update() -> None:
+    with pytest.raises(ScheduleError, match="right after each gradient"):
+        check(replace(ONE_F_ONE_B, flushes=False), 2, 8)
+
+
+def test_memory_is_counted_between_the_halves_too() -> None:
+    steps: list[Computation] = [
+        Forward(0),
+        Forward(1),
+        BackwardInput(0),
+        BackwardInput(1),
+        BackwardWeight(0),
+        BackwardWeight(1),
+    ]
+    assert most_held(steps, {0: 10}) == 20
+    assert most_held(steps, {0: 10}, late={0: 12}) == 24, "more is left between the halves than before them"
+    whole: list[Computation] = [Forward(0), Forward(1), Backward(0), Backward(1)]
+    assert most_held(whole, {0: 1}, again={0: 9}) == 11
