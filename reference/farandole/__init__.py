@@ -2,8 +2,8 @@
 
 Every concept is a short reference implementation that runs under mpirun. Reading order of the
 rooms: ``collectives`` (what is sent to whom), ``data`` (who holds what), ``data_parallel`` (the
-training methods), ``scenarios`` (the recipes), and ``runtime`` for how a launch, a trace and a
-record come about.
+training methods), ``recovery`` (when a rank dies), ``scenarios`` (the recipes), and ``runtime`` for how
+a launch, a trace and a record come about.
 
     from farandole import launch
     run = launch("sync_sgd", ranks=4, steps=100)

@@ -65,7 +65,7 @@ def test_start_again_adds_what_is_missing_and_overwrites_nothing(tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("check", "9"), "there is no lab '9': choose from 1 (01_sharding), 2 (02_ring_all_reduce)"),
+        (("check", "99"), "there is no lab '99': choose from 1 (01_sharding), 2 (02_ring_all_reduce)"),
         (("start", "ring"), "there is no lab 'ring': choose from"),
         (("check", "1"), "begin with farandole lab start 1, or name a file"),
         (("check", "1", "gone.py"), "gone.py is not there: name the completed sharding.py"),

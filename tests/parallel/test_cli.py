@@ -58,6 +58,16 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
         (["show", "nowhere"], "not a run's folder"),
         (["bench", "everything"], "choose from allreduce"),
         (["compare"], "compare needs the folders"),
+        (["draw", "waltz"], 'Unknown command "waltz". Available commands: naive, gpipe, 1f1b,'),
+        (["draw", "gpipe", "--stages", "0"], "--stages"),
+        (["draw", "gpipe", "--micro-batches", "2000"], "a picture of 16,000 passes: give fewer"),
+        (["draw", "gpipe", "--chunks", "2"], "--chunks"),
+        (["draw", "interleaved", "--micro-batches", "6"], "interleaving takes a multiple, as 8"),
+        (["draw", "bully-election", "--dead", "7"], "--dead 7: members are 0 to 4"),
+        (["draw", "raft-election", "--dead", "0"], "nobody who lives starts: give --start a member that is not in"),
+        (["draw", "bully-election", "-n", "30"], "messages: take fewer members"),
+        (["draw", "gpipe", "--out", "gpipe.doc"], "a file whose name ends in .png, .svg or .pdf"),
+        (["draw", "gpipe", "--out", "nowhere/gpipe.png"], "--out nowhere/gpipe.png cannot be written"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(words: list[str], says: str, tmp_path: Path) -> None:
@@ -68,10 +78,38 @@ def test_bad_input_is_one_line_and_exit_code_2(words: list[str], says: str, tmp_
     assert says in done.stderr
 
 
+def test_an_election_is_drawn_and_told(tmp_path: Path) -> None:
+    drawn = farandole("draw", "bully-election", "--dead", "4", cwd=tmp_path)
+    assert drawn.returncode == 0, drawn.stderr
+    for number in range(4):
+        assert f"member {number} takes 3 for the leader\n" in drawn.stdout
+    assert drawn.stdout.endswith("the picture: bully-election-5.png\n")
+    with Image.open(tmp_path / "bully-election-5.png") as picture:
+        assert picture.width > 600
+
+
+def test_draw_writes_a_picture_and_prints_its_figures(tmp_path: Path) -> None:
+    drawn = farandole("draw", "1f1b", "--stages", "4", "--micro-batches", "8", cwd=tmp_path)
+    assert drawn.returncode == 0, drawn.stderr
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in drawn.stdout.splitlines() if "│" in line]
+    assert cells == [
+        ["/total", "27.3%", "27.3%"],
+        ["/ideal", "37.5%", "37.5%"],
+        *([str(stage), str(4 - stage), str(4 - stage), str(8 if stage in (0, 3) else 16)] for stage in range(4)),
+    ]
+    assert drawn.stdout.endswith("the picture: 1f1b-4x8.png\n")
+    with Image.open(tmp_path / "1f1b-4x8.png") as picture:
+        assert picture.width > 900
+
+    again = farandole("draw", "interleaved", "-n", "2", "--chunks", "3", "--out", "mine.svg", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["1f1b-4x8.png", "mine.svg"]
+
+
 def test_help_and_list_name_what_there_is() -> None:
     assert "sync_sgd" in farandole("list").stdout
     assert "--collective" in farandole("run", "sync_sgd", "--help").stdout
-    assert {"doctor", "tour", "show"} <= set(farandole("--help").stdout.split())
+    assert {"doctor", "tour", "show", "draw"} <= set(farandole("--help").stdout.split())
 
 
 def test_doctor_finds_what_the_tests_need() -> None:

@@ -15,8 +15,8 @@ from farandole.runtime.record import Summary
 
 SCHEMA = {
     "scenario", "ranks", "seed", "device", "wall_s", "steps", "samples_per_s", "final_loss", "test_accuracy",
-    "bytes_sent", "messages_sent", "compute_s", "comm_s", "wait_s", "staleness", "lead", "cleaned", "params_sha256",
-    "faults", "versions",
+    "bytes_sent", "messages_sent", "compute_s", "comm_s", "wait_s", "staleness", "lead", "cleaned", "memory",
+    "params_sha256", "faults", "versions",
 }  # fmt: skip
 PARAMETERS = 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10
 

@@ -7,12 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from farandole import launch
+from farandole.data import datasets
+from farandole.errors import UsageError
 
 # After 40 steps from sums added in another order: rounding, some 100 units in the last place.
 TOLERANCE = {"float64": 1e-12, "float32": 2e-5}
+NO_HOROVOD = pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="no Horovod: make setup builds it")
 
 
 def check(answer: dict[str, dict[str, float]], kind: str, ranks: int) -> None:
@@ -24,26 +28,34 @@ def check(answer: dict[str, dict[str, float]], kind: str, ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_every_step_equals_the_single_process(under_mpirun: Callable[..., Any], ranks: int) -> None:
-    check(under_mpirun("sync_equals_single.py", ranks, "float64", "equal", "ring", "central", "mpi"), "float64", ranks)
+    check(
+        under_mpirun("sync_equals_single.py", ranks, "float64", "digits", "equal", "ring", "central", "mpi"),
+        "float64",
+        ranks,
+    )
 
 
 def test_float32_stays_within_rounding(under_mpirun: Callable[..., Any]) -> None:
-    check(under_mpirun("sync_equals_single.py", 4, "float32", "equal", "ring"), "float32", 4)
+    check(under_mpirun("sync_equals_single.py", 4, "float32", "digits", "equal", "ring"), "float32", 4)
 
 
 def test_unequal_shares_are_weighted(under_mpirun: Callable[..., Any]) -> None:
-    answer = under_mpirun("sync_equals_single.py", 3, "float64", "6,3,1", "ring", "ddp")
+    answer = under_mpirun("sync_equals_single.py", 3, "float64", "digits", "6,3,1", "ring", "ddp")
     check(answer, "float64", 3)
 
 
 def test_ddp_is_the_same_method(under_mpirun: Callable[..., Any]) -> None:
-    check(under_mpirun("sync_equals_single.py", 4, "float32", "equal", "ddp"), "float32", 4)
+    check(under_mpirun("sync_equals_single.py", 4, "float32", "digits", "equal", "ddp"), "float32", 4)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="no Horovod: make setup builds it")
+def test_the_language_model_equals_the_single_process_too(under_mpirun: Callable[..., Any]) -> None:
+    check(under_mpirun("sync_equals_single.py", 3, "float64", "pydoc", "6,3,1", "ring", "ddp"), "float64", 3)
+
+
+@NO_HOROVOD
 @pytest.mark.parametrize(("ranks", "capabilities"), [(4, "equal"), (3, "6,3,1")])
 def test_horovod_is_the_same_method(under_mpirun: Callable[..., Any], ranks: int, capabilities: str) -> None:
-    check(under_mpirun("sync_equals_single.py", ranks, "float32", capabilities, "horovod"), "float32", ranks)
+    check(under_mpirun("sync_equals_single.py", ranks, "float32", "digits", capabilities, "horovod"), "float32", ranks)
 
 
 def test_digits_are_learned_and_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
@@ -56,3 +68,51 @@ def test_digits_are_learned_and_the_same_seed_gives_the_same_bits(tmp_path: Path
     assert runs[0].params_sha256 == runs[1].params_sha256
     other = launch("sync_sgd", 4, seed=2, steps=5, out=tmp_path / "other").summary
     assert other.params_sha256 != runs[0].params_sha256
+
+
+def test_the_language_model_learns_more_than_how_often_each_character_comes(tmp_path: Path) -> None:
+    run = launch(
+        "sync_sgd", 2, data="pydoc", model="transformer", hidden=32, depth=1, batch=32, steps=150, out=tmp_path / "run"
+    )
+    targets = datasets.split(datasets.load("pydoc"), seed=0).train.targets
+    frequencies = np.bincount(targets.ravel()) / targets.size
+    frequencies = frequencies[frequencies > 0]
+    entropy = -(frequencies * np.log(frequencies)).sum()  # what a model without inputs comes to
+    last = np.mean([line["loss"] for line in run.metrics[-20:]])
+    assert last < entropy - 0.4
+    assert run.summary.test_accuracy is not None
+    assert run.summary.test_accuracy > frequencies.max() + 0.05
+    assert run.summary.params_sha256 is not None
+    assert len(set(run.summary.params_sha256)) == 1
+
+
+@pytest.mark.parametrize("scenario", ["ddp_sgd", pytest.param("horovod_sgd", marks=NO_HOROVOD)])
+def test_the_twins_train_the_language_model(scenario: str, tmp_path: Path) -> None:
+    options = {"data": "pydoc", "model": "transformer", "hidden": 16, "depth": 1, "batch": 8, "steps": 5}
+    ours, twin = (launch(name, 2, out=tmp_path / name, **options).summary for name in ("sync_sgd", scenario))
+    assert twin.final_loss == pytest.approx(ours.final_loss, rel=1e-5)
+    assert twin.test_accuracy == pytest.approx(ours.test_accuracy, abs=1e-3)
+
+
+def test_files_hold_text_as_well_as_images(tmp_path: Path) -> None:
+    options = {"data": "pydoc", "model": "transformer", "hidden": 16, "depth": 1, "batch": 8, "steps": 3}
+    summaries = [
+        launch("sync_sgd", 2, loading=loading, out=tmp_path / loading, **options).summary
+        for loading in ("scatter", "files")
+    ]
+    assert summaries[0].params_sha256 == summaries[1].params_sha256
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"model": "transformer"}, "give --model mlp or cnn, or --data pydoc"),
+        ({"data": "pydoc", "model": "transformer", "hidden": 40}, "give 32 or 48"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused_before_anything_is_written(
+    options: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        launch("sync_sgd", 2, out=tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()

@@ -52,7 +52,9 @@ def test_the_tour_runs_every_strategy_and_shows_it(tmp_path: Path) -> None:
         assert run.summary.steps == RECIPE["steps"] * workers
         assert run.summary.test_accuracy is not None
         assert run.summary.test_accuracy > 0.9
-        assert len(set(run.summary.params_sha256 or [])) == 1
+        parts = {"pipeline": 4, "hybrid": 2}.get(run.summary.scenario, 1)  # elsewhere every rank has the whole model
+        models = len(set(run.summary.params_sha256 or []))  # parts without parameters, of which two may be, look alike
+        assert min(parts, 2) <= models <= parts
 
     again = subprocess.run([*command[:-1], str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert again.returncode == 2

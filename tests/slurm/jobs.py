@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,11 +52,13 @@ def words_of(script: Path, folder: Path, **environment: str) -> list[str]:
     for launcher in ("mpirun", "srun"):
         (folder / launcher).write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
         (folder / launcher).chmod(0o755)
+    (folder / "scontrol").write_text("#!/bin/sh\n")
+    (folder / "scontrol").chmod(0o755)
     slurm = {
         "SLURM_SUBMIT_DIR": str(folder),
         "SLURM_JOB_NAME": script.stem,
         "SLURM_JOB_ID": "7",
-        "SLURM_NTASKS": "4" if script.stem.endswith("_sgd") else "6",
+        "SLURM_NTASKS": _asked_for(script),
     }
     if script.stem.endswith("_het"):
         slurm |= {"SLURM_NTASKS": "2", "SLURM_HET_SIZE": "2"}
@@ -76,6 +79,12 @@ def words_of(script: Path, folder: Path, **environment: str) -> list[str]:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def _asked_for(script: Path) -> str:
+    """The number of tasks that Slurm would say of the script's nodes and tasks per node."""
+    asked = dict(re.findall(r"^#SBATCH --(nodes|ntasks-per-node)=(\d+)", script.read_text(), re.MULTILINE))
+    return str(int(asked["nodes"]) * int(asked["ntasks-per-node"]))
 
 
 def programs(words: list[str]) -> list[list[str]]:

@@ -22,12 +22,19 @@ SCRIPTS = sorted((REPOSITORY / "slurm").glob("*.sbatch"))
 RANKS = {
     "downpour": 6,
     "horovod_sgd": 4,
+    "hybrid": 4,
     "hybrid_parameters": 6,
+    "layer_split": 4,
     "online": 6,
     "parameter_server": 6,
     "parameter_server_het": 6,
+    "pipeline": 4,
+    "restart": 4,
     "sync_sgd": 4,
+    "tensor_split": 2,
 }
+# Of how many parts, elsewhere one, the ranks' models are: a part has other parameters than the next one.
+PARTS = {"hybrid": 2, "layer_split": 4, "pipeline": 4, "tensor_split": 2}
 STEPS = 20
 SHORT = {"online": ("--samples", "600")}
 # Other updates of the parameters than one a step: stale makes one for each of 4 workers' gradients, online
@@ -106,7 +113,9 @@ def test_it_trains_on_all_ranks_and_leaves_a_record(script: Path, cluster: Sandb
     assert record["ranks"] == RANKS[script.stem]
     assert record["steps"] in UPDATES.get(script.stem, [STEPS])
     assert len(record["params_sha256"]) == RANKS[script.stem]
-    assert len(set(record["params_sha256"])) == 1
+    models = len(set(record["params_sha256"]))  # parts without parameters, of which there may be two, look alike
+    parts = PARTS.get(script.stem, 1)
+    assert min(parts, 2) <= models <= parts
     assert record["faults"] == []
 
 

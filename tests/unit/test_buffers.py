@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from farandole.models.classifiers import MODELS
+from farandole.data import datasets
+from farandole.models.choices import build
+from farandole.models.options import TrainingOptions
 from farandole.runtime.buffers import FlatBuffers, sha256
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_flat_views_and_tensors_are_the_same_memory(model: str) -> None:
+@pytest.mark.parametrize(("model", "data"), [("mlp", "digits"), ("cnn", "digits"), ("transformer", "pydoc")])
+def test_flat_views_and_tensors_are_the_same_memory(model: Any, data: Any) -> None:
     torch.manual_seed(0)
-    module = MODELS[model]((1, 8, 8), 10, 16)
+    module = build(TrainingOptions(model=model, data=data, hidden=16))
     before = [parameter.detach().clone() for parameter in module.parameters()]
     flat = FlatBuffers(module)
     for parameter, old in zip(module.parameters(), before, strict=True):
         assert torch.equal(parameter, old)
-    module(torch.rand(5, 1, 8, 8)).sum().backward()
+    module(torch.from_numpy(datasets.load(data).inputs[:5])).square().sum().backward()
     joined = torch.cat([parameter.grad.reshape(-1) for parameter in module.parameters()])
     assert joined.abs().sum() > 0
     assert np.array_equal(flat.gradients_np, joined.numpy())

@@ -147,7 +147,9 @@ def is_scenario(path: Path) -> bool:
     return re.search(r"^def main\(", path.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
-@pytest.mark.parametrize("room", ["data", "collectives", "data_parallel", "parameter_server", "models"])
+@pytest.mark.parametrize(
+    "room", ["data", "collectives", "data_parallel", "model_parallel", "parameter_server", "recovery", "models"]
+)
 def test_every_module_of_a_room_of_methods_is_on_the_map(room: str) -> None:
     on_map = {name for row in the_map() for name in modules(row.where)}
     public = (path for path in (PACKAGE / room).rglob("*.py") if not path.name.startswith("_"))

@@ -6,12 +6,13 @@ that has never touched MPI.
 
 from __future__ import annotations
 
+import os
 import sys
 
 import cyclopts
 
 import farandole
-from farandole.cli import bench, compare, doctor, lab, run, scenario_list, show, slurm, tour
+from farandole.cli import bench, compare, doctor, draw, lab, run, scenario_list, show, slurm, supervise, tour
 from farandole.errors import LaunchError, UsageError
 from farandole.scenarios import run_app
 
@@ -27,14 +28,19 @@ app = cyclopts.App(
 app.command(doctor.doctor)
 app.command(scenario_list.list_scenarios, name="list")
 app.command(tour.tour)
+app.command(supervise.supervise)
 app.command(show.show)
+app.command(draw.app)
 app.command(bench.bench)
 app.command(lab.app)
 app.command(slurm.app)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run one command and leave with its exit code: 0, 1 (it failed), 2 (bad input), 130 (Ctrl-C)."""
+    """Run one command and leave with its exit code.
+
+    0, 1 (it failed), 2 (bad input), 75 (stopped as asked, can go on), 124 (time-out), 130 (Ctrl-C).
+    """
     words = sys.argv[1:] if arguments is None else arguments
     try:
         if not words:
@@ -48,6 +54,9 @@ def main(arguments: list[str] | None = None) -> None:
     except LaunchError as error:
         print(f"farandole: {error}", file=sys.stderr)
         sys.exit(error.returncode)
+    except BrokenPipeError:  # whoever read the output has left, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except KeyboardInterrupt:
         print("farandole: interrupted; every rank has been ended", file=sys.stderr)
         sys.exit(INTERRUPTED)

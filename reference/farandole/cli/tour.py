@@ -15,7 +15,7 @@ FOLDER = Path("runs/tour")
 def tour(*, out: Path = FOLDER) -> None:
     """Train with every strategy there is, once evenly and once with a slow rank, and compare.
 
-    Usually takes under 3 minutes on 2 cores.
+    Usually takes about 4 minutes on 2 cores.
 
     Args:
         out: folder for the records and the page; a tour that is there already is replaced.

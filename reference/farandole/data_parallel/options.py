@@ -5,31 +5,13 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from farandole.runtime.options import AtLeastOne, Positive, RunOptions
+from farandole.models.options import TrainingOptions
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class DataParallelOptions(RunOptions):
-    """What is learned from what, and how fast."""
-
-    data: Literal["digits", "mnist5k"] = "digits"
-    """Real handwritten digits: 1,797 of 8×8 pixels, or 5,000 of 28×28."""
-
-    model: Literal["mlp", "cnn"] = "mlp"
-    """A multilayer perceptron, or a small convolutional network."""
-
-    hidden: AtLeastOne = 128
-    """Width of the hidden layers."""
-
-    steps: AtLeastOne = 300
-    """Optimizer steps."""
-
-    batch: AtLeastOne = 64
-    """Samples per step, over all ranks together."""
-
-    lr: Positive = 0.3
-    """Learning rate."""
+class DataParallelOptions(TrainingOptions):
+    """How the data come to the ranks, and which rank gets how much."""
 
     loading: Literal["scatter", "files"] = "scatter"
     """Rank 0 sends each rank its shard, or each maps its own file into memory."""

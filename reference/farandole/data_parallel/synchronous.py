@@ -14,6 +14,8 @@ the pace. Source: Chen et al., "Revisiting distributed synchronous SGD", 2016.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from farandole.collectives.executor import AllReduce
@@ -23,22 +25,33 @@ from farandole.runtime.world import World
 
 
 class SynchronousSGD:
-    """A model trained in step with its copies on all other ranks."""
+    """A model trained in step with its copies on all other ranks.
+
+    Args:
+        loss: (outputs, targets) → the mean over the samples, 0 for none.
+    """
 
     def __init__(
-        self, world: World, model: nn.Module, lr: float, all_reduce: AllReduce, bytes_are_counted: bool = True
+        self,
+        world: World,
+        model: nn.Module,
+        lr: float,
+        all_reduce: AllReduce,
+        bytes_are_counted: bool = True,
+        loss: Callable[[Tensor, Tensor], Tensor] = mean_cross_entropy,
     ) -> None:
         self.world = world
         self.model = model
         self.lr = lr
         self.all_reduce = all_reduce
         self.bytes_are_counted = bytes_are_counted
+        self.loss = loss
         self.flat = FlatBuffers(model)
 
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = mean_cross_entropy(self.model(inputs), targets)
+            mean_loss = self.loss(self.model(inputs), targets)
             mean_loss.backward()
             self.flat.gradients.mul_(share)
 

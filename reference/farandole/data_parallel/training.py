@@ -6,7 +6,7 @@ all, so that a difference between two records is a difference between the method
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from farandole.data import datasets, shards
-from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
+from farandole.data.sampler import EpochSampler, batch_size, check_filled, steps_per_epoch
 from farandole.data.shares import equal_shares, proportional_shares
+from farandole.data_parallel.loss_log import LossLog
 from farandole.data_parallel.options import DataParallelOptions
 from farandole.errors import UsageError
-from farandole.models.classifiers import MODELS
+from farandole.models import choices
 from farandole.runtime.buffers import sha256
 from farandole.runtime.communicator import broadcast_text
 from farandole.runtime.progress import progress
@@ -28,7 +29,7 @@ from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
-LOSS_WINDOW = 10  # steps between two exchanges of losses, which no method needs
+EVALUATION_BATCH = 512  # samples
 
 
 class Strategy(Protocol):
@@ -58,6 +59,7 @@ def train(
     scenario: str, options: DataParallelOptions, make_strategy: Callable[[World, nn.Module], Strategy]
 ) -> Summary | None:
     """Train, evaluate and write the record; the summary on rank 0, None elsewhere."""
+    choices.check(options)
     with World.start(options) as world:
         recorder = Recorder(world, scenario, options)
         splits = datasets.split(datasets.load(options.data), options.seed) if world.rank == 0 else None
@@ -66,12 +68,12 @@ def train(
         shares = _shares(options, int(count[0]), world.size)
         everything = splits.train if splits else None
         shard = load_shard(options.loading, everything, dict(enumerate(shares)), world, recorder.shard_folder)
-        model = MODELS[options.model](shard.inputs.shape[1:], datasets.CLASSES, options.hidden).to(world.device)
+        model = choices.build(options).to(world.device)
         strategy = make_strategy(world, model)
         final_loss = _loop(world, options, strategy, shard, shares, recorder)
         return recorder.finish(
             steps=options.steps,
-            samples=_samples(shares, options),
+            samples=samples_used(shares, options.batch, options.steps),
             final_loss=final_loss,
             test_accuracy=accuracy(strategy.model, splits.test, world.device) if splits else None,
             params_sha256=sha256(strategy.model),
@@ -98,15 +100,24 @@ def load_shard(
 
 
 def mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The mean loss of a part of the batch; 0, with zero gradients, for an empty part."""
-    return cross_entropy(logits, targets) if len(targets) else logits.sum() * 0
+    """The mean loss of a part of the batch, of text over all its characters; 0, with zero gradients, for an empty part.
+
+    Args:
+        logits: of shape (samples, classes), or (samples, context, classes).
+        targets: of shape (samples,), or (samples, context).
+    """
+    return cross_entropy(logits.flatten(0, -2), targets.flatten()) if len(targets) else logits.sum() * 0
 
 
 def accuracy(model: nn.Module, dataset: datasets.Dataset, device: torch.device) -> float:
-    """Share of `dataset` that `model` classifies right, 0 to 1."""
-    with torch.no_grad():
-        guesses = model(torch.from_numpy(dataset.inputs).to(device)).argmax(dim=1).cpu().numpy()
-    return float((guesses == dataset.targets).mean())
+    """Share of `dataset` that `model` gets right, 0 to 1: of the images, or of all next characters."""
+    right = 0
+    for start in range(0, len(dataset), EVALUATION_BATCH):
+        part = dataset[slice(start, start + EVALUATION_BATCH)]
+        with torch.no_grad():
+            guesses = model(torch.from_numpy(part.inputs).to(device)).argmax(dim=-1).cpu().numpy()
+        right += int((guesses == part.targets).sum())
+    return right / dataset.targets.size
 
 
 def _loop(
@@ -120,9 +131,10 @@ def _loop(
     """All steps; returns the loss of the last one."""
     inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
     targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
+    check_filled(shares, options.batch, options.steps)
     epoch = steps_per_epoch(sum(shares), options.batch)
     sampler = EpochSampler(len(shard), epoch, options.seed, world.rank)
-    losses = _LossLog(world, recorder, options.steps)
+    losses = LossLog(world, recorder, options.steps)
     recorder.start()
     for step in progress(world.steps(options.steps), options.steps, world.rank):
         rows = torch.from_numpy(next(sampler)).to(world.device)
@@ -134,30 +146,6 @@ def _loop(
     return losses.last
 
 
-class _LossLog:
-    """Turns the ranks' losses into metrics.jsonl, a window of steps at a time."""
-
-    def __init__(self, world: World, recorder: Recorder, steps: int) -> None:
-        self.world, self.recorder, self.steps = world, recorder, steps
-        self.window: list[tuple[float, float, int]] = []  # weighted loss, wall clock, samples
-        self.last = 0.0
-
-    def add(self, step: int, weighted_loss: float, samples: int) -> None:
-        self.window.append((weighted_loss, self.recorder.elapsed_s, samples))
-        if len(self.window) == LOSS_WINDOW or step + 1 == self.steps:
-            self._flush(step + 1 - len(self.window))
-
-    def _flush(self, first_step: int) -> None:
-        losses = np.array([loss for loss, _, _ in self.window])
-        with self.world.comm.waiting("sum of losses", -1):
-            summed = np.empty_like(losses)
-            self.world.control.Allreduce(losses, summed)
-        for number, (loss, (_, wall_s, samples)) in enumerate(zip(summed, self.window, strict=True)):
-            self.recorder.log(step=first_step + number, wall_s=wall_s, loss=float(loss), samples=samples)
-        self.last = float(summed[-1])
-        self.window.clear()
-
-
 def _shares(options: DataParallelOptions, samples: int, ranks: int) -> list[int]:
     if not options.capabilities:
         return equal_shares(samples, ranks)
@@ -166,6 +154,7 @@ def _shares(options: DataParallelOptions, samples: int, ranks: int) -> list[int]
     return proportional_shares(samples, options.capabilities)
 
 
-def _samples(shares: list[int], options: DataParallelOptions) -> int:
-    epoch = steps_per_epoch(sum(shares), options.batch)
-    return sum(batch_size(share, epoch, step) for step in range(options.steps) for share in shares)
+def samples_used(shares: Sequence[int], batch: int, steps: int) -> int:
+    """How many samples all ranks together use in so many steps, each sample counted as often as it is used."""
+    epoch = steps_per_epoch(sum(shares), batch)
+    return sum(batch_size(share, epoch, step) for step in range(steps) for share in shares)

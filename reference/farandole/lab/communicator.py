@@ -54,7 +54,7 @@ class LabCommunicator(Communicator):
     def send(self, array: Buffer, to: int) -> None:
         """Send `array` to rank `to`; returns once that rank receives it."""
         self._check("send", array, to)
-        self._count(array)
+        self._count(array.nbytes)
         with self._board.waiting("send", to=to), self.waiting("send", to):
             self.mpi.Ssend(array, to)
 
@@ -75,7 +75,7 @@ class LabCommunicator(Communicator):
                 "exchange: the array to send and the array to receive into overlap, so that what arrives "
                 "would overwrite what has still to leave"
             )
-        self._count(send)
+        self._count(send.nbytes)
         status = MPI.Status()
         waiting = self._board.waiting("exchange", to, source)
         with waiting, self.waiting("exchange", source), _whole(receive, source):

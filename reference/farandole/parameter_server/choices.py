@@ -8,7 +8,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from farandole.data import datasets
 from farandole.errors import UsageError
+from farandole.models import choices as model_choices
 from farandole.parameter_server.corrections import Correction, DelayCompensated, StalenessAware
 from farandole.parameter_server.options import PolicyOptions, TextOptions
 from farandole.parameter_server.policies import (
@@ -29,6 +31,7 @@ ONLY_WITH_TEXT = ("buckets", "shards")
 NOT_WITH_TEXT = {
     "model": "text is told apart by logistic regression",
     "hidden": "logistic regression has no hidden layers",
+    "depth": "logistic regression has no hidden layers",
     "loading": "every worker has the text with its Python already",
     "capabilities": "documents are dealt out whole, about equally many passages to each worker",
     "tree": "aggregators sum whole gradients, and here only touched rows travel",
@@ -88,6 +91,8 @@ def check(options: PolicyOptions) -> None:
     Raises:
         UsageError: saying what does not, and why.
     """
+    if options.data in datasets.NAMES:  # not the passages as sparse features, which have a model of their own
+        model_choices.check(options)
     if options.update in ("blend", "elastic") and (options.topk or options.tree):
         other = "--topk" if options.topk else "--tree"
         raise UsageError(f"--update {options.update} pushes parameters, not gradients: leave out {other}")

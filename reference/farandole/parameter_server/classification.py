@@ -1,4 +1,4 @@
-"""The digits' classifiers as what a parameter server trains: every worker a model, all its parameters each time."""
+"""Digits' classifiers and the language model on a parameter server: all parameters of a worker's model each time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from farandole.data import datasets
 from farandole.data.shares import equal_shares, proportional_shares
 from farandole.data_parallel.training import accuracy, load_shard, mean_cross_entropy
 from farandole.errors import UsageError
-from farandole.models.classifiers import MODELS
+from farandole.models.choices import build
 from farandole.parameter_server import choices
 from farandole.parameter_server.client import Client, Start
 from farandole.parameter_server.contributions import Contribution, PushElastic, PushGradient, PushParameters
@@ -28,10 +28,10 @@ from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
 
-def digits(
+def dense(
     options: PolicyOptions, world: World, recorder: Recorder, groups: Sequence[tuple[int, ...]], group: int
 ) -> Trainee:
-    """The workload of the digits' classifiers: rank 0 sends each worker its shard. Collective."""
+    """The workload of a whole model: rank 0 sends each worker its shard. Collective."""
     workers = [rank for members in groups for rank in members]
     shard, shares, splits = share_data(world, recorder, options, workers)
     of_group = {rank: shares[rank] for rank in groups[group]}
@@ -39,7 +39,7 @@ def digits(
 
 
 class Trainee:
-    """A classifier of digits on one worker.
+    """A model on one worker.
 
     Args:
         shares: how many samples each worker of the group has, by rank.
@@ -58,8 +58,7 @@ class Trainee:
     ) -> None:
         self.world, self.options, self.shard, self.shares, self.test = world, options, shard, shares, test
         devices.seed_everything(options.seed + group)
-        model = MODELS[options.model](shard.inputs.shape[1:], datasets.CLASSES, options.hidden)
-        self.model = model.to(world.device)
+        self.model = build(options).to(world.device)
         self.flat = FlatBuffers(self.model)
         self.table = self.flat.values_np
         self.top_k = TopK(len(self.table), options.topk, self.table.dtype) if options.topk else None

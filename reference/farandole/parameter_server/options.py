@@ -126,10 +126,11 @@ class DownpourOptions(ServerOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(PolicyOptions):
-    """What is learned: digits, or text as sparse features."""
+    """What is learned: as elsewhere, or text as sparse features."""
 
-    data: Literal["digits", "mnist5k", "text"] = "digits"  # type: ignore[assignment]  # more than elsewhere
-    """Handwritten digits, 8×8 or 28×28 pixels; or passages of text, told apart by logistic regression (try --lr 30)."""
+    data: Literal["digits", "mnist5k", "pydoc", "text"] = "digits"  # type: ignore[assignment]  # more than elsewhere
+    """Handwritten digits, 8×8 or 28×28 pixels; documentation, 64 characters a sample; or its passages as sparse
+    features, told apart by logistic regression (try --lr 30)."""
 
     buckets: AtLeastOne = 1 << 16
     """text: how many rows the table of parameters has; words and pairs of words are hashed onto them."""
@@ -161,6 +162,7 @@ class HybridOptions(TextOptions):
     # Only rows travel, of one model, and every gradient counts once: what is for other ways of training is not here.
     model: Annotated[Literal["mlp", "cnn"], NOT_HERE] = "mlp"
     hidden: Annotated[AtLeastOne, NOT_HERE] = 128
+    depth: Annotated[AtLeastOne, NOT_HERE] = 2
     loading: Annotated[Literal["scatter", "files"], NOT_HERE] = "scatter"
     capabilities: Annotated[tuple[float, ...], NOT_HERE] = ()
     transport: Annotated[Literal["messages", "window"], NOT_HERE] = "messages"
@@ -177,6 +179,12 @@ class HybridOptions(TextOptions):
 @dataclass(frozen=True, kw_only=True)
 class OnlineOptions(PolicyOptions):
     """What streams by, and who is served meanwhile."""
+
+    data: Literal["digits", "mnist5k"] = "digits"
+    """Real handwritten digits: 1,797 of 8×8 pixels, or 5,000 of 28×28."""
+
+    model: Literal["mlp", "cnn"] = "mlp"
+    """A multilayer perceptron, or a small convolutional network."""
 
     samples: AtLeastOne = 20_000
     """Length of the stream, over all workers together; each sample comes once."""

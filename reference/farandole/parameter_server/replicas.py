@@ -22,7 +22,7 @@ from torch import Tensor
 from farandole.data import datasets
 from farandole.data_parallel.training import accuracy, load_shard
 from farandole.errors import UsageError
-from farandole.models.classifiers import MODELS
+from farandole.models import choices
 from farandole.parameter_server import cluster
 from farandole.parameter_server.classification import share_data
 from farandole.parameter_server.downpour import Replica
@@ -47,8 +47,9 @@ class Material:
     Attributes:
         shard: our own samples.
         shares: how many samples each worker has, by rank.
-        meanings: for each worker, the names that it gives to the model's outputs.
-        test: on rank 0, the samples to judge by; their targets are digits.
+        meanings: for each worker, the names that it gives to the model's outputs; none without --label-sets,
+            where an output means the same to all.
+        test: on rank 0, the samples to judge by; their targets are the digits themselves, or characters.
     """
 
     shard: datasets.Dataset
@@ -59,6 +60,7 @@ class Material:
 
 def train(scenario: str, options: DownpourOptions) -> Summary | None:
     """Train, evaluate and write the record; the summary on rank 0, None elsewhere."""
+    choices.check(options)
     with World.start(options) as world:
         placement = _place(world, options)
         known = _known_labels(options, len(placement.workers))
@@ -97,11 +99,13 @@ def _place(world: World, options: DownpourOptions) -> Placement:
 
 
 def _known_labels(options: DownpourOptions, workers: int) -> list[list[str]]:
-    """For each worker the names of its labels, in its own numbering."""
+    """For each worker the names of its labels, in its own numbering; none if all know all."""
     if options.label_sets is None:
         if not options.align:
             raise UsageError("--no-align has no meaning where all replicas know all classes: give --label-sets too")
-        return [list(DIGITS)] * workers
+        return []
+    if options.data == "pydoc":
+        raise UsageError("--label-sets divides the names of the digits: give --data digits or mnist5k, or leave it out")
     if options.capabilities:
         raise UsageError("--capabilities and --label-sets both say who gets which samples: leave out one of them")
     return local_label_sets(DIGITS, workers, options.label_sets, options.seed)
@@ -168,7 +172,7 @@ def _replica(world: World, options: DownpourOptions, material: Material) -> Repl
         rows = rows.to(world.device)
         return inputs[rows], targets[rows], share
 
-    model = MODELS[options.model](shard.inputs.shape[1:], datasets.CLASSES, options.hidden).to(world.device)
+    model = choices.build(options).to(world.device)
     return Replica(
         world,
         model,
@@ -181,9 +185,11 @@ def _replica(world: World, options: DownpourOptions, material: Material) -> Repl
 
 
 def _accuracy(world: World, replica: Replica, material: Material) -> float | None:
-    """How often the name that a worker reads out of an answer is right: the mean over the workers."""
+    """How often an answer is right; if workers read it differently, what each reads, and the mean over them."""
     if material.test is None:
         return None
+    if not material.meanings:
+        return accuracy(replica.model, material.test, world.device)
     inputs, digits = material.test.inputs, material.test.targets
     judged = [datasets.Dataset(inputs, numbered(digits, names)) for names in material.meanings]
     return sum(accuracy(replica.model, test, world.device) for test in judged) / len(judged)

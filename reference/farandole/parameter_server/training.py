@@ -1,6 +1,6 @@
 """Training with a parameter server, whatever is trained: the run, its reports, and its record.
 
-What is trained is a `Workload`: the digits' classifiers in `classification`, text in `sparse`. A
+What is trained is a `Workload`: whole models in `classification`, rows of a table in `sparse`. A
 worker's iteration there is document 004's six steps: its part of the data (1) is there; pull (2),
 gradient (3), push (4); the servers update (5); again (6).
 """

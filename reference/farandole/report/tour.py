@@ -47,6 +47,8 @@ STRATEGIES = (
     Stop("torch DDP", "ddp_sgd", "torch's DistributedDataParallel over gloo"),
     Stop("server, stale", "parameter_server", "a parameter server; workers may be 4 iterations apart", SERVED),
     Stop("server, async", "parameter_server", "a parameter server; nobody waits", SERVED | {"sync": "async"}),
+    Stop("pipeline, 1F1B", "pipeline", "the model in four stages, each batch in 8 parts", {"micro_batches": 8}),
+    Stop("two pipelines", "hybrid", "data parallel over two pipelines of two stages", {"pipeline_ranks": 2}),
 )
 CONDITIONS: dict[str, dict[str, Any]] = {"even": {}, "one rank 3× slower": {"slow": SLOW}}
 

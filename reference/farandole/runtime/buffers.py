@@ -34,7 +34,7 @@ class FlatBuffers:
 
     def __init__(self, module: nn.Module) -> None:
         parameters = list(module.parameters())
-        first = parameters[0]
+        first = parameters[0] if parameters else torch.empty(0)  # a part of a model may be without parameters
         count = sum(parameter.numel() for parameter in parameters)
         self.values = torch.empty(count, dtype=first.dtype, device=first.device)
         self.gradients = torch.zeros_like(self.values)

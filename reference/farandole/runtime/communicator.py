@@ -3,8 +3,8 @@
 A thin layer over an MPI communicator. Buffers are numpy arrays with a type MPI knows; nothing is
 pickled. `send`, `receive` and `exchange` wait, under the watchdog's eye; `post`, `arrived` and
 `take` are for event loops and threads, which see to the waiting themselves. `bytes_sent` and
-`messages_sent` count the payload this rank has handed over; what MPI's own collectives move inside
-is theirs to know and is not counted.
+`messages_sent` count the payload this rank has handed over, here and in the groups split off; what
+MPI's own collectives move inside is theirs to know and is not counted.
 """
 
 from __future__ import annotations
@@ -42,14 +42,26 @@ class Communicator:
         self.mpi = mpi
         self.rank = mpi.rank
         self.size = mpi.size
-        self.bytes_sent = 0
-        self.messages_sent = 0
+        self._own_bytes = self._own_messages = 0
+        self._groups: list[Communicator] = []
+        everybody = MPI.COMM_WORLD.Get_group()
+        self._in_world = mpi.Get_group().Translate_ranks(list(range(mpi.size)), everybody)  # for messages
         self._watchdog = watchdog
         self._recorder = recorder
 
+    @property
+    def bytes_sent(self) -> int:
+        """Payload this rank has handed over, here and in the groups split off."""
+        return self._own_bytes + sum(group.bytes_sent for group in self._groups)
+
+    @property
+    def messages_sent(self) -> int:
+        """Likewise, in messages."""
+        return self._own_messages + sum(group.messages_sent for group in self._groups)
+
     def send(self, buffer: Buffer, to: int) -> None:
         """Send `buffer` to rank `to`; returns when it may be changed again."""
-        self._count(buffer)
+        self._count(buffer.nbytes)
         with self.waiting("send", to):
             self.mpi.Send(buffer, to)
 
@@ -60,7 +72,7 @@ class Communicator:
 
     def exchange(self, send: Buffer, to: int, receive: Buffer, source: int) -> None:
         """Send to one rank and receive from another at the same time: cannot deadlock in a ring."""
-        self._count(send)
+        self._count(send.nbytes)
         with self.waiting("exchange", source):
             self.mpi.Sendrecv(send, to, 0, receive, source, 0)
 
@@ -70,8 +82,7 @@ class Communicator:
         Args:
             buffer: an array, or anything else that MPI takes; then `nbytes` says what to count.
         """
-        self.bytes_sent += buffer.nbytes if nbytes is None else nbytes
-        self.messages_sent += 1
+        self._count(buffer.nbytes if nbytes is None else nbytes)
         with self.naming_the_lost("send", to):
             return self.mpi.Isend(buffer, to, tag)
 
@@ -98,13 +109,15 @@ class Communicator:
 
     def split(self, color: int, key: int) -> Communicator:
         """The group of all ranks that give the same `color`, in order of `key`. Collective."""
-        return Communicator(MPI.Intracomm(self.mpi.Split(color, key)), self._watchdog, self._recorder)
+        group = Communicator(MPI.Intracomm(self.mpi.Split(color, key)), self._watchdog, self._recorder)
+        self._groups.append(group)
+        return group
 
     @contextmanager
     def waiting(self, call: str, peer: int) -> Iterator[None]:
         """Put a time-out on the body, and name the rank if it turns out to have died."""
         if self._watchdog:
-            self._watchdog.begin(call, peer)
+            self._watchdog.begin(call, self._named(peer))
         try:
             with self.naming_the_lost(call, peer):
                 yield
@@ -119,7 +132,7 @@ class Communicator:
             yield
         except MPI.Exception as error:
             if error.Get_error_class() in LOST:
-                raise PeerLost(self._who_is_lost(call, peer)) from error
+                raise self._lost(call, peer) from error
             raise
 
     @contextmanager
@@ -137,17 +150,22 @@ class Communicator:
                 raise
             raise NoAnswer(f"got no answer in {call}: {str(error).splitlines()[0]}") from error
 
-    def _count(self, buffer: Buffer) -> None:
-        self.bytes_sent += buffer.nbytes
-        self.messages_sent += 1
+    def _count(self, nbytes: int) -> None:
+        self._own_bytes += nbytes
+        self._own_messages += 1
 
-    def _who_is_lost(self, call: str, peer: int) -> str:
-        lost = self.mpi.Get_failed()
-        ranks = [rank for rank in lost.Translate_ranks(list(range(lost.size)), self.mpi.Get_group()) if rank >= 0]
+    def _named(self, rank: int) -> int:
+        """A rank of this group as users know it: by its number among all; -1 is nobody in particular."""
+        return self._in_world[rank] if rank >= 0 else rank
+
+    def _lost(self, call: str, peer: int) -> PeerLost:
+        group = self.mpi.Get_failed()
+        local = [rank for rank in group.Translate_ranks(list(range(group.size)), self.mpi.Get_group()) if rank >= 0]
+        ranks = [self._named(rank) for rank in local]
         names = f"rank {', '.join(map(str, ranks))}" if ranks else "a rank"
         step = "" if self._recorder is None or self._recorder.step == NO_STEP else f" at step {self._recorder.step}"
-        partner = f" with rank {peer}" if peer >= 0 else ""
-        return f"found {names} dead{step}, in {call}{partner}"
+        partner = f" with rank {self._named(peer)}" if peer >= 0 else ""
+        return PeerLost(f"found {names} dead{step}, in {call}{partner}", ranks)
 
 
 def as_buffer(text: str) -> Buffer:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from farandole.errors import UsageError
 from farandole.runtime.processes import available_cores
@@ -44,3 +46,15 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
+
+
+def on_host(tensor: Tensor) -> Tensor:
+    """Contiguous, and where numpy and MPI can read it: `tensor` itself where it is so already, else a copy."""
+    if tensor.device.type == "cpu":
+        return tensor.detach().contiguous()
+    return empty_on_host(tensor.shape, tensor.dtype, tensor.device).copy_(tensor.detach())
+
+
+def empty_on_host(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory on the host for what goes to or comes from `device`; pinned, if that is a GPU."""
+    return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")

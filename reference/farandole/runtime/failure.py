@@ -10,22 +10,36 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from farandole.errors import UsageError
+from farandole.errors import PlainError, UsageError
 from farandole.runtime.flight_recorder import NO_STEP, read_positions
 
 # In this order a report explains the others: a lost peer or a time-out is what the rest sees.
-Kind = Literal["usage", "killed", "exception", "lost", "timeout"]
-KINDS: tuple[Kind, ...] = ("usage", "killed", "exception", "lost", "timeout")
-EXIT_CODE = {"usage": 2, "killed": 1, "exception": 1, "lost": 1, "timeout": 1}
+Kind = Literal["usage", "killed", "exception", "unable", "interrupted", "lost", "timeout"]
+KINDS: tuple[Kind, ...] = ("usage", "killed", "exception", "unable", "interrupted", "lost", "timeout")
+CAN_GO_ON = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, the same command will go on
+EXIT_CODE: dict[Kind, int] = dict.fromkeys(KINDS, 1) | {"usage": 2, "interrupted": CAN_GO_ON}
 
 
 class PeerLost(RuntimeError):
-    """A process of the job has died; seen by a rank that communicates with it."""
+    """A process of the job has died; seen by a rank that communicates with it.
+
+    Attributes:
+        ranks: which, among all ranks, as far as it is known.
+    """
+
+    def __init__(self, message: str, ranks: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.ranks = list(ranks)
+
+
+class Interrupted(PlainError):
+    """Every rank has been asked to stop and has, with all it needs to go on saved."""
 
 
 class NoAnswer(RuntimeError):
@@ -47,7 +61,7 @@ class Failure:
         return f"rank {self.rank}" + (f" at step {self.step}" if self.step != NO_STEP else "")
 
     def __str__(self) -> str:
-        if self.kind == "usage":
+        if self.kind in ("usage", "interrupted"):
             return self.text
         if self.kind == "exception":
             return f"{self.place} raised {self.text.strip().splitlines()[-1]}\n{self.text.rstrip()}"
@@ -60,9 +74,9 @@ class Failure:
             unfinished = folder / f"{self.rank}.failure"
             unfinished.write_text(json.dumps(asdict(self)))
             unfinished.rename(unfinished.with_suffix(".failure.json"))
-        elif self.kind == "usage":
+        elif self.kind in ("usage", "interrupted"):
             if self.rank:
-                time.sleep(1)  # every rank found the same fault: let rank 0 say it once
+                time.sleep(1)  # every rank has the same to say: let rank 0 say it once
             print(f"farandole: {self}", file=sys.stderr, flush=True)
         else:
             print(f"farandole: {self}", file=sys.stderr, flush=True)
@@ -72,6 +86,10 @@ def describe(error: BaseException, rank: int, step: int) -> Failure:
     """The report for an exception."""
     if isinstance(error, UsageError):
         return Failure(rank, step, "usage", time.time(), str(error))
+    if isinstance(error, Interrupted):
+        return Failure(rank, step, "interrupted", time.time(), str(error))
+    if isinstance(error, PlainError):  # its message says it all
+        return Failure(rank, step, "unable", time.time(), f"cannot go on: {error}")
     if isinstance(error, PeerLost):
         return Failure(rank, step, "lost", time.time(), str(error))
     if isinstance(error, NoAnswer):

@@ -153,7 +153,7 @@ def launch(
     from farandole.scenarios import load, parse, to_arguments
 
     module = load(scenario)
-    folder = new_folder(scenario, parse(module.Config, to_arguments(options)).out)
+    folder = new_folder(scenario, parse(module.Config, to_arguments(options)).out, module.Config.resumes)
     arguments = to_arguments(options | {"out": folder})
     output = run_ranks(
         ["-m", module.__name__, *arguments], ranks, timeout_s=timeout_s, follow=follow, progress=progress

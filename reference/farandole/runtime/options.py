@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -28,6 +28,14 @@ Positive = Annotated[float, Parameter(validator=Number(gt=0))]
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """What can be said of any run, whatever it trains."""
+
+    resumes: ClassVar[bool] = False
+    """Whether a run that did not finish goes on when it is started again with the same --out."""
+
+    incidental: ClassVar[frozenset[str]] = frozenset(
+        {"out", "device", "slow", "fail", "wait_timeout", "expect_ranks", "json"}
+    )
+    """Options that do not decide what is computed, and may differ when a run goes on."""
 
     out: Path | None = None
     """Folder for the record, new or empty. [default: runs/SCENARIO-DATE-TIME]"""

@@ -74,7 +74,9 @@ def abort(failure: Failure) -> NoReturn:
     if "mpi4py.MPI" in sys.modules:
         from mpi4py import MPI
 
-        if MPI.Is_initialized() and not MPI.Is_finalized():
+        if failure.kind == "interrupted" and not MPI.Is_finalized():
+            MPI.Finalize()  # all ranks have stopped: nobody need be torn away, and MPI has nothing to report
+        elif MPI.Is_initialized() and not MPI.Is_finalized():
             MPI.COMM_WORLD.Abort(EXIT_CODE[failure.kind])
     os._exit(EXIT_CODE[failure.kind])
 

@@ -4,6 +4,7 @@
                 metrics.jsonl   one line a step: step, wall_s, loss, samples
                 trace.json      Chrome trace, one process per rank (opens in Perfetto)
                 summary.json    the fields of `Summary`
+                plan.json      only where a model is cut: which layers are where (`model_parallel.layer_split.Plan`)
                 serving.jsonl   only where predictions are served meanwhile (`parameter_server.serving.Served`)
 
 This side only reads, and imports neither MPI nor torch; `runtime.recorder` writes.
@@ -34,7 +35,8 @@ class Summary:
         samples_per_s: samples of all ranks over `wall_s`.
         final_loss: mean training loss over the whole batch of the last step.
         test_accuracy: share of the test set classified right by the final parameters, 0 to 1.
-        bytes_sent: what left each rank during the steps; None where a library sends on its own.
+        bytes_sent: what left each rank during the steps; None where a library sends on its own. After a restart
+            this and the following describe the last start; the trace, too.
         messages_sent: likewise, in messages.
         compute_s: forward, backward and update.
         comm_s: communication, from the last rank's arrival to the own end.
@@ -42,8 +44,11 @@ class Summary:
         staleness: histogram, updates applied by others between a gradient's pull and its application.
         lead: histogram, a worker's clock minus the slowest clock at each start of an iteration.
         cleaned: what a parameter server's cleaning node has removed: clients, pulls, clocks, pushes.
+        memory: bytes held for parameters, gradients, optimizer_state and activations, "measured" and by "formula".
         params_sha256: digest of each rank's final parameters.
-        faults: each with rank, step, kind, detected_s, resumed_s, steps_lost.
+        faults: each with rank, step, kind (kill, raise, hang, or lost: nobody knows how), detected_s and
+            resumed_s (seconds from the failure to the first survivor's notice, and to the first step done
+            afterwards), steps_lost (done again).
         versions: of everything that computes or communicates.
     """
 
@@ -64,6 +69,7 @@ class Summary:
     staleness: dict[str, int] | None
     lead: dict[str, int] | None
     cleaned: dict[str, int] | None
+    memory: dict[str, dict[str, list[int | None]]] | None
     params_sha256: list[str] | None
     faults: list[dict[str, Any]]
     versions: dict[str, str]
@@ -76,6 +82,11 @@ class Summary:
         """Share of all ranks' time spent waiting for another rank, 0 to 1."""
         total = sum(self.compute_s) + sum(self.comm_s) + sum(self.wait_s)
         return sum(self.wait_s) / total if total else 0.0
+
+    @property
+    def idle_share(self) -> float:
+        """Share of all ranks' time in which they do not compute, 0 to 1: of a pipeline, the bubble."""
+        return 1 - sum(self.compute_s) / (self.ranks * self.wall_s) if self.wall_s else 0.0
 
 
 @dataclass(frozen=True)
@@ -140,15 +151,21 @@ class Run:
         return values
 
 
-def new_folder(scenario: str, out: Path | None) -> Path:
-    """The folder for a new record: `out`, or runs/SCENARIO-DATE-TIME, made unique by a number.
+def new_folder(scenario: str, out: Path | None, resumes: bool = False) -> Path:
+    """The folder for a record: `out`, or runs/SCENARIO-DATE-TIME, made unique by a number.
+
+    Args:
+        resumes: `out` may hold a run that did not finish.
 
     Raises:
-        UsageError: `out` holds something already; nothing is overwritten.
+        UsageError: `out` holds something else already; nothing is overwritten.
     """
     if out is not None:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise UsageError(f"--out {out} is not empty: give a new folder, or remove that one first")
+            if resumes and (out / "summary.json").is_file():
+                raise UsageError(f"--out {out} has finished: give a new folder, or remove that one first")
+            if not (resumes and (out / "config.json").is_file()):
+                raise UsageError(f"--out {out} is not empty: give a new folder, or remove that one first")
         return out
     stem = Path("runs") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder, number = stem, 1

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from importlib import metadata
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -60,22 +60,37 @@ class Recorder:
         self.folder: Path | None = None
         self._metrics: IO[str] | None = None
         self._started = self._wall_s = 0.0
-        self._counted_before = (0, 0)
+        self._bytes = self._messages = 0
         if world.rank == 0:
-            self.folder = new_folder(scenario, options.out)
+            self.folder = new_folder(scenario, options.out, options.resumes)
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise UsageError(f"--out {self.folder} cannot be written ({error.strerror}): give another") from error
             config = {field.name: getattr(options, field.name) for field in fields(options)}
-            (self.folder / "config.json").write_text(json.dumps(config, indent=2, default=str))
-            self._metrics = (self.folder / "metrics.jsonl").open("w")
+            _write_config(self.folder / "config.json", config, options.incidental)
+            self._metrics = (self.folder / "metrics.jsonl").open("a")
 
-    def start(self) -> None:
-        """The first step begins on all ranks."""
+    def go_on_from(self, step: int) -> None:
+        """Forget the lines of metrics.jsonl from `step` on: an earlier start has written them, this one will again."""
+        if self._metrics:
+            self._metrics.close()
+            file = Path(self._metrics.name)
+            kept = [line for line in file.read_text().splitlines() if _step_of(line) < step]
+            shorter = file.with_name(file.name + ".unfinished")
+            shorter.write_text("".join(line + "\n" for line in kept))
+            shorter.replace(file)
+            self._metrics = file.open("a")
+
+    def start(self, before_s: float = 0.0) -> None:
+        """The first step begins on all ranks.
+
+        Args:
+            before_s: what the training has taken already, in earlier starts and between them.
+        """
         self.world.control.Barrier()
-        self._counted_before = (self.world.comm.bytes_sent, self.world.comm.messages_sent)
-        self._started = time.perf_counter()
+        self._bytes, self._messages = self.world.comm.bytes_sent, self.world.comm.messages_sent
+        self._started = time.perf_counter() - before_s
 
     def log(self, **values: float) -> None:
         """Append one line to metrics.jsonl."""
@@ -95,6 +110,8 @@ class Recorder:
     def stop(self) -> None:
         """The last step has ended on this rank."""
         self._wall_s = self.elapsed_s
+        self._bytes = self.world.comm.bytes_sent - self._bytes
+        self._messages = self.world.comm.messages_sent - self._messages
 
     def finish(
         self,
@@ -108,20 +125,29 @@ class Recorder:
         staleness: dict[str, int] | None = None,
         lead: dict[str, int] | None = None,
         cleaned: dict[str, int] | None = None,
+        memory: dict[str, dict[str, int | None]] | None = None,
         roles: Sequence[str] = (),
+        faults: Sequence[dict[str, Any]] = (),
     ) -> Summary | None:
         """Bring all ranks' measurements together and write summary.json and trace.json.
 
         Args:
             bytes_are_counted: False where a library communicates past `world.comm`.
+            memory: what this rank has held, "measured" and by "formula".
             roles: what each rank is, where they differ.
+            faults: what has gone wrong, and been made good.
 
         Returns:
             The summary on rank 0, None elsewhere.
         """
         world = self.world
-        sent = (world.comm.bytes_sent - self._counted_before[0], world.comm.messages_sent - self._counted_before[1])
-        own = {"sha256": params_sha256, "wall_s": self._wall_s, "bytes": sent[0], "messages": sent[1]}
+        own: dict[str, Any] = {
+            "sha256": params_sha256,
+            "wall_s": self._wall_s,
+            "bytes": self._bytes,
+            "messages": self._messages,
+        }
+        own["memory"] = memory
         texts = gather_text(world.control, json.dumps(own))
         shifted = [replace(s, start=s.start + self.offset, end=s.end + self.offset) for s in world.trace.spans]
         traces = gather_text(world.control, trace.to_json(shifted))
@@ -151,12 +177,48 @@ class Recorder:
             staleness=staleness,
             lead=lead,
             cleaned=cleaned,
+            memory=_by_kind([rank["memory"] for rank in ranks]) if memory else None,
             params_sha256=[rank["sha256"] for rank in ranks],
-            faults=[],  # a run that loses a rank has no way to finish yet: it ends with a message instead
+            faults=list(faults),
             versions=versions(),
         )
         (self.folder / "summary.json").write_text(summary.to_json())
         return summary
+
+
+def _write_config(file: Path, config: dict[str, Any], incidental: Container[str]) -> None:
+    """Write the options, or, where a run goes on, see that those which decide are what it was started with.
+
+    Raises:
+        UsageError: they are not.
+    """
+    text = json.dumps(config, indent=2, default=str)
+    if file.exists():
+        started, now = json.loads(file.read_text()), json.loads(text)
+        if started.keys() != now.keys():
+            raise UsageError(f"--out {file.parent} holds a run of another scenario: give a new folder")
+        for name, value in started.items():
+            if name not in incidental and value != now[name]:
+                raise UsageError(
+                    f"{file.parent} was started with --{name.replace('_', '-')} {value}, not {now[name]}: "
+                    "give what it was started with, or another --out"
+                )
+    unfinished = file.with_name(file.name + ".unfinished")
+    unfinished.write_text(text)
+    unfinished.replace(file)
+
+
+def _step_of(line: str) -> float:
+    """The step that a line of metrics.jsonl is of; beyond all steps if it was torn."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")
+
+
+def _by_kind(held: Sequence[dict[str, dict[str, int | None]]]) -> dict[str, dict[str, list[int | None]]]:
+    """Every rank's memory by kind becomes a list, one entry a rank, of each kind."""
+    return {how: {kind: [rank[how][kind] for rank in held] for kind in kinds} for how, kinds in held[0].items()}
 
 
 def _joined(traces: Sequence[str]) -> list[trace.Span]:

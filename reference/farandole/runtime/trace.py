@@ -5,13 +5,14 @@ tell waiting from transferring while it is blocked in a collective, but all rank
 collective cannot finish before the last rank has arrived. So spans are recorded as
 ``communicate``, and once the traces of all ranks are together and their clocks agree,
 `split_waits` cuts each collective at the last arrival: before it is waiting, after it is transfer.
+A single message is cut likewise, where its sender sent it.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,7 +27,9 @@ class Span:
     """A stretch of one rank's time, in seconds of its clock.
 
     Attributes:
-        key: the same on all ranks of one collective ("" for what concerns one rank alone).
+        key: the same on all ranks of one collective ("" for what concerns one rank alone), or that of the
+            message which a receive waits for.
+        releases: the key of the message that is sent here, before which its receiver can only wait.
         depth: 0 for a phase of the step; 1 and more for what happened inside another span.
     """
 
@@ -37,6 +40,7 @@ class Span:
     end: float
     key: str = ""
     depth: int = 0
+    releases: str = ""
 
 
 class Trace:
@@ -46,12 +50,12 @@ class Trace:
         self.rank = rank
         self.spans: list[Span] = []
         self._depth = 0
-        self._collectives = 0
+        self._collectives: Counter[str] = Counter()
 
     @contextmanager
-    def span(self, name: str, category: Category, *, collective: bool = False) -> Iterator[None]:
-        """Record the body as one span. `collective`: every rank has its own span of the same call."""
-        key = self.collective_key(name) if collective else ""
+    def span(self, name: str, category: Category, *, collective: bool = False, group: str = "") -> Iterator[None]:
+        """Record the body as one span. `collective`: every rank of `group` has its own span of the same call."""
+        key = self.collective_key(name, group) if collective else ""
         depth, self._depth = self._depth, self._depth + 1
         start = time.perf_counter()
         try:
@@ -60,10 +64,28 @@ class Trace:
             self._depth = depth
             self.add(name, category, start, time.perf_counter(), key=key, depth=depth)
 
-    def collective_key(self, name: str) -> str:
-        """A key that the ranks' spans of the same call share: they call in the same order."""
-        self._collectives += 1
-        return f"{name}#{self._collectives}"
+    @contextmanager
+    def receiving(self, name: str, key: str) -> Iterator[None]:
+        """Record the body as the receipt of one message; `key` is what its sender gives to `sending`."""
+        start = time.perf_counter()
+        yield
+        self.add(name, "communicate", start, time.perf_counter(), key=key, depth=self._depth)
+
+    @contextmanager
+    def sending(self, name: str, key: str) -> Iterator[None]:
+        """Record the body as the dispatch of one message, for which its receiver may have waited."""
+        start = time.perf_counter()
+        yield
+        self.spans.append(Span(self.rank, name, "communicate", start, time.perf_counter(), "", self._depth, key))
+
+    def collective_key(self, name: str, group: str = "") -> str:
+        """A key that the ranks' spans of the same call share: those of a group call in the same order.
+
+        Args:
+            group: a name of its own for each group of ranks; "": all ranks.
+        """
+        self._collectives[group] += 1
+        return f"{name}#{self._collectives[group]}" + (f" of {group}" if group else "")
 
     def add(self, name: str, category: Category, start: float, end: float, *, key: str = "", depth: int = 0) -> None:
         """Record a span whose ends were taken elsewhere, with `time.perf_counter`."""
@@ -82,8 +104,8 @@ def split_waits(spans: Iterable[Span]) -> list[Span]:
     spans = list(spans)
     arrivals: dict[str, float] = defaultdict(float)
     for span in spans:
-        if span.key:
-            arrivals[span.key] = max(arrivals[span.key], span.start)
+        for key in filter(None, (span.key, span.releases)):
+            arrivals[key] = max(arrivals[key], span.start)
     parts: list[Span] = []
     for span in spans:
         cut = min(arrivals[span.key], span.end) if span.key else span.start
@@ -136,7 +158,7 @@ def chrome_trace(spans: Iterable[Span], ranks: int, roles: Sequence[str] = ()) -
 
 def to_json(spans: Iterable[Span]) -> str:
     """Spans as JSON rows, for the way from a rank to rank 0."""
-    rows = ([s.rank, s.name, s.category, s.start, s.end, s.key, s.depth] for s in spans)
+    rows = ([s.rank, s.name, s.category, s.start, s.end, s.key, s.depth, s.releases] for s in spans)
     return json.dumps(list(rows))
 
 

@@ -14,10 +14,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Container, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import NoReturn, Protocol, Self
 
 import torch
 from mpi4py import MPI
@@ -25,12 +25,28 @@ from mpi4py import MPI
 from farandole.errors import UsageError
 from farandole.runtime import devices, rank
 from farandole.runtime.communicator import Communicator
-from farandole.runtime.failure import Failure, describe
-from farandole.runtime.faults import Slowness, check_ranks
+from farandole.runtime.failure import Failure, PeerLost, describe
+from farandole.runtime.faults import Fail, Slowness, check_ranks
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder
 from farandole.runtime.options import RunOptions
 from farandole.runtime.trace import Trace
 from farandole.runtime.watchdog import Waiting, Watchdog
+
+
+class Witness(Protocol):
+    """Somebody who writes down what goes wrong; see `farandole.recovery.logbook`."""
+
+    def strikes(self, fail: Fail) -> None:
+        """This rank is about to fail, as it was told to."""
+        ...
+
+    def fails(self, step: int) -> None:
+        """This rank cannot go on."""
+        ...
+
+    def notices(self, ranks: Sequence[int], step: int) -> None:
+        """This rank has found these dead or without an answer; none: it is not known which."""
+        ...
 
 
 class World:
@@ -42,6 +58,7 @@ class World:
         rank, size: among all ranks; local_rank, local_size: among those of this host.
         device: where this rank computes.
         trace: what it did when.
+        witness: is told of failures before they end this rank.
     """
 
     def __init__(self, options: RunOptions, mpi: MPI.Intracomm) -> None:
@@ -60,6 +77,8 @@ class World:
         devices.seed_everything(options.seed)
         self.device = devices.choose(options.device, self.local_rank)
         self.trace = Trace(self.rank)
+        self.witness: Witness | None = None
+        self._computation: tuple[str, ExitStack] | None = None  # the one going on: its name, and what ends it
         self._slowness = Slowness(options.slow, self.rank, options.seed)
         self._failures = [fail for fail in options.fail if fail.rank == self.rank]
         self._recorder = FlightRecorder(self.rank, rank.scratch())
@@ -77,6 +96,7 @@ class World:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is not None:
+            self._tell(error)
             rank.abort(describe(error, self.rank, self._recorder.step))
         self._recorder.step = NO_STEP
         with self.comm.waiting("end of the run", -1):
@@ -94,24 +114,52 @@ class World:
         self._recorder.step = step
         for fail in self._failures:
             if fail.step == step:
+                if self.witness:
+                    self.witness.strikes(fail)
                 if fail.how == "kill" and (folder := rank.scratch()):
                     text = f"was killed by SIGKILL (--fail {fail})"
                     Failure(self.rank, step, "killed", time.time(), text).leave(folder)
                 fail.strike()
 
+    def spare(self, struck: Container[tuple[int, int]]) -> None:
+        """Injected failures with these (rank, step) have struck in an earlier start, and do not strike again."""
+        self._failures = [fail for fail in self._failures if (fail.rank, fail.step) not in struck]
+
     @contextmanager
     def compute(self, name: str) -> Iterator[None]:
         """Trace the body as computation; on a slow rank it takes its factor longer."""
+        with ExitStack() as computation:
+            computation.enter_context(self._computing(name))
+            self._computation = name, computation
+            try:
+                yield
+            finally:
+                self._computation = None
+
+    @contextmanager
+    def communicate(self, name: str, group: str = "") -> Iterator[None]:
+        """Trace the body as communication that every rank of `group` takes part in.
+
+        Within `compute`, where a layer communicates, the computation ends before it and goes on afterwards.
+
+        Args:
+            group: a name of its own for each group of ranks; "": all ranks.
+        """
+        interrupted, self._computation = self._computation, None
+        if interrupted:
+            interrupted[1].close()
+        with self.trace.span(name, "communicate", collective=True, group=group):
+            yield
+        if interrupted:
+            interrupted[1].enter_context(self._computing(interrupted[0]))
+            self._computation = interrupted
+
+    @contextmanager
+    def _computing(self, name: str) -> Iterator[None]:
         with self.trace.span(name, "compute"):
             start = time.perf_counter()
             yield
             self.finish_computation(start)
-
-    @contextmanager
-    def communicate(self, name: str) -> Iterator[None]:
-        """Trace the body as communication that every rank takes part in."""
-        with self.trace.span(name, "communicate", collective=True):
-            yield
 
     def finish_computation(self, start: float) -> None:
         """Wait for the device, and on a slow rank for as much longer as its factor says.
@@ -124,8 +172,18 @@ class World:
         if slower > 0:
             time.sleep(slower * (time.perf_counter() - start))
 
+    def _tell(self, error: BaseException) -> None:
+        if self.witness is None or isinstance(error, UsageError):
+            return
+        if describe(error, self.rank, self._recorder.step).kind in ("lost", "timeout"):
+            self.witness.notices(error.ranks if isinstance(error, PeerLost) else [], self._recorder.step)
+        else:
+            self.witness.fails(self._recorder.step)
+
     def _expired(self, waiting: Waiting, seconds: float) -> NoReturn:
         call, peer = waiting
+        if self.witness:
+            self.witness.notices([peer] if peer >= 0 else [], self._recorder.step)
         whom = f"for rank {peer}" if peer >= 0 else "for the other ranks"
         text = f"has waited {seconds:.0f} s {whom} in {call}; ended by --wait-timeout {self._watchdog.limit_s:g}"
         rank.abort(Failure(self.rank, self._recorder.step, "timeout", time.time(), text))

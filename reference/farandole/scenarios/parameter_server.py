@@ -9,6 +9,7 @@ push it. --sync says when a gradient counts and who may go on. Rank 0 is the man
     farandole run parameter_server -n 5 --sync async --update delay-compensated
     farandole run parameter_server -n 5 --topk 0.01
     farandole run parameter_server -n 5 --data text --lr 30
+    farandole run parameter_server -n 4 --data pydoc --model transformer
     mpirun -n 8 python -m farandole.scenarios.parameter_server --tree 3
 """
 
@@ -30,13 +31,13 @@ def main(config: Config) -> None:
     from functools import partial
 
     from farandole.parameter_server.choices import check_workload
-    from farandole.parameter_server.classification import digits
+    from farandole.parameter_server.classification import dense
     from farandole.parameter_server.sparse import SparseTrainee
     from farandole.parameter_server.training import train
     from farandole.report.table import print_summary
 
     check_workload(config)
-    workload = partial(SparseTrainee if config.data == "text" else digits, config)
+    workload = partial(SparseTrainee if config.data == "text" else dense, config)
     print_summary(train("parameter_server", config, workload), config.json)
 
 

@@ -6,6 +6,7 @@ of its part of the batch, an all-reduce forms the mean, and all copies of the mo
     farandole run sync_sgd -n 4
     farandole run sync_sgd -n 4 --collective central
     farandole run sync_sgd -n 4 --slow rank=3,factor=3
+    farandole run sync_sgd -n 2 --data pydoc --model transformer --hidden 64 --batch 32
     mpirun -n 4 python -m farandole.scenarios.sync_sgd --data mnist5k --model cnn --lr 0.1
 """
 

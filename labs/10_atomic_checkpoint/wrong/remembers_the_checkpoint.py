@@ -1,0 +1,42 @@
+"""Keeps the last checkpoint in a variable, too, and loads that: who restarts has no such variable."""
+
+from __future__ import annotations
+
+import hashlib
+
+FAILS = {
+    "load": "only the disk may remember",
+    "another process": "load returns step 99, but another process, rank 0, has saved step 30",
+}
+SLOTS = ("slot-0", "slot-1")
+last = None
+
+
+def packed(step, payload):
+    content = step.to_bytes(8, "big") + payload
+    return hashlib.sha256(content).digest() + content
+
+
+def unpacked(disk, name):
+    if name not in disk.names():
+        return None
+    data = disk.read(name)
+    digest, content = data[:32], data[32:]
+    if len(content) < 8 or hashlib.sha256(content).digest() != digest:
+        return None
+    return int.from_bytes(content[:8], "big"), content[8:]
+
+
+def save(disk, step, payload):
+    global last
+    last = step, payload
+    steps = {name: (unpacked(disk, name) or (-1,))[0] for name in SLOTS}
+    slot = min(SLOTS, key=steps.get)
+    disk.write("new", packed(step, payload))
+    disk.sync("new")
+    disk.rename("new", slot)
+    disk.sync_folder()
+
+
+def load(disk):
+    return last or max(filter(None, (unpacked(disk, name) for name in SLOTS)), default=None)

@@ -1,0 +1,578 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 16 · Restart
+#
+# **Question:** a process is killed in the middle of a training. What must have been kept so that, in the end, nobody
+# can tell from the model that it happened?
+#
+# The oldest answer is **restart recovery** (重启恢复). Document 000: if a node drops out, training is taken up again
+# from the last **checkpoint** (检查点), and that node's process is started again. Two things are missing there
+# (erratum 000.25):
+#
+# - *All* ranks must go back to the same checkpoint, not only the one that died. Otherwise the copies differ from then
+#   on. Under MPI that comes by itself: a job's processes belong together from its start to its end, and the others
+#   wait in the next all-reduce for somebody who will not come. So the whole job ends, and the whole job starts again.
+# - The last checkpoint must be one that was written *completely*. Processes like to die at the worst moment.
+#
+# We begin with what has to be kept, then make it safe on disk, and then kill.
+
+# %%
+# %load_ext farandole
+import inspect
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from copy import deepcopy
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import psutil
+import torch
+from matplotlib.ticker import LogLocator, NullFormatter
+from torch import nn
+
+import farandole
+from farandole import launch
+from farandole.data import datasets
+from farandole.data.elastic_sampler import ElasticSampler, divide
+from farandole.data.sampler import EpochSampler, steps_per_epoch
+from farandole.data.shares import equal_shares
+from farandole.recovery import checkpoint
+from farandole.recovery.interval import expected_s, young
+from farandole.recovery.logbook import Logbook
+from farandole.recovery.state import TrainingState
+from farandole.recovery.supervisor import supervised_launch
+from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
+from farandole.report.curves import smooth
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+
+# %% [markdown]
+# ## 1 All that decides how a training goes on
+#
+# A small training in plain torch, in one process: a network with dropout, an optimizer with a memory (Adam), batches in
+# a shuffled order. `save` copies four things; `restore` puts back whatever it is given.
+
+# %%
+torch.set_num_threads(1)
+train = datasets.split(datasets.load("digits"), seed=0).train
+pixels, labels = torch.from_numpy(train.inputs).flatten(1), torch.from_numpy(train.targets)
+
+
+class Training:
+    def __init__(self):
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 10))
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.005)
+        self.batches = EpochSampler(len(train), steps_per_epoch(len(train), 64), seed=0, rank=0)
+
+    def step(self):
+        """Take one step; returns a copy of all parameters."""
+        rows = next(self.batches)
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.model(pixels[rows]), labels[rows]).backward()
+        self.optimizer.step()
+        return nn.utils.parameters_to_vector(self.model.parameters()).detach().clone()
+
+    def save(self):
+        saved = {"parameters": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return deepcopy(saved | {"random": torch.get_rng_state(), "position": self.batches.state()})
+
+    def restore(self, saved):
+        put_back = {
+            "parameters": self.model.load_state_dict,
+            "optimizer": self.optimizer.load_state_dict,
+            "random": torch.set_rng_state,
+            "position": self.batches.restore,
+        }
+        for name, value in deepcopy(saved).items():
+            put_back[name](value)
+
+
+training = Training()
+for _ in range(60):
+    training.step()
+saved = training.save()
+expected = [training.step() for _ in range(100)]
+
+# %% [markdown]
+# Now the process dies after step 60 (we imagine), and a new one begins with the same program and what was saved.
+#
+# **Predict:** which of the four can be left out, if the parameters shall be the same 100 steps later, *to the bit*?
+
+# %% tags=["nbval-check-output"]
+went_on = {}
+for missing in ("nothing", *saved):
+    training = Training()
+    training.restore({name: value for name, value in saved.items() if name != missing})
+    went_on[missing] = [training.step() for _ in range(100)]
+    same = torch.equal(went_on[missing][-1], expected[-1])
+    print(f"left out: {missing:12}same parameters after 100 steps: {same}")
+
+# %%
+figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.2))
+for (missing, found), colour in zip(went_on.items(), (BLUE, PURPLE, ORANGE, GREEN, SKY), strict=True):
+    if missing != "nothing":  # zero is not on a logarithmic axis
+        apart = [((a - b).norm() / b.norm()).item() for a, b in zip(found, expected, strict=True)]
+        left.semilogy(range(61, 161), apart, color=colour, label=missing)
+    if missing in ("nothing", "optimizer"):
+        losses = []
+        for parameters in found:
+            nn.utils.vector_to_parameters(parameters, training.model.parameters())
+            with torch.no_grad():
+                losses.append(nn.functional.cross_entropy(training.model.eval()(pixels), labels).item())
+        right.plot(range(61, 161), losses, color=colour, label=missing)
+left.set(xlabel="step", ylabel="distance from the uninterrupted\nparameters / their length")
+right.set(xlabel="step", ylabel="loss over the training set", ylim=(0, None))
+for ax in (left, right):
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=9, title="left out:", title_fontsize=9)
+figure.tight_layout()
+
+# %% [markdown]
+# None of them. Without the parameters everything was in vain, that is clear. Without the random numbers' state dropout
+# leaves out other pixels, without the position the batches are others: the result is *another* training, about as
+# good, and one never knows whether a difference comes from the failure or from something else. Without the optimizer's
+# memory it is worse for a while: Adam believes that it has just begun, and its first steps are too large (the orange
+# line on the right).
+#
+# In the code it is called `TrainingState`. Under data parallelism the parameters and the optimizer's memory are the
+# same on all ranks and need to be kept once: `shared`. The random numbers are each rank's own. This is all of it for
+# the scenario `restart`; the position in the data follows from the step.
+
+# %%
+print(inspect.getsource(TrainingState))
+source = (Path(farandole.__file__).parent / "recovery" / "replica.py").read_text()
+print(source[source.index("    def state") : source.index("    def restore")])
+
+# %% [markdown]
+# ## 2 Two slots
+#
+# A file is not written in a moment. Whoever overwrites the last checkpoint with the next one has, in between, none. So
+# there are two **slots**, written in turn. Here two ranks write the checkpoints of a training whose ten parameters are
+# all equal to the step, so that one can see which one comes back. Each rank keeps half of what is shared.
+
+
+# %% tags=["nbval-check-output"]
+def save(step, slot, ranks=2, writing=(0, 1)):
+    """What `ranks` ranks write; `writing` are those that get to it."""
+    for rank in writing:
+        state = TrainingState(step, shared={"parameters": torch.full((10,), step)}, own={"random": torch.arange(4)})
+        part = checkpoint.part(state, {rank: state.own}, rank, ranks)
+        checkpoint.write(slots, slot, part, checkpoint.describe(state, ranks, rank, ranks))
+
+
+def show():
+    """Which checkpoint would be used, and what is said of the others."""
+    found, troubles = checkpoint.newest(slots)
+    for trouble in troubles:
+        print(trouble.replace(str(slots), "…"))
+    print(f"goes on from step {found.step}, parameters {found.shared['parameters'].tolist()}" if found else "nothing")
+
+
+slots = folder / "slots"
+save(step=20, slot=0)
+save(step=40, slot=1)
+for file in sorted(slots.rglob("*.*")):
+    print(file.relative_to(slots))
+described = json.loads((slots / "slot-1" / "rank-0.json").read_text())
+print({name: value for name, value in described.items() if "sha256" not in name})
+show()
+
+# %% [markdown]
+# The tensors lie in files of the safetensors format, which holds numbers and no program. The JSON file beside it
+# is written last, and holds the SHA-256 of the tensors and of itself. So nothing has to be believed.
+#
+# **Predict:** what does the next start go on from (a) if a bit has flipped in slot 1, (b) if its file was cut short,
+# (c) if rank 0 has already written step 60 into slot 0, and rank 1 died before it did?
+
+# %% tags=["nbval-check-output"]
+victim = slots / "slot-1" / "rank-1.safetensors"
+whole = victim.read_bytes()
+
+print("(a) a flipped bit:")
+victim.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+show()
+print("\n(b) cut short:")
+victim.write_bytes(whole[: len(whole) // 2])
+show()
+victim.write_bytes(whole)
+print("\n(c) one rank has written step 60, the other has not:")
+save(step=60, slot=0, writing=(0,))
+show()
+print("\n(c) and (b), both slots at once:")
+victim.write_bytes(whole[: len(whole) // 2])
+show()
+
+# %% [markdown]
+# In (c) slot 0 is lost, and nothing else, for slot 1 has not been touched. That is what the second slot is for. It
+# only works if no rank begins with a slot before the other slot is complete on *all* ranks, so the ranks wait for
+# each other there. Whoever dies, one whole checkpoint is left. (The last case has two failures in it, one of them the
+# disk's. Then training begins at the beginning.)
+#
+# That was one flipped bit. Is there a byte that may change without being noticed?
+
+# %% tags=["nbval-check-output"]
+save(step=60, slot=0)
+save(step=80, slot=1)
+flipped, cut, found_out = 0, 0, 0
+for file in sorted((slots / "slot-1").iterdir()):
+    whole = file.read_bytes()
+    for place in range(len(whole)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        flipped, found_out = flipped + 1, found_out + (checkpoint.newest(slots)[0].step == 60)
+        file.write_bytes(whole[:place])
+        cut, found_out = cut + 1, found_out + (checkpoint.newest(slots)[0].step == 60)
+    file.write_bytes(whole)
+print("a bit flipped in every byte, and cut at every byte: always found out:", found_out == flipped + cut > 1000)
+show()
+
+# %% [markdown]
+# ## 3 The real thing
+#
+# The scenario `restart` trains a perceptron on four ranks, by synchronous SGD with momentum and dropout, and saves
+# every 20 steps. First without any trouble:
+
+# %%
+recipe = {"data": "digits", "hidden": 768, "steps": 200, "checkpoint_every": 20}
+runs = {"uninterrupted": launch("restart", ranks=4, **recipe, out=folder / "uninterrupted")}
+
+# %% [markdown]
+# And now with a real SIGKILL for rank 2 when step 130 begins. Somebody has to start the job again:
+# `supervised_launch` does, at most so many times and after a pause. (On the command line
+# `farandole supervise -- run restart -n 4 --fail rank=2,step=130`.) All starts have the same folder, so that each
+# finds the checkpoints of the one before. A failure that has been asked for strikes only once, though every start is
+# given the same options.
+#
+# **Predict:** (a) How many steps are lost? There are two possible answers. (b) How long will nobody work?
+
+
+# %% tags=["nbval-check-output"]
+def announce(line):
+    """Is told of each restart, while nobody is running."""
+    print(line)
+    shutil.copytree(folder / "killed", folder / "three ranks")  # section 4 goes on from here, too
+
+
+runs["killed"] = supervised_launch(
+    "restart", ranks=4, **recipe, fail="rank=2,step=130", out=folder / "killed", announce=announce
+)
+
+# %% tags=["nbval-check-output"]
+healthy, killed = runs["uninterrupted"].summary, runs["killed"].summary
+fault = killed.faults[0]
+print(f"failures: {len(killed.faults)}; rank {fault['rank']} at step {fault['step']}, {fault['kind']}")
+print("steps lost are 10, or 30 if the newest checkpoint was not finished:", fault["steps_lost"] in (10, 30))
+losses = {name: np.array([line["loss"] for line in run.metrics]) for name, run in runs.items()}
+print("each step once in the record:", [line["step"] for line in runs["killed"].metrics] == list(range(200)))
+print("the same loss in every step, to the bit:", np.array_equal(losses["killed"], losses["uninterrupted"]))
+print("the same parameters, to the bit:", killed.params_sha256 == healthy.params_sha256)
+
+# %% [markdown]
+# From the model nobody can tell that rank 2 has ever died. From the clock one can. The ranks keep a **logbook**, one
+# line for whatever happens, through all starts. A rank that is killed says nothing (this one did a moment before, since
+# it knew); those that wait for it notice.
+
+# %%
+lines = Logbook(runs["killed"].folder / "logbook.jsonl").lines()
+begin = lines[0].when
+for line in lines:
+    print(f"{line.when - begin:7.2f} s   {line.what:11} {line.kind:5} rank {line.rank}   step {line.step}")
+
+# %%
+again = [line for line in lines if line.what == "first step"][1].when - begin
+failed = next(line for line in lines if line.what == "failure").when - begin
+last_saved = next(line for line in lines if line.what == "checkpoint" and line.step == 130 - fault["steps_lost"])
+
+figure, ax = plt.subplots(figsize=(9.5, 3.2))
+for name, colour in (("uninterrupted", ORANGE), ("killed", BLUE)):
+    at = np.array([line["wall_s"] for line in runs[name].metrics])
+    loss = smooth(losses[name])
+    if name == "killed":  # no line where nobody worked
+        place = 130 - fault["steps_lost"]
+        at, loss = np.insert(at, place, np.nan), np.insert(loss, place, np.nan)
+    ax.plot(at, loss, color=colour, label=name)
+ax.axvspan(last_saved.when - begin, failed, color=RED, alpha=0.5, linewidth=0, label="killed: work lost")
+ax.axvspan(failed, again, color=GREY, alpha=0.3, linewidth=0, label="killed: nobody works")
+checkpoints = [line.when - begin for line in lines if line.what == "checkpoint"]
+bottom = ax.get_xaxis_transform()  # seconds, and parts of the axis
+ax.plot(checkpoints, [0.04] * len(checkpoints), "|", color=GREEN, markersize=12, transform=bottom, label="checkpoint")
+ax.set(xlabel="seconds since the first start", ylabel="training loss", ylim=(0, None))
+ax.spines[["top", "right"]].set_visible(False)
+ax.legend(frameon=False, ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1), fontsize=9)
+figure.tight_layout()
+
+print(f"{fault['steps_lost']} steps were done again, {failed - (last_saved.when - begin):.2f} s of work")
+print(f"noticed after {fault['detected_s']:.2f} s; nobody worked for {fault['resumed_s']:.1f} s")
+
+# %% [markdown]
+# The steps that were lost are the smaller part. Most of the time goes into starting: a pause of a second, four times
+# Python, torch and MPI, and a look at both slots. For a job of a thousand machines it is minutes. That is the price of
+# restart recovery. What one gets for it: it needs nothing of the survivors, not even that there are any. A power cut is
+# just another restart.
+#
+# ## 4 With three ranks
+#
+# The machine of rank 2 does not come back. Must the training wait for another one? A checkpoint cut into four parts
+# can be joined and cut again, and the same goes for the data. What has to stay is that **each sample is used exactly
+# once per epoch**, though the change comes in the middle of one. So the batches must not depend on the ranks: the
+# samples are in four *shards*, as many as there were ranks at first, and each shard gives its part to every batch,
+# whoever works on it. Here with 16 samples:
+
+# %% tags=["nbval-check-output"]
+shares, batch = [4, 4, 4, 4], 6
+before, after = ElasticSampler(shares, batch, seed=0), ElasticSampler(shares, batch, seed=0)
+after.go_to(1)  # the new start has a new sampler, and goes to where the old one was
+used = []
+for step, (sampler, ranks) in enumerate([(before, 4), (after, 3), (after, 3)]):
+    rows = [part.tolist() for part in divide(next(sampler), ranks)]
+    used += [sample for part in rows for sample in part]
+    print(f"step {step}, {ranks} ranks: {rows}")
+print("each of the 16 exactly once:", sorted(used) == list(range(16)))
+
+# %% [markdown]
+# While `supervised_launch` was waiting, we made a copy of the killed run's folder. The same command goes on from it,
+# with three ranks.
+#
+# **Predict:** are the parameters equal to those of the uninterrupted run, to the bit? How early does the loss differ?
+
+# %%
+runs["three ranks"] = launch("restart", ranks=3, **recipe, out=folder / "three ranks")
+print(runs["three ranks"].output.splitlines()[-1].replace(str(folder), "…"))
+
+# %% tags=["nbval-check-output"]
+three = runs["three ranks"]
+went_on_at = 130 - three.summary.faults[0]["steps_lost"]
+epoch = steps_per_epoch(len(train), 64)
+before, after = (ElasticSampler(equal_shares(len(train), 4), 64, seed=0) for _ in range(2))
+after.go_to(went_on_at)
+counts = np.zeros((-(-200 // epoch), len(train)), int)
+for step in range(200):
+    sampler, ranks = (before, 4) if step < went_on_at else (after, 3)
+    for rows in divide(next(sampler), ranks):
+        counts[step // epoch, rows] += 1
+print(f"{len(train)} samples, {epoch} steps per epoch; the change is within an epoch:", went_on_at % epoch > 0)
+print("in each full epoch every sample is used exactly once:", bool((counts[: 200 // epoch] == 1).all()))
+
+equal = three.summary.params_sha256[0] == healthy.params_sha256[0]
+apart = np.array([line["loss"] for line in three.metrics]) - losses["uninterrupted"]
+print("the same number of samples in each step:", [line["samples"] for line in three.metrics]
+      == [line["samples"] for line in runs["uninterrupted"].metrics])  # fmt: skip
+print("the same parameters on all three ranks:", len(set(three.summary.params_sha256)) == 1)
+print("the same parameters as of the uninterrupted run:", equal)
+print("the loss differs from the first step after the restart on:", np.flatnonzero(apart)[0] == went_on_at)
+print("accuracies differ by less than 0.05:", abs(three.summary.test_accuracy - healthy.test_accuracy) < 0.05)
+
+# %%
+figure, ax = plt.subplots(figsize=(9.5, 2.6))
+ax.plot(losses["uninterrupted"], color=ORANGE, label="uninterrupted")
+ax.plot(apart, color=BLUE, label="difference, three ranks")
+ax.axvline(went_on_at, color=GREY, linewidth=1, zorder=0)
+ax.set(xlabel="step", ylabel="training loss")
+ax.spines[["top", "right"]].set_visible(False)
+ax.legend(frameon=False)
+figure.tight_layout()
+
+# %% [markdown]
+# The batches are the same, and the model is as good; but it is not the same one. There are two reasons. Three ranks
+# have three streams of random numbers for dropout, and none of the old four belongs to any of them: they begin anew.
+# And a sum of three parts is rounded differently from a sum of four. The first reason could be removed, the second
+# could not, as long as each rank adds up its own part.
+#
+# ## 5 How often?
+#
+# Saving seldom, one loses much; saving often, one does nothing else. First: what does it cost? Two ways of saving are
+# to be compared. Standing still until everything is on the disk; or taking a copy in memory, and writing it in a
+# **thread** while training goes on (`checkpoint_async`, which is what the runs above did).
+#
+# **Predict:** how many times longer does the first one hold up training?
+
+# %%
+often = recipe | {"steps": 61, "checkpoint_every": 5}
+runs["standing still"] = launch("restart", ranks=4, **often, checkpoint_async=False, out=folder / "standing still")
+
+held_up_s = {}
+for way, name in (("with a thread", "uninterrupted"), ("standing still", "standing still")):
+    held_up_s[way] = [event["dur"] / 1e6 for event in runs[name].trace if event["name"] == "checkpoint"]
+cost_s = {way: float(np.median(each)) for way, each in held_up_s.items()}
+step_s = healthy.wall_s / 200
+bytes_saved = sum(file.stat().st_size for file in (runs["standing still"].folder / "checkpoints" / "slot-0").iterdir())
+print(f"a checkpoint has {bytes_saved / 1e6:.1f} MB; a step takes {step_s * 1e3:.1f} ms")
+print(f"standing still, it holds training up for {cost_s['standing still'] * 1e3:.1f} ms")
+print(f"with a thread for {cost_s['with a thread'] * 1e3:.1f} ms")
+
+# %% tags=["nbval-check-output"]
+print("checkpoints in the traces:", {way: len(each) // 4 for way, each in held_up_s.items()})
+print("the thread holds training up less:", cost_s["with a thread"] < cost_s["standing still"])
+
+# %% [markdown]
+# These are the times between the moment when the last rank was there and the one when training went on. (A thread is
+# not free, either: it takes time from a core. With few cores, part of the cost is in the other steps.)
+#
+# Now let a checkpoint cost C seconds, and let a failure come every μ seconds on average. Saving after every T seconds
+# wastes C out of T. A failure comes in the middle of an interval, on average, so that T/2 out of μ are lost:
+#
+# $$ \text{waste} \approx \frac{C}{T} + \frac{T}{2\mu} \qquad\Rightarrow\qquad T = \sqrt{2 C \mu} $$
+#
+# That is Young's formula (1974). Daly (2006) gives the whole expected time, with restarts that may fail themselves, as
+# `expected_s`. Where do we get μ? It can only be assumed here: one failure an hour. What a failure costs apart from
+# the lost work, and what a checkpoint costs, we have measured.
+#
+# Before a formula is believed, it shall be tested: below, failures are drawn at random, and the time is added up.
+#
+# **Predict:** what if we are wrong, and save twice as often as would be best, or half as often?
+
+# %%
+MTBF_S = 3600.0  # μ, assumed
+restart_s = fault["resumed_s"]
+
+
+def waste(interval_s, cost):
+    """Time that is not work, as a share of the work: by Daly's formula."""
+    return expected_s(1.0, interval_s, cost, restart_s, MTBF_S) - 1
+
+
+def simulated(interval_s, cost, failures=100_000):
+    """The same for failures at random: each time come the restart, and then as many whole intervals as fit."""
+    lasted = np.random.default_rng(0).exponential(MTBF_S, failures)
+    intervals = np.maximum(0, (lasted - restart_s) // (interval_s + cost))
+    return lasted.sum() / (intervals.sum() * interval_s) - 1
+
+
+figure, ax = plt.subplots(figsize=(9.5, 3.6))
+intervals = np.geomspace(0.1, 1000, 200)
+for (way, cost), colour in zip(cost_s.items(), (BLUE, RED), strict=True):
+    best = young(cost, MTBF_S)
+    ax.loglog(intervals, [waste(T, cost) for T in intervals], color=colour, label=way)
+    some = np.geomspace(0.3, 500, 7)
+    ax.plot(some, [simulated(T, cost) for T in some], "o", color=colour, markersize=5, markerfacecolor="white")
+    ax.plot(best, waste(best, cost), "*", color=colour, markersize=13)
+    ax.axvspan(best / 2, best * 2, color=colour, alpha=0.1, linewidth=0)
+    print(f"{way + ':':16}best to save every {best:5.1f} s, {best / step_s:5.0f} steps; waste {waste(best, cost):.2%}")
+ax.axhline(restart_s / MTBF_S, color=GREY, linestyle="--", label="the restarts alone")
+ax.plot([], [], "o", color=GREY, markerfacecolor="white", label="failures at random")
+ax.set(xlabel="seconds between two checkpoints", ylabel="waste, as a share of the work")
+ax.yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:.1%}", minor_formatter=NullFormatter())
+ax.xaxis.set_major_formatter("{x:g}")
+ax.spines[["top", "right"]].set_visible(False)
+ax.legend(frameon=False, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1), fontsize=9)
+figure.tight_layout()
+
+# %% tags=["nbval-check-output"]
+at_start = restart_s / MTBF_S  # what no interval can change
+for way, cost in cost_s.items():
+    best = young(cost, MTBF_S)
+    found = intervals[np.argmin([waste(T, cost) for T in intervals])]
+    ratio = max(waste(T, cost) - at_start for T in (best / 2, best * 2)) / (waste(best, cost) - at_start)
+    drawn = max(abs(simulated(T, cost) / waste(T, cost) - 1) for T in (best / 2, best, best * 2))
+    print(f"{way:15}the lowest point is where Young says, within 10 %: {abs(found / best - 1) < 0.1}")
+    print(f"{'':15}half or twice that interval: saving and lost work below 1.3 times as much: {ratio < 1.3}")
+    print(f"{'':15}failures at random say the same, within 5 %: {drawn < 0.05}")
+
+# %% [markdown]
+# A star is Young's interval, the shaded strip reaches from half of it to twice that. The curve is **flat** there: being
+# wrong by a factor of two costs a quarter more of what was little already. So one need not know μ well, and that is
+# fortunate, since nobody does. It is different far away, to the left and to the right.
+#
+# A cheaper checkpoint moves the star to the left and down. But what then remains is the dashed line: the restarts
+# themselves, which no interval makes shorter.
+#
+# (With `mtbf=3600` the scenario does it by itself: after the first checkpoint it sets the interval by what that one
+# has cost.)
+#
+# ## 6 Being told to stop
+#
+# Not every end comes as a surprise. A batch system gives a job so many hours, and can send a signal some time before
+# they are over. With Slurm's `#SBATCH --signal=B:USR1@60` the batch script gets SIGUSR1 sixty seconds before; ours
+# (`slurm/restart.sbatch`) passes it on to mpirun, and mpirun to the ranks. They hear it at different moments, in the
+# middle of different steps. So each rank only takes note. After every step they agree whether anybody has been asked,
+# save if so, and end with **exit code 75**. In `sysexits.h` it is called EX_TEMPFAIL: nothing is wrong, come again
+# later.
+#
+# We start a training in the background, wait for its first step, and send the signal to a single rank.
+
+# %%
+out = folder / "told to stop"
+command = [sys.executable, "-m", "farandole", "run", "restart", "-n", "4", "--out", str(out), "--checkpoint-every", "0"]
+for name in ("data", "hidden", "steps"):
+    command += [f"--{name}", str(recipe[name])]
+process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+logbook, deadline = Logbook(out / "logbook.jsonl"), time.monotonic() + 60
+try:
+    while not any(line.what == "first step" for line in logbook.lines()):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError("it has not begun")
+        time.sleep(0.02)
+    children = psutil.Process(process.pid).children(recursive=True)
+    ranks = [child for child in children if "farandole.runtime" in child.cmdline()[:4]]
+    ranks[2].send_signal(signal.SIGUSR1)
+    _, said = process.communicate(timeout=50)
+finally:
+    process.kill()
+print(said, end="")
+
+# %% [markdown]
+# `checkpoint_every` was 0, so this is the only checkpoint there is. The same command goes on from it:
+
+# %%
+runs["told to stop"] = launch("restart", ranks=4, **recipe, out=out)
+
+# %% tags=["nbval-check-output"]
+told = runs["told to stop"]
+starts = [line.step for line in logbook.lines() if line.what == "start"]
+print("ranks that could be signalled:", len(ranks))
+print("exit code:", process.returncode)
+print("stopped before the last step, and went on from there:", len(starts) == 2 and 0 < starts[1] < 200)
+print("it was told which step that is:", f"saved before step {starts[1]}:" in said)
+print("failures in the record:", len(told.summary.faults))
+print("each step once in the record:", [line["step"] for line in told.metrics] == list(range(200)))
+print(
+    "the same parameters, to the bit, as if nobody had said a word:",
+    told.summary.params_sha256 == healthy.params_sha256,
+)
+
+# %% [markdown]
+# No step was lost, and a stop is no failure. `farandole supervise` leaves a job with exit code 75 alone: who asked for
+# the end meant it. The batch script has the job queued again, and Slurm starts it when its turn comes.
+#
+# ## What you have seen
+#
+# - To go on as if nothing had happened takes everything that the next step depends on: parameters, the optimizer's
+#   memory, random numbers, the position in the data.
+# - Two slots, written in turn, with checksums: whenever a process dies, one whole checkpoint is left, and no damaged
+#   one is believed.
+# - With as many ranks as before the result is the same to the bit. With another number each sample still counts
+#   once per epoch, and the model is as good, but another one.
+# - Save about every $\sqrt{2 C \mu}$ seconds. Being wrong by a factor of two does not matter; the restart itself does.
+#
+# ## What to try
+#
+# 1. Section 4 gives two reasons why three ranks come to other parameters. Take one away with `dropout=0.0`, in an
+#    uninterrupted run and in one that goes on with three ranks. How large is the difference in the loss now?
+# 2. In section 2 let there be one slot only (`save(…, slot=0)` always). At which moments of writing may a rank die
+#    without harm?
+# 3. `fail=["rank=2,step=130", "rank=0,step=150"]` with `restarts=1`. What does `supervised_launch` say, and what does
+#    `launch` with the same `out`, and without `fail`, do afterwards?
+# 4. `fail="rank=2,step=130,how=hang", wait_timeout=5`: nobody is dead. Who notices, and when, by the logbook?
+# 5. Write it yourself: `farandole lab start 10` is about a checkpoint that a tear at any byte does not harm.

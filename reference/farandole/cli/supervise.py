@@ -1,0 +1,83 @@
+"""``farandole supervise -- COMMAND``: start a training again from its last checkpoint until it is done."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from farandole.errors import LaunchError, UsageError
+from farandole.runtime.options import Positive
+
+GRACE_S = 15.0  # after Ctrl-C: how long the command has to end its ranks
+
+
+def supervise(
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    restarts: int = 3,
+    backoff: Positive = 1.0,
+) -> None:
+    """Run a command, and when it fails run it again, so that it goes on from its last checkpoint.
+
+    COMMAND is "run SCENARIO …" of this program, or any other, as "mpirun … python -m farandole.scenarios.restart …";
+    write -- before it. Every start must be given the same --out: for "run" a new one is added if there is none.
+
+    Args:
+        command: what to run.
+        restarts: how often it is run again at most.
+        backoff: seconds before the first restart; each following pause is twice as long, up to a minute.
+    """
+    from farandole.recovery import supervisor
+
+    words = list(command)
+    if words[:1] == ["farandole"]:
+        del words[0]
+    if restarts < 0:
+        raise UsageError(f"--restarts {restarts}: give 0 or more")
+    if not words:
+        raise UsageError("supervise what? Write, for instance: farandole supervise -- run restart -n 4")
+    if words[0].startswith("-"):
+        raise UsageError(f"{words[0]} is no option of supervise: give --restarts or --backoff, then -- and the command")
+    has_out = any(word.split("=")[0] == "--out" for word in words)
+    if words[0] == "run":
+        if len(words) < 2 or words[1].startswith("-"):
+            raise UsageError("which scenario? Write its name after run, for instance: run restart -n 4")
+        folder = supervisor.new_resumable_folder(words[1])
+        words = [sys.executable, "-m", "farandole", *words, *([] if has_out else ["--out", str(folder)])]
+    elif not has_out:
+        raise UsageError("give the command an --out: every start has to find the same checkpoints")
+    supervisor.supervise(
+        lambda: _run(words),
+        restarts=restarts,
+        backoff_s=backoff,
+        announce=lambda line: print(f"supervise: {line}", file=sys.stderr, flush=True),
+    )
+
+
+def _run(words: list[str]) -> None:
+    """Run it to its end; its output is this program's.
+
+    Raises:
+        LaunchError: it failed.
+        UsageError: there is no such program.
+    """
+    from farandole.runtime.processes import end_with_parent
+
+    try:
+        process = subprocess.Popen(words, preexec_fn=end_with_parent)
+    except OSError as error:
+        raise UsageError(f"{words[0]} cannot be run ({error.strerror})") from error
+    try:
+        code = process.wait()
+    except KeyboardInterrupt:  # it has had the signal, too, and ends its ranks
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+        process.kill()
+        raise
+    if code:
+        how = f"with {code}" if code > 0 else f"by {signal.Signals(-code).name}"
+        raise LaunchError(f"the command ended {how}", code if code > 0 else 128 - code)

@@ -1,0 +1,60 @@
+"""The batches of a training whose ranks may change while it goes on.
+
+The samples are cut once, into as many shards as there were ranks at first, and each shard keeps its
+order (`sampler.EpochSampler`). A step's batch is what all shards give to it, whoever is there to
+work: so every sample is used exactly once per epoch, however often ranks leave and join, and in
+which step a sample is used never depends on them. Who works on which part is decided anew at each
+step: with a rank for every shard each takes its own, as in any data-parallel training; otherwise
+they cut the batch into equal parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farandole.data.sampler import EpochSampler, steps_per_epoch
+
+Rows = NDArray[np.intp]
+
+
+class ElasticSampler:
+    """Yields, step after step, for each shard the rows of the whole set that are in the batch.
+
+    Args:
+        shares: the size of each shard; shard 0 is the first rows of the set, and so on.
+        batch: samples per step, over all shards.
+        seed: with the shard's number and the epoch's, what the order is drawn from.
+    """
+
+    def __init__(self, shares: Sequence[int], batch: int, seed: int) -> None:
+        self.shares, self.seed = list(shares), seed
+        self.steps = steps_per_epoch(sum(shares), batch)
+        self._starts = [0, *accumulate(shares)]
+        self._samplers = [EpochSampler(share, self.steps, seed, shard) for shard, share in enumerate(shares)]
+
+    def __next__(self) -> list[Rows]:
+        return [start + next(sampler) for start, sampler in zip(self._starts, self._samplers, strict=False)]
+
+    def go_to(self, step: int) -> None:
+        """The next batch is that of `step`, counted from the training's start."""
+        epoch, within = divmod(step, self.steps)
+        for shard, sampler in enumerate(self._samplers):
+            sampler.restore({"seed": self.seed, "rank": shard, "epoch": epoch, "step": within})
+
+
+def divide(parts: Sequence[Rows], ranks: int) -> list[Rows]:
+    """What each of `ranks` ranks works on, of a batch that comes in one part per shard.
+
+    Args:
+        parts: as `ElasticSampler` yields them.
+
+    Returns:
+        One array of rows per rank; together they are the batch. Some are empty if ranks outnumber samples.
+    """
+    if len(parts) == ranks:
+        return list(parts)
+    return np.array_split(np.concatenate(parts), ranks)

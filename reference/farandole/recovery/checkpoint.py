@@ -1,0 +1,214 @@
+"""Checkpoints on disk: two slots, written in turn, and never believed unchecked.
+
+A slot holds one file of tensors and one JSON file per writer: one writer, rank 0, or every rank with
+its part of what is shared. Each file is written under a temporary name, brought to the disk (fsync)
+and only then renamed, which is atomic: a file is the old one or the new one, never half of each. The
+JSON file comes last and holds the SHA-256 of the tensors beside it and of itself, so a file that was
+torn, flipped or exchanged is found out.
+
+A checkpoint is complete when all its writers' files are there, of the same step, and unharmed. While
+one slot is written the other stays as it is. So whenever a process dies, one complete checkpoint is
+left, provided nobody begins with a slot before the other is complete on all ranks (`checkpointer`).
+
+    slot-0/rank-2.safetensors   the tensors, or this writer's parts of them
+           rank-2.json          step, ranks, writers, shapes, values, sha256
+
+Another number of ranks can read what some ranks have written: the parts are joined, and cut anew.
+Source of the format: safetensors (Hugging Face), which holds numbers and no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
+
+from farandole.collectives.steps import chunk_slices
+from farandole.recovery.state import TrainingState
+
+SLOTS = 2
+FORMAT = 1
+
+
+class Damaged(Exception):
+    """A slot whose files cannot be believed; says which one and why."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint.
+
+    Attributes:
+        slot: where it lies.
+        ranks: how many there were.
+        shared, values: as in `TrainingState`.
+        own: rank → its own tensors.
+    """
+
+    slot: int
+    step: int
+    ranks: int
+    shared: dict[str, Tensor]
+    own: dict[int, dict[str, Tensor]]
+    values: dict[str, Any]
+
+    def of_rank(self, rank: int) -> TrainingState:
+        """What that rank goes on from; without `own` where there was no such rank."""
+        return TrainingState(self.step, self.shared, self.own.get(rank, {}), self.values)
+
+
+def part(state: TrainingState, own: Mapping[int, Mapping[str, Tensor]], writer: int, writers: int) -> dict[str, Tensor]:
+    """What one writer keeps: its part of each shared tensor, and the own tensors of the ranks it writes for.
+
+    Args:
+        own: rank → its own tensors.
+    """
+    pieces = {name: tensor.detach().flatten() for name, tensor in state.shared.items()}
+    kept = {f"shared/{name}": flat[chunk_slices(len(flat), writers)[writer]] for name, flat in pieces.items()}
+    for rank, tensors in own.items():
+        kept |= {f"own/{rank}/{name}": tensor.detach() for name, tensor in tensors.items()}
+    return kept
+
+
+def describe(state: TrainingState, ranks: int, writer: int, writers: int) -> dict[str, Any]:
+    """What a writer's JSON file says, without the checksums."""
+    return {
+        "format": FORMAT,
+        "step": state.step,
+        "ranks": ranks,
+        "writer": writer,
+        "writers": writers,
+        "shapes": {name: list(tensor.shape) for name, tensor in state.shared.items()},
+        "values": state.values,
+    }
+
+
+def write(folder: Path, slot: int, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
+    """Bring one writer's part to the disk. What the slot held before is lost from the first rename on.
+
+    Raises:
+        OSError: no space, no permission.
+    """
+    place = folder / f"slot-{slot}"
+    if not place.is_dir():
+        place.mkdir(parents=True, exist_ok=True)
+        for holder in (folder, folder.parent):
+            _sync_names(holder)
+    stem = f"rank-{description['writer']}"
+    data = tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()})
+    described = dict(description) | {"tensors_sha256": hashlib.sha256(data).hexdigest()}
+    described["sha256"] = _digest(described)
+    _replace(place / f"{stem}.safetensors", data)
+    _replace(place / f"{stem}.json", json.dumps(described, indent=1).encode())
+
+
+def read(folder: Path, slot: int) -> Checkpoint:
+    """The checkpoint in a slot.
+
+    Raises:
+        FileNotFoundError: nothing has been written there.
+        Damaged: it is not complete, or not what was written.
+    """
+    place = folder / f"slot-{slot}"
+    if not any(place.glob("rank-*")):
+        raise FileNotFoundError(place)
+    first, tensors = _read_part(place, 0)
+    parts = [tensors]
+    for writer in range(1, first["writers"]):
+        its, tensors = _read_part(place, writer)
+        for field in ("step", "writers", "ranks", "shapes", "values"):
+            if its[field] != first[field]:
+                raise Damaged(f"rank-{writer} is of {field} {its[field]}, rank-0 of {first[field]}")
+        parts.append(tensors)
+    shared = {
+        name: torch.cat([tensors[f"shared/{name}"] for tensors in parts]).view(shape)
+        for name, shape in first["shapes"].items()
+    }
+    own: dict[int, dict[str, Tensor]] = {}
+    for tensors in parts:
+        for name in tensors:
+            kind, _, rest = name.partition("/")
+            if kind == "own":
+                rank, _, what = rest.partition("/")
+                own.setdefault(int(rank), {})[what] = tensors[name]
+    return Checkpoint(slot, first["step"], first["ranks"], shared, own, first["values"])
+
+
+def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The complete checkpoint with the most steps, and a line on each slot that had to be passed over.
+
+    Cost: reads every byte of both slots.
+    """
+    found: list[Checkpoint] = []
+    troubles = []
+    for slot in range(SLOTS):
+        try:
+            found.append(read(folder, slot))
+            # Who wrote it may have been killed before the names had reached the disk; nothing else may
+            # be overwritten on the strength of it until they have.
+            _sync_names(folder / f"slot-{slot}")
+        except FileNotFoundError:
+            continue
+        except Damaged as damage:
+            troubles.append(f"the checkpoint in {folder / f'slot-{slot}'} is damaged and passed over: {damage}")
+    return max(found, key=lambda checkpoint: checkpoint.step, default=None), troubles
+
+
+def _read_part(place: Path, writer: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    stem = f"rank-{writer}"
+    try:
+        text = (place / f"{stem}.json").read_bytes()
+        data = (place / f"{stem}.safetensors").read_bytes()
+    except FileNotFoundError as error:
+        raise Damaged(f"{Path(error.filename).name} is missing") from error
+    try:
+        described = json.loads(text)
+        promised = described.pop("sha256")
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise Damaged(f"{stem}.json is torn") from error
+    if promised != _digest(described):
+        raise Damaged(f"{stem}.json is not what was written (its checksum differs)")
+    if described["format"] != FORMAT:
+        raise Damaged(f"{stem}.json has format {described['format']}; this version reads {FORMAT}")
+    if described["writer"] != writer:
+        raise Damaged(f"{stem}.json is writer {described['writer']}'s")
+    if hashlib.sha256(data).hexdigest() != described["tensors_sha256"]:
+        raise Damaged(f"{stem}.safetensors is not what {stem}.json promises (its checksum differs)")
+    try:
+        return described, tensors_from_bytes(data)
+    except SafetensorError as error:  # right to the byte, but written by something else
+        raise Damaged(f"{stem}.safetensors holds no tensors ({error})") from error
+
+
+def _digest(described: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+
+
+def _replace(file: Path, data: bytes) -> None:
+    """Put `data` in the place of `file`, all at once, and return when it is on the disk."""
+    unfinished = file.with_name(file.name + ".unfinished")
+    with unfinished.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    unfinished.replace(file)
+    _sync_names(file.parent)  # the new name, too, has to reach the disk
+
+
+def _sync_names(folder: Path) -> None:
+    """Return when the names in `folder` are on the disk."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -1,0 +1,126 @@
+"""How a training is saved while it goes on.
+
+Saving has two parts. The snapshot, a copy in memory, must be of one moment, so training stands still
+for it; the way to the disk may take its time, in a thread, while training changes the original
+(Mohan et al., "CheckFreq", 2021). Writing in the foreground is there to compare.
+
+Before a rank touches a slot, all ranks wait until the checkpoint before, in the other slot, is on the
+disk of all. Else a fast rank could overwrite its part of the only complete checkpoint.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mpi4py import MPI
+from torch import Tensor
+
+from farandole.errors import PlainError
+from farandole.recovery import checkpoint
+from farandole.recovery.state import TrainingState
+from farandole.runtime.world import World
+
+
+class CheckpointFailed(PlainError):
+    """A checkpoint could not be written."""
+
+
+class Checkpointer:
+    """Writes one rank's part of every checkpoint.
+
+    Args:
+        folder: where the slots are; every rank must reach it.
+        by: "ranks": each writes its part; "rank 0": it writes all, and is sent what is the others' own.
+        asynchronous: write in a thread.
+        occupied: the slot that holds the newest complete checkpoint, not to be written first.
+    """
+
+    def __init__(
+        self, world: World, folder: Path, *, by: str = "ranks", asynchronous: bool = True, occupied: int | None = None
+    ) -> None:
+        self.world, self.folder, self.by, self.asynchronous = world, folder, by, asynchronous
+        self.slot = 0 if occupied is None else 1 - occupied
+        self.writers = world.size if by == "ranks" else 1
+        self.writes = world.rank < self.writers
+        self._snapshot: dict[str, Tensor] = {}
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[None] | None = None
+
+    def save(self, state: TrainingState) -> float:
+        """Keep `state`; returns for how many seconds the slowest rank stood still. Collective.
+
+        Raises:
+            CheckpointFailed: this checkpoint, or the one before, could not be written.
+        """
+        start = time.perf_counter()
+        with self.world.communicate("checkpoint"):
+            self.finish()
+            self._keep(state)
+            description = checkpoint.describe(state, self.world.size, self.world.rank, self.writers)
+            if self.writes:
+                self._writing = self._thread.submit(self._write, self.slot, description)
+            if not self.asynchronous:
+                self.finish()
+            self.slot = 1 - self.slot
+            cost = np.array([time.perf_counter() - start])
+            with self.world.comm.waiting("cost of the checkpoint", -1):
+                self.world.control.Allreduce(MPI.IN_PLACE, cost, MPI.MAX)
+        return float(cost[0])
+
+    def finish(self) -> None:
+        """Return when the last checkpoint is on the disk of all ranks. Collective.
+
+        Raises:
+            CheckpointFailed: it is not.
+        """
+        trouble = ""
+        if self._writing is not None:
+            try:
+                self._writing.result()
+            except OSError as error:
+                trouble = f"{error.strerror or error}"
+            self._writing = None
+        failed = np.array([bool(trouble)], dtype=np.int32)
+        with self.world.comm.waiting("the checkpoint before", -1):
+            self.world.control.Allreduce(MPI.IN_PLACE, failed, MPI.MAX)
+        if trouble:
+            raise CheckpointFailed(f"no checkpoint could be written in {self.folder}: {trouble}")
+        if failed[0]:
+            raise CheckpointFailed(f"another rank could not write its part of the checkpoint in {self.folder}")
+
+    def _keep(self, state: TrainingState) -> None:
+        """Copy this rank's part; into the same memory each time, since new memory is slow when first touched."""
+        own = self._own(state.own)
+        if not self.writes:
+            return
+        tensors = checkpoint.part(state, own, self.world.rank, self.writers)
+        for name, tensor in tensors.items():
+            kept = self._snapshot.get(name)
+            if kept is None or kept.shape != tensor.shape or kept.dtype != tensor.dtype:
+                kept = self._snapshot[name] = torch.empty_like(tensor, device="cpu")
+            kept.copy_(tensor)
+        for name in self._snapshot.keys() - tensors.keys():
+            del self._snapshot[name]
+
+    def _own(self, own: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+        """rank → the own tensors that this writer keeps: its own, or on rank 0 everybody's."""
+        if self.writers == self.world.size:
+            return {self.world.rank: dict(own)}
+        everybody: dict[int, dict[str, Tensor]] = {rank: {} for rank in range(self.world.size)}
+        for name in sorted(own):  # as large on all ranks
+            tensor = own[name].contiguous()
+            gathered = torch.empty((self.world.size, *tensor.shape), dtype=tensor.dtype)
+            with self.world.comm.waiting("the ranks' own part of the checkpoint", 0):
+                self.world.control.Gather(tensor.numpy(), gathered.numpy() if self.world.rank == 0 else None)
+            for rank, its in enumerate(gathered):
+                everybody[rank][name] = its
+        return everybody
+
+    def _write(self, slot: int, description: Mapping[str, Any]) -> None:
+        checkpoint.write(self.folder, slot, self._snapshot, description)

@@ -1,0 +1,122 @@
+"""A network on paper: nodes talk, messages take their time, some die, some are cut off from each other.
+
+Events happen in order of their time, on a clock that is only a number, so a run takes milliseconds
+and is the same every time; the seed decides how long each message takes, and so their order.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from farandole.recovery.election.steps import Action, Message, Node, Timer
+
+
+@dataclass(frozen=True)
+class Elected:
+    """At `when`, `number` began to lead in `term`."""
+
+    when: float
+    number: int
+    term: int
+
+
+@dataclass
+class Network:
+    """Lets nodes elect.
+
+    Args:
+        nodes: number → node, for all that exist.
+        delay_s: a message takes between these two.
+        seed: decides how long each takes.
+
+    Attributes:
+        sent: kind → how many messages, those that did not arrive included.
+        elected: whenever a node began to lead.
+        messages: when each was sent, and when it arrived or found its receiver dead since (None: it was
+            lost on its way).
+    """
+
+    nodes: Mapping[int, Node]
+    delay_s: tuple[float, float] = (1.0, 1.0)
+    seed: int = 0
+    sent: Counter[str] = field(default_factory=Counter)
+    elected: list[Elected] = field(default_factory=list)
+    messages: list[tuple[float, float | None, Message]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.now = 0.0
+        self.dead: set[int] = set()
+        self._leading: dict[int, int] = {}  # number → in which term
+        self._parts: list[set[int]] = [set(self.nodes)]
+        self._rng = random.Random(self.seed)
+        self._order = count()  # events of the same time happen in the order in which they were made
+        self._events: list[tuple[float, int, Message | int]] = []  # a message arrives, or a node's timer runs out
+        self._timers: dict[int, tuple[float, int]] = {}  # number → its timer's end and place in the order
+
+    def kill(self, number: int) -> None:
+        """From now on it neither sends nor receives."""
+        self.dead.add(number)
+        self._timers.pop(number, None)
+
+    def cut(self, parts: Iterable[Iterable[int]]) -> None:
+        """From now on messages arrive only within a part."""
+        self._parts = [set(part) for part in parts]
+
+    def heal(self) -> None:
+        """All can reach each other again."""
+        self._parts = [set(self.nodes)]
+
+    def start(self, *numbers: int) -> None:
+        """These miss their leader now."""
+        for number in numbers:
+            if number not in self.dead:
+                self._act(number, self.nodes[number].start())
+
+    def run(self, until: float = 1e9) -> None:
+        """Let happen what there is to happen, up to that time."""
+        while self._events and self._events[0][0] <= until:
+            when, order, event = heapq.heappop(self._events)
+            if isinstance(event, Message):
+                self.now = when
+                if event.to not in self.dead:
+                    self._act(event.to, self.nodes[event.to].receive(event))
+            elif self._timers.get(event) == (when, order):  # else it has been forgotten
+                self.now = when
+                del self._timers[event]
+                self._act(event, self.nodes[event].timeout())
+        self.now = max(self.now, until) if until < 1e9 else self.now
+
+    def leaders(self) -> dict[int, int | None]:
+        """Of every node that lives, whom it takes for the leader."""
+        return {number: node.leader for number, node in self.nodes.items() if number not in self.dead}
+
+    def _act(self, number: int, actions: Sequence[Action]) -> None:
+        node = self.nodes[number]
+        leads = node.leader == number
+        if leads and self._leading.get(number) != node.term:
+            self.elected.append(Elected(self.now, number, node.term))
+            self._leading[number] = node.term
+        elif not leads:
+            self._leading.pop(number, None)
+        for action in actions:
+            if isinstance(action, Timer):
+                self._timers.pop(number, None)
+                if action.seconds is not None:
+                    place = self.now + action.seconds, next(self._order)
+                    self._timers[number] = place
+                    heapq.heappush(self._events, (*place, number))
+            else:
+                self._send(action)
+
+    def _send(self, message: Message) -> None:
+        self.sent[message.kind] += 1
+        arrives = self.now + self._rng.uniform(*self.delay_s)
+        reached = any({message.sender, message.to} <= part for part in self._parts) and message.to not in self.dead
+        self.messages.append((self.now, arrives if reached else None, message))
+        if reached:
+            heapq.heappush(self._events, (arrives, next(self._order), message))

@@ -1,0 +1,64 @@
+"""How often to save: Young's and Daly's intervals between checkpoints.
+
+Saving takes C seconds, a failure comes every μ seconds on average. Rarely saved, much is done
+again; often saved, much time goes into saving. The waste is least near
+
+    T = √(2·C·μ)                                            Young, 1974
+    T = √(2·C·μ)·(1 + ⅓·√(C/2μ) + ⅑·C/2μ) − C               Daly, 2006, for C < 2μ; else μ
+
+and the curve is flat there: half or twice the interval costs little more. Failures are taken to be
+independent (exponential times between them), as they nearly are on large machines.
+
+Sources: Young, "A first order approximation to the optimum checkpoint interval", 1974; Daly, "A higher
+order estimate of the optimum checkpoint interval for restart dumps", 2006.
+"""
+
+from __future__ import annotations
+
+from math import exp, expm1, sqrt
+
+
+def young(cost_s: float, mtbf_s: float) -> float:
+    """Seconds of work between two checkpoints that cost `cost_s` each, with a failure every `mtbf_s` on average."""
+    return sqrt(2 * cost_s * mtbf_s)
+
+
+def daly(cost_s: float, mtbf_s: float) -> float:
+    """Likewise, to a higher order: right also where a checkpoint takes a large part of the time between failures."""
+    if cost_s >= 2 * mtbf_s:
+        return mtbf_s
+    ratio = cost_s / (2 * mtbf_s)
+    return young(cost_s, mtbf_s) * (1 + sqrt(ratio) / 3 + ratio / 9) - cost_s
+
+
+def expected_s(work_s: float, interval_s: float, cost_s: float, restart_s: float, mtbf_s: float) -> float:
+    """How long `work_s` seconds of work take in the end, on average (Daly's complete model).
+
+    Args:
+        interval_s: work between two checkpoints.
+        restart_s: from a failure to the first new step; may be struck by a failure itself.
+    """
+    segments = work_s / interval_s
+    return mtbf_s * exp(restart_s / mtbf_s) * expm1((interval_s + cost_s) / mtbf_s) * segments
+
+
+class Cadence:
+    """After which steps to save.
+
+    Args:
+        every: steps between two checkpoints; 0: never.
+        mtbf_s: if given, the first checkpoint comes after `every` steps, and what it has cost decides on
+            the others, by Young's formula.
+    """
+
+    def __init__(self, every: int, mtbf_s: float | None = None) -> None:
+        self.every, self.mtbf_s = every, mtbf_s
+
+    def due(self, steps_since: int) -> bool:
+        """Whether to save, so many steps after the last time."""
+        return self.every > 0 and steps_since >= self.every
+
+    def measured(self, cost_s: float, step_s: float) -> None:
+        """A checkpoint has held training up for `cost_s`, and a step takes `step_s`."""
+        if self.mtbf_s is not None and self.every:
+            self.every = max(1, round(young(cost_s, self.mtbf_s) / step_s))

@@ -1,0 +1,135 @@
+"""What happened to a training, across all its starts: one line each, written by whoever is there.
+
+A rank that dies says nothing, so those that notice write it down; a rank that is told to fail
+(`--fail`) writes a moment before. A start that goes on from a checkpoint reads what went before: which
+failures it comes after, how long they took, how many steps were lost, and which injected failures have
+struck already, since each strikes once.
+
+Lines are appended whole (O_APPEND), so that ranks may write at the same time, and a torn last line
+costs only itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from farandole.runtime.faults import Fail
+
+UNKNOWN = -1  # rank
+
+What = Literal["start", "first step", "checkpoint", "stop", "failure", "noticed"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """`what` happened at time of day `when` (seconds since 1970).
+
+    Attributes:
+        rank: whose line it is; of a failure, the rank that failed.
+        step: of the training; of a start, the step it begins with.
+        kind: of a failure: kill, raise, hang, or what was noticed of it.
+    """
+
+    when: float
+    what: What
+    rank: int
+    step: int
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Logbook:
+    """The lines in `file`, which every rank must reach."""
+
+    file: Path
+
+    def write(self, what: What, rank: int, step: int, kind: str = "", when: float | None = None) -> None:
+        """Append a line, and see to it that it outlives this process."""
+        line = Line(time.time() if when is None else when, what, rank, step, kind)
+        descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            # The line break comes first: where the line before is torn, this one is whole nevertheless.
+            os.write(descriptor, ("\n" + json.dumps(asdict(line))).encode())
+        finally:
+            os.close(descriptor)
+
+    def lines(self) -> list[Line]:
+        """All whole lines, in order of time."""
+        found = []
+        for text in self.file.read_text().splitlines() if self.file.exists() else []:
+            try:
+                found.append(Line(**json.loads(text)))
+            except (ValueError, TypeError):
+                continue  # empty, or torn by the end of the process that wrote it
+        return sorted(found, key=lambda line: line.when)
+
+    def struck(self) -> set[tuple[int, int]]:
+        """(rank, step) of every rank that is known to have failed."""
+        return {(line.rank, line.step) for line in self.lines() if line.what == "failure"}
+
+    def faults(self) -> list[dict[str, Any]]:
+        """The failures as the record tells them: times in seconds from the failure, steps done again."""
+        lines = self.lines()
+        starts = [line for line in lines if line.what == "start"]
+        faults = []
+        for before, start in pairwise(starts):
+            between = [line for line in lines if before.when <= line.when < start.when]
+            if any(line.what == "stop" for line in between):
+                continue  # as asked
+            noticed = [line for line in between if line.what == "noticed"]
+            resumed = next((line for line in lines if line.what == "first step" and line.when >= start.when), None)
+            for failed in _failed(between):
+                seen = [line for line in noticed if line.rank in (failed.rank, UNKNOWN) and line.when >= failed.when]
+                faults.append(
+                    {
+                        "rank": failed.rank,
+                        "step": failed.step,
+                        "kind": failed.kind,
+                        "detected_s": seen[0].when - failed.when if seen and failed.what == "failure" else None,
+                        "resumed_s": resumed.when - failed.when if resumed else None,
+                        "steps_lost": max(0, failed.step - start.step),
+                    }
+                )
+        return faults
+
+
+def _failed(lines: Sequence[Line]) -> list[Line]:
+    """One line for each rank that has failed between two starts, of those written meanwhile."""
+    noticed = [line for line in lines if line.what == "noticed"]
+    # What raises after a death has been noticed follows from it.
+    own = [
+        line
+        for line in lines
+        if line.what == "failure" and not (line.kind == "raise" and noticed and noticed[0].when < line.when)
+    ]
+    by_rank: dict[int, Line] = {}
+    for line in own or [line for line in noticed if line.rank != UNKNOWN] or noticed:
+        by_rank.setdefault(line.rank, line)
+    # Nobody may have been left to notice, as when a whole node goes: then only the last sign of life is known.
+    last = lines[-1]
+    return [*by_rank.values()] or [Line(last.when, "noticed", UNKNOWN, max(line.step for line in lines), "lost")]
+
+
+@dataclass(frozen=True)
+class RankWitness:
+    """Writes down what one rank sees of failures; the `Witness` of its `World`."""
+
+    logbook: Logbook
+    rank: int
+
+    def strikes(self, fail: Fail) -> None:
+        self.logbook.write("failure", fail.rank, fail.step, fail.how)
+
+    def fails(self, step: int) -> None:
+        self.logbook.write("failure", self.rank, step, "raise")
+
+    def notices(self, ranks: Sequence[int], step: int) -> None:
+        for rank in ranks or [UNKNOWN]:
+            self.logbook.write("noticed", rank, step, "lost")

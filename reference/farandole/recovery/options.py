@@ -1,0 +1,45 @@
+"""The options of trainings that outlive their ranks."""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from farandole.models.options import TrainingOptions
+from farandole.runtime.options import Positive
+
+NotNegative = Annotated[int, Parameter(validator=Number(gte=0))]
+Probability = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ResumableOptions(TrainingOptions):
+    """What is trained, and how it is kept safe."""
+
+    resumes: ClassVar[bool] = True
+    incidental: ClassVar[frozenset[str]] = TrainingOptions.incidental | {
+        "checkpoint_every", "checkpoint_by", "checkpoint_async", "mtbf",
+    }  # fmt: skip
+
+    optimizer: Literal["sgd", "momentum", "adam"] = "momentum"
+    """Plain, with momentum 0.9, or Adam; the last two remember one or two numbers for each parameter."""
+
+    lr: Positive = 0.05
+    """Learning rate; for adam try 0.002."""
+
+    dropout: Probability = 0.1
+    """Share of the inputs that is left out at random, so that the random generators' state matters."""
+
+    checkpoint_every: NotNegative = 20
+    """Steps between two checkpoints; 0: none."""
+
+    checkpoint_by: Literal["ranks", "rank-0"] = "ranks"
+    """Every rank writes its part, or rank 0 writes all."""
+
+    checkpoint_async: bool = True
+    """Write in the background, from a copy; or stand still until it is on the disk."""
+
+    mtbf: Positive | None = None
+    """Mean seconds between failures: after the first checkpoint, how often to save follows from what it has cost."""

@@ -1,0 +1,212 @@
+"""Restart recovery (重启恢复): when a rank dies the job ends, and its next start goes on from the last checkpoint.
+
+Document 000 restarts the process that has left; under MPI the whole job is one, so all ranks start
+again. What is lost is the work since the last checkpoint and the time to start: the price of a
+method that needs nothing of the survivors, not even that there are any.
+
+    start       find the newest complete checkpoint; if there is one, put everything back to it
+    each step   train; every so often save
+    told to stop (SIGUSR1)   save, and end so that the next start goes on from here
+
+With as many ranks as before the parameters end bitwise equal to those of an uninterrupted run. With
+another number the state is cut anew, and every sample is still used exactly once per epoch. Who
+starts the job again: `farandole supervise`, Slurm (``--requeue``), or the reader.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import numpy as np
+import torch
+from mpi4py import MPI
+
+from farandole.data import datasets, shards
+from farandole.data.elastic_sampler import ElasticSampler, divide
+from farandole.data.sampler import check_filled
+from farandole.data.shares import equal_shares
+from farandole.data_parallel.loss_log import LossLog
+from farandole.data_parallel.training import accuracy, samples_used
+from farandole.models import choices
+from farandole.recovery import checkpoint
+from farandole.recovery.checkpointer import Checkpointer
+from farandole.recovery.interval import Cadence
+from farandole.recovery.logbook import Logbook, RankWitness
+from farandole.recovery.options import ResumableOptions
+from farandole.recovery.replica import Replica
+from farandole.runtime.buffers import sha256
+from farandole.runtime.communicator import broadcast_text
+from farandole.runtime.failure import Interrupted
+from farandole.runtime.progress import progress
+from farandole.runtime.record import Summary
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
+
+NO_CHECKPOINT = -1
+CHECKPOINTS = "checkpoints"  # beside the record
+
+
+class StopRequest:
+    """Whether somebody has asked for the end, by SIGUSR1 to any rank.
+
+    Cost: an all-reduce of 4 bytes at every step, for all must stop after the same one.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.asked = False
+        signal.signal(signal.SIGUSR1, self._note)
+
+    def heard(self) -> bool:
+        """Whether any rank has been asked; the same answer on all. Collective."""
+        asked = np.array([self.asked], dtype=np.int32)
+        with self.world.comm.waiting("whether to stop", -1):
+            self.world.control.Allreduce(MPI.IN_PLACE, asked, MPI.MAX)
+        return bool(asked[0])
+
+    def _note(self, *_: object) -> None:
+        self.asked = True
+
+
+class Restartable:
+    """A data-parallel training that begins where an earlier start has saved it. Collective, in all it does."""
+
+    def __init__(self, world: World, scenario: str, options: ResumableOptions) -> None:
+        self.world, self.options = world, options
+        self.stop = StopRequest(world)
+        self.recorder = Recorder(world, scenario, options)
+        self.folder = Path(broadcast_text(world.control, str(self.recorder.folder)))
+        self.number = broadcast_text(world.control, uuid.uuid4().hex)
+        self.logbook = Logbook(self.folder / "logbook.jsonl")
+        world.witness = RankWitness(self.logbook, world.rank)
+        world.spare(self.logbook.struck())
+        splits = datasets.split(datasets.load(options.data), options.seed) if world.rank == 0 else None
+        self.test = splits.test if splits else None
+        self.data = self._map_data(splits.train if splits else None)
+        check_filled(self.data.shares, options.batch, options.steps)
+        self.sampler = ElasticSampler(self.data.shares, options.batch, options.seed)
+        self.replica = Replica(world, options)
+        slot = self._go_back()
+        self.checkpointer = Checkpointer(
+            world,
+            self.folder / CHECKPOINTS,
+            by=options.checkpoint_by,
+            asynchronous=options.checkpoint_async,
+            occupied=slot,
+        )
+        self.losses = LossLog(world, self.recorder, options.steps)
+
+    def run(self) -> int:
+        """Take all steps that are left; returns the step to take next, fewer than all if it was told to stop."""
+        options, world = self.options, self.world
+        cadence = Cadence(options.checkpoint_every, options.mtbf)
+        self.recorder.start(self._begin())
+        since, since_s = self.first_step, self.recorder.elapsed_s
+        for step in progress(world.steps(options.steps, self.first_step), options.steps - self.first_step, world.rank):
+            self._step(step)
+            if step == self.first_step and world.rank == 0:
+                self.logbook.write("first step", 0, step)
+            following = step + 1
+            stop = self.stop.heard()
+            if following < options.steps and (stop or cadence.due(following - since)):
+                self.losses.flush()
+                step_s = (self.recorder.elapsed_s - since_s) / (following - since)
+                state = self.replica.state(following)
+                state.values["start"] = self.number  # parts that different starts have written do not fit together
+                cost_s = self.checkpointer.save(state)
+                cadence.measured(cost_s, self._slowest(step_s))
+                since, since_s = following, self.recorder.elapsed_s
+                if world.rank == 0:
+                    self.logbook.write("checkpoint", 0, following)
+                if stop:
+                    break
+        self.checkpointer.finish()
+        if following < options.steps and world.rank == 0:
+            self.logbook.write("stop", 0, following)
+        self.recorder.stop()
+        return following
+
+    def finish(self) -> Summary | None:
+        """Evaluate, and write the record; the summary on rank 0, None elsewhere."""
+        return self.recorder.finish(
+            steps=self.options.steps,
+            samples=samples_used(self.data.shares, self.options.batch, self.options.steps),
+            final_loss=self.losses.last,
+            test_accuracy=accuracy(self.replica.model, self.test, self.world.device) if self.test else None,
+            params_sha256=sha256(self.replica.model),
+            faults=self.logbook.faults() if self.world.rank == 0 else (),
+        )
+
+    def _step(self, step: int) -> None:
+        parts = divide(next(self.sampler), self.world.size)
+        whole = sum(map(len, parts))
+        rows = parts[self.world.rank]
+        batch, share = self.data[rows], len(rows) / whole
+        inputs, targets = (torch.from_numpy(each).to(self.world.device) for each in (batch.inputs, batch.targets))
+        loss = self.replica.step(inputs, targets, share)
+        self.losses.add(step, loss * share, whole)
+
+    def _map_data(self, train: datasets.Dataset | None) -> shards.MappedShards:
+        """The training set in as many files as there were ranks at the first start, each of which any rank can read."""
+        folder = self.folder / "shards"
+        if train is not None and not (folder / "manifest.json").exists():
+            shards.write(train, equal_shares(len(train), self.world.size), folder)
+        self.world.control.Barrier()
+        return shards.MappedShards(folder)
+
+    def _go_back(self) -> int | None:
+        """Put everything back to the newest complete checkpoint; returns its slot, None if there is none."""
+        slot = np.array([NO_CHECKPOINT])
+        folder = self.folder / CHECKPOINTS
+        if self.world.rank == 0:
+            found, troubles = checkpoint.newest(folder)
+            for trouble in troubles:
+                print(trouble, file=sys.stderr)
+            if found:
+                slot[0] = found.slot
+                print(f"goes on from step {found.step}, saved in {folder / f'slot-{found.slot}'}", file=sys.stderr)
+        self.world.control.Bcast(slot)
+        self.first_step = 0
+        if slot[0] != NO_CHECKPOINT:
+            saved = checkpoint.read(folder, int(slot[0]))
+            same = saved.ranks == self.world.size
+            self.replica.restore(saved.of_rank(self.world.rank if same else NO_CHECKPOINT))
+            self.first_step = saved.step
+        self.sampler.go_to(self.first_step)
+        self.recorder.go_on_from(self.first_step)
+        return None if slot[0] == NO_CHECKPOINT else int(slot[0])
+
+    def _begin(self) -> float:
+        """Note the start; returns how many seconds ago the first one was."""
+        self.world.control.Barrier()  # the record's clock begins when all ranks are there
+        before_s = np.zeros(1)
+        if self.world.rank == 0:
+            self.logbook.write("start", 0, self.first_step)
+            before_s[0] = time.time() - self.logbook.lines()[0].when
+        self.world.control.Bcast(before_s)
+        return float(before_s[0])
+
+    def _slowest(self, seconds: float) -> float:
+        longest = np.array([seconds])
+        with self.world.comm.waiting("time of a step", -1):
+            self.world.control.Allreduce(MPI.IN_PLACE, longest, MPI.MAX)
+        return float(longest[0])
+
+
+def train(scenario: str, options: ResumableOptions) -> Summary | None:
+    """Train to the end, from wherever an earlier start has come to; the summary on rank 0, None elsewhere.
+
+    Raises:
+        Interrupted: told to stop, and saved.
+    """
+    choices.check(options)
+    with World.start(options) as world:
+        training = Restartable(world, scenario, options)
+        following = training.run()
+        if following == options.steps:
+            return training.finish()
+    raise Interrupted(f"stopped as asked, saved before step {following}: the same command goes on from there")

@@ -1,0 +1,32 @@
+"""All that decides how a training goes on, as plain tensors and numbers.
+
+A training that is restored from it at a step goes on bitwise as if it had never stopped. That takes
+more than the parameters: the optimizer's memory, the state of every random generator, the position
+in the data, and whatever else the next step depends on.
+
+Some of it is the same on all ranks and need be kept once (`shared`), some is each rank's own (`own`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass
+class TrainingState:
+    """A training between two steps.
+
+    Attributes:
+        step: the step to take next.
+        shared: tensors that are the same on all ranks: parameters, what the optimizer remembers.
+        own: tensors of this rank alone: its random generators.
+        values: numbers and texts that are the same on all ranks, as JSON can hold them.
+    """
+
+    step: int
+    shared: dict[str, Tensor]
+    own: dict[str, Tensor] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,96 @@
+"""Starting a training again until it is done, but not for ever.
+
+Each start that fails is followed by another, after a pause that doubles (a machine that is not back
+yet is given time), and at most so many times. Not everything is worth another start: what the user
+gave will not fit next time either, and who presses Ctrl-C or asks for a stop means it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+from farandole.errors import LaunchError, UsageError
+from farandole.runtime.failure import CAN_GO_ON
+from farandole.runtime.launcher import TIMEOUT_S, launch
+from farandole.runtime.record import Run, new_folder
+
+Result = TypeVar("Result")
+
+RESTARTS = 3
+BACKOFF_S = 1.0
+LONGEST_PAUSE_S = 60.0
+NOT_AGAIN = (2, 130, CAN_GO_ON)  # exit codes: bad input, Ctrl-C, stopped as asked
+
+
+def supervise(
+    start: Callable[[], Result],
+    *,
+    restarts: int = RESTARTS,
+    backoff_s: float = BACKOFF_S,
+    announce: Callable[[str], None] = print,
+) -> Result:
+    """What `start` returns, started again if it raises LaunchError.
+
+    Args:
+        restarts: how many times at most.
+        backoff_s: the first pause; each following one is twice as long, up to a minute.
+        announce: is told of every restart in one line.
+
+    Raises:
+        LaunchError: the last start's, when no more are left or another would not help.
+    """
+    pause = min(backoff_s, LONGEST_PAUSE_S)
+    for number in count(1):
+        try:
+            return start()
+        except LaunchError as error:
+            if number > restarts or error.returncode in NOT_AGAIN:
+                raise
+            announce(f"{error.message.splitlines()[0]}; restart {number} of at most {restarts}, in {pause:g} s")
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+    raise AssertionError("count() does not end")
+
+
+def supervised_launch(
+    scenario: str,
+    ranks: int = 4,
+    *,
+    restarts: int = RESTARTS,
+    backoff_s: float = BACKOFF_S,
+    announce: Callable[[str], None] = print,
+    timeout_s: float = TIMEOUT_S,
+    **options: Any,
+) -> Run:
+    """`launch`, started again from the last checkpoint when a rank is lost.
+
+    Raises:
+        UsageError: as `launch`; or the scenario cannot go on from where it was.
+        LaunchError: as `supervise`.
+    """
+    folder = new_resumable_folder(scenario)
+    out = options.pop("out", None) or folder
+    return supervise(
+        lambda: launch(scenario, ranks, timeout_s=timeout_s, out=out, **options),
+        restarts=restarts,
+        backoff_s=backoff_s,
+        announce=announce,
+    )
+
+
+def new_resumable_folder(scenario: str) -> Path:
+    """A folder that every start of `scenario` shall find again.
+
+    Raises:
+        UsageError: the scenario cannot go on from where it was.
+    """
+    from farandole import scenarios
+
+    if not scenarios.load(scenario).Config.resumes:
+        able = [name for name in scenarios.names() if scenarios.load(name).Config.resumes]
+        raise UsageError(f"{scenario} cannot go on from where it was; {', '.join(able)} can")
+    return new_folder(scenario, None)

@@ -1,0 +1,462 @@
+"""Checkpoints on disk: what is written comes back bitwise, and what is not as it was written is never believed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from farandole.recovery import checkpoint
+from farandole.recovery.checkpoint import Checkpoint, Damaged, describe, newest, part, read, write
+from farandole.recovery.state import TrainingState
+
+DTYPES = [torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, torch.bfloat16]
+SHAPES = [(), (0,), (1,), (2, 0, 3), (3, 5), (17,)]
+WRITERS = [1, 2, 3, 4, 7]
+OPERATIONS = 6  # of one `write`: for each of two files fsync, rename, and fsync of the folder
+FIRST_OPERATIONS = OPERATIONS + 2  # before them, in a new slot: fsync of the folder above, and of that above it
+QUICK = settings(max_examples=25, deadline=None)
+
+
+def bits(tensor: Tensor) -> tuple[torch.dtype, tuple[int, ...], bytes]:
+    """Type, shape and every bit, so that NaN is itself and −0 is not 0."""
+    return tensor.dtype, tuple(tensor.shape), tensor.detach().flatten().view(torch.uint8).numpy().tobytes()
+
+
+def random_tensor(dtype: torch.dtype, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Any bits at all, except in what must be 0 or 1."""
+    if dtype == torch.bool:
+        return torch.randint(2, shape, generator=generator).bool()
+    raw = torch.randint(256, (*shape, dtype.itemsize), dtype=torch.uint8, generator=generator)
+    return raw.view(dtype).reshape(shape)
+
+
+def states(step: int, ranks: int, seed: int = 0) -> list[TrainingState]:
+    """Every rank's state before `step`: tensors of all types and shapes."""
+    generator = torch.Generator().manual_seed(1000 * seed + step)
+    kinds = [(dtype, shape) for dtype in DTYPES for shape in SHAPES]
+    shared = {f"{dtype}/{shape}": random_tensor(dtype, shape, generator) for dtype, shape in kinds}
+    values = {"lr": 1e-05, "loss": 0.1 + 0.2, "scenario": "naïve", "step": step, "seen": [step, None, True]}
+    own = [
+        {"random": random_tensor(torch.uint8, (11,), generator), "a/b": random_tensor(torch.float32, (), generator)}
+        for _ in range(ranks)
+    ]
+    return [TrainingState(step, shared, its, values) for its in own]
+
+
+def small_states(step: int, ranks: int) -> list[TrainingState]:
+    """The same for little files."""
+    values = {"lr": 1e-05, "loss": 0.1 + 0.2, "name": "é"}
+    shared = {"parameters": torch.arange(5.0) + step}
+    return [TrainingState(step, shared, {"random": torch.tensor([rank, step])}, values) for rank in range(ranks)]
+
+
+def save(folder: Path, slot: int, whole: list[TrainingState], writers: int, only: int | None = None) -> None:
+    """What all writers, or only that one, bring to the disk: each its own rank's tensors, or the only one all."""
+    own = {rank: state.own for rank, state in enumerate(whole)}
+    for writer in range(writers) if only is None else [only]:
+        state = whole[writer]
+        tensors = part(state, own if writers == 1 else {writer: state.own}, writer, writers)
+        write(folder, slot, tensors, describe(state, len(whole), writer, writers))
+
+
+def assert_same(found: Checkpoint | None, whole: list[TrainingState]) -> None:
+    """`found` is what was saved of these ranks, to the bit."""
+    assert found is not None
+    assert (found.step, found.ranks, found.values) == (whole[0].step, len(whole), whole[0].values)
+    for rank, saved in enumerate(whole):
+        restored = found.of_rank(rank)
+        assert restored.step == saved.step
+        assert restored.values == saved.values
+        for back, gone in ((restored.shared, saved.shared), (restored.own, saved.own)):
+            assert {name: bits(tensor) for name, tensor in back.items()} == {
+                name: bits(tensor) for name, tensor in gone.items()
+            }
+
+
+class Crash(Exception):
+    """The end of the process."""
+
+
+@contextmanager
+def crashing_at(operation: int) -> Iterator[None]:
+    """Let the process die just before that fsync or rename, counted from 0."""
+    done = 0
+
+    def dying(call: Callable[..., object]) -> Callable[..., object]:
+        def counted(*arguments: object) -> object:
+            nonlocal done
+            if done == operation:
+                raise Crash
+            done += 1
+            return call(*arguments)
+
+        return counted
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", dying(os.fsync))
+        patch.setattr(Path, "replace", dying(Path.replace))
+        with suppress(Crash):
+            yield
+
+
+@pytest.mark.parametrize(("ranks", "writers"), sorted({(n, n) for n in WRITERS} | {(n, 1) for n in WRITERS}))
+def test_parts_joined_are_the_whole_to_the_bit(ranks: int, writers: int, tmp_path: Path) -> None:
+    whole = states(30, ranks)
+    save(tmp_path, 1, whole, writers)
+    found, troubles = newest(tmp_path)
+    assert_same(found, whole)
+    assert found is not None
+    assert (found.slot, troubles) == (1, [])
+
+
+@QUICK
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 6), max_size=3).map(tuple)), min_size=1, max_size=5
+    ),
+    st.sampled_from(WRITERS),
+    st.integers(0, 2**16),
+)
+def test_parts_of_any_tensors_are_joined_to_the_bit(
+    kinds: list[tuple[torch.dtype, tuple[int, ...]]], writers: int, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    shared = {str(number): random_tensor(*kind, generator) for number, kind in enumerate(kinds)}
+    whole = [TrainingState(seed, shared, {"rank": torch.tensor(rank)}, {}) for rank in range(writers)]
+    lengths = [
+        sum(tensor.numel() for name, tensor in part(whole[0], {}, writer, writers).items()) for writer in range(writers)
+    ]
+    assert sum(lengths) == sum(tensor.numel() for tensor in shared.values()), "nothing is kept twice"
+    assert max(lengths) - min(lengths) <= len(shared), "everybody has as much to write"
+    with TemporaryDirectory() as folder:
+        save(Path(folder), 0, whole, writers)
+        assert_same(read(Path(folder), 0), whole)
+
+
+def test_parameters_that_are_learned_or_lie_across_memory_are_kept_as_they_look(tmp_path: Path) -> None:
+    parameter = nn.Parameter(torch.arange(12.0).view(3, 4))
+    whole = [
+        TrainingState(1, {"p": parameter, "q": parameter.detach().clone().T}, {"r": torch.arange(12.0).view(3, 4).T})
+        for _ in range(2)
+    ]
+    save(tmp_path, 0, whole, writers=2)
+    found = read(tmp_path, 0)
+    assert_same(found, whole)
+    assert not found.shared["p"].requires_grad
+
+
+def test_a_rank_that_was_not_there_gets_what_is_shared_and_nothing_of_its_own(tmp_path: Path) -> None:
+    whole = small_states(20, ranks=2)
+    save(tmp_path, 0, whole, writers=2)
+    found = read(tmp_path, 0)
+    assert found.of_rank(2).own == {}
+    assert torch.equal(found.of_rank(2).shared["parameters"], whole[0].shared["parameters"])
+
+
+def test_without_a_checkpoint_there_is_none_and_no_trouble(tmp_path: Path) -> None:
+    (tmp_path / "slot-0").mkdir()  # as a start leaves it that ends before its first file
+    assert newest(tmp_path) == (None, [])
+    assert newest(tmp_path / "nowhere") == (None, [])
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path, 0)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_slot_with_more_steps_is_the_newest(first: int, tmp_path: Path) -> None:
+    save(tmp_path, first, small_states(20, 2), writers=2)
+    save(tmp_path, 1 - first, small_states(9, 2), writers=2)
+    found, troubles = newest(tmp_path)
+    assert_same(found, small_states(20, 2))
+    assert troubles == []
+
+
+@pytest.fixture
+def two_slots(tmp_path: Path) -> Path:
+    """Step 10 in slot 0 and step 20 in slot 1, by two writers."""
+    for slot, step in enumerate((10, 20)):
+        save(tmp_path, slot, small_states(step, 2), writers=2)
+    return tmp_path
+
+
+def assert_falls_back(folder: Path, because: str) -> None:
+    """Slot 1 is found to be damaged, one line says so, and slot 0 is used."""
+    found, troubles = newest(folder)
+    assert_same(found, small_states(10, 2))
+    [line] = troubles
+    assert line.startswith(f"the checkpoint in {folder / 'slot-1'} is damaged and passed over: ")
+    assert because in line
+    assert "\n" not in line
+
+
+EVERY_FILE = pytest.mark.parametrize("name", [f"rank-{n}.{kind}" for n in (0, 1) for kind in ("json", "safetensors")])
+
+
+@EVERY_FILE
+def test_a_file_that_ends_too_early_is_found_out_wherever_it_ends(name: str, two_slots: Path) -> None:
+    file = two_slots / "slot-1" / name
+    whole = file.read_bytes()
+    for length in range(len(whole)):
+        file.write_bytes(whole[:length])
+        assert_falls_back(two_slots, name)
+    file.write_bytes(whole)
+    assert_same(newest(two_slots)[0], small_states(20, 2))
+
+
+@EVERY_FILE
+def test_a_wrong_byte_is_found_out_wherever_it_is(name: str, two_slots: Path) -> None:
+    file = two_slots / "slot-1" / name
+    whole = file.read_bytes()
+    for position in range(len(whole)):
+        wrong = bytearray(whole)
+        wrong[position] ^= 0xFF
+        file.write_bytes(wrong)
+        assert_falls_back(two_slots, name)
+
+
+@pytest.mark.parametrize("name", ["rank-0.json", "rank-0.safetensors"])
+def test_a_flipped_bit_is_found_out_or_changes_nothing(name: str, two_slots: Path) -> None:
+    file = two_slots / "slot-1" / name
+    whole = file.read_bytes()
+    harmless = 0
+    for position in range(len(whole)):
+        for bit in range(8):
+            flipped = bytearray(whole)
+            flipped[position] ^= 1 << bit
+            file.write_bytes(flipped)
+            try:
+                found = read(two_slots, 1)
+            except Damaged as damage:
+                because = str(damage)
+                assert name in because, (position, bit)
+            else:
+                harmless += 1
+                assert json.loads(flipped) == json.loads(whole)
+                assert_same(found, small_states(20, 2))
+    assert harmless > 0 if name.endswith("json") else harmless == 0, "JSON can say the same otherwise: 1E-05 is 1e-05"
+
+
+@EVERY_FILE
+def test_a_missing_file_is_named(name: str, two_slots: Path) -> None:
+    (two_slots / "slot-1" / name).unlink()
+    assert_falls_back(two_slots, f"{name} is missing")
+
+
+def test_a_file_that_is_longer_is_found_out(two_slots: Path) -> None:
+    with (two_slots / "slot-1" / "rank-1.safetensors").open("ab") as file:
+        file.write(b"\0")
+    assert_falls_back(two_slots, "rank-1.safetensors")
+
+
+def test_both_slots_damaged_is_no_checkpoint_and_two_lines(two_slots: Path) -> None:
+    for slot in (0, 1):
+        (two_slots / f"slot-{slot}" / "rank-1.json").unlink()
+    found, troubles = newest(two_slots)
+    assert found is None
+    assert [f"slot-{slot}" in line for slot, line in enumerate(troubles)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "because"),
+    [
+        (["json"], "rank-1.safetensors is not what rank-1.json promises"),
+        (["safetensors"], "rank-1.safetensors is not what rank-1.json promises"),
+        (["json", "safetensors"], "rank-1 is of step 10, rank-0 of 20"),
+    ],
+)
+def test_files_of_another_step_are_found_out(kinds: list[str], because: str, two_slots: Path) -> None:
+    for kind in kinds:
+        shutil.copy(two_slots / "slot-0" / f"rank-1.{kind}", two_slots / "slot-1")
+    assert_falls_back(two_slots, because)
+
+
+def test_files_that_have_changed_places_are_found_out(two_slots: Path) -> None:
+    place = two_slots / "slot-1"
+    for kind in ("json", "safetensors"):
+        (place / f"rank-0.{kind}").rename(place / "aside")
+        (place / f"rank-1.{kind}").rename(place / f"rank-0.{kind}")
+        (place / "aside").rename(place / f"rank-1.{kind}")
+    assert_falls_back(two_slots, "rank-0")
+
+
+def test_one_writers_files_in_the_place_of_anothers_are_found_out(two_slots: Path) -> None:
+    for kind in ("json", "safetensors"):
+        shutil.copy(two_slots / "slot-1" / f"rank-0.{kind}", two_slots / "slot-1" / f"rank-1.{kind}")
+    assert_falls_back(two_slots, "rank-1")
+
+
+def test_parts_for_another_number_of_writers_or_ranks_are_found_out(two_slots: Path) -> None:
+    save(two_slots, 1, small_states(20, 3), writers=3, only=1)
+    assert_falls_back(two_slots, "rank-1 is of writers 3, rank-0 of 2")
+    state = small_states(20, 2)[1]
+    write(two_slots, 1, part(state, {1: state.own}, 1, 2), describe(state, 5, 1, 2))
+    assert_falls_back(two_slots, "rank-1 is of ranks 5, rank-0 of 2")
+
+
+def test_parts_of_different_trainings_are_found_out(two_slots: Path) -> None:
+    state = small_states(20, 2)[1]
+    state.values = state.values | {"lr": 0.5}
+    write(two_slots, 1, part(state, {1: state.own}, 1, 2), describe(state, 2, 1, 2))
+    assert_falls_back(two_slots, "rank-1")
+
+
+def test_parts_of_different_models_are_found_out(two_slots: Path) -> None:
+    state = small_states(20, 2)[1]
+    state.shared = {"parameters": torch.arange(6.0), "more": torch.zeros(2)}
+    write(two_slots, 1, part(state, {1: state.own}, 1, 2), describe(state, 2, 1, 2))
+    assert_falls_back(two_slots, "rank-1")
+
+
+def test_files_of_more_writers_from_an_earlier_start_are_not_mixed_in(tmp_path: Path) -> None:
+    save(tmp_path, 0, small_states(20, 4), writers=4)
+    save(tmp_path, 0, small_states(20, 2), writers=2)
+    assert_same(read(tmp_path, 0), small_states(20, 2))
+    save(tmp_path, 0, small_states(20, 7), writers=1)
+    assert_same(read(tmp_path, 0), small_states(20, 7))
+    save(tmp_path, 0, small_states(30, 4), writers=4, only=0)
+    with pytest.raises(Damaged, match="rank-1 is of step 20, rank-0 of 30"):
+        read(tmp_path, 0)
+
+
+def test_unfinished_files_are_left_alone_and_written_over(two_slots: Path) -> None:
+    for slot in (0, 1):
+        for kind in ("json", "safetensors"):
+            (two_slots / f"slot-{slot}" / f"rank-0.{kind}.unfinished").write_bytes(b"half a fi")
+    assert_same(newest(two_slots)[0], small_states(20, 2))
+    save(two_slots, 0, small_states(30, 2), writers=2)
+    assert_same(newest(two_slots)[0], small_states(30, 2))
+    assert not list((two_slots / "slot-0").glob("*.unfinished"))
+
+
+def test_a_slot_with_an_unfinished_file_alone_has_nothing_to_go_on_from(tmp_path: Path) -> None:
+    save(tmp_path, 0, small_states(10, 1), writers=1)
+    (tmp_path / "slot-1").mkdir()
+    (tmp_path / "slot-1" / "rank-0.safetensors.unfinished").write_bytes(b"half a fi")
+    found, _ = newest(tmp_path)
+    assert_same(found, small_states(10, 1))
+
+
+def test_another_versions_format_is_refused_by_name(two_slots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "FORMAT", 2)
+        save(two_slots, 1, small_states(20, 2), writers=2)
+    assert_falls_back(two_slots, "rank-0.json has format 2; this version reads 1")
+
+
+def test_what_is_right_to_the_byte_but_holds_no_tensors_is_found_out(
+    two_slots: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "tensors_to_bytes", lambda _: b"no tensors at all")
+        save(two_slots, 1, small_states(20, 2), writers=2)
+    assert_falls_back(two_slots, "rank-0.safetensors holds no tensors")
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_the_checksums_come_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def noted_fsync(descriptor: int) -> None:
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        seen.append("folder on the disk" if is_folder else f"{os.fstat(descriptor).st_size} bytes on the disk")
+        fsync(descriptor)
+
+    def noted_replace(file: Path, target: Path) -> Path:
+        seen.append(f"{target.name}, {file.stat().st_size} bytes")
+        return replace(file, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(Path, "replace", noted_replace)
+    save(tmp_path, 0, small_states(10, 1), writers=1)
+    tensors, described = ((tmp_path / "slot-0" / f"rank-0.{kind}").stat().st_size for kind in ("safetensors", "json"))
+    assert seen == [
+        "folder on the disk",
+        "folder on the disk",
+        f"{tensors} bytes on the disk",
+        f"rank-0.safetensors, {tensors} bytes",
+        "folder on the disk",
+        f"{described} bytes on the disk",
+        f"rank-0.json, {described} bytes",
+        "folder on the disk",
+    ]
+
+
+def test_the_names_are_on_the_disk_before_a_checkpoint_is_relied_on(
+    two_slots: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+        newest(two_slots)
+    assert set(synced) == {(two_slots / f"slot-{slot}").stat().st_ino for slot in (0, 1)}
+
+
+@pytest.mark.parametrize("operation", range(FIRST_OPERATIONS + 1))
+def test_a_first_checkpoint_that_is_interrupted_is_whole_or_none_at_all(operation: int, tmp_path: Path) -> None:
+    whole = small_states(10, 1)
+    with crashing_at(operation):
+        save(tmp_path, 0, whole, writers=1)
+    found, troubles = newest(tmp_path)
+    if (tmp_path / "slot-0" / "rank-0.json").exists():
+        assert_same(found, whole)
+        assert troubles == []
+    else:
+        assert found is None
+        assert len(troubles) <= 1
+        assert operation < FIRST_OPERATIONS
+    save(tmp_path, 0, whole, writers=1)  # over whatever was left
+    assert_same(newest(tmp_path)[0], whole)
+
+
+@QUICK
+@given(st.lists(st.integers(0, OPERATIONS), min_size=1, max_size=4))
+def test_wherever_the_writers_are_interrupted_the_other_slot_stays_and_nothing_is_mixed(reached: list[int]) -> None:
+    writers = len(reached)
+    before, other, new = (small_states(step, writers) for step in (10, 20, 30))
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        save(folder, 0, before, writers)
+        save(folder, 1, other, writers)
+        for writer, operation in enumerate(reached):
+            with crashing_at(operation):
+                save(folder, 0, new, writers, only=writer)
+
+        assert_same(read(folder, 1), other)
+        try:
+            left = read(folder, 0)
+        except Damaged:
+            assert max(reached) > 0
+            assert min(reached) < OPERATIONS
+            assert_same(newest(folder)[0], other)
+        else:
+            assert left.step in (10, 30)
+            assert_same(left, before if left.step == 10 else new)
+            assert_same(newest(folder)[0], other if left.step == 10 else new)
+        save(folder, 0, new, writers)  # over whatever was left
+        assert_same(newest(folder)[0], new)
+
+
+def test_no_space_on_the_disk_is_said_and_costs_one_slot_at_most(
+    two_slots: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            save(two_slots, 0, small_states(30, 2), writers=2)
+    assert_same(newest(two_slots)[0], small_states(20, 2))

@@ -1,0 +1,277 @@
+"""The logbook: what several processes write, torn lines and all, and what failures it tells of."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from farandole.recovery.logbook import UNKNOWN, Logbook, RankWitness, What
+from farandole.runtime.faults import Fail
+
+Event = tuple[float, What, int, int] | tuple[float, What, int, int, str]
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from farandole.recovery.logbook import Logbook
+folder, rank, lines = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+logbook = Logbook(folder / "logbook.jsonl")
+(folder / f"{rank}.ready").touch()
+while not (folder / "go").exists():
+    time.sleep(0.001)
+for step in range(lines):
+    logbook.write("checkpoint", rank, step)
+"""
+
+
+@pytest.fixture
+def logbook(tmp_path: Path) -> Logbook:
+    return Logbook(tmp_path / "logbook.jsonl")
+
+
+def tell(logbook: Logbook, *events: Event) -> None:
+    """Write down what happened when: to which rank, in which step, and of which kind it was."""
+    for when, what, rank, step, *kind in events:
+        logbook.write(what, rank, step, "".join(kind), when)
+
+
+def test_before_anything_has_happened_there_is_nothing_to_tell(logbook: Logbook) -> None:
+    assert (logbook.lines(), logbook.struck(), logbook.faults()) == ([], set(), [])
+
+
+def test_a_line_says_when_it_was_written(logbook: Logbook) -> None:
+    before = time.time()
+    logbook.write("start", 0, 7)
+    [line] = logbook.lines()
+    assert before <= line.when <= time.time()
+    assert (line.what, line.rank, line.step, line.kind) == ("start", 0, 7, "")
+
+
+def test_without_a_second_start_there_is_no_fault(logbook: Logbook) -> None:
+    tell(logbook, (0, "start", 0, 0), (1, "first step", 0, 0), (2, "checkpoint", 0, 20))
+    assert logbook.faults() == []
+    tell(logbook, (3, "failure", 2, 25, "kill"))
+    assert logbook.faults() == [], "nothing has been made good yet"
+
+
+def test_a_kill_that_others_notice(logbook: Logbook) -> None:
+    tell(
+        logbook,
+        (100.0, "start", 0, 0),
+        (101.0, "first step", 0, 0),
+        (105.0, "checkpoint", 0, 120),
+        (110.0, "failure", 2, 130, "kill"),
+        (110.5, "noticed", 2, 130, "lost"),
+        (110.75, "noticed", 2, 130, "lost"),
+        (112.0, "start", 0, 120),
+        (113.0, "first step", 0, 120),
+        (114.0, "checkpoint", 0, 140),
+    )
+    assert logbook.faults() == [
+        {"rank": 2, "step": 130, "kind": "kill", "detected_s": 0.5, "resumed_s": 3.0, "steps_lost": 10}
+    ]
+
+
+def test_every_rank_that_dies_before_a_restart_is_a_fault_and_what_follows_from_it_is_none(logbook: Logbook) -> None:
+    tell(
+        logbook,
+        (100.0, "start", 0, 0),
+        (110.0, "failure", 2, 30, "kill"),
+        (110.5, "noticed", UNKNOWN, 30, "lost"),
+        (110.5, "failure", 1, 30, "kill"),
+        (110.75, "noticed", 1, 30, "lost"),
+        (111.0, "failure", 3, 30, "raise"),  # could not go on without the others
+        (112.0, "start", 0, 20),
+        (113.0, "first step", 0, 20),
+    )
+    assert [(fault["rank"], fault["kind"], fault["detected_s"]) for fault in logbook.faults()] == [
+        (2, "kill", 0.5),
+        (1, "kill", 0.0),
+    ]
+
+
+def test_who_can_be_named_is_named(logbook: Logbook) -> None:
+    tell(
+        logbook,
+        (100.0, "start", 0, 0),
+        (110.0, "noticed", UNKNOWN, 30, "lost"),
+        (110.5, "noticed", 2, 30, "lost"),
+        (112.0, "start", 0, 20),
+    )
+    assert [(fault["rank"], fault["step"]) for fault in logbook.faults()] == [(2, 30)]
+
+
+def test_a_death_that_only_others_could_tell_of(logbook: Logbook) -> None:
+    tell(
+        logbook,
+        (0.0, "start", 0, 0),
+        (1.0, "first step", 0, 0),
+        (2.0, "noticed", 1, 7, "lost"),
+        (5.0, "start", 0, 0),
+        (6.5, "first step", 0, 0),
+    )
+    assert logbook.faults() == [
+        {"rank": 1, "step": 7, "kind": "lost", "detected_s": None, "resumed_s": 4.5, "steps_lost": 7}
+    ]
+
+
+def test_a_death_that_nobody_was_left_to_notice_counts_from_the_last_sign_of_life(logbook: Logbook) -> None:
+    tell(
+        logbook,
+        (0.0, "start", 0, 0),
+        (1.0, "first step", 0, 0),
+        (4.0, "checkpoint", 0, 20),
+        (8.0, "checkpoint", 0, 40),
+        (20.0, "start", 0, 20),
+        (21.0, "first step", 0, 20),
+    )
+    assert logbook.faults() == [
+        {"rank": UNKNOWN, "step": 40, "kind": "lost", "detected_s": None, "resumed_s": 13.0, "steps_lost": 20}
+    ]
+
+
+def test_two_failures_in_two_restarts(logbook: Logbook) -> None:
+    tell(
+        logbook,
+        (0, "start", 0, 0),
+        (1, "first step", 0, 0),
+        (5, "failure", 1, 30, "kill"),
+        (6, "noticed", 1, 30, "lost"),
+        (9, "start", 0, 20),
+        (10, "first step", 0, 20),
+        (20, "checkpoint", 0, 40),
+        (24, "failure", 3, 47, "hang"),
+        (34, "noticed", 3, 47, "lost"),
+        (40, "start", 0, 40),
+        (42, "first step", 0, 40),
+    )
+    assert logbook.faults() == [
+        {"rank": 1, "step": 30, "kind": "kill", "detected_s": 1, "resumed_s": 5, "steps_lost": 10},
+        {"rank": 3, "step": 47, "kind": "hang", "detected_s": 10, "resumed_s": 18, "steps_lost": 7},
+    ]
+
+
+def test_a_start_that_fails_before_its_first_step_delays_the_one_before_and_is_a_fault_itself(logbook: Logbook) -> None:
+    tell(
+        logbook,
+        (0, "start", 0, 0),
+        (1, "first step", 0, 0),
+        (5, "failure", 1, 30, "raise"),
+        (9, "start", 0, 20),
+        (15, "start", 0, 20),
+        (17, "first step", 0, 20),
+    )
+    assert logbook.faults() == [
+        {"rank": 1, "step": 30, "kind": "raise", "detected_s": None, "resumed_s": 12, "steps_lost": 10},
+        {"rank": UNKNOWN, "step": 20, "kind": "lost", "detected_s": None, "resumed_s": 8, "steps_lost": 0},
+    ]
+
+
+def test_a_failure_outside_the_steps_loses_none(logbook: Logbook) -> None:
+    tell(logbook, (0, "start", 0, 20), (1, "failure", 1, -1, "raise"), (5, "start", 0, 20), (6, "first step", 0, 20))
+    assert logbook.faults() == [
+        {"rank": 1, "step": -1, "kind": "raise", "detected_s": None, "resumed_s": 5, "steps_lost": 0}
+    ]
+
+
+def test_a_stop_as_asked_is_no_fault(logbook: Logbook) -> None:
+    tell(
+        logbook,
+        (0, "start", 0, 0),
+        (1, "first step", 0, 0),
+        (4, "checkpoint", 0, 33),
+        (5, "stop", 0, 33),
+        (60, "start", 0, 33),
+        (61, "first step", 0, 33),
+    )
+    assert logbook.faults() == []
+    tell(logbook, (70, "failure", 0, 40, "kill"), (75, "start", 0, 33), (77, "first step", 0, 33))
+    assert logbook.faults() == [
+        {"rank": 0, "step": 40, "kind": "kill", "detected_s": None, "resumed_s": 7, "steps_lost": 7}
+    ]
+
+
+def test_until_the_first_step_is_done_nothing_is_resumed(logbook: Logbook) -> None:
+    tell(logbook, (0, "start", 0, 0), (1, "first step", 0, 0), (5, "failure", 1, 30, "kill"), (9, "start", 0, 20))
+    assert [fault["resumed_s"] for fault in logbook.faults()] == [None]
+
+
+def test_lines_are_in_order_of_time_whoever_was_quicker_to_write(logbook: Logbook) -> None:
+    tell(logbook, (0, "start", 0, 0), (3, "noticed", 1, 5, "lost"), (2, "failure", 1, 5, "kill"), (9, "start", 0, 0))
+    assert [line.when for line in logbook.lines()] == [0, 2, 3, 9]
+    assert [fault["detected_s"] for fault in logbook.faults()] == [1]
+
+
+def test_a_torn_line_costs_only_itself(logbook: Logbook) -> None:
+    tell(logbook, (0, "start", 0, 0), (1, "first step", 0, 0), (5, "failure", 1, 30, "kill"))
+    whole = logbook.file.read_bytes()
+    tell(logbook, (6, "noticed", 1, 30, "lost"))
+    for length in range(len(whole), logbook.file.stat().st_size):
+        torn = logbook.file.read_bytes()[:length]
+        after = Logbook(logbook.file.with_name(f"torn at {length}"))
+        after.file.write_bytes(torn)
+        seen = after.lines()[3:]
+        assert [line.what for line in seen] in ([], ["noticed"])
+        tell(after, (9, "start", 0, 20), (10, "first step", 0, 20))
+        assert [(fault["kind"], fault["resumed_s"]) for fault in after.faults()] == [("kill", 5)], torn[-40:]
+        assert after.struck() == {(1, 30)}
+
+
+def test_lines_of_something_else_are_passed_over(logbook: Logbook) -> None:
+    tell(logbook, (0, "start", 0, 0))
+    with logbook.file.open("a") as file:
+        file.write('\n\nnull\n[1]\n{}\n{"when": 1}\n"text"\n')
+    tell(logbook, (1, "first step", 0, 0))
+    assert [line.what for line in logbook.lines()] == ["start", "first step"]
+
+
+def test_processes_that_write_at_the_same_time_lose_no_line(logbook: Logbook) -> None:
+    ranks, lines = 4, 400
+    folder = logbook.file.parent
+    command = [sys.executable, "-c", WRITER, str(folder)]
+    writers = [subprocess.Popen([*command, str(rank), str(lines)]) for rank in range(ranks)]
+    deadline = time.monotonic() + 30
+    while len(list(folder.glob("*.ready"))) < ranks:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    (folder / "go").touch()
+    assert [writer.wait(timeout=30) for writer in writers] == [0] * ranks
+    found = sorted((line.rank, line.step) for line in logbook.lines())
+    assert found == [(rank, step) for rank in range(ranks) for step in range(lines)]
+
+
+def test_struck_is_who_has_failed_and_not_who_was_noticed(logbook: Logbook) -> None:
+    tell(
+        logbook,
+        (0, "start", 0, 0),
+        (5, "failure", 1, 30, "kill"),
+        (6, "noticed", 1, 31, "lost"),
+        (7, "failure", 2, 30, "kill"),
+        (9, "start", 0, 20),
+        (12, "failure", 1, 30, "raise"),
+    )
+    assert logbook.struck() == {(1, 30), (2, 30)}
+
+
+def test_what_a_rank_witnesses_is_written_down(logbook: Logbook) -> None:
+    witness = RankWitness(logbook, rank=3)
+    witness.strikes(Fail(3, 7, "hang"))
+    witness.fails(8)
+    witness.notices([0, 2], 9)
+    witness.notices([], 10)
+    assert [(line.what, line.rank, line.step, line.kind) for line in logbook.lines()] == [
+        ("failure", 3, 7, "hang"),
+        ("failure", 3, 8, "raise"),
+        ("noticed", 0, 9, "lost"),
+        ("noticed", 2, 9, "lost"),
+        ("noticed", UNKNOWN, 10, "lost"),
+    ]
+
+
+def test_the_logbook_is_no_program(logbook: Logbook) -> None:
+    logbook.write("start", 0, 0)
+    assert logbook.file.stat().st_mode & 0o111 == 0
