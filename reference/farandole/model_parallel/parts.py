@@ -29,8 +29,9 @@ from farandole.model_parallel.tensor.exchange import TensorGroup
 from farandole.model_parallel.tensor.split import split, whole
 from farandole.model_parallel.tensor.units import units
 from farandole.model_parallel.versions import StashingStage
-from farandole.model_parallel.zero import MakeOptimizer, ReplicatedOptimizer, ShardedOptimizer
+from farandole.model_parallel.zero import ReplicatedOptimizer, ShardedOptimizer
 from farandole.models import choices
+from farandole.models.optimizers import maker
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.grid import Grid, coordinates
 from farandole.runtime.world import World
@@ -99,7 +100,7 @@ class Parts:
         self.module = nn.ModuleList(pieces.values())
         self.flat = FlatBuffers(self.module)
         self.stage = self._stage()
-        make = optimizer(options.optimizer, options.lr)
+        make = maker(options.optimizer, options.lr)
         divided = ShardedOptimizer if layout.shard_optimizer else ReplicatedOptimizer
         self.optimizer = divided(world, self.grid.axis("data"), self.flat, make, self._name("data"))
         self.pipeline = Pipeline(
@@ -192,10 +193,3 @@ class Parts:
         """A name for the ranks along `axis` that this one is among."""
         others = (f"{name} {place}" for name, place in self.place.items() if name != axis)
         return f"{axis} axis at {', '.join(others)}"
-
-
-def optimizer(name: str, lr: float) -> MakeOptimizer:
-    """Makes the optimizer of that name for a vector of parameters."""
-    if name == "adam":
-        return lambda values: torch.optim.Adam([values], lr=lr)
-    return lambda values: torch.optim.SGD([values], lr=lr, momentum=0.9 if name == "momentum" else 0.0)

@@ -14,19 +14,13 @@ toward training trillion parameter models", 2020.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import torch
-from torch import Tensor
-
 from farandole.collectives.executor import run
 from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER, RING
 from farandole.collectives.steps import chunk_slices
+from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.world import World
-
-MakeOptimizer = Callable[[Tensor], torch.optim.Optimizer]
 
 
 class ReplicatedOptimizer:
@@ -34,7 +28,7 @@ class ReplicatedOptimizer:
 
     Args:
         comm: the ranks that hold the same parameters, whose gradients are added up.
-        make: an elementwise optimizer of torch (SGD, Adam …) for a vector of parameters.
+        make: of `models.optimizers`.
         group: a name for these ranks, for the trace.
     """
 
@@ -43,9 +37,7 @@ class ReplicatedOptimizer:
     ) -> None:
         self.world, self.comm, self.flat, self.group = world, comm, flat, group
         own = self.part(len(flat.values))
-        self.values = flat.values[own].detach()
-        self.values.grad = flat.gradients[own]
-        self.optimizer = make(self.values)
+        self.optimizer = make(flat.values[own], flat.gradients[own])
 
     def part(self, count: int) -> slice:
         """Which of `count` parameters this rank moves: all."""
@@ -64,8 +56,7 @@ class ReplicatedOptimizer:
 
     def state_bytes(self) -> int:
         """Memory of the state, without its counters."""
-        tensors = [t for state in self.optimizer.state.values() for t in state.values() if isinstance(t, Tensor)]
-        return sum(tensor.nbytes for tensor in tensors if tensor.numel() > 1)
+        return sum(tensor.nbytes for tensor in self.optimizer.state.values() if tensor.dim())
 
 
 class ShardedOptimizer(ReplicatedOptimizer):

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from farandole.data_parallel.training import mean_cross_entropy
-from farandole.model_parallel.parts import optimizer
 from farandole.model_parallel.zero import ReplicatedOptimizer
 from farandole.models import choices
+from farandole.models.optimizers import maker
 from farandole.recovery.options import ResumableOptions
 from farandole.recovery.state import TrainingState
 from farandole.runtime.buffers import FlatBuffers
@@ -34,7 +34,7 @@ class Replica:
         self.model = choices.build(options).to(world.device)
         self.dropout = nn.Dropout(options.dropout)
         self.flat = FlatBuffers(self.model)
-        self.optimizer = ReplicatedOptimizer(world, world.comm, self.flat, optimizer(options.optimizer, options.lr))
+        self.optimizer = ReplicatedOptimizer(world, world.comm, self.flat, maker(options.optimizer, options.lr))
         seed_random(options.seed, world.rank, 0)
 
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
@@ -53,7 +53,7 @@ class Replica:
 
     def state(self, step: int) -> TrainingState:
         """All that decides how the training goes on with `step`; the tensors are the originals."""
-        remembered = self.optimizer.optimizer.state[self.optimizer.values]
+        remembered = self.optimizer.optimizer.state
         shared = {"parameters": self.flat.values} | {f"{REMEMBERED}{name}": t for name, t in remembered.items()}
         own = {"random": torch.get_rng_state()}
         if self.world.device.type == "cuda":
@@ -63,11 +63,8 @@ class Replica:
     def restore(self, state: TrainingState) -> None:
         """Be as `state` says. A rank that it holds no random numbers for gets new ones, drawn from the step."""
         self.flat.values.copy_(state.shared["parameters"])
-        self.optimizer.optimizer.state[self.optimizer.values] = {
-            name.removeprefix(REMEMBERED): tensor.to(self.world.device) if tensor.dim() else tensor.clone()
-            for name, tensor in state.shared.items()
-            if name.startswith(REMEMBERED)
-        }
+        for name, tensor in self.optimizer.optimizer.state.items():
+            tensor.copy_(state.shared[f"{REMEMBERED}{name}"])
         if not state.own:
             seed_random(self.options.seed, self.world.rank, state.step)
             return

@@ -6,6 +6,7 @@ Argument: a JSON list of cases, each with the fields of `Layout`, and as "option
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from farandole.data.sampler import EpochSampler
 from farandole.data.shares import slices
 from farandole.model_parallel.accounting import account
 from farandole.model_parallel.options import ModelParallelOptions
-from farandole.model_parallel.parts import DTYPES, Layout, Parts, optimizer
+from farandole.model_parallel.parts import DTYPES, Layout, Parts
 from farandole.model_parallel.schedules import choose
 from farandole.model_parallel.versions import StashingStage
 from farandole.models import choices
@@ -30,6 +31,8 @@ from farandole.runtime.world import World
 
 SEED, STEPS = 3, 7
 DEFAULTS = {"data": "digits", "hidden": 32, "depth": 3, "batch": 50, "lr": 0.2, "precision": "float64", "steps": STEPS}
+
+TORCH = {"sgd": torch.optim.SGD, "momentum": partial(torch.optim.SGD, momentum=0.9), "adam": torch.optim.Adam}
 
 
 def single(options: ModelParallelOptions) -> nn.Sequential:
@@ -64,7 +67,7 @@ def synchronous(options: ModelParallelOptions, parts: Parts) -> dict[str, Any]:
     flat = FlatBuffers(model)
     values = flat.values.detach()
     values.grad = flat.gradients
-    move = optimizer(options.optimizer, options.lr)(values)
+    move = TORCH[options.optimizer]([values], lr=options.lr)
     start, difference, loss = vector(model), 0.0, 0.0
     for step, (inputs, targets) in enumerate(batches(options, parts)):
         parts.pipeline.run(parts.layout.micro_batches, parts.shard.cut(step, parts.layout.micro_batches, parts.loss))

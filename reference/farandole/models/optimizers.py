@@ -1,0 +1,81 @@
+"""What moves the parameters: SGD, plain or with momentum, and Adam, on one vector of them.
+
+    sgd        w ← w − ηg
+    momentum   v ← μv + g;  w ← w − ηv                                    Polyak 1964
+    adam       m, v: running means of g, g²;  w ← w − ηm̂ / (√v̂ + ε)       Kingma & Ba 2015
+
+They are elementwise, so a part of the vector can be moved by a rank of its own (`model_parallel.zero`),
+and what they remember lies in plain sight, to be saved, sent or divided. Formulas and order of
+operations are those of torch.optim, to which the tests compare them; that one loads torch's compiler
+at its first step, which would cost every rank 1.5 s at its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+class SGD:
+    """Moves `values` in place, against their `gradients`.
+
+    Attributes:
+        lr: the learning rate; may be changed between two steps.
+        state: name → what is remembered from step to step; change it in place only.
+    """
+
+    def __init__(self, values: Tensor, gradients: Tensor, lr: float) -> None:
+        self.values, self.gradients, self.lr = values, gradients, lr
+        self.state: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self.values.add_(self.gradients, alpha=-self.lr)
+
+
+class Momentum(SGD):
+    def __init__(self, values: Tensor, gradients: Tensor, lr: float, momentum: float = 0.9) -> None:
+        super().__init__(values, gradients, lr)
+        self.momentum = momentum
+        self.state["velocity"] = torch.zeros_like(values)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        velocity = self.state["velocity"].mul_(self.momentum).add_(self.gradients)
+        self.values.add_(velocity, alpha=-self.lr)
+
+
+class Adam(SGD):
+    def __init__(
+        self,
+        values: Tensor,
+        gradients: Tensor,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+    ) -> None:
+        super().__init__(values, gradients, lr)
+        self.betas, self.epsilon = betas, epsilon
+        self.state["mean"] = torch.zeros_like(values)
+        self.state["mean square"] = torch.zeros_like(values)
+        self.state["steps"] = torch.zeros((), dtype=torch.int64)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        first, second = self.betas
+        steps = int(self.state["steps"].add_(1))
+        mean = self.state["mean"].lerp_(self.gradients, 1 - first)
+        mean_square = self.state["mean square"].mul_(second).addcmul_(self.gradients, self.gradients, value=1 - second)
+        root = (mean_square.sqrt() / (1 - second**steps) ** 0.5).add_(self.epsilon)
+        self.values.addcdiv_(mean, root, value=-self.lr / (1 - first**steps))
+
+
+MakeOptimizer = Callable[[Tensor, Tensor], SGD]
+OPTIMIZERS: dict[str, type[SGD]] = {"sgd": SGD, "momentum": Momentum, "adam": Adam}
+
+
+def maker(name: str, lr: float) -> MakeOptimizer:
+    """Makes the optimizer of that name for a vector of parameters and the vector of their gradients."""
+    return lambda values, gradients: OPTIMIZERS[name](values, gradients, lr)
