@@ -51,7 +51,7 @@ def test_own_rows_are_moved_as_a_server_would_have_moved_them(under_mpirun: Call
             assert hybrid["test_accuracy"] == centre["test_accuracy"]
         else:
             assert hybrid["final_loss"] < 0.5
-            assert hybrid["test_accuracy"] >= 0.75
+            assert hybrid["test_accuracy"] >= 0.6
 
 
 @pytest.fixture(scope="module")

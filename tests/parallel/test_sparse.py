@@ -61,7 +61,7 @@ def test_every_policy_and_rule_learns_the_topics(under_mpirun: Callable[..., Any
     runs += [run(sync="async", applications=2, **same)]
     answers = under_mpirun("sparse_runs.py", 4, str(tmp_path), json.dumps(runs), timeout_s=240)
     for wanted, answer in zip(runs, answers, strict=True):
-        assert answer["test_accuracy"] >= 0.7, wanted  # always the largest topic: 0.25
+        assert answer["test_accuracy"] >= 0.6, wanted  # always the largest topic: 0.25
         if wanted["sync"] == "stale":
             assert max(map(int, answer["lead"])) <= 4, wanted
 

@@ -8,17 +8,19 @@ from pathlib import Path
 
 from farandole.errors import UsageError
 from farandole.report import table
+from farandole.runtime.options import AtLeastOne
 
 FOLDER = Path("runs/tour")
 
 
-def tour(*, out: Path = FOLDER) -> None:
+def tour(*, out: Path = FOLDER, steps: AtLeastOne = 300) -> None:
     """Train with every strategy there is, once evenly and once with a slow rank, and compare.
 
     Usually takes about 4 minutes on 2 cores.
 
     Args:
         out: folder for the records and the page; a tour that is there already is replaced.
+        steps: of each training; with fewer the tour is over sooner.
     """
     from farandole.report import tour as stops
 
@@ -28,9 +30,10 @@ def tour(*, out: Path = FOLDER) -> None:
         shutil.rmtree(out)
     out.mkdir(parents=True)
     (out / ".tour").touch()
+    recipe = stops.RECIPE | {"steps": steps}
     start = time.monotonic()
-    runs, left_out = stops.run_all(out, lambda what: print(f"tour: {what} …", flush=True))
-    page = stops.write_page(out, runs, left_out)
+    runs, left_out = stops.run_all(out, recipe, lambda what: print(f"tour: {what} …", flush=True))
+    page = stops.write_page(out, recipe, runs, left_out)
     tables = [
         table.comparison({name: run.summary for name, run in by_name.items()}, condition)
         for condition, by_name in runs.items()

@@ -21,7 +21,7 @@ from farandole.runtime.record import Run
 RANKS = 4
 SLOW = "rank=3,factor=3"
 # Enough work per step that it, and not the start of a message, sets the pace on a laptop.
-RECIPE: dict[str, Any] = {"data": "mnist5k", "batch": 256, "hidden": 256, "steps": 300, "lr": 0.5}
+RECIPE: dict[str, Any] = {"data": "mnist5k", "batch": 256, "hidden": 256, "lr": 0.5}
 
 
 # Rank 0 is manager and server at once: three workers remain of the four ranks.
@@ -53,7 +53,9 @@ STRATEGIES = (
 CONDITIONS: dict[str, dict[str, Any]] = {"even": {}, "one rank 3× slower": {"slow": SLOW}}
 
 
-def run_all(folder: Path, announce: Callable[[str], None]) -> tuple[dict[str, dict[str, Run]], list[Stop]]:
+def run_all(
+    folder: Path, recipe: Mapping[str, Any], announce: Callable[[str], None]
+) -> tuple[dict[str, dict[str, Run]], list[Stop]]:
     """Run every strategy under every condition; returns the runs, and the rows left out."""
     left_out = [stop for stop in STRATEGIES if stop.needs and find_spec(stop.needs) is None]
     runs: dict[str, dict[str, Run]] = {}
@@ -64,12 +66,14 @@ def run_all(folder: Path, announce: Callable[[str], None]) -> tuple[dict[str, di
                 continue
             announce(f"{stop.name}, {condition}")
             out = folder / f"{stop.name} {condition}".replace(" ", "-").replace("×", "x").lower()
-            options = {**RECIPE, **stop.options, **disturbance, "out": out}
+            options = {**recipe, **stop.options, **disturbance, "out": out}
             runs[condition][stop.name] = launch(stop.scenario, RANKS, timeout_s=120, **options)
     return runs, left_out
 
 
-def write_page(folder: Path, runs: Mapping[str, Mapping[str, Run]], left_out: list[Stop]) -> Path:
+def write_page(
+    folder: Path, recipe: Mapping[str, Any], runs: Mapping[str, Mapping[str, Run]], left_out: list[Stop]
+) -> Path:
     """Draw the pictures and write index.html beside them; opens from the file system, offline."""
     sections = []
     for number, (condition, by_name) in enumerate(runs.items()):
@@ -84,7 +88,7 @@ def write_page(folder: Path, runs: Mapping[str, Mapping[str, Run]], left_out: li
         sections.append({"condition": condition, "curves": curves_file.name, "rows": rows})
     environment = jinja2.Environment(loader=jinja2.PackageLoader("farandole.report", "."), autoescape=True)
     page = environment.get_template("tour.html").render(
-        sections=sections, headings=list(table.COLUMNS), left_out=left_out, ranks=RANKS, recipe=RECIPE
+        sections=sections, headings=list(table.COLUMNS), left_out=left_out, ranks=RANKS, recipe=recipe
     )
     file = folder / "index.html"
     file.write_text(page)
