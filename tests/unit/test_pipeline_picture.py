@@ -65,7 +65,7 @@ def record(folder: Path, executions: list[Execution], schedule: str, lag: float 
             spans.append(Span(own.stage, f"send activation {own.step.micro_batch}", "communicate", end, end + 1e-5))
         begin += execution.total
     folder.mkdir()
-    (folder / "trace.json").write_text(json.dumps(chrome_trace(spans, ranks)))
+    (folder / "trace.json").write_text(json.dumps(chrome_trace(spans, range(ranks))))
     (folder / "config.json").write_text(json.dumps({"schedule": schedule}))
     summary = dict.fromkeys((field.name for field in fields(Summary)), None) | {"ranks": ranks, "scenario": "pipeline"}
     (folder / "summary.json").write_text(json.dumps(summary))
@@ -185,7 +185,7 @@ def test_steps_that_a_run_does_not_have_are_refused(tmp_path: Path) -> None:
 def test_a_run_of_something_else_is_refused(tmp_path: Path) -> None:
     run = record(tmp_path / "run", [check(choose("1f1b"), 2, 4)], "1f1b")
     spans = [Span(rank, name, "compute", 0.0, 1.0) for rank in (0, 1) for name in ("forward and backward", "update")]
-    (run.folder / "trace.json").write_text(json.dumps(chrome_trace(spans, 2)))
+    (run.folder / "trace.json").write_text(json.dumps(chrome_trace(spans, range(2))))
     with pytest.raises(UsageError, match="is no run of a pipeline"):
         measured(run)
 

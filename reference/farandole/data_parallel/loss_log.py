@@ -5,6 +5,8 @@ No method needs the loss of the whole batch, so it is not exchanged at every ste
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from farandole.runtime.recorder import Recorder
@@ -13,41 +15,71 @@ from farandole.runtime.world import World
 LOSS_WINDOW = 10  # steps between two exchanges
 
 
+@dataclass(frozen=True)
+class Noted:
+    """One rank's part of a step's loss: its mean loss times its share of the batch, and that share."""
+
+    weighted_loss: float
+    share: float
+    wall_s: float
+    samples: int
+
+
 class LossLog:
     """Every rank adds its part of each step's loss.
 
     Args:
         steps: of the whole training; after the last one nothing is held back.
+        first: the first step of this start.
 
     Attributes:
+        following: the first step that has not been written.
         last: the loss of the last step that has been written, over all ranks.
     """
 
-    def __init__(self, world: World, recorder: Recorder, steps: int) -> None:
+    def __init__(self, world: World, recorder: Recorder, steps: int, first: int = 0) -> None:
         self.world, self.recorder, self.steps = world, recorder, steps
-        self.window: list[tuple[int, float, float, int]] = []  # step, weighted loss, wall clock, samples
+        self.following = first
         self.last = 0.0
+        self._noted: dict[int, Noted] = {}
 
-    def add(self, step: int, weighted_loss: float, samples: int) -> None:
+    def add(self, step: int, loss: float, share: float, samples: int) -> None:
         """Note a step. Collective, and every so often an exchange.
 
         Args:
-            weighted_loss: this rank's mean loss times its share of the batch.
+            loss: mean over this rank's part of the batch.
+            share: that part's share of the whole batch, 0 to 1.
             samples: of the whole batch.
         """
-        self.window.append((step, weighted_loss, self.recorder.elapsed_s, samples))
-        if len(self.window) == LOSS_WINDOW or step + 1 == self.steps:
-            self.flush()
+        self._noted[step] = Noted(loss * share, share, self.recorder.elapsed_s, samples)
+        following = step + 1
+        if following % LOSS_WINDOW == 0 or following == self.steps:
+            self.flush(following)
 
-    def flush(self) -> None:
-        """Write what is held back. Collective."""
-        if not self.window:
+    def flush(self, following: int) -> None:
+        """Write what is held back of the steps before `following`. Collective.
+
+        Ranks that were not there in a step, or have died since, are missing from the mean.
+        """
+        steps = range(self.following, following)
+        if not steps:
             return
-        losses = np.array([loss for _, loss, _, _ in self.window])
+        nothing = Noted(0.0, 0.0, self.recorder.elapsed_s, 0)
+        noted = [self._noted.get(step, nothing) for step in steps]
+        parts = np.array([(each.weighted_loss, each.share) for each in noted])
         with self.world.comm.waiting("sum of losses", -1):
-            summed = np.empty_like(losses)
-            self.world.control.Allreduce(losses, summed)
-        for loss, (step, _, wall_s, samples) in zip(summed, self.window, strict=True):
-            self.recorder.log(step=step, wall_s=wall_s, loss=float(loss), samples=samples)
-        self.last = float(summed[-1])
-        self.window.clear()
+            summed = np.empty_like(parts)
+            self.world.control.Allreduce(parts, summed)
+        for step, (loss, share), own in zip(steps, summed, noted, strict=True):
+            if share:
+                self.last = float(loss / share)
+                self.recorder.log(step=step, wall_s=own.wall_s, loss=self.last, samples=own.samples)
+        self.following = following
+        # Another rank may have died in this exchange without having written: what it was about is kept for a while.
+        for step in [step for step in self._noted if step < following - LOSS_WINDOW]:
+            del self._noted[step]
+
+    def go_on_from(self, step: int, written: int) -> None:
+        """The next step is `step`, and those before `written` have been written, after a change of the ranks."""
+        self.following = min(step, written)
+        self._noted = {number: noted for number, noted in self._noted.items() if number < step}

@@ -141,7 +141,7 @@ def _loop(
         whole = sum(batch_size(share, epoch, step) for share in shares)
         share = len(rows) / whole
         loss = strategy.step(inputs[rows], targets[rows], share)
-        losses.add(step, loss * share, whole)
+        losses.add(step, loss, share, whole)
     recorder.stop()
     return losses.last
 

@@ -46,8 +46,8 @@ class Checkpointer:
     ) -> None:
         self.world, self.folder, self.by, self.asynchronous = world, folder, by, asynchronous
         self.slot = 0 if occupied is None else 1 - occupied
-        self.writers = world.size if by == "ranks" else 1
-        self.writes = world.rank < self.writers
+        self.writers = world.comm.size if by == "ranks" else 1
+        self.writes = world.comm.rank < self.writers
         self._snapshot: dict[str, Tensor] = {}
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
@@ -62,7 +62,7 @@ class Checkpointer:
         with self.world.communicate("checkpoint"):
             self.finish()
             self._keep(state)
-            description = checkpoint.describe(state, self.world.size, self.world.rank, self.writers)
+            description = checkpoint.describe(state, self.world.comm.size, self.world.comm.rank, self.writers)
             if self.writes:
                 self._writing = self._thread.submit(self._write, self.slot, description)
             if not self.asynchronous:
@@ -99,7 +99,7 @@ class Checkpointer:
         own = self._own(state.own)
         if not self.writes:
             return
-        tensors = checkpoint.part(state, own, self.world.rank, self.writers)
+        tensors = checkpoint.part(state, own, self.world.comm.rank, self.writers)
         for name, tensor in tensors.items():
             kept = self._snapshot.get(name)
             if kept is None or kept.shape != tensor.shape or kept.dtype != tensor.dtype:
@@ -110,14 +110,14 @@ class Checkpointer:
 
     def _own(self, own: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
         """rank → the own tensors that this writer keeps: its own, or on rank 0 everybody's."""
-        if self.writers == self.world.size:
-            return {self.world.rank: dict(own)}
-        everybody: dict[int, dict[str, Tensor]] = {rank: {} for rank in range(self.world.size)}
+        if self.writers == self.world.comm.size:
+            return {self.world.comm.rank: dict(own)}
+        everybody: dict[int, dict[str, Tensor]] = {rank: {} for rank in range(self.world.comm.size)}
         for name in sorted(own):  # as large on all ranks
             tensor = own[name].contiguous()
-            gathered = torch.empty((self.world.size, *tensor.shape), dtype=tensor.dtype)
+            gathered = torch.empty((self.world.comm.size, *tensor.shape), dtype=tensor.dtype)
             with self.world.comm.waiting("the ranks' own part of the checkpoint", 0):
-                self.world.control.Gather(tensor.numpy(), gathered.numpy() if self.world.rank == 0 else None)
+                self.world.control.Gather(tensor.numpy(), gathered.numpy() if self.world.comm.rank == 0 else None)
             for rank, its in enumerate(gathered):
                 everybody[rank][name] = its
         return everybody

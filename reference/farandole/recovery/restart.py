@@ -22,17 +22,13 @@ import uuid
 from pathlib import Path
 
 import numpy as np
-import torch
 from mpi4py import MPI
 
-from farandole.data import datasets, shards
-from farandole.data.elastic_sampler import ElasticSampler, divide
-from farandole.data.sampler import check_filled
-from farandole.data.shares import equal_shares
 from farandole.data_parallel.loss_log import LossLog
 from farandole.data_parallel.training import accuracy, samples_used
 from farandole.models import choices
 from farandole.recovery import checkpoint
+from farandole.recovery.batches import Batches
 from farandole.recovery.checkpointer import Checkpointer
 from farandole.recovery.interval import Cadence
 from farandole.recovery.logbook import Logbook, RankWitness
@@ -84,11 +80,7 @@ class Restartable:
         self.logbook = Logbook(self.folder / "logbook.jsonl")
         world.witness = RankWitness(self.logbook, world.rank)
         world.spare(self.logbook.struck())
-        splits = datasets.split(datasets.load(options.data), options.seed) if world.rank == 0 else None
-        self.test = splits.test if splits else None
-        self.data = self._map_data(splits.train if splits else None)
-        check_filled(self.data.shares, options.batch, options.steps)
-        self.sampler = ElasticSampler(self.data.shares, options.batch, options.seed)
+        self.batches = Batches(world, options, self.folder, world.size)
         self.replica = Replica(world, options)
         slot = self._go_back()
         self.checkpointer = Checkpointer(
@@ -98,7 +90,7 @@ class Restartable:
             asynchronous=options.checkpoint_async,
             occupied=slot,
         )
-        self.losses = LossLog(world, self.recorder, options.steps)
+        self.losses = LossLog(world, self.recorder, options.steps, self.first_step)
 
     def run(self) -> int:
         """Take all steps that are left; returns the step to take next, fewer than all if it was told to stop."""
@@ -113,7 +105,7 @@ class Restartable:
             following = step + 1
             stop = self.stop.heard()
             if following < options.steps and (stop or cadence.due(following - since)):
-                self.losses.flush()
+                self.losses.flush(following)
                 step_s = (self.recorder.elapsed_s - since_s) / (following - since)
                 state = self.replica.state(following)
                 state.values["start"] = self.number  # parts that different starts have written do not fit together
@@ -134,29 +126,22 @@ class Restartable:
         """Evaluate, and write the record; the summary on rank 0, None elsewhere."""
         return self.recorder.finish(
             steps=self.options.steps,
-            samples=samples_used(self.data.shares, self.options.batch, self.options.steps),
+            samples=samples_used(self.batches.data.shares, self.options.batch, self.options.steps),
             final_loss=self.losses.last,
-            test_accuracy=accuracy(self.replica.model, self.test, self.world.device) if self.test else None,
+            test_accuracy=self._accuracy(),
             params_sha256=sha256(self.replica.model),
             faults=self.logbook.faults() if self.world.rank == 0 else (),
         )
 
     def _step(self, step: int) -> None:
-        parts = divide(next(self.sampler), self.world.size)
-        whole = sum(map(len, parts))
-        rows = parts[self.world.rank]
-        batch, share = self.data[rows], len(rows) / whole
-        inputs, targets = (torch.from_numpy(each).to(self.world.device) for each in (batch.inputs, batch.targets))
-        loss = self.replica.step(inputs, targets, share)
-        self.losses.add(step, loss * share, whole)
+        inputs, targets, whole = self.batches.take(self.world.rank, self.world.size)
+        share = len(inputs) / whole
+        self.losses.add(step, self.replica.step(inputs, targets, share), share, whole)
 
-    def _map_data(self, train: datasets.Dataset | None) -> shards.MappedShards:
-        """The training set in as many files as there were ranks at the first start, each of which any rank can read."""
-        folder = self.folder / "shards"
-        if train is not None and not (folder / "manifest.json").exists():
-            shards.write(train, equal_shares(len(train), self.world.size), folder)
-        self.world.control.Barrier()
-        return shards.MappedShards(folder)
+    def _accuracy(self) -> float | None:
+        if self.world.rank:
+            return None
+        return accuracy(self.replica.model, self.batches.splits.test, self.world.device)
 
     def _go_back(self) -> int | None:
         """Put everything back to the newest complete checkpoint; returns its slot, None if there is none."""
@@ -176,7 +161,7 @@ class Restartable:
             same = saved.ranks == self.world.size
             self.replica.restore(saved.of_rank(self.world.rank if same else NO_CHECKPOINT))
             self.first_step = saved.step
-        self.sampler.go_to(self.first_step)
+        self.batches.go_to(self.first_step)
         self.recorder.go_on_from(self.first_step)
         return None if slot[0] == NO_CHECKPOINT else int(slot[0])
 

@@ -34,15 +34,21 @@ class Communicator:
         mpi: the MPI communicator beneath; use it directly for what needs no counting.
         watchdog: ends the job when a wait lasts too long; None: wait as long as MPI does.
         recorder: knows the current step, for messages.
+        before: the communicator whose place this one takes, and whose counts it goes on with.
     """
 
     def __init__(
-        self, mpi: MPI.Intracomm, watchdog: Watchdog | None = None, recorder: FlightRecorder | None = None
+        self,
+        mpi: MPI.Intracomm,
+        watchdog: Watchdog | None = None,
+        recorder: FlightRecorder | None = None,
+        before: Communicator | None = None,
     ) -> None:
         self.mpi = mpi
         self.rank = mpi.rank
         self.size = mpi.size
-        self._own_bytes = self._own_messages = 0
+        self._own_bytes = before.bytes_sent if before else 0
+        self._own_messages = before.messages_sent if before else 0
         self._groups: list[Communicator] = []
         everybody = MPI.COMM_WORLD.Get_group()
         self._in_world = mpi.Get_group().Translate_ranks(list(range(mpi.size)), everybody)  # for messages
@@ -112,6 +118,15 @@ class Communicator:
         group = Communicator(MPI.Intracomm(self.mpi.Split(color, key)), self._watchdog, self._recorder)
         self._groups.append(group)
         return group
+
+    def revoke(self) -> None:
+        """Wake every rank that waits in this group, or in one split off, with `PeerLost`; the group is of no use after.
+
+        Needs an MPI that outlives its processes (ULFM).
+        """
+        for group in self._groups:
+            group.revoke()
+        self.mpi.Revoke()
 
     @contextmanager
     def waiting(self, call: str, peer: int) -> Iterator[None]:

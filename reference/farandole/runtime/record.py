@@ -23,11 +23,11 @@ from farandole.errors import UsageError
 
 @dataclass(frozen=True)
 class Summary:
-    """One run in figures. A list has one entry per rank; None where a field has no meaning.
+    """One run in figures. A list has one entry per rank that has finished; None where a field has no meaning.
 
     Attributes:
         scenario: its name.
-        ranks: number of processes.
+        ranks: number of processes at the end.
         seed: what every random choice was drawn from.
         device: "cpu", or "cuda" with the card's name.
         wall_s: first step's start to last step's end on the slowest rank, in seconds.

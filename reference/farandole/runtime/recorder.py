@@ -71,6 +71,16 @@ class Recorder:
             _write_config(self.folder / "config.json", config, options.incidental)
             self._metrics = (self.folder / "metrics.jsonl").open("a")
 
+    def take_over(self, folder: Path) -> None:
+        """Be the one that writes, in the place of a rank that has died."""
+        self.folder = folder
+        if self._metrics is None:
+            self._metrics = (folder / "metrics.jsonl").open("a")
+
+    def join(self, elapsed_s: float) -> None:
+        """The record began so many seconds ago, without this rank, which takes part from now on."""
+        self._started = time.perf_counter() - elapsed_s
+
     def go_on_from(self, step: int) -> None:
         """Forget the lines of metrics.jsonl from `step` on: an earlier start has written them, this one will again."""
         if self._metrics:
@@ -142,6 +152,7 @@ class Recorder:
         """
         world = self.world
         own: dict[str, Any] = {
+            "rank": world.rank,
             "sha256": params_sha256,
             "wall_s": self._wall_s,
             "bytes": self._bytes,
@@ -154,14 +165,15 @@ class Recorder:
         if self.folder is None or self._metrics is None:
             return None
         self._metrics.close()
-        ranks = [json.loads(text) for text in texts]
+        ranks = sorted((json.loads(text) for text in texts), key=lambda own: own["rank"])
+        numbers = [rank["rank"] for rank in ranks]
         spans = trace.split_waits(_joined(traces))
-        (self.folder / "trace.json").write_text(json.dumps(trace.chrome_trace(spans, world.size, roles)))
-        seconds = trace.seconds_by_category(spans, world.size)
+        (self.folder / "trace.json").write_text(json.dumps(trace.chrome_trace(spans, numbers, roles)))
+        seconds = trace.seconds_by_category(spans, numbers)
         wall_s = max(rank["wall_s"] for rank in ranks)
         summary = Summary(
             scenario=self.scenario,
-            ranks=world.size,
+            ranks=len(ranks),
             seed=self.options.seed,
             device=devices.describe(world.device),
             wall_s=wall_s,

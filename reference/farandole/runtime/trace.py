@@ -51,6 +51,7 @@ class Trace:
         self.spans: list[Span] = []
         self._depth = 0
         self._collectives: Counter[str] = Counter()
+        self._regrouped = 0
 
     @contextmanager
     def span(self, name: str, category: Category, *, collective: bool = False, group: str = "") -> Iterator[None]:
@@ -85,7 +86,13 @@ class Trace:
             group: a name of its own for each group of ranks; "": all ranks.
         """
         self._collectives[group] += 1
-        return f"{name}#{self._collectives[group]}" + (f" of {group}" if group else "")
+        others = f" after change {self._regrouped}" if self._regrouped else ""
+        return f"{name}#{self._collectives[group]}" + (f" of {group}" if group else "") + others
+
+    def regroup(self) -> None:
+        """The group of all ranks has changed: whoever is in it now counts its collectives from the first."""
+        self._collectives.clear()
+        self._regrouped += 1
 
     def add(self, name: str, category: Category, start: float, end: float, *, key: str = "", depth: int = 0) -> None:
         """Record a span whose ends were taken elsewhere, with `time.perf_counter`."""
@@ -116,28 +123,30 @@ def split_waits(spans: Iterable[Span]) -> list[Span]:
     return sorted(parts, key=lambda part: (part.start, part.rank, part.depth))
 
 
-def seconds_by_category(spans: Iterable[Span], ranks: int) -> dict[Category, list[float]]:
-    """Seconds per category and rank; only depth 0, since inner spans are part of outer ones."""
-    seconds: dict[Category, list[float]] = {category: [0.0] * ranks for category in CATEGORIES}
+def seconds_by_category(spans: Iterable[Span], ranks: Sequence[int]) -> dict[Category, list[float]]:
+    """Seconds per category, for each of `ranks`; only depth 0, since inner spans are part of outer ones."""
+    seconds: dict[Category, list[float]] = {category: [0.0] * len(ranks) for category in CATEGORIES}
+    place = {rank: number for number, rank in enumerate(ranks)}
     for span in spans:
         if span.depth == 0:
-            seconds[span.category][span.rank] += span.end - span.start
+            seconds[span.category][place[span.rank]] += span.end - span.start
     return seconds
 
 
-def chrome_trace(spans: Iterable[Span], ranks: int, roles: Sequence[str] = ()) -> dict[str, Any]:
+def chrome_trace(spans: Iterable[Span], ranks: Sequence[int], roles: Sequence[str] = ()) -> dict[str, Any]:
     """The spans as Chrome trace JSON (one process per rank, times in µs from the first span).
 
     Args:
-        roles: what each rank is, where they differ; it stands beside the rank's number.
+        ranks: their numbers.
+        roles: what each of them is, where they differ; it stands beside the rank's number.
 
     Source: "Trace Event Format", the Chromium project; opens in ui.perfetto.dev.
     """
     spans = list(spans)
     origin = min((span.start for span in spans), default=0.0)
     events: list[dict[str, Any]] = []
-    for rank in range(ranks):
-        name = f"rank {rank}, {roles[rank]}" if roles else f"rank {rank}"
+    for place, rank in enumerate(ranks):
+        name = f"rank {rank}, {roles[place]}" if roles else f"rank {rank}"
         events.append({"ph": "M", "pid": rank, "tid": 0, "name": "process_name", "args": {"name": name}})
         events.append({"ph": "M", "pid": rank, "tid": 0, "name": "process_sort_index", "args": {"sort_index": rank}})
     for span in spans:

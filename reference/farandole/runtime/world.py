@@ -59,6 +59,7 @@ class World:
         device: where this rank computes.
         trace: what it did when.
         witness: is told of failures before they end this rank.
+        outlived: the other ranks go on when this one dies (`recovery.membership`), so its death ends no job.
     """
 
     def __init__(self, options: RunOptions, mpi: MPI.Intracomm) -> None:
@@ -78,6 +79,7 @@ class World:
         self.device = devices.choose(options.device, self.local_rank)
         self.trace = Trace(self.rank)
         self.witness: Witness | None = None
+        self.outlived = False
         self._computation: tuple[str, ExitStack] | None = None  # the one going on: its name, and what ends it
         self._slowness = Slowness(options.slow, self.rank, options.seed)
         self._failures = [fail for fail in options.fail if fail.rank == self.rank]
@@ -116,7 +118,7 @@ class World:
             if fail.step == step:
                 if self.witness:
                     self.witness.strikes(fail)
-                if fail.how == "kill" and (folder := rank.scratch()):
+                if fail.how == "kill" and not self.outlived and (folder := rank.scratch()):
                     text = f"was killed by SIGKILL (--fail {fail})"
                     Failure(self.rank, step, "killed", time.time(), text).leave(folder)
                 fail.strike()
@@ -124,6 +126,16 @@ class World:
     def spare(self, struck: Container[tuple[int, int]]) -> None:
         """Injected failures with these (rank, step) have struck in an earlier start, and do not strike again."""
         self._failures = [fail for fail in self._failures if (fail.rank, fail.step) not in struck]
+
+    def regroup(self, workers: MPI.Intracomm, control: MPI.Intracomm) -> None:
+        """From now on `comm` and `control` are of these ranks; what is counted goes on.
+
+        Args:
+            control: the same ranks, the one that leads first.
+        """
+        self.comm = Communicator(workers, self._watchdog, self._recorder, before=self.comm)
+        self.control = control
+        self.trace.regroup()
 
     @contextmanager
     def compute(self, name: str) -> Iterator[None]:
