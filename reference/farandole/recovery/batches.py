@@ -16,7 +16,7 @@ from farandole.data import datasets, shards
 from farandole.data.elastic_sampler import ElasticSampler, divide
 from farandole.data.sampler import check_filled
 from farandole.data.shares import equal_shares
-from farandole.recovery.options import ResumableOptions
+from farandole.recovery.options import ReplicaOptions
 from farandole.runtime.world import World
 
 
@@ -28,7 +28,7 @@ class Batches:
         workers: how many there are at first: so many shards.
     """
 
-    def __init__(self, world: World, options: ResumableOptions, folder: Path, workers: int) -> None:
+    def __init__(self, world: World, options: ReplicaOptions, folder: Path, workers: int) -> None:
         self.device, self.options = world.device, options
         place = folder / "shards"
         if world.rank == 0 and not (place / "manifest.json").exists():

@@ -117,7 +117,7 @@ class Checkpointer:
             tensor = own[name].contiguous()
             gathered = torch.empty((self.world.comm.size, *tensor.shape), dtype=tensor.dtype)
             with self.world.comm.waiting("the ranks' own part of the checkpoint", 0):
-                self.world.control.Gather(tensor.numpy(), gathered.numpy() if self.world.comm.rank == 0 else None)
+                self.world.comm.mpi.Gather(tensor.numpy(), gathered.numpy() if self.world.comm.rank == 0 else None)
             for rank, its in enumerate(gathered):
                 everybody[rank][name] = its
         return everybody

@@ -15,13 +15,8 @@ Probability = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ResumableOptions(TrainingOptions):
-    """What is trained, and how it is kept safe."""
-
-    resumes: ClassVar[bool] = True
-    incidental: ClassVar[frozenset[str]] = TrainingOptions.incidental | {
-        "checkpoint_every", "checkpoint_by", "checkpoint_async", "mtbf",
-    }  # fmt: skip
+class ReplicaOptions(TrainingOptions):
+    """What is trained, with an optimizer that remembers and a model that draws random numbers."""
 
     optimizer: Literal["sgd", "momentum", "adam"] = "momentum"
     """Plain, with momentum 0.9, or Adam; the last two remember one or two numbers for each parameter."""
@@ -31,6 +26,17 @@ class ResumableOptions(TrainingOptions):
 
     dropout: Probability = 0.1
     """Share of the inputs that is left out at random, so that the random generators' state matters."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ResumableOptions(ReplicaOptions):
+    """A training that is kept on the disk."""
+
+    resumes: ClassVar[bool] = True
+    incidental: ClassVar[frozenset[str]] = TrainingOptions.incidental | {
+        "checkpoint_every", "checkpoint_by", "checkpoint_async", "mtbf",
+    }  # fmt: skip
 
     checkpoint_every: NotNegative = 20
     """Steps between two checkpoints; 0: none."""
@@ -43,3 +49,12 @@ class ResumableOptions(TrainingOptions):
 
     mtbf: Positive | None = None
     """Mean seconds between failures: after the first checkpoint, how often to save follows from what it has cost."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ElasticOptions(ReplicaOptions):
+    """A training whose ranks may leave and join."""
+
+    spares: NotNegative = 0
+    """How many of the ranks, the last ones, wait until one that works has died, and take its place."""

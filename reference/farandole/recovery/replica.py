@@ -7,6 +7,8 @@ as it was.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +16,7 @@ from farandole.data_parallel.training import mean_cross_entropy
 from farandole.model_parallel.zero import ReplicatedOptimizer
 from farandole.models import choices
 from farandole.models.optimizers import maker
-from farandole.recovery.options import ResumableOptions
+from farandole.recovery.options import ReplicaOptions
 from farandole.recovery.state import TrainingState
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
@@ -29,13 +31,29 @@ class Replica:
         model: what is evaluated.
     """
 
-    def __init__(self, world: World, options: ResumableOptions) -> None:
+    def __init__(self, world: World, options: ReplicaOptions) -> None:
         self.world, self.options = world, options
         self.model = choices.build(options).to(world.device)
         self.dropout = nn.Dropout(options.dropout)
         self.flat = FlatBuffers(self.model)
         self.optimizer = ReplicatedOptimizer(world, world.comm, self.flat, maker(options.optimizer, options.lr))
         seed_random(options.seed, world.rank, 0)
+        self._before: tuple[int, dict[str, Tensor]] = -1, {}
+
+    def regroup(self) -> None:
+        """The ranks that train together have changed."""
+        self.optimizer.comm = self.world.comm
+
+    def begin(self, step: int) -> None:
+        """`step` begins; should it be taken again, it is with the same random numbers."""
+        self._before = step, self._random()
+
+    def rewind(self, step: int) -> None:
+        """Be ready to take `step`, which may have begun but has not changed the parameters."""
+        self.flat.zero_gradients()
+        begun, random = self._before
+        if begun == step:
+            self._set_random(random)
 
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
         """Take one step on this rank's part of the batch; returns its mean loss.
@@ -55,22 +73,34 @@ class Replica:
         """All that decides how the training goes on with `step`; the tensors are the originals."""
         remembered = self.optimizer.optimizer.state
         shared = {"parameters": self.flat.values} | {f"{REMEMBERED}{name}": t for name, t in remembered.items()}
-        own = {"random": torch.get_rng_state()}
-        if self.world.device.type == "cuda":
-            own["random on the card"] = torch.cuda.get_rng_state(self.world.device)
-        return TrainingState(step, shared, own, {"lr": self.options.lr})
+        return TrainingState(step, shared, self._random(), {"lr": self.optimizer.optimizer.lr})
 
     def restore(self, state: TrainingState) -> None:
         """Be as `state` says. A rank that it holds no random numbers for gets new ones, drawn from the step."""
+        self.adopt(state)
+        if state.own:
+            self._set_random(state.own)
+        else:
+            seed_random(self.options.seed, self.world.rank, state.step)
+
+    def adopt(self, state: TrainingState) -> None:
+        """Take what all ranks have in common from `state`, and keep what is this one's own."""
         self.flat.values.copy_(state.shared["parameters"])
         for name, tensor in self.optimizer.optimizer.state.items():
             tensor.copy_(state.shared[f"{REMEMBERED}{name}"])
-        if not state.own:
-            seed_random(self.options.seed, self.world.rank, state.step)
-            return
-        torch.set_rng_state(state.own["random"])
-        if "random on the card" in state.own and self.world.device.type == "cuda":
-            torch.cuda.set_rng_state(state.own["random on the card"], self.world.device)
+        self.optimizer.optimizer.lr = state.values["lr"]
+
+    def _random(self) -> dict[str, Tensor]:
+        """The state of this rank's random generators."""
+        states = {"random": torch.get_rng_state()}
+        if self.world.device.type == "cuda":
+            states["random on the card"] = torch.cuda.get_rng_state(self.world.device)
+        return states
+
+    def _set_random(self, states: Mapping[str, Tensor]) -> None:
+        torch.set_rng_state(states["random"])
+        if "random on the card" in states and self.world.device.type == "cuda":
+            torch.cuda.set_rng_state(states["random on the card"], self.world.device)
 
 
 def seed_random(seed: int, rank: int, step: int) -> None:

@@ -192,8 +192,9 @@ def _watch(
 
 
 def _all_done(scratch: Path, ranks: int) -> bool:
-    """Whether every rank has come to the end of its program."""
-    return len(list(scratch.glob("*.done"))) == ranks
+    """Whether every rank has come to the end of its program, or has died and the others have gone on without it."""
+    ended = {path.stem for pattern in ("*.done", "*.departed") for path in scratch.glob(pattern)}
+    return len(ended) == ranks
 
 
 def _end(job: subprocess.Popen[bytes], number: str) -> None:

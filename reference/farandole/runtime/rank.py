@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn
 
@@ -56,6 +56,13 @@ def launcher_pid() -> int | None:
     """The launcher's process id, if it runs on this host."""
     host, _, pid = os.environ.get(LAUNCHER, "").partition(":")
     return int(pid) if pid and host == socket.gethostname() else None
+
+
+def departed(ranks: Iterable[int]) -> None:
+    """Let the launcher know that these have died and the others go on without them."""
+    if folder := scratch():
+        for number in ranks:
+            (folder / f"{number}.departed").touch()
 
 
 def show_progress() -> bool:

@@ -71,15 +71,13 @@ class Recorder:
             _write_config(self.folder / "config.json", config, options.incidental)
             self._metrics = (self.folder / "metrics.jsonl").open("a")
 
-    def take_over(self, folder: Path) -> None:
-        """Be the one that writes, in the place of a rank that has died."""
+    def take_over(self, folder: Path) -> int:
+        """Be the one that writes, perhaps in the place of a rank that has died; returns the first step not written."""
         self.folder = folder
         if self._metrics is None:
             self._metrics = (folder / "metrics.jsonl").open("a")
-
-    def join(self, elapsed_s: float) -> None:
-        """The record began so many seconds ago, without this rank, which takes part from now on."""
-        self._started = time.perf_counter() - elapsed_s
+        lines = (folder / "metrics.jsonl").read_text().splitlines()
+        return max((int(step) + 1 for step in map(_step_of, lines) if step < float("inf")), default=0)
 
     def go_on_from(self, step: int) -> None:
         """Forget the lines of metrics.jsonl from `step` on: an earlier start has written them, this one will again."""

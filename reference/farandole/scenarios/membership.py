@@ -1,0 +1,33 @@
+"""Membership update: a rank is killed while all train, and the others go on without it, or a spare in its place.
+
+Document 000, 成员更新: who is there is agreed on anew, and if the centre itself has died another is elected.
+
+    farandole run membership -n 4 --fail rank=2,step=60
+    farandole run membership -n 5 --spares 1 --fail rank=0,step=60
+    farandole run membership -n 7 --spares 2 --fail rank=1,step=20 --fail rank=3,step=50 --fail rank=0,step=80
+    mpirun --with-ft ulfm -n 4 python -m farandole.scenarios.membership --fail rank=2,step=60
+"""
+
+from dataclasses import dataclass
+
+from cyclopts import Parameter
+
+from farandole.recovery.options import ElasticOptions
+from farandole.scenarios import run_as_program
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Config(ElasticOptions):
+    """Options of membership."""
+
+
+def main(config: Config) -> None:
+    from farandole.recovery.elastic import train
+    from farandole.report.table import print_summary
+
+    print_summary(train("membership", config), config.json)
+
+
+if __name__ == "__main__":
+    run_as_program(Config, main)
