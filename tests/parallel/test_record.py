@@ -14,7 +14,7 @@ from farandole.collectives.steps import chunk_slices
 from farandole.runtime.record import Summary
 
 SCHEMA = {
-    "scenario", "ranks", "seed", "device", "wall_s", "steps", "samples_per_s", "final_loss", "test_accuracy",
+    "scenario", "ranks", "members", "seed", "device", "wall_s", "steps", "samples_per_s", "final_loss", "test_accuracy",
     "bytes_sent", "messages_sent", "compute_s", "comm_s", "wait_s", "staleness", "lead", "cleaned", "memory",
     "params_sha256", "faults", "versions",
 }  # fmt: skip

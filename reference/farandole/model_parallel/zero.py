@@ -64,8 +64,12 @@ class ShardedOptimizer(ReplicatedOptimizer):
 
     def part(self, count: int) -> slice:
         """Which of `count` parameters this rank moves: the chunk whose sum the ring's reduce-scatter leaves with it."""
-        size = self.comm.size
-        return chunk_slices(count, size)[(self.comm.rank + 1) % size]
+        return self.part_of(count, self.comm.rank, self.comm.size)
+
+    @staticmethod
+    def part_of(count: int, rank: int, ranks: int) -> slice:
+        """Likewise, for any of any number of ranks."""
+        return chunk_slices(count, ranks)[(rank + 1) % ranks]
 
     def step(self) -> None:
         with self.world.communicate("reduce-scatter", group=self.group):

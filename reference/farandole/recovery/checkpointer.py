@@ -94,6 +94,10 @@ class Checkpointer:
         if failed[0]:
             raise CheckpointFailed(f"another rank could not write its part of the checkpoint in {self.folder}")
 
+    def abandon(self) -> None:
+        """End the writing that is going on, if any: the ranks have changed, and another checkpointer begins."""
+        self._thread.shutdown(wait=True)
+
     def _keep(self, state: TrainingState) -> None:
         """Copy this rank's part; into the same memory each time, since new memory is slow when first touched."""
         own = self._own(state.own)

@@ -27,7 +27,7 @@ from farandole.recovery.batches import Batches
 from farandole.recovery.logbook import Logbook, RankWitness
 from farandole.recovery.membership import Membership
 from farandole.recovery.options import ElasticOptions
-from farandole.recovery.replica import Replica
+from farandole.recovery.replica import Replica, seed_random
 from farandole.recovery.state import TrainingState
 from farandole.runtime.buffers import sha256
 from farandole.runtime.communicator import LOST, broadcast_text
@@ -42,7 +42,7 @@ NEWCOMER = -1  # has come to no step
 class ElasticTraining:
     """One member's part in it, be it at work or waiting."""
 
-    def __init__(self, world: World, scenario: str, options: ElasticOptions) -> None:
+    def __init__(self, world: World, scenario: str, options: ElasticOptions, sharded: bool = False) -> None:
         self.world, self.options = world, options
         self.recorder = Recorder(world, scenario, options)
         self.folder = Path(broadcast_text(world.control, str(self.recorder.folder)))
@@ -50,7 +50,7 @@ class ElasticTraining:
         world.witness = RankWitness(self.logbook, world.rank)
         self.batches = Batches(world, options, self.folder, world.size - options.spares)
         self.membership = Membership(world, options.spares)
-        self.replica = Replica(world, options)
+        self.replica = Replica(world, options, sharded)
         self.losses = LossLog(world, self.recorder, options.steps)
         self.step = 0 if self.membership.place is not None else NEWCOMER
 
@@ -84,6 +84,7 @@ class ElasticTraining:
         first = self.step
         place, places = self.world.comm.rank, self.world.comm.size
         for step in self.world.steps(self.options.steps, first):
+            self._protect(step)
             self.replica.begin(step)
             inputs, targets, whole = self.batches.take(place, places)
             share = len(inputs) / whole
@@ -104,26 +105,33 @@ class ElasticTraining:
         assert self.world.witness is not None
         self.world.witness.notices(error.ranks if isinstance(error, PeerLost) else [], self.step)
 
+    def _protect(self, step: int) -> None:
+        """Before each step: keep what could be lost. Here nothing: what the dead knew the others know."""
+
     def _catch_up(self) -> None:
-        """Have all workers be where the foremost of them is."""
-        comm = self.world.comm
-        with self.world.communicate("catch up"), comm.waiting("how far the others have come", -1):
-            steps = np.empty(comm.size, dtype=np.int64)
-            comm.mpi.Allgather(np.array([self.step]), steps)
-            newest = int(steps.max())
-            if (steps != newest).any():
-                source = int(steps.argmax())
-                state = send_state(comm.mpi, self.replica.state(newest), source)
-                if self.step == NEWCOMER:
-                    self.replica.restore(state)
-                elif self.step != newest:
-                    self.replica.adopt(state)
-            self.replica.rewind(newest)
-            self.step = newest
+        """Go on together, with the same step."""
+        with self.world.communicate("catch up"), self.world.comm.waiting("how far the others have come", -1):
+            self.step = self._be_alike()
             self._take_over_the_record()
-            self.batches.go_to(newest)
+            self.batches.go_to(self.step)
         if self.membership.leads:
-            self.logbook.write("start", self.world.rank, newest)
+            self.logbook.write("start", self.world.rank, self.step)
+
+    def _be_alike(self) -> int:
+        """Have all workers be where the foremost of them is; returns the step to take next."""
+        comm = self.world.comm
+        steps = np.empty(comm.size, dtype=np.int64)
+        comm.mpi.Allgather(np.array([self.step]), steps)
+        newest = int(steps.max())
+        if (steps != newest).any():
+            source = int(steps.argmax())
+            state = send_state(comm.mpi, self.replica.state(newest), source)
+            if self.step != newest:
+                self.replica.adopt(state)
+            if self.step == NEWCOMER:
+                seed_random(self.options.seed, self.world.rank, newest)
+        self.replica.rewind(newest)
+        return newest
 
     def _take_over_the_record(self) -> None:
         """The centre, perhaps a new one, writes on from where the one before has come to."""

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from farandole.models.options import TrainingOptions
-from farandole.runtime.options import Positive
+from farandole.runtime.options import AtLeastOne, Positive
 
 NotNegative = Annotated[int, Parameter(validator=Number(gte=0))]
 Probability = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
@@ -58,3 +58,18 @@ class ElasticOptions(ReplicaOptions):
 
     spares: NotNegative = 0
     """How many of the ranks, the last ones, wait until one that works has died, and take its place."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class BackupOptions(ElasticOptions):
+    """A training whose ranks keep each other's state in memory."""
+
+    backup_every: AtLeastOne = 5
+    """Steps between two backups: at most so many are done again after a failure."""
+
+    shard_optimizer: bool = False
+    """Divide the optimizer's state over the workers (ZeRO-1): who dies takes a part of it that only a buddy has."""
+
+    checkpoint_every: NotNegative = 50
+    """Steps between two checkpoints on disk, for when a worker and its buddy die together; 0: none."""

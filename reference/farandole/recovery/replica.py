@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from farandole.data_parallel.training import mean_cross_entropy
-from farandole.model_parallel.zero import ReplicatedOptimizer
+from farandole.model_parallel.zero import ReplicatedOptimizer, ShardedOptimizer
 from farandole.models import choices
 from farandole.models.optimizers import maker
+from farandole.recovery.checkpoint import Checkpoint
 from farandole.recovery.options import ReplicaOptions
 from farandole.recovery.state import TrainingState
 from farandole.runtime.buffers import FlatBuffers
@@ -31,17 +32,19 @@ class Replica:
         model: what is evaluated.
     """
 
-    def __init__(self, world: World, options: ReplicaOptions) -> None:
-        self.world, self.options = world, options
+    def __init__(self, world: World, options: ReplicaOptions, sharded: bool = False) -> None:
+        self.world, self.options, self.sharded = world, options, sharded
         self.model = choices.build(options).to(world.device)
         self.dropout = nn.Dropout(options.dropout)
         self.flat = FlatBuffers(self.model)
-        self.optimizer = ReplicatedOptimizer(world, world.comm, self.flat, maker(options.optimizer, options.lr))
+        self.optimizer = self._make_optimizer()
         seed_random(options.seed, world.rank, 0)
         self._before: tuple[int, dict[str, Tensor]] = -1, {}
 
     def regroup(self) -> None:
-        """The ranks that train together have changed."""
+        """The ranks that train together have changed. A divided optimizer's state is void then, until `restore`."""
+        if self.sharded:
+            self.optimizer = self._make_optimizer()
         self.optimizer.comm = self.world.comm
 
     def begin(self, step: int) -> None:
@@ -71,17 +74,20 @@ class Replica:
 
     def state(self, step: int) -> TrainingState:
         """All that decides how the training goes on with `step`; the tensors are the originals."""
-        remembered = self.optimizer.optimizer.state
-        shared = {"parameters": self.flat.values} | {f"{REMEMBERED}{name}": t for name, t in remembered.items()}
-        return TrainingState(step, shared, self._random(), {"lr": self.optimizer.optimizer.lr})
+        remembered = {f"{REMEMBERED}{name}": tensor for name, tensor in self.optimizer.optimizer.state.items()}
+        shared, own = {"parameters": self.flat.values}, self._random()
+        (own if self.sharded else shared).update(remembered)
+        return TrainingState(step, shared, own, {"lr": self.optimizer.optimizer.lr})
 
-    def restore(self, state: TrainingState) -> None:
-        """Be as `state` says. A rank that it holds no random numbers for gets new ones, drawn from the step."""
-        self.adopt(state)
-        if state.own:
-            self._set_random(state.own)
+    def restore(self, saved: Checkpoint) -> None:
+        """Be as `saved` says, whether as many ranks have saved it or not."""
+        same = saved.ranks == self.world.comm.size
+        own = saved.own[self.world.comm.rank] if same else {}
+        self.adopt(TrainingState(saved.step, saved.shared | self._remembered(saved), own, saved.values))
+        if same:
+            self._set_random(own)
         else:
-            seed_random(self.options.seed, self.world.rank, state.step)
+            seed_random(self.options.seed, self.world.rank, saved.step)
 
     def adopt(self, state: TrainingState) -> None:
         """Take what all ranks have in common from `state`, and keep what is this one's own."""
@@ -89,6 +95,25 @@ class Replica:
         for name, tensor in self.optimizer.optimizer.state.items():
             tensor.copy_(state.shared[f"{REMEMBERED}{name}"])
         self.optimizer.optimizer.lr = state.values["lr"]
+
+    def _remembered(self, saved: Checkpoint) -> dict[str, Tensor]:
+        """What a divided optimizer remembers, joined from all ranks' parts and cut for this one."""
+        if not self.sharded:
+            return {}
+        count = len(self.flat.values)
+        order = sorted(saved.own, key=lambda rank: ShardedOptimizer.part_of(count, rank, saved.ranks).start)
+        remembered = {}
+        for name in (f"{REMEMBERED}{name}" for name in self.optimizer.optimizer.state):
+            pieces = [saved.own[rank][name] for rank in order]
+            whole = (
+                torch.cat(pieces)[self.optimizer.part(count)] if pieces[0].dim() else pieces[0]
+            )  # or a count, for all
+            remembered[name] = whole
+        return remembered
+
+    def _make_optimizer(self) -> ReplicatedOptimizer:
+        kind = ShardedOptimizer if self.sharded else ReplicatedOptimizer
+        return kind(self.world, self.world.comm, self.flat, maker(self.options.optimizer, self.options.lr))
 
     def _random(self) -> dict[str, Tensor]:
         """The state of this rank's random generators."""

@@ -158,8 +158,7 @@ class Restartable:
         self.first_step = 0
         if slot[0] != NO_CHECKPOINT:
             saved = checkpoint.read(folder, int(slot[0]))
-            same = saved.ranks == self.world.size
-            self.replica.restore(saved.of_rank(self.world.rank if same else NO_CHECKPOINT))
+            self.replica.restore(saved)
             self.first_step = saved.step
         self.batches.go_to(self.first_step)
         self.recorder.go_on_from(self.first_step)

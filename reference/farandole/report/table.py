@@ -60,11 +60,23 @@ def per_rank(summary: Summary) -> Table:
     table = Table()
     for heading in ("rank", "compute s", "communicate s", "wait s", "MB sent", "messages"):
         table.add_column(heading, justify="right")
-    for rank in range(summary.ranks):
-        sent = NOT_COUNTED if summary.bytes_sent is None else f"{summary.bytes_sent[rank] / 1e6:.2f}"
-        messages = NOT_COUNTED if summary.messages_sent is None else str(summary.messages_sent[rank])
-        seconds = (summary.compute_s[rank], summary.comm_s[rank], summary.wait_s[rank])
+    for place, rank in enumerate(summary.members):
+        sent = NOT_COUNTED if summary.bytes_sent is None else f"{summary.bytes_sent[place] / 1e6:.2f}"
+        messages = NOT_COUNTED if summary.messages_sent is None else str(summary.messages_sent[place])
+        seconds = (summary.compute_s[place], summary.comm_s[place], summary.wait_s[place])
         table.add_row(str(rank), *(f"{value:.3f}" for value in seconds), sent, messages)
+    return table
+
+
+def faults(summary: Summary) -> Table:
+    """A row per failure: what it was, when it was noticed, when the first step after it was done, what it cost."""
+    table = Table()
+    for heading in ("failed", "step", "how", "noticed after", "first step after", "steps lost"):
+        table.add_column(heading, justify="right")
+    for fault in summary.faults:
+        failed = f"rank {fault['rank']}" if fault["rank"] >= 0 else "a rank"
+        times = [NOT_COUNTED if fault[key] is None else f"{fault[key]:.3f} s" for key in ("detected_s", "resumed_s")]
+        table.add_row(failed, str(fault["step"]), fault["kind"], *times, str(fault["steps_lost"]))
     return table
 
 
@@ -76,13 +88,14 @@ def show(tables: Sequence[Table]) -> None:
 
 
 def print_summary(summary: Summary | None, as_json: bool) -> None:
-    """What a scenario says at its end, on rank 0 (elsewhere there is no summary)."""
+    """What a scenario says at its end, on the rank that has the summary."""
     if summary is None:
         return
     if as_json:
         print(summary.to_json())
     else:
-        show([comparison({summary.scenario: summary}), per_rank(summary)])
+        failed = [faults(summary)] if summary.faults else []
+        show([comparison({summary.scenario: summary}), per_rank(summary), *failed])
 
 
 def _by_run(

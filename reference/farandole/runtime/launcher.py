@@ -32,6 +32,7 @@ TIMED_OUT = 124  # as the command `timeout` says it
 POLL_S = 0.05
 OTHER_REPORTS_S = 0.5  # after a first failure: how long other ranks have to report theirs
 FINALIZE_S = 10.0  # after the last rank's last line: how long MPI has to shut down
+FINALIZE_WITHOUT_THE_DEAD_S = 1.0  # likewise where a rank has died, for which Open MPI may wait in vain
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,20 @@ class Output:
 
 
 class Follower:
-    """Copies what rank 0 writes to this process's own streams, as it comes."""
+    """Copies what rank 0 writes to this process's own streams, as it comes; all ranks' if rank 0 has departed."""
 
-    def __init__(self, scratch: Path) -> None:
-        self.pairs: list[tuple[Path, IO[str]]] = [(scratch / "0.out", sys.stdout), (scratch / "0.err", sys.stderr)]
-        self.positions = [0, 0]
+    def __init__(self, scratch: Path, ranks: int) -> None:
+        self.scratch = scratch
+        self.pairs: list[tuple[Path, IO[str]]] = [
+            (scratch / f"{rank}.{name}", stream)
+            for rank in range(ranks)
+            for name, stream in (("out", sys.stdout), ("err", sys.stderr))
+        ]
+        self.positions = [0] * len(self.pairs)
 
     def copy(self) -> None:
-        for index, (path, stream) in enumerate(self.pairs):
+        followed = self.pairs if (self.scratch / "0.departed").exists() else self.pairs[:2]
+        for index, (path, stream) in enumerate(followed):
             if path.exists():
                 with path.open("rb") as file:
                     file.seek(self.positions[index])
@@ -76,7 +83,7 @@ def run_ranks(
     Args:
         program: a script and its arguments, or "-m", a module and its arguments.
         timeout_s: after so many seconds everything is ended.
-        follow: copy rank 0's output to this process's as it comes.
+        follow: copy rank 0's output to this process's as it comes; once it has died, the others'.
         progress: let rank 0 draw a progress bar.
 
     Raises:
@@ -109,7 +116,7 @@ def run_ranks(
                 preexec_fn=processes.end_with_parent,
             )
             try:
-                in_time = _watch(job, ranks, scratch, timeout_s, Follower(scratch) if follow else None)
+                in_time = _watch(job, ranks, scratch, timeout_s, Follower(scratch, ranks) if follow else None)
             finally:
                 _end(job, number)
         output = _collect(scratch, ranks)
@@ -183,7 +190,8 @@ def _watch(
         if any(scratch.glob("*.failure.json")):
             deadline = min(deadline, time.monotonic() + OTHER_REPORTS_S)
         elif _all_done(scratch, ranks):
-            deadline = min(deadline, time.monotonic() + FINALIZE_S)
+            some_died = any(scratch.glob("*.departed"))
+            deadline = min(deadline, time.monotonic() + (FINALIZE_WITHOUT_THE_DEAD_S if some_died else FINALIZE_S))
         with suppress(subprocess.TimeoutExpired):
             job.wait(POLL_S)
     if follower:

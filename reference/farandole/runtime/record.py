@@ -28,6 +28,7 @@ class Summary:
     Attributes:
         scenario: its name.
         ranks: number of processes at the end.
+        members: their numbers, which are 0 to ranks − 1 unless some have died on the way.
         seed: what every random choice was drawn from.
         device: "cpu", or "cuda" with the card's name.
         wall_s: first step's start to last step's end on the slowest rank, in seconds.
@@ -54,6 +55,7 @@ class Summary:
 
     scenario: str
     ranks: int
+    members: list[int]
     seed: int
     device: str
     wall_s: float

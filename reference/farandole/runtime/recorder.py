@@ -172,6 +172,7 @@ class Recorder:
         summary = Summary(
             scenario=self.scenario,
             ranks=len(ranks),
+            members=numbers,
             seed=self.options.seed,
             device=devices.describe(world.device),
             wall_s=wall_s,

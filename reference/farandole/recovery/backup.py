@@ -1,0 +1,103 @@
+"""Backup recovery (备份恢复): what a dead rank knew is with its buddy, in memory, and training goes on from there.
+
+Document 000 keeps parameters and intermediate results on several nodes, and recovers what a node knew
+from its backup. Here every k steps each worker gives a copy of what is its alone to the next worker in
+the ring (`buddies`): the state of its random generators, and where the optimizer is divided (ZeRO-1),
+its part of that. When one dies, all go back to the last backup and a spare takes the place with
+exactly the dead one's state: the run ends bitwise as if nothing had happened. Without a spare the
+others divide its work and its part of the optimizer.
+
+    lost        at most k steps, done again
+    two deaths  of a worker and its buddy between two backups: from the last checkpoint on disk
+
+Cost per backup: a copy in memory, and one message per worker. See `membership` for how the others
+find each other again.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from farandole.errors import PlainError
+from farandole.models import choices
+from farandole.recovery import checkpoint
+from farandole.recovery.buddies import Buddies
+from farandole.recovery.checkpoint import Checkpoint
+from farandole.recovery.checkpointer import Checkpointer
+from farandole.recovery.elastic import ElasticTraining
+from farandole.recovery.options import BackupOptions
+from farandole.runtime.record import Summary
+from farandole.runtime.world import World
+
+CHECKPOINTS = "checkpoints"
+NONE = -1
+
+
+class Unrecoverable(PlainError):
+    """What has died together held the only copies."""
+
+
+class BackedUpTraining(ElasticTraining):
+    """One member's part in a training whose workers keep each other's state."""
+
+    def __init__(self, world: World, scenario: str, options: BackupOptions) -> None:
+        super().__init__(world, scenario, options, options.shard_optimizer)
+        self.every, self.to_disk_every = options.backup_every, options.checkpoint_every
+        self.buddies = Buddies()
+        self.saved = NONE  # the step of the last backup in this group of workers
+        self.checkpointer: Checkpointer | None = None
+
+    def _protect(self, step: int) -> None:
+        if self.saved == NONE or step % self.every == 0:
+            with self.world.communicate("backup"):
+                self.buddies.save(self.world.comm, self.replica.state(step))
+            self.saved = step
+        if self.to_disk_every and step % self.to_disk_every == 0:
+            if self.checkpointer is None:
+                found = self._newest_on_disk()
+                occupied = found.slot if found else None
+                self.checkpointer = Checkpointer(self.world, self.folder / CHECKPOINTS, occupied=occupied)
+            self.checkpointer.save(self.replica.state(step))
+
+    def _be_alike(self) -> int:
+        """Go back to the last backup, in memory or on disk; returns its step."""
+        if self.checkpointer:
+            self.checkpointer.abandon()
+            self.checkpointer = None
+        found = self.buddies.recover(self.world.comm)
+        if found is None:
+            found = self._newest_on_disk()
+            if found is None:
+                raise Unrecoverable(
+                    "a worker and its buddy have died together, and no checkpoint is on disk: give --checkpoint-every"
+                )
+            if self.membership.leads:
+                print(f"a worker and its buddy have died: back to the checkpoint of step {found.step}", file=sys.stderr)
+        self.replica.restore(found)
+        self.replica.rewind(found.step)
+        self.saved = NONE
+        return found.step
+
+    def _newest_on_disk(self) -> Checkpoint | None:
+        """The newest whole checkpoint; the same on all workers."""
+        folder = self.folder / CHECKPOINTS
+        slot = np.array([NONE])
+        if self.membership.leads:
+            found, _ = checkpoint.newest(folder)
+            slot[0] = found.slot if found else NONE
+        self.world.control.Bcast(slot)
+        return checkpoint.read(folder, int(slot[0])) if slot[0] != NONE else None
+
+
+def train(scenario: str, options: BackupOptions) -> Summary | None:
+    """Train to the end, whoever dies; the summary on the rank that leads then, None elsewhere.
+
+    Raises:
+        NobodyLeft: all workers have died.
+        Unrecoverable: a worker and its buddy have died together, without a checkpoint on disk.
+    """
+    choices.check(options)
+    with World.start(options) as world:
+        return BackedUpTraining(world, scenario, options).run()
