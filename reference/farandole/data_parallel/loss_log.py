@@ -35,12 +35,13 @@ class LossLog:
     Attributes:
         following: the first step that has not been written.
         last: the loss of the last step that has been written, over all ranks.
+        last_mean: over the steps of the last exchange; the same on all ranks.
     """
 
     def __init__(self, world: World, recorder: Recorder, steps: int, first: int = 0) -> None:
         self.world, self.recorder, self.steps = world, recorder, steps
         self.following = first
-        self.last = 0.0
+        self.last = self.last_mean = 0.0
         self._noted: dict[int, Noted] = {}
 
     def add(self, step: int, loss: float, share: float, samples: int) -> None:
@@ -74,6 +75,7 @@ class LossLog:
             if share:
                 self.last = float(loss / share)
                 self.recorder.log(step=step, wall_s=own.wall_s, loss=self.last, samples=own.samples)
+        self.last_mean = float(summed[:, 0].sum() / summed[:, 1].sum())
         self.following = following
         # Another rank may have died in this exchange without having written: what it was about is kept for a while.
         for step in [step for step in self._noted if step < following - LOSS_WINDOW]:

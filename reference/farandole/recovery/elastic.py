@@ -15,15 +15,19 @@ is lost and none is done twice. A spare that takes a place is sent the state, to
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
 
+from farandole.data_parallel.bold_driver import BoldDriver
 from farandole.data_parallel.loss_log import LossLog
 from farandole.data_parallel.training import accuracy, samples_used
 from farandole.models import choices
 from farandole.recovery.batches import Batches
+from farandole.recovery.heartbeat import Heart
 from farandole.recovery.logbook import Logbook, RankWitness
 from farandole.recovery.membership import Membership
 from farandole.recovery.options import ElasticOptions
@@ -39,6 +43,10 @@ from farandole.runtime.world import World
 NEWCOMER = -1  # has come to no step
 
 
+class MoreWorkers(Exception):
+    """There were so many failures that a spare is to join."""
+
+
 class ElasticTraining:
     """One member's part in it, be it at work or waiting."""
 
@@ -49,13 +57,23 @@ class ElasticTraining:
         self.logbook = Logbook(self.folder / "logbook.jsonl")
         world.witness = RankWitness(self.logbook, world.rank)
         self.batches = Batches(world, options, self.folder, world.size - options.spares)
+        self.heart = Heart(world, options.hang_after, self._silent)
         self.membership = Membership(world, options.spares)
         self.replica = Replica(world, options, sharded)
         self.losses = LossLog(world, self.recorder, options.steps)
+        self.driver = BoldDriver(options.lr)
+        self.failed_tries = 0  # of this worker, since the members last changed
         self.step = 0 if self.membership.place is not None else NEWCOMER
 
     def run(self) -> Summary | None:
         """Train to the end, and write the record; the summary on the centre, None elsewhere."""
+        self.heart.start()
+        try:
+            return self._live()
+        finally:
+            self.heart.stop()
+
+    def _live(self) -> Summary | None:
         self.recorder.start()
         if self.membership.leads:
             self.logbook.write("start", self.world.rank, 0)
@@ -63,7 +81,9 @@ class ElasticTraining:
         while True:
             try:
                 if self.membership.place is None:
-                    if not self.membership.wait():
+                    with self.heart.resting():
+                        needed = self.membership.wait()
+                    if not needed:
                         return None
                     continue
                 if not complete:
@@ -71,28 +91,82 @@ class ElasticTraining:
                     complete = True
                 self._train()
                 self.recorder.stop()
-                summary = self._finish()
+                with self.heart.resting():
+                    summary = self._finish()
                 self.membership.conclude()
                 return summary
             except (PeerLost, MPI.Exception) as error:
                 self._note(error)
-            self.membership.update()
+                self.membership.update()
+            except MoreWorkers:
+                self.logbook.write("enlarged", self.world.rank, self.step)
+                self.membership.update(more=1)
+            if self.membership.leads:
+                self._noticed(self.membership.lost)
+            self.failed_tries = 0
+            self.heart.forget(set(range(self.world.size)) - set(self.membership.view.members))
             self.replica.regroup()
             complete = False
 
     def _train(self) -> None:
         first = self.step
-        place, places = self.world.comm.rank, self.world.comm.size
-        for step in self.world.steps(self.options.steps, first):
+        for step in range(first, self.options.steps):
             self._protect(step)
-            self.replica.begin(step)
-            inputs, targets, whole = self.batches.take(place, places)
-            share = len(inputs) / whole
-            loss = self.replica.step(inputs, targets, share)
+            loss, share, whole = self._own_part(step)
+            self.replica.optimizer.step()
             self.step = step + 1
             if step == first and self.membership.leads:
                 self.logbook.write("first step", self.world.rank, step)
             self.losses.add(step, loss, share, whole)
+            if self.losses.following == self.step:  # all have just exchanged their losses
+                self._draw_conclusions()
+
+    def _own_part(self, step: int) -> tuple[float, float, int]:
+        """The gradient of this worker's part of the batch; taken again if it fails here, which the others wait for.
+
+        Returns:
+            Mean loss, share of the batch, and the batch's samples.
+
+        Raises:
+            RuntimeError, OSError: it has failed until there was no time left for it.
+        """
+        self.replica.begin(step)
+        deadline = time.monotonic() + self.options.retry_for
+        failed_before = self.failed_tries
+        while True:
+            try:
+                self.world.begin_step(step)
+                inputs, targets, whole = self.batches.take(self.world.comm.rank, self.world.comm.size)
+                share = len(inputs) / whole
+                loss = self.replica.gradient(inputs, targets, share)
+                break
+            except (RuntimeError, OSError):
+                self.failed_tries += 1
+                if time.monotonic() > deadline:
+                    raise
+                self.batches.go_to(step)
+                self.replica.rewind(step)
+        if self.failed_tries > failed_before:
+            self.logbook.write("retried", self.world.rank, step)
+        return loss, share, whole
+
+    def _draw_conclusions(self) -> None:
+        """From the losses and the failed tries of all.
+
+        Raises:
+            MoreWorkers: of these there were too many.
+        """
+        if self.options.adapt_lr:
+            self.replica.optimizer.optimizer.lr = self.driver.observe(self.losses.last_mean)
+            self.replica.values["before"] = self.driver.before
+        tries = np.array([self.failed_tries])
+        with self.world.comm.waiting("failures of the others", -1):
+            self.world.control.Allreduce(MPI.IN_PLACE, tries)
+        if tries[0] >= self.options.failures and self.membership.view.spares:
+            raise MoreWorkers
+
+    def _silent(self, rank: int, step: int) -> None:
+        self.logbook.write("noticed", rank, step, "silent")
 
     def _note(self, error: PeerLost | MPI.Exception) -> None:
         """Write down who has died.
@@ -102,8 +176,13 @@ class ElasticTraining:
         """
         if isinstance(error, MPI.Exception) and error.Get_error_class() not in LOST:
             raise error
+        if isinstance(error, PeerLost) and error.ranks:  # else another one has noticed, and woken this one
+            self._noticed(error.ranks)
+
+    def _noticed(self, ranks: Sequence[int]) -> None:
         assert self.world.witness is not None
-        self.world.witness.notices(error.ranks if isinstance(error, PeerLost) else [], self.step)
+        if ranks:
+            self.world.witness.notices(ranks, self.step)
 
     def _protect(self, step: int) -> None:
         """Before each step: keep what could be lost. Here nothing: what the dead knew the others know."""
@@ -114,6 +193,7 @@ class ElasticTraining:
             self.step = self._be_alike()
             self._take_over_the_record()
             self.batches.go_to(self.step)
+            self.driver = BoldDriver(self.replica.values["lr"], self.replica.values.get("before"))
         if self.membership.leads:
             self.logbook.write("start", self.world.rank, self.step)
 

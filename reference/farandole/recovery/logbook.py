@@ -24,7 +24,7 @@ from farandole.runtime.faults import Fail
 
 UNKNOWN = -1  # rank
 
-What = Literal["start", "first step", "checkpoint", "stop", "failure", "noticed"]
+What = Literal["start", "first step", "checkpoint", "stop", "failure", "noticed", "retried", "enlarged"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Line:
     Attributes:
         rank: whose line it is; of a failure, the rank that failed.
         step: of the training; of a start, the step it begins with.
-        kind: of a failure: kill, raise, hang, or what was noticed of it.
+        kind: of a failure: kill, raise, hang, or what was noticed of it: lost, or silent.
     """
 
     when: float
@@ -78,11 +78,11 @@ class Logbook:
         """The failures as the record tells them: times in seconds from the failure, steps done again."""
         lines = self.lines()
         starts = [line for line in lines if line.what == "start"]
-        faults = []
+        faults = _retried(lines)
         for before, start in pairwise(starts):
             between = [line for line in lines if before.when <= line.when < start.when]
-            if any(line.what == "stop" for line in between):
-                continue  # as asked
+            if _planned(between):
+                continue
             noticed = [line for line in between if line.what == "noticed"]
             resumed = next((line for line in lines if line.what == "first step" and line.when >= start.when), None)
             for failed in _failed(between):
@@ -97,17 +97,42 @@ class Logbook:
                         "steps_lost": max(0, failed.step - start.step),
                     }
                 )
-        return faults
+        return sorted(faults, key=lambda fault: fault["step"])
+
+
+def _planned(lines: Sequence[Line]) -> bool:
+    """Whether a start comes after these not because of a failure: a stop was asked for, or more workers."""
+    kinds = {line.what for line in lines}
+    return "stop" in kinds or ("enlarged" in kinds and "noticed" not in kinds)
+
+
+def _retried(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """The failures of one rank's own work that another try has made good."""
+    faults = []
+    for again in (line for line in lines if line.what == "retried"):
+        failed = [line for line in lines if _is_about(again, line) and line.when <= again.when][-1:]
+        for line in failed:
+            took_s = again.when - line.when
+            faults.append({"rank": line.rank, "step": line.step, "kind": line.kind, "detected_s": 0.0,
+                           "resumed_s": took_s, "steps_lost": 0})  # fmt: skip
+    return faults
+
+
+def _is_about(again: Line, line: Line) -> bool:
+    return (line.what, line.rank, line.step) == ("failure", again.rank, again.step)
 
 
 def _failed(lines: Sequence[Line]) -> list[Line]:
     """One line for each rank that has failed between two starts, of those written meanwhile."""
     noticed = [line for line in lines if line.what == "noticed"]
     # What raises after a death has been noticed follows from it.
+    retried = [line for line in lines if line.what == "retried"]
     own = [
         line
         for line in lines
-        if line.what == "failure" and not (line.kind == "raise" and noticed and noticed[0].when < line.when)
+        if line.what == "failure"
+        and not (line.kind == "raise" and noticed and noticed[0].when < line.when)
+        and not any(_is_about(again, line) for again in retried)
     ]
     by_rank: dict[int, Line] = {}
     for line in own or [line for line in noticed if line.rank != UNKNOWN] or noticed:

@@ -49,6 +49,7 @@ class Membership:
     Attributes:
         view: who works and who waits; the same on all members.
         changes: how long each update has taken, in seconds.
+        lost: who was missing in the last one.
     """
 
     def __init__(self, world: World, spares: int) -> None:
@@ -56,6 +57,7 @@ class Membership:
         self.world = world
         self.view = View.first(world.size, spares)
         self.changes: list[float] = []
+        self.lost: list[int] = []
         self._everyone = MPI.Intracomm(world.control.Dup())
         world.outlived = True
         self._form()
@@ -69,17 +71,21 @@ class Membership:
     def leads(self) -> bool:
         return self.world.rank == self.view.centre
 
-    def update(self) -> None:
+    def update(self, more: int = 0) -> None:
         """Agree on who is left, and form the groups anew: `world.comm` and `world.control` are of the workers left.
 
         Every living rank calls it once it has learned of a death, however it has.
+
+        Args:
+            more: how many spares are to work beside those that are left; the largest wish of any rank counts.
 
         Raises:
             NobodyLeft: no worker lives.
         """
         start = time.perf_counter()
         with self.world.comm.waiting("membership update", -1):
-            while not self._attempt():
+            before = self.view
+            while not self._attempt(before, more):
                 pass
         self.changes.append(time.perf_counter() - start)
 
@@ -118,24 +124,26 @@ class Membership:
                 except MPI.Exception:  # died while it waited
                     rank.departed([spare])
 
-    def _attempt(self) -> bool:
+    def _attempt(self, before: View, more: int) -> bool:
         """One try; False if another rank has died meanwhile."""
         self.world.comm.revoke()
         self.world.control.Revoke()
         self._everyone.Revoke()
-        before = self.view
         self._everyone = MPI.Intracomm(self._everyone.Shrink())
-        lost = self._lost(before)
-        self.view = before.without(lost)
+        self.lost = self._lost(before)
+        self.view = before.without(self.lost)
         if not self.view.workers:
             raise NobodyLeft("every worker has died")
         formed = True
         try:
+            wished = np.array([more])
+            self._everyone.Allreduce(MPI.IN_PLACE, wished, MPI.MAX)
+            self.view = self.view.enlarged(int(wished[0]))
             self._form()
         except (MPI.Exception, PeerLost):
             formed = False
         if self.leads:
-            rank.departed(lost)
+            rank.departed(self.lost)
         try:
             return bool(self._everyone.Agree(int(formed)))
         except MPI.Exception:
@@ -151,7 +159,7 @@ class Membership:
             self._everyone.Allreduce(MPI.IN_PLACE, leader, MPI.MAX)  # the spares have to know, too
             self.view = replace(self.view, centre=int(leader[0]))
         control = MPI.Intracomm(group.Split(0, 0 if self.leads else 1 + group.rank))
-        self.world.regroup(group, control)
+        self.world.regroup(group, control, self.view.number)
 
     def _lost(self, before: View) -> list[int]:
         """Who of the members is not in the communicator any more."""

@@ -59,6 +59,18 @@ class ElasticOptions(ReplicaOptions):
     spares: NotNegative = 0
     """How many of the ranks, the last ones, wait until one that works has died, and take its place."""
 
+    hang_after: Positive = 10.0
+    """Seconds after which a rank that does nothing, and waits for nobody, is taken for dead and ended."""
+
+    retry_for: Positive = 5.0
+    """Seconds for which a worker tries a step again that fails on it alone, before it gives up and leaves."""
+
+    failures: AtLeastOne = 3
+    """After so many failed tries, of all workers together, one of the spares joins in."""
+
+    adapt_lr: bool = False
+    """Let the learning rate follow the training loss: up a little while it falls, down by half when it rises."""
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)

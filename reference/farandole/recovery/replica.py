@@ -8,6 +8,7 @@ as it was.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,7 @@ class Replica:
         self.flat = FlatBuffers(self.model)
         self.optimizer = self._make_optimizer()
         seed_random(options.seed, world.rank, 0)
+        self.values: dict[str, Any] = {"lr": options.lr}  # kept beside the tensors
         self._before: tuple[int, dict[str, Tensor]] = -1, {}
 
     def regroup(self) -> None:
@@ -59,7 +61,13 @@ class Replica:
             self._set_random(random)
 
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
-        """Take one step on this rank's part of the batch; returns its mean loss.
+        """Take one step on this rank's part of the batch; returns its mean loss."""
+        loss = self.gradient(inputs, targets, share)
+        self.optimizer.step()
+        return loss
+
+    def gradient(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+        """The gradient of this rank's part of the batch, for `optimizer` to add up; returns its mean loss.
 
         Args:
             share: this part's share of the whole batch.
@@ -69,15 +77,14 @@ class Replica:
             loss = mean_cross_entropy(self.model(seen), targets)
             loss.backward()
             self.flat.gradients.mul_(share)
-        self.optimizer.step()
-        return loss.item()
+            return loss.item()
 
     def state(self, step: int) -> TrainingState:
         """All that decides how the training goes on with `step`; the tensors are the originals."""
         remembered = {f"{REMEMBERED}{name}": tensor for name, tensor in self.optimizer.optimizer.state.items()}
         shared, own = {"parameters": self.flat.values}, self._random()
         (own if self.sharded else shared).update(remembered)
-        return TrainingState(step, shared, own, {"lr": self.optimizer.optimizer.lr})
+        return TrainingState(step, shared, own, self.values | {"lr": self.optimizer.optimizer.lr})
 
     def restore(self, saved: Checkpoint) -> None:
         """Be as `saved` says, whether as many ranks have saved it or not."""
@@ -94,7 +101,8 @@ class Replica:
         self.flat.values.copy_(state.shared["parameters"])
         for name, tensor in self.optimizer.optimizer.state.items():
             tensor.copy_(state.shared[f"{REMEMBERED}{name}"])
-        self.optimizer.optimizer.lr = state.values["lr"]
+        self.values = dict(state.values)
+        self.optimizer.optimizer.lr = self.values["lr"]
 
     def _remembered(self, saved: Checkpoint) -> dict[str, Tensor]:
         """What a divided optimizer remembers, joined from all ranks' parts and cut for this one."""

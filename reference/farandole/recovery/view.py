@@ -46,6 +46,10 @@ class View:
                 workers.append(waiting.pop(0))
         return replace(self, number=self.number + 1, workers=tuple(workers), spares=tuple(waiting))
 
+    def enlarged(self, more: int) -> View:
+        """The view in which so many of the spares, as far as there are any, work in new places."""
+        return replace(self, workers=self.workers + self.spares[:more], spares=self.spares[more:])
+
     def place(self, rank: int) -> int | None:
         """Where this rank works; None for who waits."""
         return self.workers.index(rank) if rank in self.workers else None

@@ -88,6 +88,15 @@ def abort(failure: Failure) -> NoReturn:
     os._exit(EXIT_CODE[failure.kind])
 
 
+def leave(failure: Failure) -> NoReturn:
+    """Say why, and die alone: the other ranks go on."""
+    sys.stdout.flush()
+    print(f"farandole: {failure}", file=sys.stderr, flush=True)
+    # Of a process that merely exits Open MPI 5.0 tells the others nothing: they would wait for it.
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("SIGKILL cannot be survived")
+
+
 def run_rank(work: Callable[[], object]) -> None:
     """Run `work`; whatever it raises ends the whole job with one report."""
     try:

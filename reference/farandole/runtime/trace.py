@@ -89,10 +89,10 @@ class Trace:
         others = f" after change {self._regrouped}" if self._regrouped else ""
         return f"{name}#{self._collectives[group]}" + (f" of {group}" if group else "") + others
 
-    def regroup(self) -> None:
-        """The group of all ranks has changed: whoever is in it now counts its collectives from the first."""
+    def regroup(self, number: int) -> None:
+        """Change `number` of the group of all ranks: whoever is in it now counts its collectives from the first."""
         self._collectives.clear()
-        self._regrouped += 1
+        self._regrouped = number
 
     def add(self, name: str, category: Category, start: float, end: float, *, key: str = "", depth: int = 0) -> None:
         """Record a span whose ends were taken elsewhere, with `time.perf_counter`."""

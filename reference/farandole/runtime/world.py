@@ -27,7 +27,7 @@ from farandole.runtime import devices, rank
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, PeerLost, describe
 from farandole.runtime.faults import Fail, Slowness, check_ranks
-from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder
+from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder, Position
 from farandole.runtime.options import RunOptions
 from farandole.runtime.trace import Trace
 from farandole.runtime.watchdog import Waiting, Watchdog
@@ -99,7 +99,10 @@ class World:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is not None:
             self._tell(error)
-            rank.abort(describe(error, self.rank, self._recorder.step))
+            failure = describe(error, self.rank, self._recorder.step)
+            if self.outlived and failure.kind == "exception":
+                rank.leave(failure)
+            rank.abort(failure)
         self._recorder.step = NO_STEP
         with self.comm.waiting("end of the run", -1):
             self.control.Barrier()
@@ -114,28 +117,35 @@ class World:
     def begin_step(self, step: int) -> None:
         """Step `step` begins; for methods that cannot say beforehand which steps there will be."""
         self._recorder.step = step
-        for fail in self._failures:
+        for fail in list(self._failures):
             if fail.step == step:
                 if self.witness:
                     self.witness.strikes(fail)
+                self._failures = [other for other in self._failures if other is not fail]
                 if fail.how == "kill" and not self.outlived and (folder := rank.scratch()):
                     text = f"was killed by SIGKILL (--fail {fail})"
                     Failure(self.rank, step, "killed", time.time(), text).leave(folder)
                 fail.strike()
 
+    @property
+    def position(self) -> Position:
+        """Where this rank is just now; may be asked from another thread."""
+        return self._recorder.position
+
     def spare(self, struck: Container[tuple[int, int]]) -> None:
         """Injected failures with these (rank, step) have struck in an earlier start, and do not strike again."""
         self._failures = [fail for fail in self._failures if (fail.rank, fail.step) not in struck]
 
-    def regroup(self, workers: MPI.Intracomm, control: MPI.Intracomm) -> None:
+    def regroup(self, workers: MPI.Intracomm, control: MPI.Intracomm, number: int) -> None:
         """From now on `comm` and `control` are of these ranks; what is counted goes on.
 
         Args:
             control: the same ranks, the one that leads first.
+            number: of the change, the same on all of them.
         """
         self.comm = Communicator(workers, self._watchdog, self._recorder, before=self.comm)
         self.control = control
-        self.trace.regroup()
+        self.trace.regroup(number)
 
     @contextmanager
     def compute(self, name: str) -> Iterator[None]:

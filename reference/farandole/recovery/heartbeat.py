@@ -1,0 +1,163 @@
+"""Heartbeats (心跳): a rank that hangs is found by its silence, and ended, so that it counts as dead.
+
+A dead process is noticed by the system. One that lives but does nothing keeps all others waiting, and
+nobody can tell it from a slow one but by the time. So a thread of each rank tells all others, a few
+times a second, how many moves its main thread has made and whether it waits for somebody. Who has made
+no move for too long without waiting, or has sent nothing at all, is taken for dead, and then made so
+(fencing): if it woke up later it would act on a world that has gone on. It is told to end itself; if it
+cannot even hear that, a rank of the same host ends it.
+
+The time-out decides between two mistakes: too short, and a slow rank is killed; too long, and all wait.
+Datagrams do it, past MPI: a heartbeat that is lost is followed by the next, and none may ever block.
+Cost: n(n − 1) datagrams of 49 bytes per beat.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import psutil
+
+from farandole.runtime.communicator import broadcast_text, gather_text
+from farandole.runtime.world import World
+
+BEAT_S = 0.2
+DATAGRAM = struct.Struct("16s?qqq?")  # the launch's secret, whether to end, then whose, its step, moves, waiting
+HEARS_WITHIN_S = 1.0  # who has been told to end and has not is ended by its neighbours
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a rank's heartbeats go, and which process it is."""
+
+    host: str
+    port: int
+    pid: int
+    created: float
+
+
+@dataclass
+class Sign:
+    """The last sign of life of a rank, and since when it has not changed, on this rank's clock."""
+
+    step: int
+    moves: int
+    waiting: bool
+    heard: float
+    moved: float
+
+
+class Heart(threading.Thread):
+    """One rank's heartbeats, and its ear for those of the others. Made by all ranks together.
+
+    Args:
+        after_s: a rank that makes no move for so long is ended.
+        noticed: called with the rank and its step, before it is ended, from this thread.
+    """
+
+    def __init__(self, world: World, after_s: float, noticed: Callable[[int, int], None]) -> None:
+        super().__init__(name="heartbeat", daemon=True)
+        self.world, self.after_s, self.noticed = world, after_s, noticed
+        self._at_ease = False
+        several_hosts = world.local_size < world.size
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind((socket.gethostbyname(socket.gethostname()) if several_hosts else "127.0.0.1", 0))
+        self._secret = bytes.fromhex(broadcast_text(world.control, secrets.token_hex(16)))
+        self._addresses = self._exchange(self._socket.getsockname())
+        now = time.monotonic()
+        self._signs = {rank: Sign(-1, -1, False, now, now) for rank in self._addresses if rank != world.rank}
+        self._told: dict[int, float] = {}  # rank → when it was told to end
+        self._stopped = threading.Event()
+
+    def forget(self, ranks: Iterable[int]) -> None:
+        """These have gone."""
+        for rank in ranks:
+            self._signs.pop(rank, None)
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """In the body no move is expected of this rank: it waits for a place, or evaluates."""
+        self._at_ease = True
+        try:
+            yield
+        finally:
+            self._at_ease = False
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def run(self) -> None:
+        beat = time.monotonic()
+        while not self._stopped.is_set():
+            now = time.monotonic()
+            if now >= beat:
+                self._beat()
+                self._judge(now)
+                beat = now + BEAT_S
+            self._socket.settimeout(max(0.001, beat - time.monotonic()))
+            with suppress(TimeoutError, OSError):
+                self._hear(self._socket.recv(DATAGRAM.size))
+        self._socket.close()
+
+    def _beat(self) -> None:
+        position = self.world.position
+        waiting = position.waiting or self._at_ease
+        sign = DATAGRAM.pack(self._secret, False, self.world.rank, position.step, position.moves, waiting)
+        for rank in list(self._signs):
+            self._send(rank, sign)
+
+    def _hear(self, datagram: bytes) -> None:
+        if len(datagram) != DATAGRAM.size:
+            return
+        secret, end, rank, step, moves, waiting = DATAGRAM.unpack(datagram)
+        if secret != self._secret:
+            return
+        if end:
+            os.kill(os.getpid(), signal.SIGKILL)
+        sign = self._signs.get(rank)
+        if sign is None:
+            return
+        now = time.monotonic()
+        if waiting or moves != sign.moves:
+            sign.moved = now
+        sign.step, sign.moves, sign.waiting, sign.heard = step, moves, waiting, now
+
+    def _judge(self, now: float) -> None:
+        for rank, sign in list(self._signs.items()):
+            if rank in self._told:
+                if now > self._told[rank] + HEARS_WITHIN_S:
+                    self._end_by_hand(rank)
+            elif now - min(sign.heard, sign.moved) > self.after_s:
+                self.noticed(rank, sign.step)
+                self._told[rank] = now
+                self._send(rank, DATAGRAM.pack(self._secret, True, rank, 0, 0, False))
+
+    def _end_by_hand(self, rank: int) -> None:
+        """Kill a process of this host that does not react; one of another host is its neighbours' affair."""
+        address = self._addresses[rank]
+        if address.host != self._addresses[self.world.rank].host:
+            return
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(address.pid)
+            if process.create_time() == address.created:  # not another one that has got its number
+                process.kill()
+
+    def _send(self, rank: int, datagram: bytes) -> None:
+        with suppress(OSError):  # who has gone does not listen
+            self._socket.sendto(datagram, (self._addresses[rank].host, self._addresses[rank].port))
+
+    def _exchange(self, own: tuple[str, int]) -> dict[int, Address]:
+        created = psutil.Process().create_time()
+        texts = gather_text(self.world.control, json.dumps([*own, os.getpid(), created]))
+        everybody = json.loads(broadcast_text(self.world.control, json.dumps([json.loads(text) for text in texts])))
+        return {rank: Address(*fields) for rank, fields in enumerate(everybody)}
