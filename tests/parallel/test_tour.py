@@ -54,6 +54,7 @@ def test_the_tour_runs_every_strategy_and_shows_it(tmp_path: Path) -> None:
         assert run.summary.steps == STEPS * workers
         assert run.summary.test_accuracy is not None
         assert run.summary.test_accuracy > 0.6
+        assert bool(run.summary.faults) == (run.summary.scenario == "membership")
         parts = {"pipeline": 4, "hybrid": 2}.get(run.summary.scenario, 1)  # elsewhere every rank has the whole model
         models = len(set(run.summary.params_sha256 or []))  # parts without parameters, of which two may be, look alike
         assert min(parts, 2) <= models <= parts

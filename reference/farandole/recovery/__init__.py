@@ -1,7 +1,10 @@
 """When a rank dies: what is kept, who notices, and how training goes on.
 
-Read `state` first (what has to be kept to go on as if nothing had happened), then `checkpoint` (kept
-on disk, in two slots), `checkpointer` (without standing still), `interval` (how often),
-`logbook` (what happened), `replica` and `restart` (a training that can be resumed), and `supervisor`
-(somebody has to start it again). `election` is about who leads when the centre is gone.
+Read `state` first (what has to be kept to go on as if nothing had happened), then how it is kept on
+disk: `checkpoint` (in two slots), `checkpointer` (without standing still), `interval` (how often),
+`replica` and `batches` (a training that can be resumed), `restart` (the ranks start again) and
+`supervisor` (somebody has to start them). Then how to go on without a new start: `view` and
+`membership` (who is left), `elastic` (a training on top of it), `heartbeat` (who hangs), `buddies` and
+`backup` (copies in each other's memory). `election` is about who leads when the centre is gone,
+`logbook` holds what happened.
 """

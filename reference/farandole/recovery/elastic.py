@@ -25,7 +25,9 @@ from mpi4py import MPI
 from farandole.data_parallel.bold_driver import BoldDriver
 from farandole.data_parallel.loss_log import LossLog
 from farandole.data_parallel.training import accuracy, samples_used
+from farandole.errors import UsageError
 from farandole.models import choices
+from farandole.recovery import membership
 from farandole.recovery.batches import Batches
 from farandole.recovery.heartbeat import Heart
 from farandole.recovery.logbook import Logbook, RankWitness
@@ -51,6 +53,12 @@ class ElasticTraining:
     """One member's part in it, be it at work or waiting."""
 
     def __init__(self, world: World, scenario: str, options: ElasticOptions, sharded: bool = False) -> None:
+        membership.check(world.size, options.spares)
+        if options.hang_after >= options.wait_timeout:
+            raise UsageError(
+                f"--hang-after {options.hang_after:g}: whoever waits gives up after --wait-timeout "
+                f"{options.wait_timeout:g}; give less"
+            )
         self.world, self.options = world, options
         self.recorder = Recorder(world, scenario, options)
         self.folder = Path(broadcast_text(world.control, str(self.recorder.folder)))
@@ -157,7 +165,7 @@ class ElasticTraining:
             MoreWorkers: of these there were too many.
         """
         if self.options.adapt_lr:
-            self.replica.optimizer.optimizer.lr = self.driver.observe(self.losses.last_mean)
+            self.replica.set_rate(self.driver.observe(self.losses.last_mean))
             self.replica.values["before"] = self.driver.before
         tries = np.array([self.failed_tries])
         with self.world.comm.waiting("failures of the others", -1):

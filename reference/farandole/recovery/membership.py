@@ -53,7 +53,6 @@ class Membership:
     """
 
     def __init__(self, world: World, spares: int) -> None:
-        check(world.size, spares)
         self.world = world
         self.view = View.first(world.size, spares)
         self.changes: list[float] = []
@@ -172,10 +171,15 @@ class Membership:
 
 
 def check(ranks: int, spares: int) -> None:
-    """Refuse what cannot be: no worker.
+    """Refuse what cannot be: no worker, or ranks that do not outlive each other.
 
     Raises:
         UsageError: saying what would fit.
     """
+    if ranks > 1 and not rank.outlive_each_other():
+        raise UsageError(
+            "the ranks of this job do not outlive each other: start it with `mpirun --with-ft ulfm` of Open MPI 5 "
+            "(`farandole run` does where it can), or use the scenario restart, which needs no such MPI"
+        )
     if spares >= ranks:
         raise UsageError(f"--spares {spares}: of {ranks} rank(s) at least one has to work; give {ranks - 1} or fewer")

@@ -84,7 +84,7 @@ class Replica:
         remembered = {f"{REMEMBERED}{name}": tensor for name, tensor in self.optimizer.optimizer.state.items()}
         shared, own = {"parameters": self.flat.values}, self._random()
         (own if self.sharded else shared).update(remembered)
-        return TrainingState(step, shared, own, self.values | {"lr": self.optimizer.optimizer.lr})
+        return TrainingState(step, shared, own, dict(self.values))
 
     def restore(self, saved: Checkpoint) -> None:
         """Be as `saved` says, whether as many ranks have saved it or not."""
@@ -102,7 +102,11 @@ class Replica:
         for name, tensor in self.optimizer.optimizer.state.items():
             tensor.copy_(state.shared[f"{REMEMBERED}{name}"])
         self.values = dict(state.values)
-        self.optimizer.optimizer.lr = self.values["lr"]
+        self.set_rate(self.values["lr"])
+
+    def set_rate(self, lr: float) -> None:
+        """Learn with this rate from now on."""
+        self.values["lr"] = self.optimizer.optimizer.lr = lr
 
     def _remembered(self, saved: Checkpoint) -> dict[str, Tensor]:
         """What a divided optimizer remembers, joined from all ranks' parts and cut for this one."""

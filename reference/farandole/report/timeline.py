@@ -12,10 +12,13 @@ from farandole.report.colours import ACTIVITY
 from farandole.runtime.record import Run
 
 STEPS_SHOWN = 6
+CHANGE = "catch up"  # what all that are left do after a death
 
 
 def draw(run: Run, file: Path, steps: int = STEPS_SHOWN, title: str = "") -> Path:
     """Draw `steps` steps from the middle of the run, one bar per rank, as a picture in `file`.
+
+    Where ranks have died and the others have gone on, it is the steps around the first time.
 
     Args:
         title: what stands above it. [default: the scenario's name]
@@ -29,12 +32,15 @@ def draw(run: Run, file: Path, steps: int = STEPS_SHOWN, title: str = "") -> Pat
 def plot(run: Run, axes: Axes, steps: int = STEPS_SHOWN, title: str = "") -> None:
     """The same on axes of the caller's. Time in ms from the first step shown."""
     summary = run.summary
+    row = {rank: place for place, rank in enumerate(summary.members)}
     begin, end = _window(run, steps)
     for event in run.trace:
         start, stop = event["ts"] / 1e3, (event["ts"] + event["dur"]) / 1e3
         if event["args"]["depth"] or stop < begin or start > end:
             continue
-        axes.barh(event["pid"], stop - start, left=start - begin, height=0.7, color=ACTIVITY[event["cat"]], linewidth=0)
+        axes.barh(
+            row[event["pid"]], stop - start, left=start - begin, height=0.7, color=ACTIVITY[event["cat"]], linewidth=0
+        )
     axes.set_xlim(0, end - begin)
     axes.set_yticks(range(summary.ranks), run.rank_names)
     axes.invert_yaxis()
@@ -46,9 +52,10 @@ def plot(run: Run, axes: Axes, steps: int = STEPS_SHOWN, title: str = "") -> Non
 
 
 def _window(run: Run, steps: int) -> tuple[float, float]:
-    """Begin and end, in ms, of `steps` steps from the middle: the first ones are not typical."""
+    """Begin and end, in ms, of `steps` steps from the middle, since the first are not typical, or around a change."""
     wall_ms = run.summary.wall_s * 1e3
     length = wall_ms * min(1.0, steps / run.summary.steps)
     first = min((event["ts"] / 1e3 for event in run.trace), default=0.0)
-    begin = first + (wall_ms - length) / 2
+    changes = [event["ts"] / 1e3 for event in run.trace if event["name"].endswith(CHANGE)]
+    begin = min(changes) - length / 2 if changes else first + (wall_ms - length) / 2
     return begin, begin + length

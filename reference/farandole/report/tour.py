@@ -26,6 +26,7 @@ RECIPE: dict[str, Any] = {"data": "mnist5k", "batch": 256, "hidden": 256, "lr": 
 
 # Rank 0 is manager and server at once: three workers remain of the four ranks.
 SERVED: dict[str, Any] = {"place": "servers=0,workers=1-3"}
+KILLED: dict[str, Any] = {"optimizer": "sgd", "dropout": 0.0, "fail": "rank=2,step=60"}
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ STRATEGIES = (
     Stop("server, stale", "parameter_server", "a parameter server; workers may be 4 iterations apart", SERVED),
     Stop("server, async", "parameter_server", "a parameter server; nobody waits", SERVED | {"sync": "async"}),
     Stop("pipeline, 1F1B", "pipeline", "the model in four stages, each batch in 8 parts", {"micro_batches": 8}),
+    Stop("a rank killed", "membership", "rank 2 is killed at step 60; the others agree on that, and go on", KILLED),
     Stop("two pipelines", "hybrid", "data parallel over two pipelines of two stages", {"pipeline_ranks": 2}),
 )
 CONDITIONS: dict[str, dict[str, Any]] = {"even": {}, "one rank 3× slower": {"slow": SLOW}}

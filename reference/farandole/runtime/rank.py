@@ -29,6 +29,7 @@ LAUNCHER = "FARANDOLE_RANK_LAUNCHER"
 LAUNCH = "FARANDOLE_RANK_LAUNCH"
 PROGRESS = "FARANDOLE_RANK_PROGRESS"
 
+WITH_FT = "OMPI_MCA_mpi_ft_enable"  # what `mpirun --with-ft ulfm` of Open MPI gives its ranks
 LAUNCHER_ACTS_WITHIN_S = 5.0
 FINALIZE_S = 30  # how long MPI may take to shut down
 
@@ -39,6 +40,11 @@ RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 def under_mpirun() -> bool:
     """Whether an MPI launcher has started this process."""
     return any(name in os.environ for name in RANK_VARIABLES)
+
+
+def outlive_each_other() -> bool:
+    """Whether this job goes on when one of its processes dies (ULFM): `mpirun --with-ft ulfm` of Open MPI."""
+    return os.environ.get(WITH_FT) == "1"
 
 
 def early_rank() -> int:

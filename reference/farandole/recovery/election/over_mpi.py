@@ -1,4 +1,7 @@
-"""An election among living processes: the state machines' messages over MPI, their timers by the clock."""
+"""An election among living processes: the bully's messages over MPI.
+
+Its time-outs play no part here: MPI has agreed on who lives, and if one of them dies now it says so.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,9 @@ import numpy as np
 from mpi4py import MPI
 
 from farandole.recovery.election.bully import Bully
-from farandole.recovery.election.steps import Action, Message, Timer
+from farandole.recovery.election.steps import Action, Message
 
 KINDS = ("election", "answer", "coordinator")
-ANSWER_S = 1.0
 NAP_S = 0.0005
 
 
@@ -25,16 +27,12 @@ def elect(mpi: MPI.Intracomm, members: Sequence[int]) -> int:
 
     Cost: n(n − 1) messages of 8 bytes at most.
     """
-    node = Bully(members[mpi.rank], members, answer_s=ANSWER_S)
+    node = Bully(members[mpi.rank], members, answer_s=float("inf"))
     sent: list[MPI.Request] = []
-    deadline: float | None = None
 
     def carry_out(actions: Sequence[Action]) -> None:
-        nonlocal deadline
         for action in actions:
-            if isinstance(action, Timer):
-                deadline = None if action.seconds is None else time.monotonic() + action.seconds
-            else:
+            if isinstance(action, Message):
                 kind = np.array([KINDS.index(action.kind)])
                 sent.append(mpi.Isend(kind, members.index(action.to)))
 
@@ -47,15 +45,14 @@ def elect(mpi: MPI.Intracomm, members: Sequence[int]) -> int:
     while node.leader is None:
         if mpi.Iprobe(MPI.ANY_SOURCE):
             receive()
-        elif deadline is not None and time.monotonic() > deadline:
-            deadline = None
-            carry_out(node.timeout())
         else:
             time.sleep(NAP_S)
-    # Who has a leader still answers those that ask, until all have one.
+    # Who has a leader still answers those that ask, until all have one. Being asked it would elect once more,
+    # with the same result, which need not be waited for.
+    leader = node.leader
     everybody = mpi.Ibarrier()
     while not everybody.Test():
         if mpi.Iprobe(MPI.ANY_SOURCE):
             receive()
     MPI.Request.Waitall(sent)
-    return node.leader
+    return leader

@@ -1,0 +1,109 @@
+"""What is not a death at once: a rank that hangs, a step that fails on one worker, failures that pile up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from farandole import Run, UsageError, launch
+from farandole.recovery.logbook import Logbook
+
+STEPS = 60
+SAME: dict[str, Any] = {"steps": STEPS, "dropout": 0.0}
+HANG_AFTER = 4.0  # a rank is slow, not silent, on a machine that has other things to do
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return launch("membership", 3, **SAME, out=tmp_path_factory.mktemp("whole") / "run")
+
+
+def trained_as(run: Run, whole: Run) -> bool:
+    digests = {*(run.summary.params_sha256 or []), *(whole.summary.params_sha256 or [])}
+    return len(digests) == 1 and [line["step"] for line in run.metrics] == list(range(STEPS))
+
+
+@pytest.mark.parametrize("scenario", ["membership", "backup"])
+def test_a_rank_that_hangs_is_ended_and_replaced(scenario: str, whole: Run, tmp_path: Path) -> None:
+    fail = "rank=1,step=23,how=hang"
+    run = launch(scenario, 4, spares=1, fail=fail, hang_after=HANG_AFTER, **SAME, out=tmp_path / "run", timeout_s=90)
+    assert run.summary.members == [0, 2, 3]
+    assert trained_as(run, whole)
+    (fault,) = run.summary.faults
+    assert (fault["rank"], fault["step"], fault["kind"]) == (1, 23, "hang")
+    assert fault["detected_s"] >= 0.9 * HANG_AFTER, "nobody is ended before his time"
+
+
+def test_a_frozen_process_is_ended_though_it_cannot_hear(whole: Run, tmp_path: Path) -> None:
+    """SIGSTOP stops its heartbeats, too: it is silent, and another rank of its host has to end it."""
+    options = ["--steps", str(STEPS), "--dropout", "0", "--spares", "1", "--hang-after", str(HANG_AFTER)]
+    options += ["--slow", "rank=0,factor=40", "--out", str(tmp_path / "run")]
+    job = subprocess.Popen([sys.executable, "-m", "farandole", "run", "membership", "-n", "4", *options])
+    try:
+        logbook, deadline = Logbook(tmp_path / "run" / "logbook.jsonl"), time.monotonic() + 60
+        while not any(line.what == "first step" for line in logbook.lines()):
+            assert time.monotonic() < deadline, "no first step"
+            time.sleep(0.05)
+        (victim,) = [
+            child.pid
+            for child in psutil.Process(job.pid).children(recursive=True)
+            if child.environ().get("OMPI_COMM_WORLD_RANK") == "2" and "farandole.runtime" in child.cmdline()
+        ]
+        os.kill(victim, signal.SIGSTOP)
+        assert job.wait(timeout=90) == 0
+    finally:
+        job.terminate()
+        job.wait()
+    run = Run.open(tmp_path / "run")
+    assert run.summary.members == [0, 1, 3]
+    assert trained_as(run, whole)
+    assert [(fault["rank"], fault["kind"]) for fault in run.summary.faults] == [(2, "silent")]
+
+
+def test_a_step_that_fails_on_one_worker_is_taken_again(whole: Run, tmp_path: Path) -> None:
+    run = launch("membership", 3, fail=["rank=1,step=23,how=raise"] * 2, **SAME, out=tmp_path / "run")
+    assert run.summary.members == [0, 1, 2]
+    assert trained_as(run, whole)
+    (fault,) = run.summary.faults
+    assert (fault["rank"], fault["step"], fault["kind"], fault["steps_lost"]) == (1, 23, "raise", 0)
+
+
+def test_who_fails_for_too_long_leaves(whole: Run, tmp_path: Path) -> None:
+    fail = ["rank=1,step=23,how=raise"] * 2
+    run = launch("membership", 4, spares=1, fail=fail, retry_for=1e-6, **SAME, out=tmp_path / "run")
+    assert run.summary.members == [0, 2, 3]
+    assert trained_as(run, whole)
+    assert "rank 1 at step 23 raised" in run.output
+
+
+def test_after_many_failures_a_spare_joins_in(tmp_path: Path) -> None:
+    fail = ["rank=0,step=11,how=raise", "rank=1,step=13,how=raise"]
+    run = launch("membership", 3, spares=1, fail=fail, failures=2, **SAME, out=tmp_path / "run")
+    assert run.summary.members == [0, 1, 2], "two at first"
+    assert len(set(run.summary.params_sha256 or [])) == 1
+    assert [line["step"] for line in run.metrics] == list(range(STEPS))
+    assert [line.step for line in Logbook(run.folder / "logbook.jsonl").lines() if line.what == "start"] == [0, 20]
+    assert [fault["kind"] for fault in run.summary.faults] == ["raise", "raise"], "that one joins is no fault"
+
+
+def test_the_learning_rate_follows_the_loss_through_a_change(tmp_path: Path) -> None:
+    """The same on all workers, the newcomer too, or their parameters would part."""
+    run = launch("membership", 4, spares=1, fail="rank=0,step=33", adapt_lr=True, lr=0.4, **SAME, out=tmp_path / "run")
+    assert run.summary.members == [1, 2, 3]
+    assert len(set(run.summary.params_sha256 or [])) == 1
+    fixed = launch("membership", 3, lr=0.4, **SAME, out=tmp_path / "fixed")
+    assert run.summary.params_sha256 != fixed.summary.params_sha256
+
+
+def test_a_hang_must_be_found_before_the_others_give_up(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--hang-after 60: whoever waits gives up after --wait-timeout 60"):
+        launch("membership", 2, hang_after=60, **SAME, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
