@@ -14,4 +14,5 @@ BENCHMARKS = {
     "allreduce": "farandole.bench.allreduce",
     "ps": "farandole.bench.ps",
     "pipeline": "farandole.bench.pipeline",
+    "recovery": "farandole.bench.recovery",
 }

@@ -3,7 +3,7 @@
 Document 000's centre notices who joins, and if the centre itself dies the others choose another. Here
 every survivor learns of a death by itself, from the call in which it waits, and then all do the same:
 
-    revoke    wake those that wait for somebody who will not come
+    revoke    wake those that wait for somebody who will not come, and tell those that are done already
     shrink    agree on who lives, in a communicator without the dead
     view      spares take the places of the dead, as far as there are any (`view`)
     elect     if the dead one was the centre (`election.bully`)
@@ -57,6 +57,7 @@ class Membership:
         self.view = View.first(world.size, spares)
         self.changes: list[float] = []
         self.lost: list[int] = []
+        self._asked = False  # whether the others know already what this rank would say in an agreement
         self._everyone = MPI.Intracomm(world.control.Dup())
         world.outlived = True
         self._form()
@@ -82,8 +83,12 @@ class Membership:
             NobodyLeft: no worker lives.
         """
         start = time.perf_counter()
+        before = self.view
+        self._revoke()
         with self.world.comm.waiting("membership update", -1):
-            before = self.view
+            if self.place is not None and not self._asked:
+                self._agree(over=False)
+            self._asked = False
             while not self._attempt(before, more):
                 pass
         self.changes.append(time.perf_counter() - start)
@@ -115,7 +120,9 @@ class Membership:
             PeerLost: a worker has died before it was over for all, and the others may need those that are done.
         """
         with self.world.comm.waiting("end of the training", -1):
-            self.world.control.Agree(1)
+            over = self._agree(over=True)
+        if not over:
+            raise PeerLost("found that the training is not over for all")
         if self.leads:
             for spare in self.view.spares:
                 try:
@@ -125,9 +132,7 @@ class Membership:
 
     def _attempt(self, before: View, more: int) -> bool:
         """One try; False if another rank has died meanwhile."""
-        self.world.comm.revoke()
-        self.world.control.Revoke()
-        self._everyone.Revoke()
+        self._revoke()
         self._everyone = MPI.Intracomm(self._everyone.Shrink())
         self.lost = self._lost(before)
         self.view = before.without(self.lost)
@@ -146,6 +151,22 @@ class Membership:
         try:
             return bool(self._everyone.Agree(int(formed)))
         except MPI.Exception:
+            return False
+
+    def _revoke(self) -> None:
+        self.world.comm.revoke()
+        self.world.control.Revoke()
+        self._everyone.Revoke()
+
+    def _agree(self, *, over: bool) -> bool:
+        """Whether the training is over for all workers.
+
+        A revocation does not wake who waits here: so who has been interrupted takes part, too, before he shrinks.
+        """
+        self._asked = over
+        try:
+            return bool(self.world.control.Agree(int(over)))
+        except MPI.Exception:  # a worker has died; the same on all of them
             return False
 
     def _form(self) -> None:

@@ -1,0 +1,59 @@
+"""What farandole/recovery/membership.py and farandole/recovery/elastic.py do, in this lab's words.
+
+There an update is tried again until everything after the shrink has come to its end, too: a view of who
+takes which place, an election, and the groups of workers and spares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from farandole.lab.mortal import MortalCommunicator, PeerLost
+from farandole.lab.small_training import Worker
+
+
+def divide(samples: Sequence[int], rank: int, size: int) -> Sequence[int]:
+    return samples[rank::size]
+
+
+def recover(comm: MortalCommunicator, done: bool) -> MortalCommunicator | None:
+    if not done:
+        comm.revoke()
+    # Who is done is in here, too: so nobody leaves as long as somebody may need its state.
+    return None if comm.agree(done) else comm.shrink()
+
+
+def catch_up(comm: MortalCommunicator, worker: Worker) -> None:
+    steps = comm.all_gather(worker.step)
+    newest = max(steps)
+    if min(steps) < newest:
+        state = np.concatenate([worker.parameters, worker.momentum])  # a copy: this call, too, may be interrupted
+        comm.broadcast(state, steps.index(newest))
+        worker.parameters[:], worker.momentum[:] = np.split(state, 2)
+        worker.step = newest
+    worker.gradient[:] = 0
+    begun, random = getattr(worker, "begun", (None, None))
+    if begun == worker.step:
+        worker.random.setstate(random)
+
+
+def take_step(comm: MortalCommunicator, worker: Worker) -> None:
+    worker.begun = worker.step, worker.random.getstate()
+    worker.compute(divide(worker.batch(), comm.rank, comm.size))
+    comm.all_reduce(worker.gradient)
+    worker.update()
+
+
+def train(comm: MortalCommunicator, worker: Worker, steps: int) -> None:
+    left: MortalCommunicator | None = comm
+    while left:
+        try:
+            catch_up(left, worker)
+            while worker.step < steps:
+                take_step(left, worker)
+            done = True
+        except PeerLost:
+            done = False
+        left = recover(left, done)

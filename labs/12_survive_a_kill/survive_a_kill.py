@@ -1,0 +1,56 @@
+"""Lab 12: a worker is killed in the middle of the training, and the others go on as if it had never been there.
+
+Complete the four functions, then: farandole lab check 12
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farandole.lab.mortal import MortalCommunicator, PeerLost  # noqa: F401
+from farandole.lab.small_training import Worker
+
+
+def divide(samples: Sequence[int], rank: int, size: int) -> Sequence[int]:
+    """The part of `samples` on which rank `rank` of `size` works.
+
+    Each sample is in exactly one rank's part, and the parts differ by one sample at most. Some are empty
+    if there are more ranks than samples.
+    """
+    raise NotImplementedError
+
+
+def recover(comm: MortalCommunicator, done: bool) -> MortalCommunicator | None:
+    """Agree with all who live on how to go on. Everybody calls it, whether it has noticed a death or not.
+
+    Args:
+        done: whether this rank has come to the end of its work; False if it was interrupted.
+
+    Returns:
+        None if all are done, on all ranks alike; else a communicator of those who live.
+    """
+    raise NotImplementedError
+
+
+def catch_up(comm: MortalCommunicator, worker: Worker) -> None:
+    """Make all workers ready to take the same step, with the same parameters and the same momentum.
+
+    That is the step of the one who has come furthest: none that anybody has done is done again. Who is
+    behind gets the state from there. A step that was begun and not done begins anew: with an empty
+    gradient, and with the random numbers that it had before.
+
+    If somebody dies in here it raises `PeerLost`, and the worker is then either as it was or has caught up.
+    """
+    raise NotImplementedError
+
+
+def train(comm: MortalCommunicator, worker: Worker, steps: int) -> None:
+    """Train until `steps` steps are done by all who live, however many die meanwhile.
+
+    A step is: compute the gradient of one's own part of `worker.batch()`, sum it over all ranks, update.
+    Nothing may be kept in global variables; `worker` may be given attributes of your own.
+
+    Args:
+        comm: of all who are there at the start.
+    """
+    raise NotImplementedError

@@ -1,0 +1,184 @@
+"""``farandole bench recovery``: from the kill of a rank to the first useful step after it, and what protection costs.
+
+One rank of a small data-parallel training is killed by SIGKILL, again and again; each time counts from
+just before the signal to the end of the first step that all who are left have done together.
+
+- a spare takes the place (`recovery.backup`, and `recovery.membership`), or nobody does;
+- restart: the job ends, and `farandole supervise` starts it again from the disk;
+- torchrun elastic (torch's own way): its agent ends all ranks and starts them again, and the training
+  goes on from a snapshot on disk; DDP on gloo, of the same model.
+
+Further rows are steps without any failure: with a backup at every step, and with checkpoints every ten
+steps, beside a training that keeps nothing. Ratios below 1 are what that costs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from farandole.errors import LaunchError
+from farandole.recovery.supervisor import supervised_launch
+from farandole.runtime import processes, rank
+from farandole.runtime.launcher import TIMED_OUT, launch
+from farandole.runtime.record import Run, Summary
+
+TORCHRUN = "farandole.bench.recovery_torchrun"
+KILLS = 10  # for each way
+EVERY = 20  # steps between two of them
+AT_ONCE = 5  # kills in one launch that has spares
+RECIPE: dict[str, Any] = {"data": "digits", "hidden": 128, "batch": 64, "lr": 0.05}
+UNDISTURBED: dict[str, Any] = {"data": "mnist5k", "hidden": 256, "batch": 256, "steps": 200, "lr": 0.05}
+SWEEPS = 5
+STARTS_THAT_FAIL = 3  # gloo does not always find its peers again; such a start counts as time, not as the end
+TIMEOUT_S = 300.0
+
+Seconds = list[float]
+
+
+def rows(ranks: int) -> list[dict[str, Any]]:
+    """A row for each of our ways to go on, and one for each kind of protection.
+
+    Raises:
+        LaunchError: one of the trainings failed.
+    """
+    ours: dict[str, Seconds] = {}
+    with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
+        place = Path(folder)
+        for name, measure in ways(ranks, place).items():
+            ours[name] = measure()
+        theirs = {"restart": ours["restart"], "torchrun elastic": torchrun(ranks, place)}
+        found = [_row(name, state_bytes(RECIPE, 64), ranks, median(seconds), theirs) for name, seconds in ours.items()]
+        return found + protection(ranks, place)
+
+
+def ways(ranks: int, folder: Path) -> dict[str, Callable[[], Seconds]]:
+    """Name → what measures it: the seconds of each kill."""
+    return {
+        "spare, backup": lambda: with_spares("backup", ranks, folder),
+        "spare, membership": lambda: with_spares("membership", ranks, folder),
+        "nobody in its place": lambda: without_spares(ranks, folder),
+        "restart": lambda: by_restart(ranks, folder),
+    }
+
+
+def with_spares(scenario: str, ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
+    """A spare for each kill: `AT_ONCE` of them in a launch."""
+    seconds: Seconds = []
+    while len(seconds) < kills:
+        spares = min(AT_ONCE, kills - len(seconds))
+        # The victims are workers when their time comes: all but the first at first, and then those that came.
+        victims = [1 + number for number in range(spares)]
+        fail = [f"rank={victim},step={EVERY * (number + 1)}" for number, victim in enumerate(victims)]
+        run = launch(scenario, ranks + spares, **_steps(spares), spares=spares, fail=fail, out=_new(folder))
+        seconds += resumed(run)
+    return seconds
+
+
+def without_spares(ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
+    """Half of the ranks die in a launch, one after the other; at least one is left."""
+    seconds: Seconds = []
+    while len(seconds) < kills:
+        victims = range(1, 1 + max(1, min(ranks // 2, kills - len(seconds))))
+        fail = [f"rank={victim},step={EVERY * victim}" for victim in victims]
+        run = launch("membership", max(2, ranks), **_steps(len(victims)), fail=fail, out=_new(folder))
+        seconds += resumed(run)
+    return seconds
+
+
+def by_restart(ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
+    """One training that is killed, and started again without a pause, so many times."""
+    fail = [f"rank={ranks - 1},step={EVERY * (number + 1)}" for number in range(kills)]
+    run = supervised_launch(
+        "restart", ranks, restarts=kills, backoff_s=0.01, announce=lambda _: None, timeout_s=TIMEOUT_S,
+        **_steps(kills), checkpoint_every=5, fail=fail, out=_new(folder),
+    )  # fmt: skip
+    return resumed(run)
+
+
+def torchrun(ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
+    """The same under torch's elastic launcher, each kill in one of its restarts.
+
+    Raises:
+        LaunchError: it failed, or took too long.
+    """
+    number, place = uuid.uuid4().hex, _new(folder)
+    place.mkdir()
+    elastic = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    elastic += [f"--max-restarts={STARTS_THAT_FAIL * kills}", "--monitor-interval=0.1"]
+    program = ["-m", TORCHRUN, str(place), str(kills), str(EVERY), json.dumps(RECIPE)]
+    command = [sys.executable, *elastic, *program]
+    environment = os.environ | {rank.LAUNCH: number, "OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise LaunchError(f"torchrun was ended after {TIMEOUT_S:g} s, its time-out", TIMED_OUT) from error
+    finally:
+        processes.end(processes.find(rank.LAUNCH, number))
+    if done.returncode:
+        raise LaunchError(f"torchrun ended with {done.returncode}; the last it said:\n{done.stderr[-2000:]}")
+    killed, back = ([float(line) for line in (place / name).read_text().split()] for name in ("killed", "back"))
+    return [end - start for start, end in zip(killed, back, strict=True)]
+
+
+def protection(ranks: int, folder: Path, sweeps: int = SWEEPS) -> list[dict[str, Any]]:
+    """A step with each kind of protection, beside one without any; they take turns."""
+    kinds: dict[str, tuple[str, dict[str, Any]]] = {
+        "none": ("membership", {}),
+        "a backup every step": ("backup", {"backup_every": 1, "checkpoint_every": 0}),
+        "a checkpoint every 10 steps": ("restart", {"checkpoint_every": 10}),
+    }
+    seconds: dict[str, Seconds] = {name: [] for name in kinds}
+    for _ in range(sweeps):
+        for name, (scenario, options) in kinds.items():
+            summary = launch(scenario, ranks, **UNDISTURBED, **options, out=_new(folder)).summary
+            seconds[name].append(summary.wall_s / summary.steps)
+    without = seconds.pop("none")
+    return [
+        _row(name, state_bytes(UNDISTURBED, 784), ranks, median(each), {"none": without})
+        for name, each in seconds.items()
+    ]
+
+
+def resumed(run: Run) -> Seconds:
+    """From each kill to the first step after it.
+
+    Raises:
+        LaunchError: the record does not say.
+    """
+    summary: Summary = run.summary
+    seconds = [fault["resumed_s"] for fault in summary.faults]
+    if not seconds or None in seconds:
+        raise LaunchError(f"the record of {summary.scenario} does not say when it went on: {summary.faults}")
+    return seconds
+
+
+def state_bytes(recipe: dict[str, Any], inputs: int) -> int:
+    """Parameters of the perceptron and, as many numbers again, its momentum, in float32."""
+    widths = (inputs, recipe["hidden"], recipe["hidden"], 10)
+    numbers: int = sum((before + 1) * after for before, after in pairwise(widths))
+    return 2 * 4 * numbers
+
+
+def _steps(kills: int) -> dict[str, Any]:
+    return RECIPE | {"steps": EVERY * (kills + 1)}
+
+
+def _new(folder: Path) -> Path:
+    return folder / uuid.uuid4().hex
+
+
+def _row(name: str, size: int, ranks: int, ours: float, peers: dict[str, Seconds]) -> dict[str, Any]:
+    its = {
+        peer: {"median_s": median(each), "ratio": median(each) / ours} for peer, each in peers.items() if peer != name
+    }
+    return {"name": name, "size": size, "ranks": ranks, "median_s": ours, "peers": its}

@@ -1,0 +1,205 @@
+"""Lab 12: a right answer may be written in quite another way, and what is no answer is told in plain words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from farandole.lab import labs, learner
+from farandole.lab.communicator import LabCommunicator
+from farandole.lab.grading import grade
+from farandole.lab.small_training import BATCH, Worker
+from tests.labs.labs_for_tests import on
+
+LAB = labs.find("12")
+ON_PAPER = tuple(check.name for check in LAB.checks if "kill" not in check.name)
+
+# Consecutive parts; the state is the sum of one worker's and nothing; the old random numbers are taken back at once.
+SUMMED_STATE = """
+import copy
+import numpy as np
+from farandole.lab.mortal import PeerLost
+
+def divide(samples, rank, size):
+    return np.array_split(samples, size)[rank].tolist()
+
+def recover(comm, done):
+    if not done:
+        comm.revoke()
+    if comm.agree(done):
+        return None
+    new = comm.shrink()
+    while not new.agree(True):
+        new = new.shrink()
+    return new
+
+def catch_up(comm, worker):
+    steps = comm.all_gather(worker.step)
+    foremost = max(range(comm.size), key=lambda rank: steps[rank])
+    if len(set(steps)) > 1:
+        state = np.zeros(5)
+        if comm.rank == foremost:
+            state[:] = *worker.parameters, *worker.momentum, worker.step
+        comm.all_reduce(state)
+        worker.parameters, worker.momentum, worker.step = state[:2].copy(), state[2:4].copy(), int(state[4])
+    for step, random in getattr(worker, "before", {}).items():
+        if step == worker.step:
+            worker.random = copy.deepcopy(random)
+
+def attempt(comm, worker, steps):
+    try:
+        catch_up(comm, worker)
+        for step in range(worker.step, steps):
+            worker.before = {step: copy.deepcopy(worker.random)}
+            worker.gradient = np.zeros_like(worker.gradient)
+            worker.compute(divide(worker.batch(), comm.rank, comm.size))
+            comm.all_reduce(worker.gradient)
+            worker.update()
+    except PeerLost:
+        return False
+    return True
+
+def train(comm, worker, steps):
+    new = recover(comm, attempt(comm, worker, steps))
+    if new is not None:
+        train(new, worker, steps)
+"""
+
+# Nobody is ever ahead: an update is made only when all have agreed that all have the sum.
+AGREED_STEPS = """
+from farandole.lab.mortal import PeerLost
+
+def divide(samples, rank, size):
+    return [sample for place, sample in enumerate(samples) if place % size == rank]
+
+def recover(comm, done):
+    if not done:
+        comm.revoke()
+    return None if comm.agree(done) else comm.shrink()
+
+def train(comm, worker, steps):
+    while worker.step < steps:
+        random = worker.random.getstate()
+        worker.compute(divide(worker.batch(), comm.rank, comm.size))
+        try:
+            comm.all_reduce(worker.gradient)
+            left = recover(comm, True)
+        except PeerLost:
+            left = recover(comm, False)
+        if left is None:
+            worker.update()
+        else:
+            comm = left
+            worker.gradient[:] = 0
+            worker.random.setstate(random)
+"""
+
+# Right on paper, and under mpirun it never comes to an end.
+SLEEPS_UNDER_MPI = """
+import time
+right = train
+
+def train(comm, worker, steps):
+    if hasattr(comm, "mpi"):
+        time.sleep(1000)
+    right(comm, worker, steps)
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "checks"),
+    [(SUMMED_STATE, (*ON_PAPER, "two kills")), (AGREED_STEPS, ON_PAPER)],
+    ids=["summed state", "agreed steps"],
+)
+def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str, checks: tuple[str, ...]) -> None:
+    (tmp_path / "mine.py").write_text(answer)
+    result = grade(on(LAB, 2, checks=checks), tmp_path / "mine.py", limit_s=60)
+    assert [check.message for check in result.results if not check.passed] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "check", "message"),
+    [
+        ("def recover(comm, done): return 7", "recover", "recover returns 7, where a communicator or None is needed"),
+        (
+            "def recover(comm, done): return None",
+            "recover",
+            "recover returns None, as if all were done, but rank 1 had",
+        ),
+        ("def recover(comm, done): return comm.shrink()", "recover", "though nobody has died and all are done"),
+        ("def divide(samples, rank, size): return samples", "nobody dies", "more than one on its samples [0, 1,"),
+        ("def train(comm, worker, steps): pass", "nobody dies", "rank 0 has returned after 0 of 4 steps"),
+        ("def train(comm, worker, steps): right(comm, worker, 9)", "nobody dies", "takes step 4: there are only steps"),
+        ("def train(comm, worker, steps): raise PeerLost('me')", "a death", "not survived: PeerLost: me, at line"),
+        (
+            "def train(comm, worker, steps):\n    while True: comm.agree(True)",
+            "nobody dies",
+            "rank 0 has made 400 calls and is not done; the last ones: …",
+        ),
+        (
+            "def train(comm, worker, steps):\n"
+            "    try: right(comm, worker, steps)\n"
+            "    except BaseException: comm.agree(False)",
+            "a death",
+            "rank 0 has been killed, and its code goes on with agree: catch PeerLost only",
+        ),
+    ],
+)
+def test_what_is_no_answer_is_told(tmp_path: Path, body: str, check: str, message: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(f"{AGREED_STEPS}\nright = train\n\n\n{body}\n")
+    run = next(each.run for each in LAB.checks if each.name == check)
+    with pytest.raises(labs.Wrong) as wrong:
+        run(learner.load(path), Alone())  # on paper no launch is needed
+    assert message in learner.explain(wrong.value, path)
+
+
+class Alone:
+    """As much of a LabCommunicator as a check on paper needs."""
+
+    rank, size, current_case = 0, 1, ""
+    case = LabCommunicator.case
+
+
+def test_an_endless_loop_is_ended_with_its_line(tmp_path: Path) -> None:
+    body = "def train(comm, worker, steps):\n    while True:\n        pass\n"
+    line = f"{AGREED_STEPS}{body}".splitlines().index("    while True:") + 2
+    (tmp_path / "mine.py").write_text(f"{AGREED_STEPS}{body}")
+    result = grade(on(LAB, 1, checks=("a death",)), tmp_path / "mine.py", limit_s=3).results[0]
+    lines = [f"2 workers, nobody dies (rank 0 at line {each}): still running after 3 s" for each in (line - 1, line)]
+    assert result.message in lines
+
+
+def test_what_hangs_under_mpirun_is_ended_and_nothing_of_it_is_left(tmp_path: Path) -> None:
+    (tmp_path / "sleeps_for_ever.py").write_text(AGREED_STEPS + SLEEPS_UNDER_MPI)
+    result = grade(on(LAB, 1, checks=("one kill",)), tmp_path / "sleeps_for_ever.py", limit_s=5).results[0]
+    assert "still running after 5 s" in result.message
+    psutil.wait_procs(left_of("sleeps_for_ever.py"), timeout=10)
+    assert left_of("sleeps_for_ever.py") == []
+
+
+def left_of(name: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if any(part.endswith(name) for part in process.info["cmdline"] or ()):
+            found.append(process)
+    return found
+
+
+def test_a_sum_is_the_same_however_it_is_divided() -> None:
+    whole, parts = Worker(0), [Worker(number) for number in range(5)]
+    for step in range(4):
+        whole.compute(whole.batch())
+        for number, worker in enumerate(parts):
+            worker.compute(worker.batch()[number::5])
+        total = sum(worker.gradient for worker in parts)
+        assert np.array_equal(total, whole.gradient)
+        for worker in parts:
+            worker.gradient[:] = total
+            worker.update()
+        whole.update()
+        assert whole.batch() == list(range((step + 1) * BATCH, (step + 2) * BATCH))
+    assert all(np.array_equal(worker.parameters, whole.parameters) for worker in parts)

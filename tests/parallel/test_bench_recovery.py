@@ -1,0 +1,54 @@
+"""`farandole bench recovery`: what is measured are real kills, and each ends up in the right row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from farandole import LaunchError, Run
+from farandole.bench import recovery
+
+
+def test_each_kill_is_a_measurement(tmp_path: Path) -> None:
+    with_spare = recovery.with_spares("backup", 2, tmp_path, kills=2)
+    restarted = recovery.by_restart(2, tmp_path, kills=1)
+    assert len(with_spare) == 2
+    assert len(restarted) == 1
+    assert 0 < min(with_spare) <= max(with_spare) < restarted[0], "a spare does not have to start"
+
+
+def test_rows_have_ours_beside_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = {"spare, backup": lambda: [0.1, 0.2, 0.3], "restart": lambda: [4.0, 2.0, 6.0]}
+    monkeypatch.setattr(recovery, "ways", lambda ranks, folder: ways)
+    monkeypatch.setattr(recovery, "torchrun", lambda ranks, folder: [8.0])
+    monkeypatch.setattr(recovery, "protection", lambda ranks, folder: [])
+    spare, restart = recovery.rows(3)
+    assert (spare["name"], spare["ranks"], spare["median_s"]) == ("spare, backup", 3, 0.2)
+    assert spare["peers"]["restart"] == {"median_s": 4.0, "ratio": pytest.approx(20)}
+    assert spare["peers"]["torchrun elastic"] == {"median_s": 8.0, "ratio": pytest.approx(40)}
+    assert restart["peers"] == {"torchrun elastic": {"median_s": 8.0, "ratio": pytest.approx(2)}}, "not beside itself"
+
+
+def test_protection_takes_turns_with_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def launch(scenario: str, ranks: int, **options: Any) -> Any:
+        asked.append(scenario)
+        seconds = {"membership": 1.0, "backup": 1.25, "restart": 2.0}[scenario]
+        return SimpleNamespace(summary=SimpleNamespace(wall_s=seconds, steps=10))
+
+    monkeypatch.setattr(recovery, "launch", launch)
+    backup, checkpoint = recovery.protection(4, tmp_path, sweeps=2)
+    assert asked == ["membership", "backup", "restart"] * 2
+    assert backup["peers"] == {"none": {"median_s": 0.1, "ratio": pytest.approx(0.8)}}, "below 1: what it costs"
+    assert checkpoint["peers"]["none"]["ratio"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("faults", [[], [{"resumed_s": 0.1}, {"resumed_s": None}]])
+def test_a_record_that_does_not_say_when_it_went_on_is_refused(faults: list[dict[str, Any]]) -> None:
+    run = cast(Run, SimpleNamespace(summary=SimpleNamespace(faults=faults, scenario="restart")))
+    with pytest.raises(LaunchError, match="the record of restart does not say when it went on"):
+        recovery.resumed(run)
