@@ -7,7 +7,7 @@
 Whoever dies has left a copy with its buddy, and the others have their own: so all can go back to the
 step of the copy. Two generations are kept, for a death may come while the copies are being exchanged:
 then some have the new one already, and all have the old one. Only if a worker and its buddy die
-between two backups is something lost.
+together, before the others have shared their copies anew, is something lost.
 
 Cost of a backup: each worker copies its own state, and sends what is its own alone to one other.
 Source: Zheng, Shi & Kalé, "FTC-Charm++: an in-memory checkpoint-based fault tolerant runtime", 2004.
