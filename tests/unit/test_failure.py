@@ -46,12 +46,12 @@ def test_of_a_chain_of_waiting_ranks_the_silent_one_is_named(tmp_path: Path) -> 
 
 def test_positions_outlive_their_rank(tmp_path: Path) -> None:
     recorder = FlightRecorder(3, tmp_path)
-    assert read_positions(tmp_path) == [Position(3, NO_STEP, False, 0)]
+    assert read_positions(tmp_path) == [Position(3, NO_STEP, False, 0, moves=1)]
     recorder.step = 12
     recorder.waits(1)
-    assert read_positions(tmp_path) == [Position(3, 12, True, 1)]
+    assert read_positions(tmp_path) == [Position(3, 12, True, 1, moves=3)]
     recorder.goes_on()
-    assert read_positions(tmp_path) == [Position(3, 12, False, 1)]
+    assert read_positions(tmp_path) == [Position(3, 12, False, 1, moves=4)]
 
 
 @pytest.mark.parametrize(

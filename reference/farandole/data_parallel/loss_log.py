@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from mpi4py import MPI
 
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -65,20 +66,24 @@ class LossLog:
         steps = range(self.following, following)
         if not steps:
             return
-        nothing = Noted(0.0, 0.0, self.recorder.elapsed_s, 0)
+        nothing = Noted(0.0, 0.0, 0.0, 0)
         noted = [self._noted.get(step, nothing) for step in steps]
         parts = np.array([(each.weighted_loss, each.share) for each in noted])
         with self.world.comm.waiting("sum of losses", -1):
             summed = np.empty_like(parts)
             self.world.control.Allreduce(parts, summed)
-        for step, (loss, share), own in zip(steps, summed, noted, strict=True):
+            # Whoever writes may have come later than the step.
+            own = np.array([(each.wall_s, each.samples) for each in noted])
+            seen = np.empty_like(own)
+            self.world.control.Allreduce(own, seen, MPI.MAX)
+        for step, (loss, share), (wall_s, samples) in zip(steps, summed, seen, strict=True):
             if share:
                 self.last = float(loss / share)
-                self.recorder.log(step=step, wall_s=own.wall_s, loss=self.last, samples=own.samples)
+                self.recorder.log(step=step, wall_s=float(wall_s), loss=self.last, samples=int(samples))
         self.last_mean = float(summed[:, 0].sum() / summed[:, 1].sum())
         self.following = following
-        # Another rank may have died in this exchange without having written: what it was about is kept for a while.
-        for step in [step for step in self._noted if step < following - LOSS_WINDOW]:
+        # Who writes may have died in this exchange without having written: what it was about is kept until the next.
+        for step in [step for step in self._noted if step < steps.start]:
             del self._noted[step]
 
     def go_on_from(self, step: int, written: int) -> None:

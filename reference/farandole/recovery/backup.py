@@ -73,6 +73,7 @@ class BackedUpTraining(ElasticTraining):
                 raise Unrecoverable(
                     "a worker and its buddy have died together, and no checkpoint is on disk: give --checkpoint-every"
                 )
+            self.buddies.forget_after(found.step)
             if self.membership.leads:
                 print(f"a worker and its buddy have died: back to the checkpoint of step {found.step}", file=sys.stderr)
         self.replica.restore(found)

@@ -78,7 +78,7 @@ class Buddies:
             return None
         step, places, holders = found
         # What is newer some never got. It must not push out the older one, which all have.
-        self._generations = [each for each in self._generations if each.state.step <= step]
+        self.forget_after(step)
         own = next((each for each in self._generations if (each.state.step, each.places) == (step, places)), None)
         source = holders[min(holders)]
         kept = own.state if own and source == comm.rank else None
@@ -89,6 +89,10 @@ class Buddies:
             pack = own.packs[place] if own and holder == comm.rank else None
             parts[place] = tensors_from_bytes(_broadcast(comm, pack, holder))
         return Checkpoint(IN_MEMORY, step, places, shared, parts, values)
+
+    def forget_after(self, step: int) -> None:
+        """The training has gone back to `step` by other means."""
+        self._generations = [each for each in self._generations if each.state.step <= step]
 
     def _swap(self, comm: Communicator, pack: Buffer) -> Buffer:
         """Give the own pack to the buddy, and get the ward's."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,7 @@ from farandole.recovery import membership
 from farandole.recovery.batches import Batches
 from farandole.recovery.heartbeat import Heart
 from farandole.recovery.logbook import Logbook, RankWitness
-from farandole.recovery.membership import Membership
+from farandole.recovery.membership import Membership, NobodyLeft
 from farandole.recovery.options import ElasticOptions
 from farandole.recovery.replica import Replica, seed_random
 from farandole.recovery.state import TrainingState
@@ -82,9 +81,9 @@ class ElasticTraining:
             self.heart.stop()
 
     def _live(self) -> Summary | None:
-        self.recorder.start()
         if self.membership.leads:
             self.logbook.write("start", self.world.rank, 0)
+        self.recorder.start()
         complete = True  # nothing to catch up with
         while True:
             try:
@@ -110,7 +109,8 @@ class ElasticTraining:
                 self.logbook.write("enlarged", self.world.rank, self.step)
                 self.membership.update(more=1)
             if self.membership.leads:
-                self._noticed(self.membership.lost)
+                for lost in self.membership.lost:
+                    self.logbook.write("departed", lost, self.step, "lost")
             self.failed_tries = 0
             self.heart.forget(set(range(self.world.size)) - set(self.membership.view.members))
             self.replica.regroup()
@@ -170,7 +170,7 @@ class ElasticTraining:
         tries = np.array([self.failed_tries])
         with self.world.comm.waiting("failures of the others", -1):
             self.world.control.Allreduce(MPI.IN_PLACE, tries)
-        if tries[0] >= self.options.failures and self.membership.view.spares:
+        if tries[0] >= self.options.failures and self.membership.view.spares and self.step < self.options.steps:
             raise MoreWorkers
 
     def _silent(self, rank: int, step: int) -> None:
@@ -184,13 +184,9 @@ class ElasticTraining:
         """
         if isinstance(error, MPI.Exception) and error.Get_error_class() not in LOST:
             raise error
-        if isinstance(error, PeerLost) and error.ranks:  # else another one has noticed, and woken this one
-            self._noticed(error.ranks)
-
-    def _noticed(self, ranks: Sequence[int]) -> None:
         assert self.world.witness is not None
-        if ranks:
-            self.world.witness.notices(ranks, self.step)
+        if isinstance(error, PeerLost) and error.ranks:  # else another one has noticed, and woken this one
+            self.world.witness.notices(error.ranks, self.step)
 
     def _protect(self, step: int) -> None:
         """Before each step: keep what could be lost. Here nothing: what the dead knew the others know."""
@@ -199,11 +195,11 @@ class ElasticTraining:
         """Go on together, with the same step."""
         with self.world.communicate("catch up"), self.world.comm.waiting("how far the others have come", -1):
             self.step = self._be_alike()
+            if self.membership.leads:  # before anybody goes on, and may fail again
+                self.logbook.write("start", self.world.rank, self.step)
             self._take_over_the_record()
             self.batches.go_to(self.step)
             self.driver = BoldDriver(self.replica.values["lr"], self.replica.values.get("before"))
-        if self.membership.leads:
-            self.logbook.write("start", self.world.rank, self.step)
 
     def _be_alike(self) -> int:
         """Have all workers be where the foremost of them is; returns the step to take next."""
@@ -211,6 +207,8 @@ class ElasticTraining:
         steps = np.empty(comm.size, dtype=np.int64)
         comm.mpi.Allgather(np.array([self.step]), steps)
         newest = int(steps.max())
+        if newest == NEWCOMER:
+            raise NobodyLeft("every worker has died, and with them what the spares would need to know")
         if (steps != newest).any():
             source = int(steps.argmax())
             state = send_state(comm.mpi, self.replica.state(newest), source)

@@ -24,7 +24,7 @@ from farandole.runtime.faults import Fail
 
 UNKNOWN = -1  # rank
 
-What = Literal["start", "first step", "checkpoint", "stop", "failure", "noticed", "retried", "enlarged"]
+What = Literal["start", "first step", "checkpoint", "stop", "failure", "noticed", "departed", "retried", "enlarged"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,18 @@ class Line:
     rank: int
     step: int
     kind: str = ""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A failure as the record tells it: times in seconds from the failure, steps done again."""
+
+    rank: int
+    step: int
+    kind: str
+    detected_s: float | None
+    resumed_s: float | None
+    steps_lost: int
 
 
 @dataclass(frozen=True)
@@ -75,7 +87,7 @@ class Logbook:
         return {(line.rank, line.step) for line in self.lines() if line.what == "failure"}
 
     def faults(self) -> list[dict[str, Any]]:
-        """The failures as the record tells them: times in seconds from the failure, steps done again."""
+        """The failures as the record tells them, in order of time: the fields of `Fault`."""
         lines = self.lines()
         starts = [line for line in lines if line.what == "start"]
         faults = _retried(lines)
@@ -83,38 +95,29 @@ class Logbook:
             between = [line for line in lines if before.when <= line.when < start.when]
             if _planned(between):
                 continue
-            noticed = [line for line in between if line.what == "noticed"]
+            noticed = [line for line in between if line.what in ("noticed", "departed")]
             resumed = next((line for line in lines if line.what == "first step" and line.when >= start.when), None)
             for failed in _failed(between):
                 seen = [line for line in noticed if line.rank in (failed.rank, UNKNOWN) and line.when >= failed.when]
-                faults.append(
-                    {
-                        "rank": failed.rank,
-                        "step": failed.step,
-                        "kind": failed.kind,
-                        "detected_s": seen[0].when - failed.when if seen and failed.what == "failure" else None,
-                        "resumed_s": resumed.when - failed.when if resumed else None,
-                        "steps_lost": max(0, failed.step - start.step),
-                    }
-                )
-        return sorted(faults, key=lambda fault: fault["step"])
+                detected_s = seen[0].when - failed.when if seen and failed.what == "failure" else None
+                resumed_s = resumed.when - failed.when if resumed else None
+                steps_lost = max(0, failed.step - start.step)
+                faults.append((failed, Fault(failed.rank, failed.step, failed.kind, detected_s, resumed_s, steps_lost)))
+        return [asdict(fault) for _, fault in sorted(faults, key=lambda each: each[0].when)]
 
 
 def _planned(lines: Sequence[Line]) -> bool:
     """Whether a start comes after these not because of a failure: a stop was asked for, or more workers."""
     kinds = {line.what for line in lines}
-    return "stop" in kinds or ("enlarged" in kinds and "noticed" not in kinds)
+    return "stop" in kinds or ("enlarged" in kinds and not kinds & {"noticed", "departed"})
 
 
-def _retried(lines: Sequence[Line]) -> list[dict[str, Any]]:
+def _retried(lines: Sequence[Line]) -> list[tuple[Line, Fault]]:
     """The failures of one rank's own work that another try has made good."""
     faults = []
     for again in (line for line in lines if line.what == "retried"):
-        failed = [line for line in lines if _is_about(again, line) and line.when <= again.when][-1:]
-        for line in failed:
-            took_s = again.when - line.when
-            faults.append({"rank": line.rank, "step": line.step, "kind": line.kind, "detected_s": 0.0,
-                           "resumed_s": took_s, "steps_lost": 0})  # fmt: skip
+        for failed in [line for line in lines if _is_about(again, line) and line.when <= again.when][-1:]:
+            faults.append((failed, Fault(failed.rank, failed.step, failed.kind, 0.0, again.when - failed.when, 0)))
     return faults
 
 
@@ -125,8 +128,8 @@ def _is_about(again: Line, line: Line) -> bool:
 def _failed(lines: Sequence[Line]) -> list[Line]:
     """One line for each rank that has failed between two starts, of those written meanwhile."""
     noticed = [line for line in lines if line.what == "noticed"]
-    # What raises after a death has been noticed follows from it.
     retried = [line for line in lines if line.what == "retried"]
+    # What raises after a death has been noticed follows from it.
     own = [
         line
         for line in lines
@@ -135,7 +138,10 @@ def _failed(lines: Sequence[Line]) -> list[Line]:
         and not any(_is_about(again, line) for again in retried)
     ]
     by_rank: dict[int, Line] = {}
-    for line in own or [line for line in noticed if line.rank != UNKNOWN] or noticed:
+    departed = [line for line in lines if line.what == "departed"]
+    known = {line.rank for line in departed}  # for certain, while who is noticed may only have been ended with the job
+    missed = [line for line in noticed if line.rank in known and line.step >= 0]
+    for line in [*own, *missed, *departed] or [line for line in noticed if line.rank != UNKNOWN] or noticed:
         by_rank.setdefault(line.rank, line)
     # Nobody may have been left to notice, as when a whole node goes: then only the last sign of life is known.
     last = lines[-1]

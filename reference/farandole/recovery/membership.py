@@ -108,9 +108,11 @@ class Membership:
                     self._everyone.Recv(bytearray(), MPI.ANY_SOURCE, DISMISSED)
                     return False
             except MPI.Exception as error:
-                if error.Get_error_class() in LOST:
+                if error.Get_error_class() not in LOST:
+                    raise
+                if self._everyone.Is_revoked() or any(worker in self._dead() for worker in self.view.workers):
                     raise PeerLost("found a rank dead") from error
-                raise
+                self._everyone.Ack_failed()  # only spares, whom nobody misses yet
             time.sleep(NAP_S)
 
     def conclude(self) -> None:
@@ -146,6 +148,7 @@ class Membership:
             self._form()
         except (MPI.Exception, PeerLost):
             formed = False
+            self._everyone.Revoke()  # others may still wait for whoever has died
         if self.leads:
             rank.departed(self.lost)
         try:
@@ -184,6 +187,11 @@ class Membership:
     def _lost(self, before: View) -> list[int]:
         """Who of the members is not in the communicator any more."""
         return [member for member in before.members if member not in self._living()]
+
+    def _dead(self) -> list[int]:
+        """Who has died, as far as this rank has noticed."""
+        group = self._everyone.Get_failed()
+        return list(group.Translate_ranks(list(range(group.size)), MPI.COMM_WORLD.Get_group()))
 
     def _living(self) -> list[int]:
         """The ranks in `_everyone`, in its order."""

@@ -28,7 +28,7 @@ class Position:
     step: int
     waiting: bool
     peer: int
-    moves: int
+    moves: int = 0
 
 
 class FlightRecorder:

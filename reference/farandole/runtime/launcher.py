@@ -126,7 +126,8 @@ def run_ranks(
             message = f"{' '.join(program[:2])} was ended after {timeout_s:g} s, its time-out"
             raise LaunchError(message, TIMED_OUT, str(output))
         # Where ranks outlive each other mpirun may end with 0 though all have died.
-        if not _all_done(scratch, ranks) and (job.returncode or any(scratch.glob("*.departed"))):
+        nobody_done = not any(scratch.glob("*.done"))
+        if not _all_done(scratch, ranks) and (job.returncode or nobody_done or any(scratch.glob("*.departed"))):
             said = own_output.read_text(errors="replace").strip() or str(output).strip()
             message = f"mpirun ended with {job.returncode}{_last_steps(scratch)}; the last it said:\n{said[-2000:]}"
             raise LaunchError(message, 1, str(output))

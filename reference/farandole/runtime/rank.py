@@ -150,6 +150,8 @@ def run_program(arguments: list[str]) -> None:
 def main() -> None:
     if folder := scratch():
         redirect_output(folder)
-    run_rank(lambda: run_program(sys.argv[1:]))
-    if folder:
-        (folder / f"{early_rank()}.done").touch()
+    try:
+        run_rank(lambda: run_program(sys.argv[1:]))
+    finally:  # also after sys.exit(0); whatever else ends the program early does not come here
+        if folder:
+            (folder / f"{early_rank()}.done").touch()

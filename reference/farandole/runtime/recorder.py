@@ -60,7 +60,7 @@ class Recorder:
         self.folder: Path | None = None
         self._metrics: IO[str] | None = None
         self._started = self._wall_s = 0.0
-        self._bytes = self._messages = 0
+        self._sent_before = self._sent = (0, 0)  # bytes, messages
         if world.rank == 0:
             self.folder = new_folder(scenario, options.out, options.resumes)
             try:
@@ -97,7 +97,7 @@ class Recorder:
             before_s: what the training has taken already, in earlier starts and between them.
         """
         self.world.control.Barrier()
-        self._bytes, self._messages = self.world.comm.bytes_sent, self.world.comm.messages_sent
+        self._sent_before = self.world.comm.bytes_sent, self.world.comm.messages_sent
         self._started = time.perf_counter() - before_s
 
     def log(self, **values: float) -> None:
@@ -118,8 +118,8 @@ class Recorder:
     def stop(self) -> None:
         """The last step has ended on this rank."""
         self._wall_s = self.elapsed_s
-        self._bytes = self.world.comm.bytes_sent - self._bytes
-        self._messages = self.world.comm.messages_sent - self._messages
+        bytes_before, messages_before = self._sent_before
+        self._sent = self.world.comm.bytes_sent - bytes_before, self.world.comm.messages_sent - messages_before
 
     def finish(
         self,
@@ -153,8 +153,8 @@ class Recorder:
             "rank": world.rank,
             "sha256": params_sha256,
             "wall_s": self._wall_s,
-            "bytes": self._bytes,
-            "messages": self._messages,
+            "bytes": self._sent[0],
+            "messages": self._sent[1],
         }
         own["memory"] = memory
         texts = gather_text(world.control, json.dumps(own))

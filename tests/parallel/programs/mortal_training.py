@@ -1,0 +1,51 @@
+"""A training in which ranks die where no --fail reaches them: SCENARIO RANK@PLACE[,RANK@PLACE] [OPTION ...].
+
+Places: "form" (while the others form new groups), "catch-up" (while they compare how far they are), "finish"
+(after the last step), "wait" (as a spare).
+"""
+
+import os
+import signal
+import sys
+import time
+
+from mpi4py import MPI
+
+from farandole.recovery.elastic import ElasticTraining
+from farandole.recovery.membership import Membership
+from farandole.scenarios import load, parse
+
+SPARES_LIFE_S = 0.5
+
+PLACES = {  # where: whose method, and at which call of it
+    "form": (Membership, "_form", 2),  # the first call is that of the start
+    "catch-up": (ElasticTraining, "_take_over_the_record", 1),
+    "finish": (ElasticTraining, "_finish", 1),
+    "wait": (Membership, "wait", 1),
+}
+
+
+def die_at(place: str) -> None:
+    """Let this rank die there."""
+    holder, name, at_call = PLACES[place]
+    original = getattr(holder, name)
+    calls = 0
+
+    def mortal(self: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == at_call:
+            time.sleep(SPARES_LIFE_S if place == "wait" else 0)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self)
+
+    setattr(holder, name, mortal)
+
+
+scenario, deaths, *options = sys.argv[1:]
+for death in deaths.split(","):
+    rank, place = death.split("@")
+    if int(rank) == MPI.COMM_WORLD.rank:
+        die_at(place)
+module = load(scenario)
+module.main(parse(module.Config, options))

@@ -1,0 +1,136 @@
+"""Backup recovery with real kills: a spare goes on bitwise as the dead one would have, from its buddy or from disk.
+
+That no process is left is asserted after every test, by a fixture in tests/conftest.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from farandole import LaunchError, Run, launch
+from farandole.model_parallel.zero import ShardedOptimizer
+from farandole.models.optimizers import Adam
+
+STEPS = 60
+EVERY = 5  # steps between two backups, unless a test says otherwise
+WORKERS = 3
+RECIPE: dict[str, Any] = {"steps": STEPS, "backup_every": EVERY}
+SHARDED: dict[str, Any] = {**RECIPE, "optimizer": "adam", "lr": 0.002, "shard_optimizer": True}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Nothing happens, and every worker has the whole optimizer."""
+    return launch("backup", WORKERS, **RECIPE, out=tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture(scope="module")
+def whole_sharded(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Nothing happens, and every worker has its part of the optimizer."""
+    return launch("backup", WORKERS, **SHARDED, out=tmp_path_factory.mktemp("sharded") / "run")
+
+
+def assert_each_step_once(run: Run, members: list[int], whole: Run) -> None:
+    assert run.summary.members == members
+    assert len(run.summary.params_sha256 or []) == len(members)
+    assert len(set(run.summary.params_sha256 or [])) == 1
+    assert [line["step"] for line in run.metrics] == list(range(STEPS))
+    assert [line["samples"] for line in run.metrics] == [line["samples"] for line in whole.metrics]
+    for fault in run.summary.faults:
+        assert fault["kind"] == "kill"
+        assert 0 <= fault["detected_s"] < fault["resumed_s"]
+
+
+def assert_bitwise(run: Run, whole: Run) -> None:
+    assert set(run.summary.params_sha256 or []) == set(whole.summary.params_sha256 or [])
+    assert run.summary.final_loss == whole.summary.final_loss
+    assert run.summary.test_accuracy == whole.summary.test_accuracy
+
+
+def test_two_deaths_one_after_the_other_leave_no_trace(whole: Run, tmp_path: Path) -> None:
+    """The second one is of the centre, as a backup has just been made, or has nearly."""
+    fails = ["rank=1,step=33", "rank=0,step=45"]
+    run = launch("backup", WORKERS + 2, spares=2, fail=fails, **RECIPE, out=tmp_path / "run")
+    assert_each_step_once(run, [2, 3, 4], whole)
+    assert_bitwise(run, whole)
+    [first, second] = run.summary.faults
+    assert (first["rank"], first["step"], first["steps_lost"]) == (1, 33, 33 % EVERY)
+    assert (second["rank"], second["step"]) == (0, 45)
+    assert second["steps_lost"] in (0, EVERY)
+
+
+def test_a_part_of_the_optimizer_that_only_the_dead_one_had_is_not_lost(whole_sharded: Run, tmp_path: Path) -> None:
+    run = launch("backup", WORKERS + 1, spares=1, fail="rank=2,step=38", **SHARDED, out=tmp_path / "run")
+    assert_each_step_once(run, [0, 1, 3], whole_sharded)
+    assert_bitwise(run, whole_sharded)
+    assert [(fault["rank"], fault["steps_lost"]) for fault in run.summary.faults] == [(2, 38 % EVERY)]
+    assert "checkpoint" not in run.output, "it was in memory"
+
+
+def test_a_worker_and_its_buddy_come_back_from_the_disk(whole_sharded: Run, tmp_path: Path) -> None:
+    fails = ["rank=1,step=33", "rank=2,step=33"]
+    run = launch(
+        "backup", WORKERS + 2, spares=2, fail=fails, checkpoint_every=20, **SHARDED, out=tmp_path / "run"
+    )  # fmt: skip
+    assert_each_step_once(run, [0, 3, 4], whole_sharded)
+    assert_bitwise(run, whole_sharded)
+    assert sorted(fault["rank"] for fault in run.summary.faults) == [1, 2]
+    [lost] = {fault["steps_lost"] for fault in run.summary.faults}
+    assert lost in (13, 33), "the checkpoint of step 20 may not have been on the disk yet"
+    assert f"a worker and its buddy have died: back to the checkpoint of step {33 - lost}" in run.output
+
+
+def test_without_a_disk_they_are_lost_and_it_is_said(tmp_path: Path) -> None:
+    fails = ["rank=1,step=13", "rank=2,step=13"]
+    with pytest.raises(LaunchError) as failed:
+        launch("backup", 4, fail=fails, checkpoint_every=0, **RECIPE, out=tmp_path / "run", timeout_s=60)
+    assert failed.value.returncode == 1
+    [line] = failed.value.message.splitlines()
+    assert line.endswith(
+        "a worker and its buddy have died together, and no checkpoint is on disk: give --checkpoint-every"
+    )
+    assert not list((tmp_path / "run").glob("checkpoints/*/*"))
+
+
+def test_when_the_spares_are_used_up_the_others_divide_the_work_and_the_optimizer(
+    whole_sharded: Run, tmp_path: Path
+) -> None:
+    fails = ["rank=1,step=23", "rank=0,step=48"]
+    run = launch("backup", WORKERS + 1, spares=1, fail=fails, **SHARDED, out=tmp_path / "run")
+    assert_each_step_once(run, [2, 3], whole_sharded)
+    assert [(fault["rank"], fault["steps_lost"]) for fault in run.summary.faults] == [(1, 3), (0, 3)]
+    # With three workers, one of them new, it is the same training to the bit; then others draw other random numbers.
+    known = [step for step in range(40) if step not in range(20, 23)]
+    assert [run.metrics[step]["loss"] for step in known] == [whole_sharded.metrics[step]["loss"] for step in known]
+    assert run.summary.test_accuracy == pytest.approx(whole_sharded.summary.test_accuracy, abs=0.05)
+
+
+def test_what_a_backup_costs(whole_sharded: Run, tmp_path: Path) -> None:
+    """One message a worker, as large as what is its own, whatever the step; and the training does not depend on it."""
+    once = launch("backup", WORKERS, **{**SHARDED, "backup_every": 10**6}, out=tmp_path / "run")
+    assert once.summary.params_sha256 == whole_sharded.summary.params_sha256
+    sent, least = whole_sharded.summary, once.summary
+    assert sent.messages_sent is not None
+    assert least.messages_sent is not None
+    assert sent.bytes_sent is not None
+    assert least.bytes_sent is not None
+    backups = STEPS // EVERY - 1  # more than the one at the start
+    assert [more - few for more, few in zip(sent.messages_sent, least.messages_sent, strict=True)] == [backups] * 3
+    for worker in range(WORKERS):
+        size, rest = divmod(sent.bytes_sent[worker] - least.bytes_sent[worker], backups)
+        assert rest == 0, "each one is as large as the others"
+        own = own_bytes(worker)
+        assert own < size < own + 1000, "with the names of the tensors"
+
+
+def own_bytes(worker: int) -> int:
+    """What one worker alone knows: where its random numbers are, and its part of what Adam remembers."""
+    count = 64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10  # parameters of the default perceptron for digits
+    part = ShardedOptimizer.part_of(count, worker, WORKERS)
+    vector = torch.zeros(part.stop - part.start)
+    optimizer = Adam(vector, torch.zeros_like(vector), lr=1.0)
+    return torch.get_rng_state().nbytes + sum(tensor.nbytes for tensor in optimizer.state.values())

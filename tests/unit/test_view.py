@@ -1,0 +1,114 @@
+"""The view of who takes part: places stay filled while a spare waits, and close up when none does."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farandole.recovery.view import View
+
+
+@st.composite
+def launches(draw: st.DrawFn) -> tuple[int, int]:
+    """How many ranks, and how many of them are spares."""
+    ranks = draw(st.integers(1, 9))
+    return ranks, draw(st.integers(0, ranks - 1))
+
+
+@st.composite
+def losses(draw: st.DrawFn) -> tuple[View, list[set[int]]]:
+    """The first view, and who dies one change after the other."""
+    ranks, spares = draw(launches())
+    order = draw(st.permutations(range(ranks)))[: draw(st.integers(0, ranks))]
+    groups: list[set[int]] = []
+    for rank in order:
+        if groups and draw(st.booleans()):
+            groups[-1].add(rank)
+        else:
+            groups.append({rank})
+    return View.first(ranks, spares), groups
+
+
+@given(launches())
+def test_at_first_the_last_ranks_wait_and_rank_0_leads(launch: tuple[int, int]) -> None:
+    ranks, spares = launch
+    view = View.first(ranks, spares)
+    assert view.number == 0
+    assert view.workers == tuple(range(ranks - spares))
+    assert view.spares == tuple(range(ranks - spares, ranks))
+    assert view.members == tuple(range(ranks))
+    assert view.centre == 0
+
+
+@given(losses())
+def test_whoever_dies_the_view_says_exactly_who_lives(case: tuple[View, list[set[int]]]) -> None:
+    view, groups = case
+    first = view
+    dead: set[int] = set()
+    for number, lost in enumerate(groups, 1):
+        before, view = view, view.without(lost)
+        dead |= lost
+        assert view.number == number
+        assert set(view.members) == set(first.members) - dead
+        assert len(set(view.members)) == len(view.members), "nobody has two places"
+        assert view.spares == tuple(spare for spare in first.spares if spare in view.spares), "they wait in their order"
+        assert len(view.workers) == min(len(before.workers), len(view.members)), "no spare waits while a place is free"
+        assert view.centre == before.centre, "that is for an election"
+
+
+@given(losses())
+def test_while_there_are_spares_who_lives_keeps_its_place(case: tuple[View, list[set[int]]]) -> None:
+    view, groups = case
+    for lost in groups:
+        before, view = view, view.without(lost)
+        kept = [worker for worker in before.workers if worker not in lost]
+        if len(view.workers) == len(before.workers):
+            assert [view.place(worker) for worker in kept] == [before.place(worker) for worker in kept]
+        assert [worker for worker in view.workers if worker in kept] == kept, "and always the order"
+
+
+@given(losses())
+def test_nobody_is_lost_by_losing_nobody(case: tuple[View, list[set[int]]]) -> None:
+    view, _ = case
+    same = view.without([])
+    assert (same.number, same.workers, same.spares, same.centre) == (1, view.workers, view.spares, view.centre)
+
+
+@pytest.mark.parametrize("order", list(permutations([0, 1, 2, 4])))
+def test_one_after_the_other_in_every_order_only_the_last_one_is_left(order: tuple[int, ...]) -> None:
+    """Rank 3 is one of two spares and lives."""
+    view = View.first(5, 2)
+    for lost in order:
+        view = view.without([lost])
+    assert view.workers == (3,)
+    assert view.spares == ()
+    assert [view.place(rank) for rank in range(5)] == [None, None, None, 0, None]
+
+
+def test_a_spare_takes_the_very_place_and_without_one_the_places_close_up() -> None:
+    view = View.first(6, 2).without([1])
+    assert (view.workers, view.spares) == ((0, 4, 2, 3), (5,))
+    view = view.without([0, 2])
+    assert (view.workers, view.spares) == ((5, 4, 3), ()), "the first free place is filled first"
+
+
+def test_a_spare_that_has_died_takes_no_place() -> None:
+    view = View.first(5, 2).without([0, 3])
+    assert (view.workers, view.spares) == ((4, 1, 2), ())
+
+
+def test_only_who_works_has_a_place() -> None:
+    view = View.first(4, 1)
+    assert [view.place(rank) for rank in range(4)] == [0, 1, 2, None]
+
+
+@given(launches(), st.integers(0, 9))
+def test_more_workers_are_the_first_spares_in_new_places(launch: tuple[int, int], more: int) -> None:
+    view = View.first(*launch)
+    larger = view.enlarged(more)
+    assert larger.members == view.members
+    assert len(larger.workers) == len(view.workers) + min(more, len(view.spares))
+    assert [larger.place(worker) for worker in view.workers] == [view.place(worker) for worker in view.workers]
