@@ -275,3 +275,38 @@ def test_what_a_rank_witnesses_is_written_down(logbook: Logbook) -> None:
 def test_the_logbook_is_no_program(logbook: Logbook) -> None:
     logbook.write("start", 0, 0)
     assert logbook.file.stat().st_mode & 0o111 == 0
+
+
+def test_who_has_departed_is_a_fault_whoever_has_noticed_it(logbook: Logbook) -> None:
+    """Silent at first, and noticed by one that knew of no step; the second one only the centre has missed."""
+    tell(
+        logbook,
+        (0, "start", 0, 0),
+        (1, "first step", 0, 0),
+        (5, "noticed", 2, -1, "silent"),
+        (6, "noticed", 2, 8, "lost"),
+        (6.5, "noticed", 4, 8, "lost"),  # lives: it was only slow to answer
+        (7, "departed", 2, 8, "lost"),
+        (7, "departed", 3, 8, "lost"),
+        (8, "start", 0, 8),
+        (9, "first step", 0, 8),
+    )
+    assert [(fault["rank"], fault["step"], fault["kind"]) for fault in logbook.faults()] == [
+        (2, 8, "silent"),
+        (3, 8, "lost"),
+    ]
+
+
+def test_a_try_that_is_made_good_and_a_planned_change_are_told_apart_from_deaths(logbook: Logbook) -> None:
+    tell(
+        logbook,
+        (0, "start", 0, 0),
+        (1, "first step", 0, 0),
+        (2, "failure", 1, 5, "raise"),
+        (2.5, "retried", 1, 5),
+        (3, "enlarged", 0, 10),
+        (4, "start", 0, 10),
+        (5, "first step", 0, 10),
+    )
+    (fault,) = logbook.faults()
+    assert fault == {"rank": 1, "step": 5, "kind": "raise", "detected_s": 0.0, "resumed_s": 0.5, "steps_lost": 0}

@@ -15,7 +15,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -140,7 +140,9 @@ def _failed(lines: Sequence[Line]) -> list[Line]:
     by_rank: dict[int, Line] = {}
     departed = [line for line in lines if line.what == "departed"]
     known = {line.rank for line in departed}  # for certain, while who is noticed may only have been ended with the job
-    missed = [line for line in noticed if line.rank in known and line.step >= 0]
+    # Not everybody who notices knows how far the dead one had come; a spare knows of no step.
+    reached = {rank: max(line.step for line in [*noticed, *departed] if line.rank == rank) for rank in known}
+    missed = [replace(line, step=reached[line.rank]) for line in noticed if line.rank in known]
     for line in [*own, *missed, *departed] or [line for line in noticed if line.rank != UNKNOWN] or noticed:
         by_rank.setdefault(line.rank, line)
     # Nobody may have been left to notice, as when a whole node goes: then only the last sign of life is known.
