@@ -8,7 +8,7 @@ exactly the dead one's state: the run ends bitwise as if nothing had happened. W
 others divide its work and its part of the optimizer.
 
     lost        at most k steps, done again
-    two deaths  of a worker and its buddy between two backups: from the last checkpoint on disk
+    two deaths  of a worker and its buddy at once: from the last checkpoint on disk
 
 Cost per backup: a copy in memory, and one message per worker. See `membership` for how the others
 find each other again.

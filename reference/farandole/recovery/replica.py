@@ -117,10 +117,8 @@ class Replica:
         remembered = {}
         for name in (f"{REMEMBERED}{name}" for name in self.optimizer.optimizer.state):
             pieces = [saved.own[rank][name] for rank in order]
-            whole = (
-                torch.cat(pieces)[self.optimizer.part(count)] if pieces[0].dim() else pieces[0]
-            )  # or a count, for all
-            remembered[name] = whole
+            is_count = pieces[0].dim() == 0  # of steps: the same for all parts
+            remembered[name] = pieces[0] if is_count else torch.cat(pieces)[self.optimizer.part(count)]
         return remembered
 
     def _make_optimizer(self) -> ReplicatedOptimizer:
