@@ -10,6 +10,7 @@ import pytest
 from farandole import scenarios
 from farandole.cli.run import changed
 from farandole.errors import UsageError
+from farandole.runtime.chaos import Chaos
 from farandole.runtime.faults import Fail, Slow, Slowness, check_ranks
 from farandole.runtime.record import Run, new_folder
 from farandole.scenarios.sync_sgd import Config
@@ -26,6 +27,7 @@ def test_options_survive_the_way_to_the_ranks() -> None:
         collective="central",
         slow=(Slow(3, 2.5), Slow(1, 2, 0.5)),
         fail=(Fail(2, 30, "hang"),),
+        chaos=Chaos(20.0, 7),
         capabilities=(1.0, 0.5),
         json=True,
         out=Path("x y"),
@@ -53,6 +55,8 @@ def test_options_survive_the_way_to_the_ranks() -> None:
         (["--fail", "rank=2"], "how=kill"),
         (["--fail", "rank=2,step=3,how=explode"], "how=kill"),
         (["--fail", "rank=-1,step=3"], "how=kill"),
+        (["--chaos", "20s"], "--chaos mtbf=20s,seed=7"),
+        (["--chaos", "mtbf=2", "--chaos", "mtbf=3"], "multiple times"),
         (["--steps"], "--steps"),
     ],
 )

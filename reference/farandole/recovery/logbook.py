@@ -34,7 +34,7 @@ class Line:
     Attributes:
         rank: whose line it is; of a failure, the rank that failed.
         step: of the training; of a start, the step it begins with.
-        kind: of a failure: kill, raise, hang, or what was noticed of it: lost, or silent.
+        kind: of a failure: kill, raise, hang, or what was noticed of it: lost, silent, or ended.
     """
 
     when: float
@@ -85,6 +85,10 @@ class Logbook:
     def struck(self) -> set[tuple[int, int]]:
         """(rank, step) of every rank that is known to have failed."""
         return {(line.rank, line.step) for line in self.lines() if line.what == "failure"}
+
+    def starts(self) -> int:
+        """How often the training has begun, or gone on."""
+        return sum(line.what == "start" for line in self.lines())
 
     def faults(self) -> list[dict[str, Any]]:
         """The failures as the record tells them, in order of time: the fields of `Fault`."""

@@ -43,7 +43,6 @@ from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
 NO_CHECKPOINT = -1
-CHECKPOINTS = "checkpoints"  # beside the record
 
 
 class StopRequest:
@@ -80,12 +79,13 @@ class Restartable:
         self.logbook = Logbook(self.folder / "logbook.jsonl")
         world.witness = RankWitness(self.logbook, world.rank)
         world.spare(self.logbook.struck())
+        world.starts_before = self.logbook.starts()
         self.batches = Batches(world, options, self.folder, world.size)
         self.replica = Replica(world, options)
         slot = self._go_back()
         self.checkpointer = Checkpointer(
             world,
-            self.folder / CHECKPOINTS,
+            self.folder / checkpoint.CHECKPOINTS,
             by=options.checkpoint_by,
             asynchronous=options.checkpoint_async,
             occupied=slot,
@@ -146,7 +146,7 @@ class Restartable:
     def _go_back(self) -> int | None:
         """Put everything back to the newest complete checkpoint; returns its slot, None if there is none."""
         slot = np.array([NO_CHECKPOINT])
-        folder = self.folder / CHECKPOINTS
+        folder = self.folder / checkpoint.CHECKPOINTS
         if self.world.rank == 0:
             found, troubles = checkpoint.newest(folder)
             for trouble in troubles:

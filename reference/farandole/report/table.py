@@ -76,7 +76,8 @@ def faults(summary: Summary) -> Table:
     for fault in summary.faults:
         failed = f"rank {fault['rank']}" if fault["rank"] >= 0 else "a rank"
         times = [NOT_COUNTED if fault[key] is None else f"{fault[key]:.3f} s" for key in ("detected_s", "resumed_s")]
-        table.add_row(failed, str(fault["step"]), fault["kind"], *times, str(fault["steps_lost"]))
+        step = str(fault["step"]) if fault["step"] >= 0 else NOT_COUNTED  # a spare has come to none
+        table.add_row(failed, step, fault["kind"], *times, str(fault["steps_lost"]))
     return table
 
 

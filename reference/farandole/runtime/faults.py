@@ -30,7 +30,12 @@ class InjectedFault(RuntimeError):
     """What ``--fail …,how=raise`` raises."""
 
 
-def _pairs(text: str, form: str, allowed: set[str]) -> dict[str, str]:
+def named_values(text: str, form: str, allowed: set[str]) -> dict[str, str]:
+    """What stands behind each name in ``name=value,name=value``.
+
+    Raises:
+        UsageError: it is not of this kind, with `form`, which is.
+    """
     pairs: dict[str, str] = {}
     for part in text.split(","):
         name, sign, value = part.partition("=")
@@ -55,7 +60,7 @@ class Slow:
     @classmethod
     def parse(cls, text: str) -> Slow:
         form = "--slow rank=3,factor=3 (factor 1 or more), or with share=0.25 (above 0, up to 1)"
-        pairs = _pairs(text, form, {"rank", "factor", "share"})
+        pairs = named_values(text, form, {"rank", "factor", "share"})
         try:
             slow = cls(int(pairs["rank"]), float(pairs["factor"]), float(pairs.get("share", 1)))
         except (KeyError, ValueError) as error:
@@ -93,7 +98,7 @@ class Fail:
     @classmethod
     def parse(cls, text: str) -> Fail:
         form = "--fail rank=2,step=30,how=kill (or raise, or hang)"
-        pairs = _pairs(text, form, {"rank", "step", "how"})
+        pairs = named_values(text, form, {"rank", "step", "how"})
         how = pairs.get("how", "kill")
         try:
             fail = cls(int(pairs["rank"]), int(pairs["step"]), cast(How, how))

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from farandole.runtime.chaos import Chaos
 from farandole.runtime.faults import Fail, Slow
 
 
@@ -19,7 +20,12 @@ def _parsed_by(kind: type[Slow] | type[Fail]) -> Any:
     return convert
 
 
+def _chaos(_: Any, tokens: Any) -> Any:
+    return Chaos.parse(tokens[0].value)
+
+
 REPEATABLE: dict[str, Any] = {"n_tokens": 1, "negative": "", "show_default": False}
+ONCE: dict[str, Any] = {"n_tokens": 1, "accepts_keys": False, "show_default": False}
 AtLeastOne = Annotated[int, Parameter(validator=Number(gte=1))]
 Positive = Annotated[float, Parameter(validator=Number(gt=0))]
 
@@ -32,8 +38,11 @@ class RunOptions:
     resumes: ClassVar[bool] = False
     """Whether a run that did not finish goes on when it is started again with the same --out."""
 
+    starts_workers: ClassVar[bool] = False
+    """Whether one process is launched, which starts as many `workers` as were asked for by itself."""
+
     incidental: ClassVar[frozenset[str]] = frozenset(
-        {"out", "device", "slow", "fail", "wait_timeout", "expect_ranks", "json"}
+        {"out", "device", "slow", "fail", "chaos", "wait_timeout", "expect_ranks", "json"}
     )
     """Options that do not decide what is computed, and may differ when a run goes on."""
 
@@ -51,6 +60,9 @@ class RunOptions:
 
     fail: Annotated[tuple[Fail, ...], Parameter(converter=_parsed_by(Fail), **REPEATABLE)] = ()
     """A failure, as rank=2,step=30,how=kill (or raise, or hang); may be given again."""
+
+    chaos: Annotated[Chaos | None, Parameter(converter=_chaos, **ONCE)] = None
+    """Kill ranks at random, as mtbf=20s,seed=7: one every 20 seconds on average, the seed decides who and when."""
 
     wait_timeout: Positive = 60.0
     """Seconds after which a rank that waits for another gives up and ends the job."""

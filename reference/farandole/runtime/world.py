@@ -13,9 +13,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Container, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import NoReturn, Protocol, Self
 
@@ -60,6 +61,7 @@ class World:
         trace: what it did when.
         witness: is told of failures before they end this rank.
         outlived: the other ranks go on when this one dies (`recovery.membership`), so its death ends no job.
+        starts_before: how many starts of this training came before this one (`recovery.restart`).
     """
 
     def __init__(self, options: RunOptions, mpi: MPI.Intracomm) -> None:
@@ -80,9 +82,12 @@ class World:
         self.trace = Trace(self.rank)
         self.witness: Witness | None = None
         self.outlived = False
+        self.starts_before = 0
         self._computation: tuple[str, ExitStack] | None = None  # the one going on: its name, and what ends it
         self._slowness = Slowness(options.slow, self.rank, options.seed)
         self._failures = [fail for fail in options.fail if fail.rank == self.rank]
+        self._chaos = options.chaos
+        self._death: threading.Timer | None = None
         self._recorder = FlightRecorder(self.rank, rank.scratch())
         self._watchdog = Watchdog(options.wait_timeout, self._recorder, self._expired, rank.launcher_pid())
         self.comm = Communicator(mpi.Dup(), self._watchdog, self._recorder)
@@ -97,6 +102,7 @@ class World:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.end_chaos()
         if error is not None:
             self._tell(error)
             failure = describe(error, self.rank, self._recorder.step)
@@ -104,7 +110,8 @@ class World:
                 rank.leave(failure)
             rank.abort(failure)
         self._recorder.step = NO_STEP
-        with self.comm.waiting("end of the run", -1):
+        # Where ranks outlive each other they have agreed on the end: a death that is found now concerns nobody.
+        with suppress(PeerLost) if self.outlived else nullcontext(), self.comm.waiting("end of the run", -1):
             self.control.Barrier()
         self._watchdog.stop()
 
@@ -119,13 +126,8 @@ class World:
         self._recorder.step = step
         for fail in list(self._failures):
             if fail.step == step:
-                if self.witness:
-                    self.witness.strikes(fail)
                 self._failures = [other for other in self._failures if other is not fail]
-                if fail.how == "kill" and not self.outlived and (folder := rank.scratch()):
-                    text = f"was killed by SIGKILL (--fail {fail})"
-                    Failure(self.rank, step, "killed", time.time(), text).leave(folder)
-                fail.strike()
+                self._strike(fail, f"--fail {fail}")
 
     @property
     def position(self) -> Position:
@@ -135,6 +137,19 @@ class World:
     def spare(self, struck: Container[tuple[int, int]]) -> None:
         """Injected failures with these (rank, step) have struck in an earlier start, and do not strike again."""
         self._failures = [fail for fail in self._failures if (fail.rank, fail.step) not in struck]
+
+    def begin_chaos(self) -> None:
+        """The run's clock begins: from now on `--chaos`, if it was given, may kill this rank at any moment."""
+        if self._chaos:
+            after_s = self._chaos.death_s(self.rank, self.size, self.starts_before)
+            self._death = threading.Timer(min(after_s, threading.TIMEOUT_MAX), self._die_now)
+            self._death.daemon = True
+            self._death.start()
+
+    def end_chaos(self) -> None:
+        """The run's clock has ended."""
+        if self._death:
+            self._death.cancel()
 
     def regroup(self, workers: MPI.Intracomm, control: MPI.Intracomm, number: int) -> None:
         """From now on `comm` and `control` are of these ranks; what is counted goes on.
@@ -193,6 +208,18 @@ class World:
         slower = self._slowness.next_factor() - 1
         if slower > 0:
             time.sleep(slower * (time.perf_counter() - start))
+
+    def _die_now(self) -> None:
+        self._strike(Fail(self.rank, self._recorder.step), f"--chaos {self._chaos}")
+
+    def _strike(self, fail: Fail, option: str) -> None:
+        """Fail, as `option` has it; whoever has to know is told before."""
+        if self.witness:
+            self.witness.strikes(fail)
+        if fail.how == "kill" and not self.outlived and (folder := rank.scratch()):
+            text = f"was killed by SIGKILL ({option})"
+            Failure(self.rank, fail.step, "killed", time.time(), text).leave(folder)
+        fail.strike()
 
     def _tell(self, error: BaseException) -> None:
         if self.witness is None or isinstance(error, UsageError):

@@ -1,0 +1,460 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 19 · Chaos
+#
+# **Question:** processes die whenever they like, again and again. Which method gets through, what does it cost, and
+# how often should one save?
+#
+# In `16_restart` to `18_backup` *we* chose who dies, and at which step: `fail="rank=2,step=130"`. That is good for
+# looking closely, and it has a weakness. Whoever writes a method thinks of the moments in which somebody may die, and
+# tries those. Real deaths come at the others: within a message, within a checkpoint, within the recovery from the
+# death before. So whoever wants to rely on a method lets chance strike, for hours, and in earnest; that is called
+# **chaos engineering** (混沌工程). Netflix has killed machines of its own at random since 2010, by day, when people are
+# there to look after what breaks (Basiri et al. 2016).
+#
+# Here it is an option of every scenario: `--chaos mtbf=20s,seed=7`. We look at what it draws, let it strike, and then
+# ask what a *rate* of failures costs.
+
+# %%
+import tempfile
+from itertools import islice, takewhile
+from math import comb, exp, expm1
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from farandole import launch
+from farandole.recovery.interval import daly, young
+from farandole.recovery.logbook import Logbook
+from farandole.recovery.supervisor import supervised_launch
+from farandole.recovery.view import View
+from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
+from farandole.runtime.chaos import Chaos
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+
+# %% [markdown]
+# ## 1 What is drawn
+#
+# A machine's failures are described by one number: the **MTBF**, mean time between failures (平均故障间隔时间), here μ.
+# `mtbf=20s` is that of the *whole job*: somewhere among its ranks there is a death every 20 seconds on average. How
+# long it takes until the next one is drawn from an exponential distribution, and each strikes a rank drawn with equal
+# chances. Here are the first of them for four ranks. If a rank is drawn a second time, nothing happens: it is dead.
+#
+# Nobody is told. The draw depends on the seed only, so each rank makes it by itself, looks for its own name, and sets
+# a timer.
+
+# %% tags=["nbval-check-output"]
+chaos = Chaos.parse("mtbf=20s,seed=7")
+for when, rank in islice(chaos.deaths(ranks=4), 8):
+    first = "" if when > chaos.death_s(rank, ranks=4) else "   dies"
+    print(f"after {when:6.1f} s: rank {rank}{first}")
+print("each rank knows its own hour:", [round(chaos.death_s(rank, ranks=4), 1) for rank in range(4)])
+print("at its second start they are others:", [round(chaos.death_s(rank, ranks=4, start=1), 1) for rank in range(4)])
+
+# %% [markdown]
+# Why exponentially? Because machines that fail for a thousand unconnected reasons do not age: one that has run for a
+# month without a failure is as likely to fail in the next hour as one that was started a minute ago.
+#
+# **Predict:** (a) A death comes every 20 s on average, and for 20 s there has been none. How long will it take from
+# now, on average? (b) How long does *one* of four ranks live? (c) A machine fails once in five years. How often does
+# one of ten thousand?
+
+# %% tags=["nbval-check-output"]
+times = np.array([when for when, _ in islice(chaos.deaths(ranks=4), 100_000)])
+between = np.diff(times, prepend=0)
+left = between[between > 20] - 20
+lives = np.array([chaos.death_s(2, ranks=4, start=start) for start in range(5000)])
+print("between two deaths:                  20 s, within 2 %:", abs(between.mean() / 20 - 1) < 0.02)
+print("(a) after 20 s without one, further: 20 s, within 2 %:", abs(left.mean() / 20 - 1) < 0.02)
+print("(b) one of four ranks lives:         80 s, within 5 %:", abs(lives.mean() / 80 - 1) < 0.05)
+print(f"(c) one of ten thousand machines fails every {5 * 365.25 * 24 / 10_000:.1f} hours")
+
+# %%
+figure, (upper, lower) = plt.subplots(1, 2, figsize=(9.5, 2.9), width_ratios=(3, 2))
+for when, rank in islice(chaos.deaths(ranks=4), 8):
+    dies = when <= chaos.death_s(rank, ranks=4)
+    upper.plot(when, rank, "X", color=RED, markersize=10, markerfacecolor=RED if dies else "white")
+for rank in range(4):
+    upper.plot([0, chaos.death_s(rank, ranks=4)], [rank, rank], color=BLUE, linewidth=3, zorder=0)
+upper.set(xlabel="seconds", yticks=range(4), yticklabels=[f"rank {rank}" for rank in range(4)], ylim=(3.6, -0.6))
+seconds = np.linspace(0, 160, 200)
+for drawn, mean, colour, label in ((between, 20, RED, "no death in the job"), (lives, 80, BLUE, "one rank is alive")):
+    some = np.arange(5, 160, 12)
+    lower.plot(seconds, np.exp(-seconds / mean), color=colour, label=label)
+    lower.plot(some, [(drawn > second).mean() for second in some], "o", color=colour, markerfacecolor="white")
+lower.set(xlabel="after so many seconds", ylabel="share of the cases", ylim=(0, 1.02))
+lower.legend(frameon=False, fontsize=9)
+for ax in (upper, lower):
+    ax.spines[["top", "right"]].set_visible(False)
+figure.tight_layout()
+
+# %% [markdown]
+# A filled cross is a death, a hollow one strikes somebody who is dead. On the right, points are what was drawn, and
+# lines are $e^{-t/\mu}$ and $e^{-t/n\mu}$ for n = 4 ranks. So each rank lives by itself, nμ on average, and **what is
+# given is a rate per machine**: the fewer are left, the fewer fail. And the more there are, the more often one fails:
+# a job on ten thousand machines meets a failure every few hours, however good they are.
+#
+# ## 2 One training
+#
+# Three workers with a divided Adam, as in `18_backup`; first undisturbed, then with two spares and a death every 1.5 s
+# on average. (We have looked for a seed with two early deaths and then none for a while, or it would come out
+# differently on faster and slower machines. How it goes on average comes in section 4.)
+#
+# **Predict:** who is at work in the end? Can one see in the parameters that anything has happened?
+
+# %%
+recipe = {"optimizer": "adam", "lr": 0.002, "hidden": 512, "steps": 300}
+divided = recipe | {"shard_optimizer": True}
+runs = {"backup": launch("backup", ranks=3, **divided, out=folder / "backup")}
+
+# %%
+chaos = Chaos(1.5, seed=959)
+runs["backup, 1.5 s"] = launch("backup", ranks=5, spares=2, **divided, chaos=chaos, out=folder / "backup 1.5")
+for fault in runs["backup, 1.5 s"].summary.faults:
+    print(f"rank {fault['rank']} was killed at step {fault['step']}; the first step after that was done",
+          f"{fault['resumed_s']:.2f} s later, {fault['steps_lost']} steps were lost")  # fmt: skip
+print("at work in the end:", runs["backup, 1.5 s"].summary.members)
+
+
+# %%
+def drawn_lives(ax, run, ranks, spares):
+    """A line for each rank: when it works, waits, and dies."""
+    lines = Logbook(run.folder / "logbook.jsonl").lines()
+    starts = [line for line in lines if line.what == "start"]
+    begin = starts[0].when
+    died = {line.rank: line.when - begin for line in lines if line.what == "failure"}
+    view = View.first(ranks, spares)
+    for number, start in enumerate(starts):
+        since = start.when - begin
+        until = starts[number + 1].when - begin if start is not starts[-1] else run.summary.wall_s
+        view = view.without([rank for rank in view.members if died.get(rank, until) < since])
+        for rank in view.members:
+            end = min(until, died.get(rank, until))
+            colour = GREY if rank in view.spares else BLUE
+            ax.barh(rank, end - since, left=since, height=0.5, color=colour, alpha=0.35 if colour == GREY else 1)
+        if number:
+            ax.text(since, -0.75 - 0.5 * (number % 2), f"from step {start.step}", fontsize=9, ha="left")
+    for rank, when in died.items():
+        ax.plot(when, rank, "X", color=RED, markersize=11)
+    ax.set(xlabel="seconds", yticks=range(ranks), yticklabels=[f"rank {rank}" for rank in range(ranks)])
+    ax.set_ylim(ranks - 0.4, -1.7)
+
+
+figure, ax = plt.subplots(figsize=(9.5, 2.8))
+drawn_lives(ax, runs["backup, 1.5 s"], ranks=5, spares=2)
+for colour, alpha, label in ((BLUE, 1, "works"), (GREY, 0.35, "waits")):
+    ax.barh(0, 0, color=colour, alpha=alpha, label=label)
+ax.plot([], [], "X", color=RED, markersize=11, label="is killed")
+ax.spines[["top", "right"]].set_visible(False)
+ax.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1))
+figure.tight_layout()
+
+# %% tags=["nbval-check-output"]
+healthy, struck = runs["backup"].summary, runs["backup, 1.5 s"].summary
+died = {line.rank: line.when for line in Logbook(runs["backup, 1.5 s"].folder / "logbook.jsonl").lines()
+        if line.what == "failure"}  # fmt: skip
+print("the first to be drawn:", next(chaos.deaths(ranks=5))[1], "and the first to die:", min(died, key=died.get))
+print("none of the dead is at work in the end:", not set(died) & set(struck.members))
+print("each step once in the record:", [line["step"] for line in runs["backup, 1.5 s"].metrics] == list(range(300)))
+print("samples in each step as undisturbed:", [line["samples"] for line in runs["backup, 1.5 s"].metrics]
+      == [line["samples"] for line in runs["backup"].metrics])  # fmt: skip
+places_filled = struck.ranks == 3
+same = struck.params_sha256 == healthy.params_sha256
+print("if all three places could be filled: the same parameters, to the bit:", same or not places_filled)
+
+# %% [markdown]
+# Each death came in the middle of something, nobody knows of what, and the result is what it would have been. (The
+# repository's `make soak` does this fifty times, with every method, and asks each time whether the record is right,
+# or whether the training has said why it could not go on.)
+#
+# ## 3 What a start costs
+#
+# Now `restart`, where everybody begins again when one has died. It stands still for a checkpoint every 40 steps
+# (`checkpoint_async=False`, so that what we measure is all that it costs). Undisturbed, it tells us what a step and a
+# checkpoint take:
+
+# %%
+saving = recipe | {"checkpoint_async": False}
+runs["restart"] = launch("restart", ranks=3, **saving, checkpoint_every=40, out=folder / "restart")
+
+
+def seconds_per_step(run):
+    """The median: whatever else happened between two steps is left out."""
+    return float(np.median(np.diff([line["wall_s"] for line in run.metrics])))
+
+
+cost_s = float(np.median([event["dur"] / 1e6 for event in runs["restart"].trace if event["name"] == "checkpoint"]))
+step_s = seconds_per_step(runs["restart"])
+print(f"a step takes {step_s * 1e3:.1f} ms, a checkpoint {cost_s * 1e3:.0f} ms")
+
+# %% [markdown]
+# And under fire, twice: with a death every 4 s on average and a checkpoint every 40 steps, and with a death every
+# 1.5 s and a checkpoint every 20. Each start draws anew; with the same draw it would die at the same moment for ever.
+
+# %%
+chaos_of = {"restart, 4 s": Chaos(4.0, seed=892), "restart, 1.5 s": Chaos(1.5, seed=260742)}
+every = {"restart, 4 s": 40, "restart, 1.5 s": 20}
+for name, chaos in chaos_of.items():
+    runs[name] = supervised_launch(
+        "restart", ranks=3, **saving, checkpoint_every=every[name], chaos=chaos, restarts=8, backoff_s=0.1,
+        out=folder / name, announce=lambda line: print(line.split(";")[0]),
+    )  # fmt: skip
+
+# %%
+again_s = {name: [fault["resumed_s"] for fault in runs[name].summary.faults] for name in chaos_of}
+restart_s = float(np.median([seconds for found in again_s.values() for seconds in found]))
+for name in ("restart", *chaos_of):
+    summary = runs[name].summary
+    print(f"{name + ':':16}{len(summary.faults)} deaths, finished after {summary.wall_s:5.1f} s")
+print(f"from a death to the first step after it: {restart_s:.1f} s")
+
+# %% tags=["nbval-check-output"]
+for name in chaos_of:
+    summary = runs[name].summary
+    print(f"{name}: somebody died, and each time all went on:", len(summary.faults) > 0)
+    print("   each step once in the record:", [line["step"] for line in runs[name].metrics] == list(range(300)))
+    print("   the same parameters as undisturbed:", summary.params_sha256 == runs["restart"].summary.params_sha256)
+print("backup and restart train the same model:", healthy.params_sha256 == runs["restart"].summary.params_sha256)
+
+
+# %% [markdown]
+# ## 4 Time to finish, against the rate
+#
+# One run says little: it had luck, or it had not. To know how long it takes *on average* we need hundreds, and a
+# single one takes as long as it takes. But now we know what a step costs, a checkpoint and a start. So we **replay**:
+# with the same draws as the real runs, and a clock that is a number. Death by death, it is this short:
+
+
+# %%
+def replay(work_s, interval_s, cost_s, restart_s, chaos, ranks=3):
+    """How long it takes to finish, in seconds, and how many deaths it takes.
+
+    `interval_s` seconds of work lie between two checkpoints of `cost_s` each; who dies has lost what he has done since
+    the last one, and after `restart_s` the next start begins, with a draw of its own.
+    """
+    start, done_s, clock_s = 0, 0.0, 0.0
+    while True:
+        dies_s, _ = next(chaos.deaths(ranks, start))
+        left_s = work_s - done_s
+        needed_s = left_s + (np.ceil(left_s / interval_s) - 1) * cost_s
+        if dies_s >= needed_s:
+            return clock_s + needed_s, start
+        done_s += dies_s // (interval_s + cost_s) * interval_s
+        clock_s += dies_s + restart_s
+        start += 1
+
+
+# %% [markdown]
+# Is it true? It must say of the two real runs how long they took, since it has their draws. (Other programs may have
+# used the machine, so of each run we take its own seconds for a step and for a start.)
+
+# %% tags=["nbval-check-output"]
+replayed = {}
+for name, chaos in chaos_of.items():
+    own_s = seconds_per_step(runs[name])
+    replayed[name] = replay(300 * own_s, every[name] * own_s, cost_s, np.median(again_s[name]), chaos)
+for name, (seconds, _) in replayed.items():
+    ratio = seconds / runs[name].summary.wall_s
+    print(f"{name}: the replay's time is the real one, within a factor of 2: {0.5 < ratio < 2}")
+
+# %%
+for name, (seconds, deaths) in replayed.items():
+    summary = runs[name].summary
+    print(f"{name + ':':16}{len(summary.faults)} deaths, {summary.wall_s:5.1f} s; replayed {deaths}, {seconds:5.1f} s")
+
+# %% [markdown]
+# Now we ask it what cannot be waited for: the same training, two hundred times at each rate, with a checkpoint as
+# often as Daly advises. And the same for backup: its copy is cheaper, and what counts more, nobody starts anew. But
+# who is dead stays dead there. The replay knows nothing of that, as if there were spares for ever. So the other
+# picture shows when they are used up.
+#
+# **Predict:** machines live half an hour on average, and three workers have ten minutes of work. With how many spares
+# are all three places filled to the end, in nine cases of ten?
+
+
+# %%
+WORK_S = 300 * step_s
+
+
+def finished(copies_s, again_s, mtbf_s, seeds=200):
+    """Seconds to finish, of so many runs, with Daly's interval, but one step at least."""
+    interval_s = max(daly(copies_s, mtbf_s), step_s)
+    return [replay(WORK_S, interval_s, copies_s, again_s, Chaos(mtbf_s, seed))[0] for seed in range(seeds)]
+
+
+def all_places_filled(workers, spares, life_s, work_s=600.0, seeds=1000):
+    """In which share of so many runs no more have died in the end than there were spares."""
+    ranks = workers + spares
+    draws = (Chaos(life_s / ranks, seed).deaths(ranks) for seed in range(seeds))
+    deaths = [len({rank for _, rank in takewhile(lambda death: death[0] < work_s, draw)}) for draw in draws]
+    return np.mean(np.array(deaths) <= spares)
+
+
+copy_s = float(np.median([event["dur"] / 1e6 for event in runs["backup"].trace if event["name"] == "backup"]))
+resume_s = float(np.median([fault["resumed_s"] for fault in struck.faults]))
+mtbfs = np.array([1.5, 2, 3, 4, 6, 10, 20, 60])
+times = {"restart": np.array([finished(cost_s, restart_s, mtbf) for mtbf in mtbfs]),
+         "backup": np.array([finished(copy_s, resume_s, mtbf) for mtbf in mtbfs])}  # fmt: skip
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.6))
+for (name, found), colour in zip(times.items(), (RED, BLUE), strict=True):
+    left.plot(60 / mtbfs, found.mean(axis=1), "o-", color=colour, label=f"{name}, mean of 200 replays", markersize=4)
+    left.fill_between(60 / mtbfs, *np.percentile(found, (5, 95), axis=1), color=colour, alpha=0.2, linewidth=0)
+    real = {run: 60 / float(run.split()[1]) if " " in run else 0 for run in runs if run.startswith(name)}
+    left.plot(list(real.values()), [runs[run].summary.wall_s for run in real], "x", color=colour, markersize=10,
+              markeredgewidth=2.5, label=f"{name}, real runs", clip_on=False, zorder=3)  # fmt: skip
+left.set(xlabel="failures per minute, of the whole job", ylabel="seconds to finish", xlim=(0, None), ylim=(0, None))
+lives = np.array([5, 10, 20, 30, 60, 120, 240])  # minutes
+for spares, colour in zip((0, 1, 2, 3, 5), (RED, ORANGE, GREEN, BLUE, "black"), strict=True):
+    filled = [all_places_filled(3, spares, 60.0 * life) for life in lives]
+    right.semilogx(lives, filled, "o-", color=colour, markersize=4, label=f"spares: {spares}")
+right.axhline(0.9, color=GREY, linestyle="--", linewidth=1)
+right.set(xlabel="a machine's life in minutes, on average", ylim=(0, 1.02))
+right.set(ylabel="share of runs in which all 3 places\nare filled for 10 minutes", xticks=lives, xticklabels=lives)
+right.minorticks_off()
+for ax in (left, right):
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=9)
+figure.tight_layout()
+print(f"restart: {cost_s * 1e3:.0f} ms a checkpoint, {restart_s:.1f} s to go on;",
+      f"backup: {copy_s * 1e3:.1f} ms a copy, {resume_s:.2f} s to go on")  # fmt: skip
+
+# %% tags=["nbval-check-output"]
+print("3 workers, machines that live half an hour, 10 minutes of work; all places filled to the end:")
+dies = 1 - exp(-600 / 1800)  # one machine
+for spares in range(6):
+    ranks = 3 + spares
+    binomial = sum(comb(ranks, dead) * dies**dead * (1 - dies) ** (ranks - dead) for dead in range(spares + 1))
+    found, dead = all_places_filled(3, spares, 1800.0), ranks * dies
+    print(f"spares {spares}: in {found:4.0%} of 1000 runs, calculated {binomial:4.0%}; deaths, on average {dead:.1f}")
+slower = {name: float(found[0].mean() / WORK_S) for name, found in times.items()}
+print("at 40 failures a minute restart takes more than twice as long as the work, backup less:",
+      slower["backup"] < 2 < slower["restart"])  # fmt: skip
+
+# %% [markdown]
+# On the left the strips hold nine of ten runs, and a cross is a real one. (Their seeds were chosen so that this
+# notebook comes to an end: with more luck than most.) With restart each failure costs a start, which takes about as
+# long here as the whole training; backup hardly notices. The right picture is the price: somebody has to be there to
+# take the place, and a spare that waits dies as easily as a worker. About one death is to be expected, and one spare
+# is enough in two cases of three. Nine of ten take three: one pays for *bad luck*, not for the mean.
+#
+# When no spare is left, `backup` and `membership` go on with fewer workers, to the last one. `restart` needs no
+# spares, only somebody who starts it, and machines to start it on.
+#
+# ## 5 How often to save, once more
+#
+# Daly's interval has just been used on the authority of a formula. Now we can look whether it is the best one. The
+# work is ten minutes of it, μ = 20 s; what a checkpoint costs, and a start, is what we have measured. We replay 200
+# runs for each interval, with the *same* 200 seeds for all, as one would give the same exam to all.
+#
+# The deaths come only while the clock of a start runs (whoever is just starting is spared), so the expected time is
+#
+# $$ \frac{W}{T}\,(\mu + R)\,\bigl(e^{(T+C)/\mu} - 1\bigr) $$
+#
+# with work W, interval T, checkpoint C and restart R. Daly's formula lets a restart be struck, too, which makes the
+# factor before the bracket $\mu e^{R/\mu}$; the best T is the same.
+#
+# **Predict:** twice the best interval costs how much more, in per cent of all the time? And how much do two runs with
+# the *same* interval differ, by luck?
+
+# %%
+LONG_S, MTBF_S = 600.0, 20.0
+best_s = daly(cost_s, MTBF_S)
+intervals = best_s * 2.0 ** np.arange(-5, 6)
+sweep = np.array([
+    [replay(LONG_S, interval, cost_s, restart_s, Chaos(MTBF_S, seed))[0] for seed in range(200)]
+    for interval in intervals
+])  # fmt: skip
+
+
+def expected(interval_s):
+    return LONG_S / interval_s * (MTBF_S + restart_s) * expm1((interval_s + cost_s) / MTBF_S)
+
+
+mean_s, luck_s = sweep.mean(axis=1), sweep.std(axis=1, ddof=1)
+error_s = luck_s / np.sqrt(sweep.shape[1])
+figure, ax = plt.subplots(figsize=(9.5, 3.6))
+strip = np.percentile(sweep, (5, 95), axis=1)
+ax.fill_between(intervals, *strip, color=BLUE, alpha=0.15, linewidth=0, label="nine of ten runs")
+ax.errorbar(intervals, mean_s, 2 * error_s, fmt="o", color=BLUE, capsize=4, zorder=3, label="mean of 200, ± 2 SE")
+fine = np.geomspace(intervals[0], intervals[-1], 200)
+ax.plot(fine, [expected(interval) for interval in fine], color=GREY, zorder=1, label="the formula")
+ax.plot(best_s, expected(best_s), "*", color=RED, markersize=15, zorder=4, label="Daly's interval")
+ax.axhline(LONG_S, color=GREY, linestyle="--", linewidth=1)
+ax.set(xscale="log", xlabel="seconds of work between two checkpoints", ylabel="seconds to finish", ylim=(550, None))
+ax.xaxis.set_major_formatter("{x:g}")
+ax.spines[["top", "right"]].set_visible(False)
+ax.legend(frameon=False, ncols=2, fontsize=9)
+figure.tight_layout()
+
+best, twice = sweep[5], sweep[6]
+print(f"Daly: every {best_s:.2f} s, {best_s / step_s:.0f} steps (Young: {young(cost_s, MTBF_S):.2f} s)")
+more_s = twice.mean() - best.mean()
+print(f"at Daly's interval {best.mean():.0f} s on average; with twice as long an interval {more_s / best.mean():+.1%}")
+print(f"by luck one run differs from the mean by {best.std() / best.mean():.1%}")
+
+# %% tags=["nbval-check-output"]
+print("intervals, as multiples of Daly's:", *(f"{ratio:g}" for ratio in intervals / best_s))
+apart = np.abs(mean_s / np.array([expected(interval) for interval in intervals]) - 1)
+print("the means are the formula's, within 3 %:", bool(apart[:10].max() < 0.03))
+least = intervals[mean_s.argmin()] / best_s
+print("the least mean is at Daly's interval, or at half or twice that:", least in (0.5, 1, 2))
+print("32 times too often or 32 times too seldom is worse:", bool(min(mean_s[0], mean_s[-1]) > 1.1 * mean_s[5]))
+worse_s = max(mean_s[4], mean_s[6]) - mean_s[5]
+print("luck makes a greater difference than half or twice the interval:", bool(luck_s[5] > worse_s))
+
+# %% [markdown]
+# The points lie on the curve, and the star where they are lowest. But look at the strip. **Luck is larger than what
+# the interval does**, unless one is wrong by a factor of four: whoever tries two intervals once each, and takes the
+# faster one, has thrown dice. That is why the interval is taken from a formula, why its parameters need not be known
+# well, and why this section has not been done with real runs. The two that were real are in section 4, and the replay
+# says of them what their records say.
+#
+# ## 6 What is promised
+#
+# | under `--chaos` | goes on while | ends, and says so, when |
+# |---|---|---|
+# | `restart`, supervised | somebody starts it again | the restarts are used up |
+# | `membership` | one worker lives | every worker has died |
+# | `backup` | likewise | that; or a worker and its buddy die together, and nothing is on disk |
+# | `sync_sgd`, and whatever outlives no death | nobody dies | a rank dies |
+#
+# ## What you have seen
+#
+# - A failure rate belongs to machines: n of them fail n times as often. That the next failure is *due* is an
+#   illusion.
+# - Deaths at random moments, real ones: the same parameters, to the bit, as if nothing had happened.
+# - Restart pays a start for every failure; backup pays almost nothing, as long as there is a spare.
+# - As many spares as deaths are to be expected are often too few: spares are for bad luck.
+# - Daly's interval is the best one, and hardly anybody could find it by trying: luck is larger.
+#
+# ## What to try
+#
+# 1. `launch("sync_sgd", ranks=4, steps=5000, chaos="mtbf=2s,seed=1")`: a method that promises nothing. What does it
+#    say?
+# 2. `launch("membership", ranks=5, steps=2000, chaos="mtbf=0.5s,seed=3")`: how many are left? Look for a seed with
+#    which nobody is.
+# 3. In section 4 let a spare be started anew after every death (the rank that died is drawn again, and dies again).
+#    Which of the two pictures changes, and how?
+# 4. Machines do age, and they have childhood diseases. Replace the exponential distribution in `replay` by a Weibull
+#    distribution of the same mean with shape 0.7 (`random.weibullvariate`). Is Daly's interval still the best?
+# 5. `restart` with `mtbf=20` (the option) sets its interval by what the first checkpoint has cost. How near does it
+#    come to the star?

@@ -1,0 +1,65 @@
+"""Random kills (chaos engineering, 混沌工程): ranks die by SIGKILL at moments that nobody has chosen.
+
+    --chaos mtbf=20s,seed=7    among all ranks of the launch a death every 20 seconds on average
+
+``--fail`` strikes as a step begins, where whoever wrote a method expected it. A real death may come in
+the middle of a message, of a checkpoint, of the recovery from another death. So here the times between
+two deaths are exponentially distributed, with the mean μ of the whole job (MTBF, mean time between
+failures, 平均故障间隔时间), and each strikes a rank drawn uniformly; whoever is dead already cannot die
+again. That is as if each of n ranks lived exponentially long by itself, nμ on average: the fewer are
+left, the fewer deaths there are.
+
+The draw depends on nothing but the seed and the number of the start: each rank knows its own hour, and
+could tell everybody else's, without a message. Cost: a thread per rank, asleep until then.
+
+Source: Basiri et al., "Chaos Engineering", 2016.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from farandole.errors import UsageError
+from farandole.runtime.faults import named_values
+
+
+@dataclass(frozen=True)
+class Chaos:
+    """Among the ranks of a launch one is killed every `mtbf_s` seconds on average; `seed` decides who, and when."""
+
+    mtbf_s: float
+    seed: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Chaos:
+        form = "--chaos mtbf=20s,seed=7 (seconds, above 0; a whole number)"
+        values = named_values(text, form, {"mtbf", "seed"})
+        try:
+            chaos = cls(float(values["mtbf"].removesuffix("s")), int(values.get("seed", 0)))
+        except (KeyError, ValueError) as error:
+            raise UsageError(f"{text!r} does not fit: write it as {form}") from error
+        if not 0 < chaos.mtbf_s < float("inf"):
+            raise UsageError(f"{text!r} does not fit: write it as {form}")
+        return chaos
+
+    def __str__(self) -> str:
+        return f"mtbf={self.mtbf_s:g}s,seed={self.seed}"
+
+    def deaths(self, ranks: int, start: int = 0) -> Iterator[tuple[float, int]]:
+        """Seconds since the run's clock began, and the rank that is struck, one after the other, without end.
+
+        Args:
+            ranks: of the launch; those that have died since are drawn, too.
+            start: how many starts of the same training came before this one.
+        """
+        draw = random.Random(f"{self.seed} {start}")
+        when = 0.0
+        while True:
+            when += draw.expovariate(1 / self.mtbf_s)
+            yield when, draw.randrange(ranks)
+
+    def death_s(self, rank: int, ranks: int, start: int = 0) -> float:
+        """When `rank` is struck first, in seconds since the run's clock began."""
+        return next(when for when, struck in self.deaths(ranks, start) if struck == rank)
