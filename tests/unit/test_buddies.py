@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farandole.recovery.buddies import choose
+from farandole.recovery.buddies import choose, gone
 
 Kept = tuple[int, int, list[int]]  # of one backup: its step, how many workers there were, whose parts
 SIZES = range(1, 7)
@@ -117,6 +117,23 @@ def test_a_spare_has_nothing_yet_and_takes_nothing_away() -> None:
 @pytest.mark.parametrize("held", [[], [[]], [[], [], []]])
 def test_without_any_backup_there_is_none(held: list[list[Kept]]) -> None:
     assert choose(held) is None
+
+
+@pytest.mark.parametrize("places", SIZES)
+def test_what_is_gone_are_the_parts_of_those_who_died_with_their_buddies(places: int) -> None:
+    """Whether or not some of those left have begun a newer backup."""
+    for alive in survivors(places):
+        expected = [place for place in range(places) if place not in alive and (place + 1) % places not in alive]
+        for ahead in [(), alive[:1]]:
+            held = [
+                [kept(place, places, 20), *([kept(place, places, 25)] if place in ahead else [])] for place in alive
+            ]
+            assert gone(held) == expected
+
+
+@pytest.mark.parametrize("held", [[], [[]], [[], []]])
+def test_without_any_backup_it_is_not_known_what_is_gone(held: list[list[Kept]]) -> None:
+    assert gone(held) == []
 
 
 @st.composite

@@ -67,7 +67,8 @@ def record(folder: Path, executions: list[Execution], schedule: str, lag: float 
     folder.mkdir()
     (folder / "trace.json").write_text(json.dumps(chrome_trace(spans, range(ranks))))
     (folder / "config.json").write_text(json.dumps({"schedule": schedule}))
-    summary = dict.fromkeys((field.name for field in fields(Summary)), None) | {"ranks": ranks, "scenario": "pipeline"}
+    known = {"ranks": ranks, "members": list(range(ranks)), "scenario": "pipeline"}
+    summary = dict.fromkeys((field.name for field in fields(Summary)), None) | known
     (folder / "summary.json").write_text(json.dumps(summary))
     return Run.open(folder)
 

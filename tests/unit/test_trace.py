@@ -55,6 +55,19 @@ def test_collectives_are_numbered_alike_on_all_ranks() -> None:
     assert len({span.key for span in traces[0].spans}) == 2
 
 
+def test_a_message_of_an_earlier_group_is_not_taken_for_one_of_the_same_name() -> None:
+    """A stage that has been restored counts its messages from the first again."""
+    sender, receiver = Trace(0), Trace(1)
+    for change in (0, 1):
+        sender.regroup(change)
+        receiver.regroup(change)
+        with sender.sending("send activation 0", "run 1: 0"), receiver.receiving("activation 0", "run 1: 0"):
+            pass
+    sent, received = ([span.releases or span.key for span in trace.spans] for trace in (sender, receiver))
+    assert sent == received
+    assert len(set(sent)) == 2
+
+
 def test_spans_survive_the_way_to_rank_0() -> None:
     spans = [Span(3, "forward", "compute", 0.25, 0.5, "k", 1)]
     assert from_json(to_json(spans)) == spans

@@ -109,6 +109,11 @@ class Shard:
         """Samples of a step, over all pipelines."""
         return sum(batch_size(share, self.epoch, step) for share in self.shares)
 
+    def go_to(self, step: int) -> None:
+        """The next batch is that of `step`."""
+        epoch, step = divmod(step, self.epoch)
+        self.sampler.restore(self.sampler.state() | {"epoch": epoch, "step": step})
+
     def cut(self, step: int, micro_batches: int, loss: Loss) -> CutBatch:
         """The next batch in parts whose sizes differ by at most one."""
         rows = next(self.sampler)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import torch
 from mpi4py import MPI
@@ -39,6 +40,7 @@ from farandole.model_parallel.steps import (
 )
 from farandole.runtime.communicator import Buffer, Communicator
 from farandole.runtime.devices import empty_on_host, on_host
+from farandole.runtime.failure import PeerLost
 from farandole.runtime.world import World
 
 TAGS = 512  # micro-batches whose tags differ; those of equal tags do not overtake each other
@@ -99,7 +101,18 @@ class Pipeline:
                 case _:
                     self._compute(step, batches)
         with self.comm.waiting("the end of all sends", -1):
-            MPI.Request.Waitall([request for request, _ in self._posted])
+            for request, _ in self._posted:  # one by one: of several, MPI would not say why one has failed
+                request.Wait()
+        self._posted.clear()
+
+    def abandon(self) -> None:
+        """Give up what is under way, once the communicator is revoked: nobody will take it any more.
+
+        The buffers must not go before: MPI may read from them until a send has ended, be it by an error.
+        """
+        for request, _ in self._posted:
+            with suppress(PeerLost), self.comm.waiting("the end of what is given up", -1):
+                request.Wait()
         self._posted.clear()
 
     def _compute(self, step: Pass, batches: MicroBatches) -> None:

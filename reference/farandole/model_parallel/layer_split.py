@@ -96,41 +96,58 @@ def send_parts(
     Args:
         build: makes the same layers on any rank.
         layers: the real ones, on rank 0; ignored elsewhere.
-        holders: virtual stage → the ranks that hold it.
+        holders: virtual stage → the ranks of `world.comm` that hold it.
     """
     own: dict[int, nn.Sequential] = {}
-    if world.rank != 0:
-        with torch.device("meta"):
-            layers = build()
+    here = world.comm.rank
+    if here != 0:
+        own = empty_parts(plan, build, holders, world)
+        for piece in own.values():
+            _receive(piece, 0, world.comm)
+        return {virtual: piece.to(world.device) for virtual, piece in own.items()}
     for virtual, part in enumerate(plan.parts):
         piece = nn.Sequential(*layers[part])
-        if world.rank == 0:
-            for rank in holders[virtual]:
-                if rank != 0:
-                    _send(piece, rank, world.comm)
-        elif world.rank in holders[virtual]:
-            piece = piece.to_empty(device="cpu")
-            _receive(piece, 0, world.comm)
-        if world.rank in holders[virtual]:
+        for rank in holders[virtual]:
+            if rank != 0:
+                _send(piece, rank, world.comm)
+        if here in holders[virtual]:
             own[virtual] = piece.to(world.device)
     return own
 
 
+def empty_parts(
+    plan: Plan, build: Build, holders: Mapping[int, Sequence[int]], world: World
+) -> dict[int, nn.Sequential]:
+    """The own parts, by virtual stage, in the host's memory; their parameters have no values yet."""
+    with torch.device("meta"):
+        layers = build()
+    return {
+        virtual: nn.Sequential(*layers[part]).to_empty(device="cpu")
+        for virtual, part in enumerate(plan.parts)
+        if world.comm.rank in holders[virtual]
+    }
+
+
 def gather(
-    plan: Plan, build: Build, own: Mapping[int, nn.Sequential], holders: Mapping[int, Sequence[int]], world: World
+    plan: Plan,
+    build: Build,
+    own: Mapping[int, nn.Sequential],
+    holders: Mapping[int, Sequence[int]],
+    world: World,
+    root: int = 0,
 ) -> nn.Sequential | None:
-    """The whole model on rank 0, each part from the first rank that holds it; None elsewhere. Collective."""
-    if world.rank != 0:
+    """The whole model on rank `root`, each part from the first rank that holds it; None elsewhere. Collective."""
+    if world.comm.rank != root:
         for virtual, piece in own.items():
-            if holders[virtual][0] == world.rank:
-                _send(piece, 0, world.comm)
+            if holders[virtual][0] == world.comm.rank:
+                _send(piece, root, world.comm)
         return None
     with torch.device("meta"):
         whole = nn.Sequential(*build())
     for virtual, part in enumerate(plan.parts):
         piece = nn.Sequential(*list(whole)[part])
         piece.to_empty(device="cpu")
-        if holders[virtual][0] == 0:
+        if holders[virtual][0] == root:
             piece.load_state_dict(own[virtual].state_dict())
         else:
             _receive(piece, holders[virtual][0], world.comm)

@@ -8,6 +8,7 @@ themselves. A scenario that uses one axis of the grid has length 1 on the others
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -67,15 +68,23 @@ class Layout:
         return self.micro_batches if self.schedule.flushes else 1
 
 
+@lru_cache(maxsize=1)  # a training that outlives its ranks makes its parts anew
+def _splits(data: str, seed: int) -> datasets.Splits[datasets.Dataset]:
+    return datasets.split(datasets.load(data), seed)
+
+
 class Parts:
     """This rank's part of the model and of the data, and what is needed to train it.
+
+    Args:
+        plan: of a model that has been cut before. Its parameters then have no values yet: they are to be restored.
 
     Raises:
         UsageError: axes that do not multiply to the number of ranks, more stages than layers, more
             micro-batches than samples, more ranks than a layer can be divided into.
     """
 
-    def __init__(self, world: World, options: ModelParallelOptions, layout: Layout) -> None:
+    def __init__(self, world: World, options: ModelParallelOptions, layout: Layout, plan: Plan | None = None) -> None:
         self.world, self.options, self.layout = world, options, layout
         self.grid = Grid(world.comm, data=layout.data, pipeline=layout.pipeline, tensor=layout.tensor)
         self.place = self.grid.coordinates
@@ -85,15 +94,18 @@ class Parts:
         list(self.schedule.computations(0, layout.pipeline, layout.micro_batches))  # says what it cannot do
         self.last = layout.pipeline * self.schedule.chunks - 1
         self.dtype = DTYPES[options.precision]
-        at_an_end = world.rank == 0 or self.place["pipeline"] in (0, layout.pipeline - 1)
-        self.splits = datasets.split(datasets.load(options.data), options.seed) if at_an_end else None
         self.shard = self._shard()
         self._check_micro_batches()
 
-        layers = self.layers() if world.rank == 0 else []
-        self.plan = layer_split.agree(self._cut(layers) if world.rank == 0 else None, world)
         self.holders = {virtual: self._holders(virtual) for virtual in range(self.last + 1)}
-        pieces = layer_split.send_parts(self.plan, self.layers, layers, self.holders, world)
+        if plan:
+            self.plan, empty = plan, layer_split.empty_parts(plan, self.layers, self.holders, world)
+            pieces = {virtual: piece.to(world.device) for virtual, piece in empty.items()}
+        else:
+            root = world.comm.rank == 0
+            layers = self.layers() if root else []
+            self.plan = layer_split.agree(self._cut(layers) if root else None, world)
+            pieces = layer_split.send_parts(self.plan, self.layers, layers, self.holders, world)
         if layout.tensor > 1:
             pieces = {v: nn.Sequential(*(split(unit, self.tensor) for unit in piece)) for v, piece in pieces.items()}
         self.pieces = pieces
@@ -121,18 +133,24 @@ class Parts:
             return mean_cross_entropy(outputs, targets)
         return divided_cross_entropy(outputs, targets, datasets.classes(self.options.data), self.tensor)
 
-    def gather(self) -> nn.Sequential | None:
-        """The whole model on rank 0; None elsewhere. Collective."""
+    @property
+    def splits(self) -> datasets.Splits[datasets.Dataset]:
+        """All samples; whoever asks loads them."""
+        return _splits(self.options.data, self.options.seed)
+
+    def gather(self, root: int = 0) -> nn.Sequential | None:
+        """The whole model on rank `root` of `world.comm`; None elsewhere. Collective."""
         unsplit = self.pieces
         if self.tensor.size > 1:
             unsplit = {v: nn.Sequential(*(whole(unit, self.tensor) for unit in piece)) for v, piece in unsplit.items()}
-        return layer_split.gather(self.plan, self.layers, unsplit, self.holders, self.world)
+        return layer_split.gather(self.plan, self.layers, unsplit, self.holders, self.world, root)
 
     def roles(self) -> list[str]:
-        """What each rank is, along the axes that are longer than 1."""
+        """What each rank is, along the axes that are longer than 1, in order of their numbers among all."""
         axes = [name for name, length in self.grid.lengths.items() if length > 1]
         words = {"data": "pipeline", "pipeline": "stage", "tensor": "part"}
-        places = (coordinates(rank, self.grid.lengths) for rank in range(self.world.size))
+        ranks = sorted(range(self.world.comm.size), key=self.world.comm.members.__getitem__)
+        places = (coordinates(rank, self.grid.lengths) for rank in ranks)
         return [", ".join(f"{words[axis]} {place[axis]}" for axis in axes) for place in places] if axes else []
 
     def layers(self) -> list[nn.Module]:
@@ -141,18 +159,19 @@ class Parts:
         return units(model) if self.layout.tensor > 1 else list(model)
 
     def _cut(self, layers: list[nn.Module]) -> Plan:
-        assert self.splits is not None
         count = self.shard.smallest_batch // self.layout.parts_of_a_batch
         samples = torch.from_numpy(self.splits.train.inputs[:count])
         samples = samples.to(self.dtype) if samples.is_floating_point() else samples
         return layer_split.cut(layers, samples, self.last + 1, self.layout.balance)
 
     def _shard(self) -> Shard:
-        count = np.array([len(self.splits.train) if self.splits else 0])
+        at_an_end = self.world.comm.rank == 0 or self.place["pipeline"] in (0, self.layout.pipeline - 1)
+        train = self.splits.train if at_an_end else None
+        count = np.array([len(train) if train else 0])
         with self.world.comm.waiting("size of the training set", 0):
-            self.world.control.Bcast(count)
+            self.world.comm.mpi.Bcast(count)
         return Shard(
-            self.splits.train if self.splits else None,
+            train,
             int(count[0]),
             batch=self.options.batch,
             pipelines=self.layout.data,
@@ -176,7 +195,7 @@ class Parts:
             )
 
     def _holders(self, virtual: int) -> list[int]:
-        """The ranks of a virtual stage, on all pipelines and tensor ranks."""
+        """The ranks of `world.comm` that have a virtual stage, on all pipelines and tensor ranks."""
         stage, layout = virtual % self.layout.pipeline, self.layout
         return [
             (data * layout.pipeline + stage) * layout.tensor + tensor

@@ -5,7 +5,8 @@ In the end rank 0 gathers the whole model and judges it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -31,20 +32,44 @@ def train(scenario: str, options: ModelParallelOptions, layout: Callable[[int], 
     with World.start(options) as world:
         parts = Parts(world, options, layout(world.size))
         recorder = Recorder(world, scenario, options)
-        if recorder.folder:
-            (recorder.folder / "plan.json").write_text(parts.plan.to_json())
-        losses = _loop(parts, recorder)
-        final_loss = losses.log(parts)
-        model, splits = parts.gather(), parts.splits
-        return recorder.finish(
-            steps=options.steps,
-            samples=sum(map(parts.shard.whole, range(options.steps))),
-            final_loss=final_loss,
-            test_accuracy=accuracy(model.float(), splits.test, world.device) if model and splits else None,
-            params_sha256=sha256(parts.module),
-            memory=account(parts),
-            roles=parts.roles(),
-        )
+        write_plan(parts, recorder)
+        return finish(parts, recorder, _loop(parts, recorder))
+
+
+def write_plan(parts: Parts, recorder: Recorder) -> None:
+    """Say in the record which layers are where."""
+    if recorder.folder:
+        (recorder.folder / "plan.json").write_text(parts.plan.to_json())
+
+
+def take_step(parts: Parts, step: int, losses: Losses) -> None:
+    """One batch through a pipeline that flushes: all its micro-batches, then an update of all stages."""
+    batch = parts.shard.cut(step, parts.layout.micro_batches, parts.loss)
+    parts.pipeline.run(parts.layout.micro_batches, batch)
+    losses.add(step, sum(batch.losses.values()))
+    parts.stage.meter.active = False  # every step holds as much as the first
+
+
+def finish(
+    parts: Parts, recorder: Recorder, losses: Losses, root: int = 0, faults: Sequence[dict[str, Any]] = ()
+) -> Summary | None:
+    """Gather, evaluate and write the record. Collective.
+
+    Args:
+        root: the rank of `world.comm` that judges the model, and writes.
+        faults: what has gone wrong, and been made good.
+    """
+    final_loss, model, steps = losses.log(parts), parts.gather(root), parts.options.steps
+    return recorder.finish(
+        steps=steps,
+        samples=sum(map(parts.shard.whole, range(steps))),
+        final_loss=final_loss,
+        test_accuracy=accuracy(model.float(), parts.splits.test, parts.world.device) if model else None,
+        params_sha256=sha256(parts.module),
+        memory=account(parts),
+        roles=parts.roles(),
+        faults=faults,
+    )
 
 
 def pace(milliseconds: float) -> Times | None:
@@ -54,17 +79,14 @@ def pace(milliseconds: float) -> Times | None:
 
 def _loop(parts: Parts, recorder: Recorder) -> Losses:
     """All steps: after each batch an update of all stages, or an endless pipeline with an update per batch."""
-    world, steps, shard = parts.world, parts.options.steps, parts.shard
+    world, steps = parts.world, parts.options.steps
     losses = Losses(steps, recorder)
     recorder.start()
     if parts.schedule.flushes:
         for step in progress(world.steps(steps), steps, world.rank):
-            batch = shard.cut(step, parts.layout.micro_batches, parts.loss)
-            parts.pipeline.run(parts.layout.micro_batches, batch)
-            losses.add(step, sum(batch.losses.values()))
-            parts.stage.meter.active = False  # every step holds as much as the first
+            take_step(parts, step, losses)
     else:
-        parts.pipeline.run(steps, shard.stream(steps, parts.loss, losses.add))
+        parts.pipeline.run(steps, parts.shard.stream(steps, parts.loss, losses.add))
     recorder.stop()
     return losses
 

@@ -20,7 +20,6 @@ import sys
 
 import numpy as np
 
-from farandole.errors import PlainError
 from farandole.models import choices
 from farandole.recovery import checkpoint
 from farandole.recovery.buddies import Buddies
@@ -28,15 +27,11 @@ from farandole.recovery.checkpoint import Checkpoint
 from farandole.recovery.checkpointer import Checkpointer
 from farandole.recovery.elastic import ElasticTraining
 from farandole.recovery.options import BackupOptions
+from farandole.recovery.outliving import Unrecoverable
 from farandole.runtime.record import Summary
 from farandole.runtime.world import World
 
-CHECKPOINTS = "checkpoints"
 NONE = -1
-
-
-class Unrecoverable(PlainError):
-    """What has died together held the only copies."""
 
 
 class BackedUpTraining(ElasticTraining):
@@ -44,21 +39,19 @@ class BackedUpTraining(ElasticTraining):
 
     def __init__(self, world: World, scenario: str, options: BackupOptions) -> None:
         super().__init__(world, scenario, options, options.shard_optimizer)
-        self.every, self.to_disk_every = options.backup_every, options.checkpoint_every
-        self.buddies = Buddies()
-        self.saved = NONE  # the step of the last backup in this group of workers
+        self.to_disk_every = options.checkpoint_every
+        self.buddies = Buddies(options.backup_every)
         self.checkpointer: Checkpointer | None = None
 
     def _protect(self, step: int) -> None:
-        if self.saved == NONE or step % self.every == 0:
+        if self.buddies.due(self.world.comm, step):
             with self.world.communicate("backup"):
                 self.buddies.save(self.world.comm, self.replica.state(step))
-            self.saved = step
         if self.to_disk_every and step % self.to_disk_every == 0:
             if self.checkpointer is None:
                 found = self._newest_on_disk()
                 occupied = found.slot if found else None
-                self.checkpointer = Checkpointer(self.world, self.folder / CHECKPOINTS, occupied=occupied)
+                self.checkpointer = Checkpointer(self.world, self.folder / checkpoint.CHECKPOINTS, occupied=occupied)
             self.checkpointer.save(self.replica.state(step))
 
     def _be_alike(self) -> int:
@@ -71,19 +64,19 @@ class BackedUpTraining(ElasticTraining):
             found = self._newest_on_disk()
             if found is None:
                 raise Unrecoverable(
-                    "a worker and its buddy have died together, and no checkpoint is on disk: give --checkpoint-every"
+                    "a worker and its buddy have died together, and no whole checkpoint is on disk: "
+                    "give --checkpoint-every, or a smaller one"
                 )
             self.buddies.forget_after(found.step)
             if self.membership.leads:
                 print(f"a worker and its buddy have died: back to the checkpoint of step {found.step}", file=sys.stderr)
         self.replica.restore(found)
         self.replica.rewind(found.step)
-        self.saved = NONE
         return found.step
 
     def _newest_on_disk(self) -> Checkpoint | None:
         """The newest whole checkpoint; the same on all workers."""
-        folder = self.folder / CHECKPOINTS
+        folder = self.folder / checkpoint.CHECKPOINTS
         slot = np.array([NONE])
         if self.membership.leads:
             found, _ = checkpoint.newest(folder)

@@ -36,6 +36,7 @@ from torch import Tensor
 from farandole.collectives.steps import chunk_slices
 from farandole.recovery.state import TrainingState
 
+CHECKPOINTS = "checkpoints"  # the folder of a run's checkpoints, beside its record
 SLOTS = 2
 FORMAT = 1
 

@@ -1,13 +1,15 @@
 """The options of trainings that outlive their ranks."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from farandole.model_parallel.options import PipelineOptions
 from farandole.models.options import TrainingOptions
-from farandole.runtime.options import AtLeastOne, Positive
+from farandole.runtime.options import AtLeastOne, Positive, RunOptions
 
 NotNegative = Annotated[int, Parameter(validator=Number(gte=0))]
 Probability = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
@@ -53,14 +55,20 @@ class ResumableOptions(ReplicaOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ElasticOptions(ReplicaOptions):
-    """A training whose ranks may leave and join."""
+class OutlivingOptions(RunOptions):
+    """A training that goes on when ranks of it have died."""
 
     spares: NotNegative = 0
     """How many of the ranks, the last ones, wait until one that works has died, and take its place."""
 
     hang_after: Positive = 10.0
     """Seconds after which a rank that does nothing, and waits for nobody, is taken for dead and ended."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ElasticOptions(ReplicaOptions, OutlivingOptions):
+    """A training whose ranks may leave and join."""
 
     retry_for: Positive = 5.0
     """Seconds for which a worker tries a step again that fails on it alone, before it gives up and leaves."""
@@ -85,3 +93,44 @@ class BackupOptions(ElasticOptions):
 
     checkpoint_every: NotNegative = 50
     """Steps between two checkpoints on disk, for when a worker and its buddy die together; 0: none."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PipelineBackupOptions(PipelineOptions, OutlivingOptions):
+    """A pipeline whose stages, if it is asked for, keep each other's state in memory."""
+
+    backup_every: AtLeastOne | None = None
+    """Steps between two backups of each stage in the memory of the next: at most so many are done again after a
+    failure. [default: 5 with --spares, else no backups, and the job ends with whichever rank dies]"""
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether it is asked for."""
+        return self.spares > 0 or self.backup_every is not None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ElasticHorovodOptions(ReplicaOptions):
+    """A training under the driver of Elastic Horovod, which starts the workers."""
+
+    starts_workers: ClassVar[bool] = True
+
+    workers: AtLeastOne | None = None
+    """How many workers, at first and at most; `farandole run` says it by -n. [default: as many as the hosts take]"""
+
+    min_workers: AtLeastOne = 1
+    """With fewer the training waits for more, and ends after --wait-timeout (horovodrun --min-np)."""
+
+    commit_every: AtLeastOne = 5
+    """Steps between two commits: at most so many are done again after a failure."""
+
+    gloo_timeout: AtLeastOne = 30
+    """Whole seconds for which a worker waits for another's message or start (HOROVOD_GLOO_TIMEOUT_SECONDS)."""
+
+    cooldown: NotNegative = 0
+    """Whole seconds after which a host where a worker has failed is used again; 0: never."""
+
+    hosts_file: Path | None = None
+    """File of hosts, a line each, as node1:2 where it takes two workers. [default: Slurm's nodes, or this host]"""

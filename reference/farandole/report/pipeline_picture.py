@@ -128,7 +128,8 @@ def measured(run: Run, step: int | None = None, steps: int = 1) -> TimeLine:
     step is a batch, others are under way meanwhile; they are drawn too.
 
     Args:
-        step: the first one, from 0. [default: what puts the stretch into the middle of the run]
+        step: the first one, from 0, or from where the run went on after its last recovery. [default: what puts the
+            stretch into the middle]
 
     Raises:
         UsageError: the run has no such steps, or was no pipeline.
@@ -245,16 +246,19 @@ def _ink_on(colour: tuple[float, float, float]) -> str:
 
 
 def _by_rank(run: Run) -> list[list[Interval]]:
-    """What each rank has computed, in order of time, in milliseconds.
+    """What each rank has computed, in order of time, in milliseconds; after a recovery, since the last one.
 
     Where a layer communicates, its pass is in several pieces.
     """
-    rows: list[list[Interval]] = [[] for _ in range(run.summary.ranks)]
-    for event in sorted(run.trace, key=lambda event: float(event["ts"])):
+    places = {rank: place for place, rank in enumerate(run.summary.members)}
+    rows: list[list[Interval]] = [[] for _ in places]
+    events = sorted(run.trace, key=lambda event: float(event["ts"]))
+    recovered = max((event["ts"] + event["dur"] for event in events if event["name"] == "catch up"), default=0.0)
+    for event in (event for event in events if event["ts"] >= recovered):
         step = _computation(event["name"]) if event["cat"] == "compute" and not event["args"]["depth"] else None
         if step:
-            start = event["ts"] / 1e3
-            rows[event["pid"]].append(Interval(event["pid"], step, start, start + event["dur"] / 1e3))
+            place, start = places[event["pid"]], event["ts"] / 1e3
+            rows[place].append(Interval(place, step, start, start + event["dur"] / 1e3))
     return rows
 
 

@@ -35,6 +35,9 @@ class Communicator:
         watchdog: ends the job when a wait lasts too long; None: wait as long as MPI does.
         recorder: knows the current step, for messages.
         before: the communicator whose place this one takes, and whose counts it goes on with.
+
+    Attributes:
+        members: of each rank in this group, its number among all.
     """
 
     def __init__(
@@ -50,8 +53,7 @@ class Communicator:
         self._own_bytes = before.bytes_sent if before else 0
         self._own_messages = before.messages_sent if before else 0
         self._groups: list[Communicator] = []
-        everybody = MPI.COMM_WORLD.Get_group()
-        self._in_world = mpi.Get_group().Translate_ranks(list(range(mpi.size)), everybody)  # for messages
+        self.members = list(mpi.Get_group().Translate_ranks(list(range(mpi.size)), MPI.COMM_WORLD.Get_group()))
         self._watchdog = watchdog
         self._recorder = recorder
 
@@ -102,6 +104,14 @@ class Communicator:
         """Fill `buffer` with the next message of `source` with `tag`. Puts no time-out on itself."""
         with self.naming_the_lost("receive", source):
             self.mpi.Recv(buffer, source, tag)
+
+    def acknowledge_the_lost(self) -> set[int]:
+        """Who of the group has died, as far as this rank knows; from now on it receives from anybody without them.
+
+        Needs an MPI that outlives its processes (ULFM), as `revoke` does.
+        """
+        self.mpi.Ack_failed()
+        return set(self._failed())
 
     def barrier(self) -> None:
         """Return once every rank of the group has called it."""
@@ -171,12 +181,15 @@ class Communicator:
 
     def _named(self, rank: int) -> int:
         """A rank of this group as users know it: by its number among all; -1 is nobody in particular."""
-        return self._in_world[rank] if rank >= 0 else rank
+        return self.members[rank] if rank >= 0 else rank
+
+    def _failed(self) -> list[int]:
+        """The ranks of this group that are known to have died."""
+        group = self.mpi.Get_failed()
+        return [rank for rank in group.Translate_ranks(list(range(group.size)), self.mpi.Get_group()) if rank >= 0]
 
     def _lost(self, call: str, peer: int) -> PeerLost:
-        group = self.mpi.Get_failed()
-        local = [rank for rank in group.Translate_ranks(list(range(group.size)), self.mpi.Get_group()) if rank >= 0]
-        ranks = [self._named(rank) for rank in local]
+        ranks = [self._named(rank) for rank in self._failed()]
         names = f"rank {', '.join(map(str, ranks))}" if ranks else "a rank"
         step = "" if self._recorder is None or self._recorder.step == NO_STEP else f" at step {self._recorder.step}"
         partner = f" with rank {self._named(peer)}" if peer >= 0 else ""
@@ -202,10 +215,26 @@ def gather_text(mpi: MPI.Intracomm, text: str, root: int = 0) -> list[str]:
     return [part.tobytes().decode() for part in parts]
 
 
+def all_gather_text(mpi: MPI.Intracomm, text: str) -> list[str]:
+    """Every rank's `text`, in rank order, on every rank. Collective."""
+    own = as_buffer(text)
+    lengths = np.empty(mpi.size, dtype=np.int64)
+    mpi.Allgather(np.array([own.size], dtype=np.int64), lengths)
+    everything = np.empty(int(lengths.sum()), dtype=np.uint8)
+    mpi.Allgatherv(own, [everything, lengths])
+    parts = np.split(everything, np.cumsum(lengths)[:-1])
+    return [part.tobytes().decode() for part in parts]
+
+
 def broadcast_text(mpi: MPI.Intracomm, text: str, root: int = 0) -> str:
     """`root`'s text on every rank. Collective."""
-    length = np.array([len(text.encode())], dtype=np.int64)
+    return broadcast_bytes(mpi, as_buffer(text), root).decode()
+
+
+def broadcast_bytes(mpi: MPI.Intracomm, data: Buffer | None, root: int = 0) -> bytes:
+    """`root`'s `data`, an array of bytes, on every rank. Collective."""
+    length = np.array([data.size if data is not None else 0], dtype=np.int64)
     mpi.Bcast(length, root)
-    buffer = as_buffer(text).copy() if mpi.rank == root else np.empty(int(length[0]), dtype=np.uint8)
+    buffer = data.copy() if data is not None and mpi.rank == root else np.empty(int(length[0]), dtype=np.uint8)
     mpi.Bcast(buffer, root)
-    return buffer.tobytes().decode()
+    return buffer.tobytes()

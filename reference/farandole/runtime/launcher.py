@@ -129,8 +129,10 @@ def run_ranks(
         nobody_done = not any(scratch.glob("*.done"))
         if not _all_done(scratch, ranks) and (job.returncode or nobody_done or any(scratch.glob("*.departed"))):
             said = own_output.read_text(errors="replace").strip() or str(output).strip()
-            message = f"mpirun ended with {job.returncode}{_last_steps(scratch)}; the last it said:\n{said[-2000:]}"
-            raise LaunchError(message, 1, str(output))
+            all_died = nobody_done and not job.returncode
+            ended = "all ranks have died" if all_died else f"mpirun ended with {job.returncode}"
+            last = f"; the last it said:\n{said[-2000:]}" if said else ""
+            raise LaunchError(f"{ended}{_last_steps(scratch)}{last}", 1, str(output))
         return output
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -149,6 +151,7 @@ def launch(
 
     Args:
         scenario: a name that ``farandole list`` shows.
+        ranks: of a scenario that starts its workers itself, how many of these.
         options: the fields of the scenario's Config; a fault as text or object, or a list of them:
             ``launch("sync_sgd", ranks=4, steps=100, slow="rank=3,factor=3")``.
 
@@ -162,6 +165,10 @@ def launch(
     from farandole.scenarios import load, parse, to_arguments
 
     module = load(scenario)
+    if module.Config.starts_workers:
+        if "workers" in options:
+            raise UsageError(f"{scenario} starts as many workers as are asked for by -n: leave out --workers")
+        options, ranks = options | {"workers": ranks}, 1
     folder = new_folder(scenario, parse(module.Config, to_arguments(options)).out, module.Config.resumes)
     arguments = to_arguments(options | {"out": folder})
     output = run_ranks(

@@ -47,9 +47,9 @@ class Summary:
         cleaned: what a parameter server's cleaning node has removed: clients, pulls, clocks, pushes.
         memory: bytes held for parameters, gradients, optimizer_state and activations, "measured" and by "formula".
         params_sha256: digest of each rank's final parameters.
-        faults: each with rank, step, kind (kill, raise, hang; silent: ended for its silence; lost: nobody knows
-            how), detected_s and resumed_s (seconds from the failure to the first survivor's notice, and to the
-            first step done afterwards), steps_lost (done again).
+        faults: each with rank, step, kind (kill, raise, hang; silent: ended for its silence; ended: by
+            Horovod, with another of its host; lost: nobody knows how), detected_s and resumed_s (seconds from the
+            failure to the first survivor's notice, and to the first step done afterwards), steps_lost (done again).
         versions: of everything that computes or communicates.
     """
 

@@ -62,13 +62,7 @@ class Recorder:
         self._started = self._wall_s = 0.0
         self._sent_before = self._sent = (0, 0)  # bytes, messages
         if world.rank == 0:
-            self.folder = new_folder(scenario, options.out, options.resumes)
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise UsageError(f"--out {self.folder} cannot be written ({error.strerror}): give another") from error
-            config = {field.name: getattr(options, field.name) for field in fields(options)}
-            _write_config(self.folder / "config.json", config, options.incidental)
+            self.folder = open_folder(scenario, options)
             self._metrics = (self.folder / "metrics.jsonl").open("a")
 
     def take_over(self, folder: Path) -> int:
@@ -99,12 +93,18 @@ class Recorder:
         self.world.control.Barrier()
         self._sent_before = self.world.comm.bytes_sent, self.world.comm.messages_sent
         self._started = time.perf_counter() - before_s
+        self.world.begin_chaos()
 
     def log(self, **values: float) -> None:
         """Append one line to metrics.jsonl."""
         if self._metrics:
             self._metrics.write(json.dumps(values) + "\n")
             self._metrics.flush()
+
+    @property
+    def writes(self) -> bool:
+        """Whether this rank is the one that writes."""
+        return self._metrics is not None
 
     @property
     def shard_folder(self) -> Path | None:
@@ -117,6 +117,7 @@ class Recorder:
 
     def stop(self) -> None:
         """The last step has ended on this rank."""
+        self.world.end_chaos()
         self._wall_s = self.elapsed_s
         bytes_before, messages_before = self._sent_before
         self._sent = self.world.comm.bytes_sent - bytes_before, self.world.comm.messages_sent - messages_before
@@ -164,37 +165,86 @@ class Recorder:
             return None
         self._metrics.close()
         ranks = sorted((json.loads(text) for text in texts), key=lambda own: own["rank"])
-        numbers = [rank["rank"] for rank in ranks]
-        spans = trace.split_waits(_joined(traces))
-        (self.folder / "trace.json").write_text(json.dumps(trace.chrome_trace(spans, numbers, roles)))
-        seconds = trace.seconds_by_category(spans, numbers)
-        wall_s = max(rank["wall_s"] for rank in ranks)
-        summary = Summary(
-            scenario=self.scenario,
-            ranks=len(ranks),
-            members=numbers,
-            seed=self.options.seed,
+        return write_summary(
+            self.folder,
+            self.scenario,
+            self.options,
+            ranks,
+            _joined(traces),
+            roles=roles,
             device=devices.describe(world.device),
-            wall_s=wall_s,
             steps=steps,
-            samples_per_s=samples / wall_s if wall_s else 0.0,
+            samples=samples,
             final_loss=final_loss,
             test_accuracy=test_accuracy,
-            bytes_sent=[rank["bytes"] for rank in ranks] if bytes_are_counted else None,
-            messages_sent=[rank["messages"] for rank in ranks] if bytes_are_counted else None,
-            compute_s=seconds["compute"],
-            comm_s=seconds["communicate"],
-            wait_s=seconds["wait"],
+            bytes_are_counted=bytes_are_counted,
             staleness=staleness,
             lead=lead,
             cleaned=cleaned,
-            memory=_by_kind([rank["memory"] for rank in ranks]) if memory else None,
-            params_sha256=[rank["sha256"] for rank in ranks],
             faults=list(faults),
-            versions=versions(),
         )
-        (self.folder / "summary.json").write_text(summary.to_json())
-        return summary
+
+
+def open_folder(scenario: str, options: RunOptions) -> Path:
+    """Make the record's folder, with the options in it; one process of a run does.
+
+    Raises:
+        UsageError: as `Recorder`.
+    """
+    folder = new_folder(scenario, options.out, options.resumes)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {folder} cannot be written ({error.strerror}): give another") from error
+    config = {field.name: getattr(options, field.name) for field in fields(options)}
+    _write_config(folder / "config.json", config, options.incidental)
+    return folder
+
+
+def write_summary(
+    folder: Path,
+    scenario: str,
+    options: RunOptions,
+    ranks: Sequence[dict[str, Any]],
+    spans: Sequence[trace.Span],
+    *,
+    samples: int,
+    bytes_are_counted: bool,
+    roles: Sequence[str] = (),
+    **figures: Any,
+) -> Summary:
+    """Write summary.json and trace.json from what all ranks have measured.
+
+    Args:
+        ranks: of each: rank, sha256, wall_s, bytes, messages, memory; in the order of their numbers.
+        spans: of all ranks, on one clock.
+        figures: the fields of `Summary` that do not follow from these.
+    """
+    numbers = [rank["rank"] for rank in ranks]
+    spans = trace.split_waits(spans)
+    (folder / "trace.json").write_text(json.dumps(trace.chrome_trace(spans, numbers, roles)))
+    seconds = trace.seconds_by_category(spans, numbers)
+    wall_s = max(rank["wall_s"] for rank in ranks)
+    memory = [rank["memory"] for rank in ranks]
+    summary = Summary(
+        scenario=scenario,
+        ranks=len(ranks),
+        members=numbers,
+        seed=options.seed,
+        wall_s=wall_s,
+        samples_per_s=samples / wall_s if wall_s else 0.0,
+        bytes_sent=[rank["bytes"] for rank in ranks] if bytes_are_counted else None,
+        messages_sent=[rank["messages"] for rank in ranks] if bytes_are_counted else None,
+        compute_s=seconds["compute"],
+        comm_s=seconds["communicate"],
+        wait_s=seconds["wait"],
+        memory=_by_kind(memory) if all(memory) else None,
+        params_sha256=[rank["sha256"] for rank in ranks],
+        versions=versions(),
+        **figures,
+    )
+    (folder / "summary.json").write_text(summary.to_json())
+    return summary
 
 
 def _write_config(file: Path, config: dict[str, Any], incidental: Container[str]) -> None:

@@ -70,14 +70,15 @@ class Trace:
         """Record the body as the receipt of one message; `key` is what its sender gives to `sending`."""
         start = time.perf_counter()
         yield
-        self.add(name, "communicate", start, time.perf_counter(), key=key, depth=self._depth)
+        self.add(name, "communicate", start, time.perf_counter(), key=key + self._change(), depth=self._depth)
 
     @contextmanager
     def sending(self, name: str, key: str) -> Iterator[None]:
         """Record the body as the dispatch of one message, for which its receiver may have waited."""
         start = time.perf_counter()
         yield
-        self.spans.append(Span(self.rank, name, "communicate", start, time.perf_counter(), "", self._depth, key))
+        end, releases = time.perf_counter(), key + self._change()
+        self.spans.append(Span(self.rank, name, "communicate", start, end, "", self._depth, releases))
 
     def collective_key(self, name: str, group: str = "") -> str:
         """A key that the ranks' spans of the same call share: those of a group call in the same order.
@@ -86,13 +87,16 @@ class Trace:
             group: a name of its own for each group of ranks; "": all ranks.
         """
         self._collectives[group] += 1
-        others = f" after change {self._regrouped}" if self._regrouped else ""
-        return f"{name}#{self._collectives[group]}" + (f" of {group}" if group else "") + others
+        return f"{name}#{self._collectives[group]}" + (f" of {group}" if group else "") + self._change()
 
     def regroup(self, number: int) -> None:
         """Change `number` of the group of all ranks: whoever is in it now counts its collectives from the first."""
         self._collectives.clear()
         self._regrouped = number
+
+    def _change(self) -> str:
+        """What tells a key from the same one before the last change of the ranks."""
+        return f" after change {self._regrouped}" if self._regrouped else ""
 
     def add(self, name: str, category: Category, start: float, end: float, *, key: str = "", depth: int = 0) -> None:
         """Record a span whose ends were taken elsewhere, with `time.perf_counter`."""

@@ -1,11 +1,13 @@
 """Pipeline parallel: batches are cut into micro-batches, so that all stages work at the same time.
 
 Naive, GPipe, 1F1B, interleaved, PipeDream and zero-bubble differ in the order in which a stage takes
-the micro-batches forward and backward, and so in memory and in idle time.
+the micro-batches forward and backward, and so in memory and in idle time. With --spares the pipeline
+outlives its ranks: the state of each stage is in the memory of the next.
 
     farandole run pipeline -n 4 --schedule 1f1b --micro-batches 8
     farandole run pipeline -n 4 --schedule gpipe --recompute
     farandole run pipeline -n 4 --schedule zero-bubble --pace-ms 5
+    farandole run pipeline -n 5 --spares 1 --backup-every 5 --fail rank=2,step=23
     mpirun -n 2 python -m farandole.scenarios.pipeline --schedule interleaved --chunks 3 --depth 6
 """
 
@@ -13,13 +15,13 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
-from farandole.model_parallel.options import PipelineOptions
+from farandole.recovery.options import PipelineBackupOptions
 from farandole.scenarios import run_as_program
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Config(PipelineOptions):
+class Config(PipelineBackupOptions):
     """Options of pipeline."""
 
 
@@ -27,6 +29,7 @@ def main(config: Config) -> None:
     from farandole.model_parallel.parts import Layout
     from farandole.model_parallel.schedules import choose
     from farandole.model_parallel.training import pace, train
+    from farandole.recovery import pipeline
     from farandole.report.table import print_summary
 
     def layout(ranks: int) -> Layout:
@@ -39,7 +42,8 @@ def main(config: Config) -> None:
             pace=pace(config.pace_ms),
         )
 
-    print_summary(train("pipeline", config, layout), config.json)
+    summary = pipeline.train("pipeline", config, layout) if config.is_protected else train("pipeline", config, layout)
+    print_summary(summary, config.json)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """A training in which ranks die where no --fail reaches them: SCENARIO RANK@PLACE[,RANK@PLACE] [OPTION ...].
 
 Places: "form" (while the others form new groups), "catch-up" (while they compare how far they are), "finish"
-(after the last step), "wait" (as a spare).
+(after the last step), "wait" (as a spare). Of a pipeline: "pass" (in the middle of a step), "backup" (while the
+others exchange their copies), "go-back" (when all have been restored), "gather" (after the last step).
 """
 
 import os
@@ -11,8 +12,11 @@ import time
 
 from mpi4py import MPI
 
+from farandole.model_parallel.executor import Pipeline
+from farandole.recovery.buddies import Buddies
 from farandole.recovery.elastic import ElasticTraining
 from farandole.recovery.membership import Membership
+from farandole.recovery.pipeline import BackedUpPipeline
 from farandole.scenarios import load, parse
 
 SPARES_LIFE_S = 0.5
@@ -22,6 +26,10 @@ PLACES = {  # where: whose method, and at which call of it
     "catch-up": (ElasticTraining, "_take_over_the_record", 1),
     "finish": (ElasticTraining, "_finish", 1),
     "wait": (Membership, "wait", 1),
+    "pass": (Pipeline, "_pass", 100),
+    "backup": (Buddies, "_swap", 4),
+    "go-back": (BackedUpPipeline, "_take_over_the_record", 1),
+    "gather": (BackedUpPipeline, "_finish", 1),
 }
 
 
@@ -31,13 +39,13 @@ def die_at(place: str) -> None:
     original = getattr(holder, name)
     calls = 0
 
-    def mortal(self: object) -> object:
+    def mortal(self: object, *arguments: object) -> object:
         nonlocal calls
         calls += 1
         if calls == at_call:
             time.sleep(SPARES_LIFE_S if place == "wait" else 0)
             os.kill(os.getpid(), signal.SIGKILL)
-        return original(self)
+        return original(self, *arguments)
 
     setattr(holder, name, mortal)
 

@@ -1,0 +1,163 @@
+"""What all trainings that outlive their ranks have in common: the loop, the record, the book of what happened.
+
+    wait       for a place, as a spare
+    train      step after step, until done or somebody is missed
+    update     the membership (`membership`)
+    catch up   be alike, at the same step; then train again
+
+How a step is taken, and how the members come to be alike after a death, is what they differ in: in
+`elastic` whoever lives knows all that the dead knew, in `backup` and `pipeline` buddies have copies.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mpi4py import MPI
+
+from farandole.errors import PlainError, UsageError
+from farandole.recovery import membership
+from farandole.recovery.heartbeat import Heart
+from farandole.recovery.logbook import Logbook, RankWitness
+from farandole.recovery.membership import Membership
+from farandole.recovery.options import OutlivingOptions
+from farandole.runtime.communicator import LOST, broadcast_text
+from farandole.runtime.failure import PeerLost
+from farandole.runtime.record import Summary
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
+
+NEWCOMER = -1  # has come to no step
+
+
+class MoreWorkers(Exception):
+    """A spare is to join the workers, though nobody has died."""
+
+
+class Unrecoverable(PlainError):
+    """The training cannot go on without those that have died."""
+
+
+class OutlivingTraining:
+    """One member's part in it, be it at work or waiting.
+
+    Attributes:
+        step: to be taken next.
+    """
+
+    def __init__(self, world: World, scenario: str, options: OutlivingOptions) -> None:
+        membership.check(world.size, options.spares)
+        if options.hang_after >= options.wait_timeout:
+            raise UsageError(
+                f"--hang-after {options.hang_after:g}: whoever waits gives up after --wait-timeout "
+                f"{options.wait_timeout:g}; give less"
+            )
+        self.world = world
+        self.recorder = Recorder(world, scenario, options)
+        self.folder = Path(broadcast_text(world.control, str(self.recorder.folder)))
+        self.logbook = Logbook(self.folder / "logbook.jsonl")
+        world.witness = RankWitness(self.logbook, world.rank)
+        self._prepare()
+        self.heart = Heart(world, options.hang_after, self._silent)
+        self.membership = Membership(world, options.spares)
+        self.step = 0 if self.membership.place is not None else NEWCOMER
+
+    def run(self) -> Summary | None:
+        """Train to the end, and write the record; the summary on the centre, None elsewhere."""
+        self.heart.start()
+        try:
+            return self._live()
+        finally:
+            self.heart.stop()
+
+    # What a training consists of.
+
+    def _prepare(self) -> None:
+        """What all ranks do together, before the spares part from the workers."""
+
+    def _set_up(self) -> None:
+        """What takes time before the first step."""
+
+    def _train(self) -> None:
+        """Take all steps that are left."""
+        raise NotImplementedError
+
+    def _finish(self) -> Summary | None:
+        """All steps are done: evaluate, and write the record."""
+        raise NotImplementedError
+
+    def _regroup(self) -> None:
+        """The members have changed; as a spare, too."""
+
+    def _be_alike(self) -> int:
+        """Have all workers be at the same step; returns it."""
+        raise NotImplementedError
+
+    def _take_over_the_record(self) -> None:
+        """The centre, perhaps a new one, writes on."""
+        raise NotImplementedError
+
+    def _live(self) -> Summary | None:
+        with self.heart.resting():
+            self._set_up()
+            if self.membership.leads:
+                self.logbook.write("start", self.world.rank, 0)
+            self.recorder.start()
+        complete = True  # nothing to catch up with
+        while True:
+            try:
+                if self.membership.place is None:
+                    with self.heart.resting():
+                        needed = self.membership.wait()
+                    if not needed:
+                        return None
+                    continue
+                if not complete:
+                    self._catch_up()
+                    complete = True
+                self._train()
+                self.recorder.stop()
+                with self.heart.resting():
+                    summary = self._finish()
+                self.membership.conclude()
+                return summary
+            except (PeerLost, MPI.Exception) as error:
+                self._note(error)
+                self.membership.update()
+            except MoreWorkers:
+                self.logbook.write("enlarged", self.world.rank, self.step)
+                self.membership.update(more=1)
+            if self.membership.leads:
+                for lost in self.membership.lost:
+                    self.logbook.write("departed", lost, self.step, "lost")
+            self.heart.forget(set(range(self.world.size)) - set(self.membership.view.members))
+            self._regroup()
+            complete = False
+
+    def _catch_up(self) -> None:
+        """Go on together, with the same step."""
+        with self.world.communicate("catch up"):
+            self.step = self._be_alike()
+            if self.membership.leads:  # before anybody goes on, and may fail again
+                self.logbook.write("start", self.world.rank, self.step)
+            self._take_over_the_record()
+
+    def _note_first(self, step: int) -> None:
+        """The first step since the start, or since the members have changed, is done."""
+        if self.membership.leads:
+            self.logbook.write("first step", self.world.rank, step)
+
+    def _silent(self, rank: int, step: int) -> None:
+        self.logbook.write("noticed", rank, step, "silent")
+
+    def _note(self, error: PeerLost | MPI.Exception) -> None:
+        """Write down who has died.
+
+        Raises:
+            MPI.Exception: it is about something else.
+        """
+        if isinstance(error, MPI.Exception) and error.Get_error_class() not in LOST:
+            raise error
+        assert self.world.witness is not None
+        if isinstance(error, PeerLost) and error.ranks:  # else another one has noticed, and woken this one
+            self.world.witness.notices(error.ranks, self.step)

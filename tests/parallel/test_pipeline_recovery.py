@@ -1,0 +1,177 @@
+"""A pipeline whose stages are killed: a spare takes the place from the buddy's memory, and nothing shows afterwards.
+
+That no process is left is asserted after every test, by a fixture in tests/conftest.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from farandole import LaunchError, Run, launch
+from farandole.errors import UsageError
+from farandole.model_parallel.layer_split import Plan
+from farandole.models import choices
+from farandole.models.options import TrainingOptions
+from farandole.report.pipeline_picture import measured
+from farandole.runtime.launcher import run_ranks
+from farandole.scenarios import to_arguments
+
+PROGRAM = str(Path(__file__).parent / "programs" / "mortal_training.py")
+STEPS = 40
+EVERY = 5  # steps between two backups
+# Measured times would cut the model differently each time, and digests are of a stage.
+RECIPE: dict[str, Any] = {"steps": STEPS, "depth": 3, "balance": "layers", "optimizer": "adam", "lr": 0.002}
+INTERLEAVED: dict[str, Any] = {
+    **RECIPE, "depth": 2, "schedule": "interleaved", "chunks": 2, "micro_batches": 6, "optimizer": "momentum"
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Four stages that are not protected, and nothing happens."""
+    return launch("pipeline", 4, **RECIPE, out=tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture(scope="module")
+def whole_interleaved(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Likewise three, each with two pieces of the model."""
+    return launch("pipeline", 3, **INTERLEAVED, out=tmp_path_factory.mktemp("interleaved") / "run")
+
+
+def by_stage(run: Run) -> dict[str, str]:
+    """What each stage ended with, whichever rank it was."""
+    stages = [name.split(", ")[1] for name in run.rank_names]
+    return dict(zip(stages, run.summary.params_sha256 or [], strict=True))
+
+
+def assert_nothing_shows(run: Run, whole: Run) -> None:
+    """Parameters, losses and accuracy are those of the run in which nothing happened, to the bit."""
+    assert by_stage(run) == by_stage(whole)
+    assert run.summary.final_loss == whole.summary.final_loss
+    assert run.summary.test_accuracy == whole.summary.test_accuracy
+    lines = [[(line["step"], line["loss"], line["samples"]) for line in each.metrics] for each in (run, whole)]
+    assert lines[0] == lines[1]
+    assert [step for step, _, _ in lines[0]] == list(range(STEPS))
+    walls = [line["wall_s"] for line in run.metrics]
+    assert walls == sorted(walls)
+    assert (run.folder / "plan.json").exists()
+
+
+def struck(run: Run) -> list[tuple[int, int, int]]:
+    """The faults of the record, but for their times: rank, step, steps lost."""
+    for fault in run.summary.faults:
+        assert 0 <= (fault["detected_s"] or 0) < fault["resumed_s"]
+    return [(fault["rank"], fault["step"], fault["steps_lost"]) for fault in run.summary.faults]
+
+
+def mortal(deaths: str, ranks: int, out: Path, **options: Any) -> Run:
+    """A run whose ranks die where no --fail reaches them."""
+    output = run_ranks([PROGRAM, "pipeline", deaths, *to_arguments(options | {"out": out})], ranks, timeout_s=120)
+    return Run(out, str(output))
+
+
+def test_a_stage_in_the_middle_is_restored_by_a_spare(whole: Run, tmp_path: Path) -> None:
+    fail = "rank=2,step=23"
+    run = launch("pipeline", 5, spares=1, backup_every=EVERY, fail=fail, **RECIPE, out=tmp_path / "run")
+    assert_nothing_shows(run, whole)
+    assert run.summary.members == [0, 1, 3, 4]
+    assert run.rank_names == ["rank 0, stage 0", "rank 1, stage 1", "rank 3, stage 3", "rank 4, stage 2"]
+    assert struck(run) == [(2, 23, 23 % EVERY)]
+    picture = measured(run, step=0)
+    assert picture.rows == run.rank_names
+    assert {own.stage for own in picture.intervals} == {0, 1, 2, 3}
+    assert f"step 0 of {STEPS - 20}" in picture.title, "from where it went on"
+
+
+def test_the_first_stage_which_leads_and_then_the_last_which_has_the_losses(
+    whole_interleaved: Run, tmp_path: Path
+) -> None:
+    fails = ["rank=0,step=13", "rank=2,step=31"]
+    run = launch("pipeline", 5, spares=2, fail=fails, **INTERLEAVED, out=tmp_path / "run")
+    assert_nothing_shows(run, whole_interleaved)
+    assert run.summary.members == [1, 3, 4]
+    assert run.rank_names == ["rank 1, stage 1", "rank 3, stage 0", "rank 4, stage 2"]
+    assert struck(run) == [(0, 13, 3), (2, 31, 1)], "5 is the default"
+
+
+def test_deaths_in_a_backup_and_while_all_go_back(whole_interleaved: Run, tmp_path: Path) -> None:
+    """A stage dies as the fourth backup is being exchanged, and the spare that has been restored in its place."""
+    run = mortal("1@backup,3@go-back", 5, tmp_path / "run", spares=2, **INTERLEAVED)
+    assert_nothing_shows(run, whole_interleaved)
+    assert run.summary.members == [0, 2, 4]
+    [(first, at, lost), (second, step, again)] = struck(run)
+    assert (first, at) == (1, 15)
+    assert lost in (0, EVERY), "whoever had it already may have had all of it"
+    assert (second, step, again) == (3, at - lost, 0)
+
+
+def test_deaths_in_the_middle_of_a_step_and_after_the_last(whole_interleaved: Run, tmp_path: Path) -> None:
+    """The first stage dies between two micro-batches, and when all steps are done the last one, with the losses."""
+    run = mortal("0@pass,2@gather", 5, tmp_path / "run", spares=2, **INTERLEAVED)
+    assert_nothing_shows(run, whole_interleaved)
+    assert run.summary.members == [1, 3, 4]
+    passes = 2 * 2 * 6  # of a step: there and back, two pieces, six micro-batches
+    step = 99 // passes
+    assert struck(run) == [(0, step, step), (2, STEPS, EVERY)]
+
+
+def test_without_a_spare_it_is_said_which_stage_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError) as failed:
+        launch("pipeline", 3, backup_every=EVERY, fail="rank=1,step=7", **RECIPE, out=tmp_path / "run", timeout_s=60)
+    assert failed.value.returncode == 1
+    [line] = failed.value.message.splitlines()
+    assert line.endswith(
+        "no spare is left for stage 1 (rank 1), and a pipeline cannot do without: give --spares 1 or more"
+    )
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_stage_that_dies_with_its_buddy_is_gone_and_it_is_said(tmp_path: Path) -> None:
+    fails = ["rank=1,step=7", "rank=2,step=7"]
+    with pytest.raises(LaunchError) as failed:
+        launch("pipeline", 5, spares=2, fail=fails, **RECIPE, out=tmp_path / "run", timeout_s=60)
+    assert failed.value.returncode == 1
+    [line] = failed.value.message.splitlines()
+    assert line.endswith("stage 1 and its buddy, stage 2, have died together: nobody else had a copy; start again")
+
+
+def test_a_schedule_that_never_flushes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        launch("pipeline", 2, schedule="pipedream", backup_every=EVERY, out=tmp_path / "run")
+    [line] = str(refused.value).splitlines()
+    assert line.startswith("--schedule pipedream: batches are always under way")
+    assert line.endswith("without --spares and --backup-every, or a schedule that flushes, as 1f1b")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_protection_costs(whole: Run, tmp_path: Path) -> None:
+    """A message a stage and backup, of all that the stage knows; the training does not depend on it."""
+    run = launch("pipeline", 4, backup_every=EVERY, **RECIPE, out=tmp_path / "run")
+    assert_nothing_shows(run, whole)
+    assert run.summary.memory == whole.summary.memory
+    backups = STEPS // EVERY
+    plan = Plan.from_json((run.folder / "plan.json").read_text())
+    layers = choices.build(TrainingOptions(depth=RECIPE["depth"]))
+    for stage, part in enumerate(plan.parts):
+        messages, sent = (
+            protected[stage] - plain[stage]
+            for protected, plain in (
+                (run.summary.messages_sent or [], whole.summary.messages_sent or []),
+                (run.summary.bytes_sent or [], whole.summary.bytes_sent or []),
+            )
+        )
+        assert messages == backups + 1, "how long the messages will be is said once"
+        size, rest = divmod(sent - 8, backups)
+        assert rest == 0, "each one is as large as the others"
+        own = own_bytes(layers[part]) + (16 * STEPS if stage == 3 else 0)  # the last one knows the losses, and when
+        assert own < size < own + 1000, "with the names of the tensors"
+
+
+def own_bytes(piece: nn.Sequential) -> int:
+    """Parameters, and what Adam remembers: two numbers for each, and how many steps there were."""
+    return 3 * sum(parameter.nbytes for parameter in piece.parameters()) + torch.zeros((), dtype=torch.int64).nbytes
