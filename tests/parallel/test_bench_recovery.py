@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,16 +21,36 @@ def test_each_kill_is_a_measurement(tmp_path: Path) -> None:
     assert 0 < min(with_spare) <= max(with_spare) < restarted[0], "a spare does not have to start"
 
 
+def test_torchrun_gets_through_its_restarts(tmp_path: Path) -> None:
+    """A restart's ranks must not find the addresses of the start before, or they fail and it takes more."""
+    seconds = recovery.torchrun(2, tmp_path, kills=2)
+    assert len(seconds) == 2
+    assert min(seconds) > 0
+
+
+@pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="no Horovod: make setup builds it")
+def test_elastic_horovod_is_a_peer(tmp_path: Path) -> None:
+    [seconds] = recovery.without_spares("elastic_horovod", 2, tmp_path, kills=1, gloo_timeout=recovery.GLOO_TIMEOUT_S)
+    assert seconds > 0
+
+
 def test_rows_have_ours_beside_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> list[float]:
+        raise LaunchError("it was ended\nand said more")
+
     ways = {"spare, backup": lambda: [0.1, 0.2, 0.3], "restart": lambda: [4.0, 2.0, 6.0]}
+    peers = {"Elastic Horovod": fails, "torchrun elastic": lambda: [8.0]}
     monkeypatch.setattr(recovery, "ways", lambda ranks, folder: ways)
-    monkeypatch.setattr(recovery, "torchrun", lambda ranks, folder: [8.0])
+    monkeypatch.setattr(recovery, "peers", lambda ranks, folder: peers)
     monkeypatch.setattr(recovery, "protection", lambda ranks, folder: [])
     spare, restart = recovery.rows(3)
     assert (spare["name"], spare["ranks"], spare["median_s"]) == ("spare, backup", 3, 0.2)
     assert spare["peers"]["restart"] == {"median_s": 4.0, "ratio": pytest.approx(20)}
     assert spare["peers"]["torchrun elastic"] == {"median_s": 8.0, "ratio": pytest.approx(40)}
-    assert restart["peers"] == {"torchrun elastic": {"median_s": 8.0, "ratio": pytest.approx(2)}}, "not beside itself"
+    assert restart["peers"] == {
+        "Elastic Horovod": {"error": "it was ended"},
+        "torchrun elastic": {"median_s": 8.0, "ratio": pytest.approx(2)},
+    }, "not beside itself"
 
 
 def test_protection_takes_turns_with_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["run", "sync_sdg"], "there is no scenario 'sync_sdg': choose from backup, ddp_sgd, downpour, horovod_sgd,"),
+        (["run", "sync_sdg"], "there is no scenario 'sync_sdg': choose from backup, ddp_sgd, downpour,"),
         (["run", "sync_sgd", "--stepz", "3"], "--stepz"),
         (["run", "sync_sgd", "--steps", "many"], "int"),
         (["run", "sync_sgd", "-n", "0"], "-n"),

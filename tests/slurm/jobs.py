@@ -47,10 +47,10 @@ def run(cluster: Sandbox, checkout: Path, script: Path, *arguments: str) -> Job:
 
 
 def words_of(script: Path, folder: Path, **environment: str) -> list[str]:
-    """What the script would have mpirun or srun do, word by word, as job 7 with the option --seed 3."""
+    """What the script would have mpirun, srun or python do, word by word, as job 7 with the option --seed 3."""
     (folder / "reference" / "farandole").mkdir(parents=True)
-    for launcher in ("mpirun", "srun"):
-        (folder / launcher).write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    for launcher in ("mpirun", "srun", "python"):
+        (folder / launcher).write_text(f"#!/bin/sh\nprintf '%s\\n' {launcher} \"$@\"\n")
         (folder / launcher).chmod(0o755)
     (folder / "scontrol").write_text("#!/bin/sh\n")
     (folder / "scontrol").chmod(0o755)

@@ -5,8 +5,13 @@ just before the signal to the end of the first step that all who are left have d
 
 - a spare takes the place (`recovery.backup`, and `recovery.membership`), or nobody does;
 - restart: the job ends, and `farandole supervise` starts it again from the disk;
+- Elastic Horovod: the others go back to their last commit in memory, with nobody in the dead one's place. With three
+  or more workers it counts its time-out: who waits for another survivor notices nothing before. It is set to
+  5 seconds here, and is 30 where nobody says otherwise;
 - torchrun elastic (torch's own way): its agent ends all ranks and starts them again, and the training
   goes on from a snapshot on disk; DDP on gloo, of the same model.
+
+A peer that fails, or is not installed, has its error in the rows instead.
 
 Further rows are steps without any failure: with a backup at every step, and with checkpoints every ten
 steps, beside a training that keeps nothing. Ratios below 1 are what that costs.
@@ -26,7 +31,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from farandole.errors import LaunchError
+from farandole.errors import LaunchError, UsageError
 from farandole.recovery.supervisor import supervised_launch
 from farandole.runtime import processes, rank
 from farandole.runtime.launcher import TIMED_OUT, launch
@@ -39,10 +44,11 @@ AT_ONCE = 5  # kills in one launch that has spares
 RECIPE: dict[str, Any] = {"data": "digits", "hidden": 128, "batch": 64, "lr": 0.05}
 UNDISTURBED: dict[str, Any] = {"data": "mnist5k", "hidden": 256, "batch": 256, "steps": 200, "lr": 0.05}
 SWEEPS = 5
-STARTS_THAT_FAIL = 3  # gloo does not always find its peers again; such a start counts as time, not as the end
+GLOO_TIMEOUT_S = 5  # Elastic Horovod's; on a busy machine workers start that far from each other
 TIMEOUT_S = 300.0
 
 Seconds = list[float]
+Peers = dict[str, Seconds | str]  # what each has taken, or why there is nothing
 
 
 def rows(ranks: int) -> list[dict[str, Any]]:
@@ -56,7 +62,9 @@ def rows(ranks: int) -> list[dict[str, Any]]:
         place = Path(folder)
         for name, measure in ways(ranks, place).items():
             ours[name] = measure()
-        theirs = {"restart": ours["restart"], "torchrun elastic": torchrun(ranks, place)}
+        theirs: Peers = {"restart": ours["restart"]}
+        for name, measure in peers(ranks, place).items():
+            theirs[name] = attempted(measure)
         found = [_row(name, state_bytes(RECIPE, 64), ranks, median(seconds), theirs) for name, seconds in ours.items()]
         return found + protection(ranks, place)
 
@@ -66,9 +74,26 @@ def ways(ranks: int, folder: Path) -> dict[str, Callable[[], Seconds]]:
     return {
         "spare, backup": lambda: with_spares("backup", ranks, folder),
         "spare, membership": lambda: with_spares("membership", ranks, folder),
-        "nobody in its place": lambda: without_spares(ranks, folder),
+        "nobody in its place": lambda: without_spares("membership", ranks, folder),
         "restart": lambda: by_restart(ranks, folder),
     }
+
+
+def peers(ranks: int, folder: Path) -> dict[str, Callable[[], Seconds]]:
+    """Likewise for those of others."""
+    horovod = f"Elastic Horovod, time-out {GLOO_TIMEOUT_S} s"
+    return {
+        horovod: lambda: without_spares("elastic_horovod", ranks, folder, gloo_timeout=GLOO_TIMEOUT_S),
+        "torchrun elastic": lambda: torchrun(ranks, folder),
+    }
+
+
+def attempted(measure: Callable[[], Seconds]) -> Seconds | str:
+    """What `measure` returns, or in a line why it does not."""
+    try:
+        return measure()
+    except (LaunchError, UsageError) as error:
+        return str(error).splitlines()[0]
 
 
 def with_spares(scenario: str, ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
@@ -84,13 +109,13 @@ def with_spares(scenario: str, ranks: int, folder: Path, kills: int = KILLS) -> 
     return seconds
 
 
-def without_spares(ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
+def without_spares(scenario: str, ranks: int, folder: Path, kills: int = KILLS, **options: Any) -> Seconds:
     """Half of the ranks die in a launch, one after the other; at least one is left."""
     seconds: Seconds = []
     while len(seconds) < kills:
         victims = range(1, 1 + max(1, min(ranks // 2, kills - len(seconds))))
         fail = [f"rank={victim},step={EVERY * victim}" for victim in victims]
-        run = launch("membership", max(2, ranks), **_steps(len(victims)), fail=fail, out=_new(folder))
+        run = launch(scenario, max(2, ranks), **_steps(len(victims)), **options, fail=fail, out=_new(folder))
         seconds += resumed(run)
     return seconds
 
@@ -108,16 +133,24 @@ def by_restart(ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
 def torchrun(ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
     """The same under torch's elastic launcher, each kill in one of its restarts.
 
+    Its agent and the ranks share a store unless told not to, and then gloo finds the addresses of an earlier
+    start's ranks in it: most restarts fail, and it tries again (PyTorch's issue 135712). So it is told not to. Should
+    a restart fail all the same, that counts as time.
+
     Raises:
         LaunchError: it failed, or took too long.
     """
     number, place = uuid.uuid4().hex, _new(folder)
     place.mkdir()
     elastic = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    elastic += [f"--max-restarts={STARTS_THAT_FAIL * kills}", "--monitor-interval=0.1"]
+    elastic += [f"--max-restarts={2 * kills}", "--monitor-interval=0.1"]
     program = ["-m", TORCHRUN, str(place), str(kills), str(EVERY), json.dumps(RECIPE)]
     command = [sys.executable, *elastic, *program]
-    environment = os.environ | {rank.LAUNCH: number, "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        rank.LAUNCH: number,
+        "OMP_NUM_THREADS": "1",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
@@ -177,8 +210,11 @@ def _new(folder: Path) -> Path:
     return folder / uuid.uuid4().hex
 
 
-def _row(name: str, size: int, ranks: int, ours: float, peers: dict[str, Seconds]) -> dict[str, Any]:
-    its = {
-        peer: {"median_s": median(each), "ratio": median(each) / ours} for peer, each in peers.items() if peer != name
-    }
+def _row(name: str, size: int, ranks: int, ours: float, peers: Peers) -> dict[str, Any]:
+    its: dict[str, dict[str, Any]] = {}
+    for peer, each in peers.items():
+        if isinstance(each, str):
+            its[peer] = {"error": each}
+        elif peer != name:
+            its[peer] = {"median_s": median(each), "ratio": median(each) / ours}
     return {"name": name, "size": size, "ranks": ranks, "median_s": ours, "peers": its}

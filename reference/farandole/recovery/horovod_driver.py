@@ -1,0 +1,291 @@
+"""Elastic Horovod's driver (弹性 Horovod): starts the workers, sees them die, and has the others go on.
+
+The driver is a process of its own, elsewhere `horovodrun`. It asks for the hosts every second
+(`horovod_hosts`), holds the rendezvous where workers learn their ranks, and after each failure:
+
+    all workers have said that they are ready again, or have ended     a barrier
+    hosts where one has ended are put on the blacklist, and all their workers ended
+    ranks are given anew: who was there first has the lowest
+    where a host is new, or off the blacklist, a worker is started
+
+Horovod's own driver does this; here is what it needs from its surroundings, and what it leaves to
+them: how a worker is started, what its end means, and the record. Horovod knows workers by host and
+rank; here each has a number that stays, as under MPI: the first ones their first rank, whoever comes
+later the next one. How the workers train is in `elastic_horovod`.
+
+Source: Horovod 0.28, `horovod.runner.elastic`; Sergeev & Del Balso, "Horovod", 2018.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import horovod.torch as hvd
+import psutil
+from horovod.runner.elastic.driver import ElasticDriver
+from horovod.runner.elastic.rendezvous import create_rendezvous_handler
+from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
+from horovod.runner.http.http_server import RendezvousServer
+from horovod.runner.util.network import get_driver_ip
+from mpi4py import MPI
+
+from farandole.data import datasets, shards
+from farandole.data.sampler import check_filled
+from farandole.data.shares import equal_shares
+from farandole.data_parallel.training import samples_used
+from farandole.errors import PlainError, UsageError
+from farandole.models import choices
+from farandole.recovery.elastic_horovod import NEIGHBOURS, NUMBER, WORKERS, Finished
+from farandole.recovery.horovod_hosts import Hosts, discover
+from farandole.recovery.logbook import Logbook
+from farandole.recovery.options import ElasticHorovodOptions
+from farandole.runtime import mpirun, processes, rank
+from farandole.runtime.faults import check_ranks
+from farandole.runtime.flight_recorder import read_positions
+from farandole.runtime.launcher import TIMED_OUT
+from farandole.runtime.record import Summary
+from farandole.runtime.recorder import open_folder, write_summary
+from farandole.runtime.trace import from_json
+from farandole.scenarios import to_arguments
+
+POLL_S = 0.02
+NOBODY_S = 5.0  # without any worker: then it is over, whatever Horovod still waits for
+
+
+class HorovodGaveUp(PlainError):
+    """The training is not done, and no worker is left to do it."""
+
+
+class Workers:
+    """Starts workers, and writes down which have ended.
+
+    Args:
+        folder: of the run.
+        program: what each worker is, as a command's words.
+
+    Attributes:
+        failed: the numbers of those that have died, or failed.
+        ended: the numbers of those that Horovod's driver has had ended.
+        living: how many there are.
+    """
+
+    def __init__(self, hosts: Hosts, folder: Path, program: list[str]) -> None:
+        self.hosts, self.folder, self.program = hosts, folder, program
+        self.logbook = Logbook(folder / "logbook.jsonl")
+        self.environment: dict[str, str] = {}  # what Horovod adds to each one's; known when its driver listens
+        self.failed: list[int] = []
+        self.ended: list[int] = []
+        self.living = 0
+        self.waited_in_vain = threading.Event()  # one of them has: then all are ended
+        self._numbers: set[int] = set()
+        self._lock = threading.Lock()
+
+    def run(self, slot: Any, events: list[threading.Event]) -> tuple[int, float]:
+        """Start a worker and wait for its end; Horovod's driver calls it for each worker, in a thread.
+
+        Args:
+            slot: its host, and its rank at first.
+            events: the end of the job, and the end of this host.
+
+        Returns:
+            Its exit status, and the time of day.
+        """
+        number = self._begin(slot.rank)
+        own = {NUMBER: str(number), NEIGHBOURS: str(self.hosts.neighbours(slot.hostname))}
+        environment = self.environment | create_slot_env_vars(slot) | own
+        process = subprocess.Popen(
+            self.hosts.command(slot.hostname, self.program, environment),
+            stdin=subprocess.DEVNULL,
+            env=surroundings() | environment,
+            preexec_fn=processes.end_with_parent,
+        )
+        while process.poll() is None and not any(event.is_set() for event in (*events, self.waited_in_vain)):
+            time.sleep(POLL_S)
+        if process.poll() is None:
+            if not self.waited_in_vain.is_set():
+                self.ended.append(number)
+                self._departed(number, "ended")
+            with suppress(psutil.NoSuchProcess):
+                processes.end([psutil.Process(process.pid)])
+        elif process.returncode == TIMED_OUT:
+            self.waited_in_vain.set()
+        elif process.returncode:
+            self.failed.append(number)
+            self._departed(number, "lost")
+        with self._lock:
+            self.living -= 1
+        return process.wait(), time.time()
+
+    def _begin(self, first_rank: int) -> int:
+        with self._lock:
+            number = max(self._numbers) + 1 if first_rank in self._numbers else first_rank
+            self._numbers.add(number)
+            self.living += 1
+            return number
+
+    def _departed(self, number: int, kind: str) -> None:
+        reached = {position.rank: position.step for position in read_positions(self.folder / WORKERS)}
+        self.logbook.write("departed", number, max(0, reached.get(number, 0)), kind)
+
+
+def drive(scenario: str, options: ElasticHorovodOptions) -> Summary:
+    """Have workers train to the end, whoever dies; returns the record's summary.
+
+    Raises:
+        UsageError: hosts or options that do not fit.
+        HorovodGaveUp: the training is not done, and will not be.
+    """
+    if MPI.COMM_WORLD.size > 1:
+        raise UsageError("Horovod's driver is one process: start it without mpirun, and say --workers")
+    if not hvd.gloo_built():
+        raise UsageError(
+            "this Horovod has no gloo, which its elastic mode needs: python tools/horovod_wheel.py builds one that has"
+        )
+    hosts = discover(options)
+    options = replace(options, workers=options.workers or sum(hosts.places().values()))
+    check(options, hosts)
+    folder = open_folder(scenario, options)
+    shares = _write_data(options, folder)
+    program = [sys.executable, "-m", f"farandole.scenarios.{scenario}", *_words(options, folder)]
+    workers = Workers(hosts, folder, program)
+    _drive(options, workers)
+    left = [Finished.read(file) for file in sorted((folder / WORKERS).glob("*.json"))]
+    if not any(each.leader for each in left):
+        raise HorovodGaveUp(_why(workers, options))
+    summary = _write_summary(scenario, options, folder, left, shares)
+    shutil.rmtree(folder / WORKERS)
+    return summary
+
+
+def check(options: ElasticHorovodOptions, hosts: Hosts) -> None:
+    """Refuse what cannot be.
+
+    Raises:
+        UsageError: saying what would fit.
+    """
+    assert options.workers
+    choices.check(options)
+    check_ranks([*options.slow, *options.fail], options.workers)
+    found = sum(hosts.places().values())
+    if options.expect_ranks not in (None, found):
+        raise UsageError(f"the hosts take {found} worker(s), not the {options.expect_ranks} expected")
+    if found < options.workers:
+        raise UsageError(f"the hosts take {found} worker(s): give -n {found}, or more hosts")
+    if options.min_workers > options.workers:
+        raise UsageError(f"--min-workers {options.min_workers}: there are {options.workers}; give as many or fewer")
+    for name in ("cooldown", "gloo_timeout"):
+        if getattr(options, name) >= options.wait_timeout:
+            raise UsageError(
+                f"--{name.replace('_', '-')} {getattr(options, name)}: whoever waits is ended after --wait-timeout "
+                f"{options.wait_timeout:g}; give less"
+            )
+
+
+def surroundings() -> dict[str, str]:
+    """This process's environment without what its launcher has put there for it alone, but with the launch's mark."""
+    marks = {name: os.environ[name] for name in (rank.LAUNCH, rank.PROGRESS) if name in os.environ}
+    return mpirun.detect().environment(os.environ) | marks
+
+
+def _drive(options: ElasticHorovodOptions, workers: Workers) -> None:
+    """Have Horovod's driver start workers, and others in the place of those that have died, to the end."""
+    rendezvous = RendezvousServer()
+    driver = ElasticDriver(
+        rendezvous,
+        workers.hosts.discovery,
+        options.min_workers,
+        options.workers,
+        timeout=int(options.wait_timeout),
+        cooldown_range=(options.cooldown, options.cooldown) if options.cooldown else None,
+    )
+    try:
+        port = rendezvous.start(create_rendezvous_handler(driver))
+        interfaces = [workers.hosts.interface()]
+        listening = create_run_env_vars(get_driver_ip(interfaces), interfaces, port, elastic=True)
+        workers.environment = {name: str(value) for name, value in listening.items()}
+        workers.environment["HOROVOD_GLOO_TIMEOUT_SECONDS"] = str(options.gloo_timeout)
+        driver.start(options.workers, workers.run)
+        # Not driver.get_results(): it can wait for a worker that was never started.
+        last_seen = time.monotonic()
+        while not driver.finished() and time.monotonic() - last_seen < NOBODY_S:
+            time.sleep(POLL_S)
+            if workers.living:
+                last_seen = time.monotonic()
+    finally:
+        driver.stop()
+        while workers.living:
+            time.sleep(POLL_S)
+
+
+def _write_data(options: ElasticHorovodOptions, folder: Path) -> list[int]:
+    """The training set as files, a shard per worker, which all workers read; returns the shards' sizes."""
+    assert options.workers
+    train = datasets.split(datasets.load(options.data), options.seed).train
+    shares = equal_shares(len(train), options.workers)
+    check_filled(shares, options.batch, options.steps)
+    shards.write(train, shares, folder / "shards")
+    (folder / WORKERS).mkdir()
+    return shares
+
+
+def _words(options: ElasticHorovodOptions, folder: Path) -> list[str]:
+    """The options as words for the workers' command line; the folder is there already."""
+    given = {field.name: getattr(options, field.name) for field in fields(options)}
+    return to_arguments(given | {"out": folder.absolute()})
+
+
+def _write_summary(
+    scenario: str, options: ElasticHorovodOptions, folder: Path, left: list[Finished], shares: list[int]
+) -> Summary:
+    [leader] = [each for each in left if each.leader]
+    left.sort(key=lambda each: each.number)
+    return write_summary(
+        folder,
+        scenario,
+        options,
+        [
+            {
+                "rank": each.number,
+                "sha256": each.sha256,
+                "wall_s": each.wall_s,
+                "bytes": 0,
+                "messages": 0,
+                "memory": None,
+            }
+            for each in left
+        ],
+        [span for each in left for span in from_json(each.spans)],
+        samples=samples_used(shares, options.batch, options.steps),
+        bytes_are_counted=False,
+        device=leader.device,
+        steps=options.steps,
+        final_loss=leader.final_loss,
+        test_accuracy=leader.test_accuracy,
+        staleness=None,
+        lead=None,
+        cleaned=None,
+        faults=Logbook(folder / "logbook.jsonl").faults(),
+    )
+
+
+def _why(workers: Workers, options: ElasticHorovodOptions) -> str:
+    """Why the training is not done, in one line."""
+    if workers.waited_in_vain.is_set():
+        return f"a worker has waited for the others longer than --wait-timeout {options.wait_timeout:g}"
+    if workers.ended:
+        return (
+            f"Horovod has ended the workers that were left ({', '.join(map(str, sorted(workers.ended)))}): it takes no "
+            "host again where one has failed (its blacklist), and "
+            f"other hosts have not enough workers for --min-workers {options.min_workers}: let each worker have a host "
+            "of its own, or give more hosts"
+        )
+    return f"all workers have failed ({', '.join(map(str, sorted(workers.failed)))})"

@@ -1,0 +1,183 @@
+"""Where Elastic Horovod may start workers: its host discovery, in three ways.
+
+Horovod asks every second which hosts there are, and how many workers each takes (its slots). A host
+that is new may get workers; one that is gone loses them. And a host where one worker has failed is put
+on a blacklist, with all its workers, for ever or for a time (--cooldown).
+
+So with all workers on one host the first failure ends them all: the blacklist's trap. On this machine
+each worker therefore has a host of its own, by name (worker-0, worker-1, …).
+
+    a file       read again each time, so that hosts can come and go
+    Slurm        the nodes of the job, with as many workers on each as the job has tasks there
+    this host    as many names as workers
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from shlex import join, quote
+
+import psutil
+from horovod.runner.elastic.discovery import FixedHosts, HostDiscovery
+
+from farandole.errors import UsageError
+from farandole.recovery.options import ElasticHorovodOptions
+from farandole.runtime.processes import available_cores
+
+LOOPBACK = "127.0.0.1"
+INTERFACE = "HOROVOD_GLOO_IFACE"  # Horovod's own variable: the network by which workers talk
+TIMEOUT_S = 30.0
+
+
+class Hosts:
+    """The hosts, and how a program is started on them.
+
+    Attributes:
+        discovery: what Horovod asks.
+    """
+
+    discovery: HostDiscovery
+
+    def places(self) -> dict[str, int]:
+        """How many workers each host takes, now."""
+        found: dict[str, int] = self.discovery.find_available_hosts_and_slots()
+        return found
+
+    def neighbours(self, host: str) -> int:
+        """How many workers share the machine behind `host`."""
+        return self.places().get(host, 1)
+
+    def address(self, host: str) -> str:
+        """Its IPv4 address.
+
+        Raises:
+            UsageError: it has none.
+        """
+        try:
+            return socket.gethostbyname(host)
+        except OSError as error:
+            raise UsageError(
+                f"host {host} has no address ({error.strerror}): give names that this host knows"
+            ) from error
+
+    def command(self, host: str, program: list[str], environment: Mapping[str, str]) -> list[str]:
+        """What this machine has to run, with `environment`, for `program` to run on `host`, with `environment`."""
+        return program
+
+    def interface(self) -> str:
+        """The network interface by which this machine reaches the others; that of the loopback if there are none.
+
+        All hosts have to call it by the same name; else say HOROVOD_GLOO_IFACE.
+        """
+        if named := os.environ.get(INTERFACE):
+            return named
+        elsewhere = [address for address in map(self.address, self.places()) if not is_local(address)]
+        own = LOOPBACK
+        if elsewhere:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.connect((elsewhere[0], 9))  # sends nothing, but chooses the way
+                own = probe.getsockname()[0]
+        return next(name for name, addresses in psutil.net_if_addrs().items() if own in {a.address for a in addresses})
+
+
+class ThisHost(Hosts):
+    """Each worker on a host of its own, all of which are this machine."""
+
+    def __init__(self, workers: int) -> None:
+        self.discovery = FixedHosts({f"worker-{number}": 1 for number in range(workers)})
+
+    def neighbours(self, host: str) -> int:
+        return len(self.places())
+
+    def address(self, host: str) -> str:
+        return LOOPBACK
+
+
+class SlurmNodes(Hosts):
+    """The nodes of the Slurm job; a worker is a job step of its own."""
+
+    def __init__(self) -> None:
+        nodes = _output("scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]).split()
+        tasks = tasks_per_node(os.environ.get("SLURM_TASKS_PER_NODE", "1"))
+        self.discovery = FixedHosts(dict(zip(nodes, tasks, strict=False)))
+        told = _output("scontrol", "--oneliner", "show", "node", os.environ["SLURM_JOB_NODELIST"])
+        self._addresses = dict(re.findall(r"^NodeName=(\S+).* NodeAddr=(\S+)", told, re.MULTILINE))
+
+    def address(self, host: str) -> str:
+        return super().address(self._addresses.get(host, host))
+
+    def command(self, host: str, program: list[str], environment: Mapping[str, str]) -> list[str]:
+        # --overlap: beside the other workers' steps, which have the job's nodes already.
+        return ["srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", f"--nodelist={host}", *program]
+
+
+class HostsFile(Hosts):
+    """The hosts in a file; workers are started over ssh, but for those of this machine.
+
+    Raises:
+        UsageError: it cannot be read, or a line does not fit.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.discovery = _ReadAgain(file)
+        if not self.places():
+            raise UsageError(f"--hosts-file {file} names no host: give lines like node1:2")
+
+    def command(self, host: str, program: list[str], environment: Mapping[str, str]) -> list[str]:
+        if is_local(self.address(host)):
+            return program
+        settings = [f"{name}={value}" for name, value in environment.items()]
+        there = f"cd {quote(os.getcwd())} && exec {join(['env', *settings, *program])}"
+        return ["ssh", "-o", "BatchMode=yes", host, there]
+
+
+class _ReadAgain(HostDiscovery):  # type: ignore[misc]
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        try:
+            lines = [line.strip() for line in self.file.read_text().splitlines()]
+        except OSError as error:
+            raise UsageError(f"--hosts-file {self.file} cannot be read ({error.strerror})") from error
+        found = {}
+        for line in filter(None, lines):
+            if not (match := re.fullmatch(r"([\w.-]+)(?::([1-9]\d*))?", line)):
+                raise UsageError(f"--hosts-file {self.file}: {line!r} does not fit: write it as node1 or node1:2")
+            found[match[1]] = int(match[2] or 1)
+        return found
+
+
+def discover(options: ElasticHorovodOptions) -> Hosts:
+    """The way that the options and the surroundings ask for.
+
+    Raises:
+        UsageError: the file does not fit.
+    """
+    if options.hosts_file:
+        return HostsFile(options.hosts_file)
+    if "SLURM_JOB_NODELIST" in os.environ:
+        return SlurmNodes()
+    return ThisHost(options.workers or available_cores())
+
+
+def tasks_per_node(text: str) -> list[int]:
+    """SLURM_TASKS_PER_NODE, node by node: "2(x3),1" is 2, 2, 2, 1."""
+    return [int(count) for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text) for _ in range(int(times or 1))]
+
+
+def is_local(address: str) -> bool:
+    """Whether it is one of this machine's own."""
+    return any(address == its.address for addresses in psutil.net_if_addrs().values() for its in addresses)
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    if done.returncode:
+        raise UsageError(f"{' '.join(command)} failed ({done.stderr.strip()}): give --hosts-file")
+    return done.stdout

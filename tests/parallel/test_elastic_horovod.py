@@ -1,0 +1,114 @@
+"""Elastic Horovod with real kills: the others go on from the last commit, and the record is that of our own ways.
+
+That no process is left is asserted after every test, by a fixture in tests/conftest.py.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farandole import LaunchError, Run, UsageError, launch
+from farandole.data.sampler import batch_size, steps_per_epoch
+from farandole.data.shares import equal_shares
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="no Horovod: make setup builds it")
+
+STEPS = 60
+TRAINING_SET, BATCH = 1437, 64  # of the digits; the default
+TIMEOUT_S = 180  # of what takes 10 seconds on a machine that has nothing else to do
+
+
+def assert_complete(run: Run, members: list[int], at_first: int) -> None:
+    """These were there at the end, with the same parameters, and each step is written once, with its whole batch."""
+    summary = run.summary
+    assert (summary.ranks, summary.members, summary.steps) == (len(members), members, STEPS)
+    assert len(set(summary.params_sha256 or [])) == 1
+    assert summary.bytes_sent is None, "Horovod's own to know"
+    assert all(seconds > 0 for seconds in summary.compute_s + summary.comm_s)
+    shares, epoch = equal_shares(TRAINING_SET, at_first), steps_per_epoch(TRAINING_SET, BATCH)
+    whole = [sum(batch_size(share, epoch, step) for share in shares) for step in range(STEPS)]
+    assert [(line["step"], line["samples"]) for line in run.metrics] == list(enumerate(whole))
+    walls = [line["wall_s"] for line in run.metrics]
+    assert walls == sorted(walls)
+    for fault in summary.faults:
+        assert fault["kind"] == "ended" or 0 <= fault["detected_s"] < fault["resumed_s"]
+    assert sorted(file.name for file in run.folder.iterdir()) == [
+        "config.json", "logbook.jsonl", "metrics.jsonl", "shards", "summary.json", "trace.json",
+    ]  # fmt: skip
+
+
+def struck(run: Run) -> list[tuple[int, int, str, int]]:
+    """The faults of the record, but for their times: rank, step, kind, steps lost."""
+    return [(fault["rank"], fault["step"], fault["kind"], fault["steps_lost"]) for fault in run.summary.faults]
+
+
+def horovod(workers: int, folder: Path, **options: Any) -> Run:
+    return launch("elastic_horovod", workers, timeout_s=TIMEOUT_S, steps=STEPS, out=folder / "run", **options)
+
+
+def test_who_is_left_goes_on_from_the_last_commit(tmp_path: Path) -> None:
+    """First a worker dies, and then rank 0 itself, which writes; each step is that of `membership`, but for dropout."""
+    fails = ["rank=1,step=23", "rank=0,step=43"]
+    run = horovod(3, tmp_path, fail=fails, dropout=0.0, gloo_timeout=10)
+    assert_complete(run, [2], at_first=3)
+    assert struck(run) == [(1, 23, "kill", 3), (0, 43, "kill", 3)]
+
+    ours = launch("membership", 3, steps=STEPS, fail=fails, dropout=0.0, out=tmp_path / "ours")
+    assert ours.summary.members == [2]
+    lost = {*range(20, 23), *range(40, 43)}  # of these `membership` does not know the dead one's part of the loss
+    for its, line in zip(run.metrics, ours.metrics, strict=True):
+        if its["step"] not in lost:
+            assert its["loss"] == pytest.approx(line["loss"], rel=5e-3), its["step"]
+    assert run.summary.test_accuracy == pytest.approx(ours.summary.test_accuracy, abs=0.02)
+
+
+def test_after_the_cooldown_another_worker_comes(tmp_path: Path) -> None:
+    """Slow enough that it comes before the end; it has a number of its own."""
+    run = horovod(2, tmp_path, fail="rank=1,step=12", cooldown=1, slow="rank=0,factor=100")
+    assert_complete(run, [0, 2], at_first=2)
+    assert struck(run) == [(1, 12, "kill", 2)], "the newcomer's arrival is no failure"
+
+
+def test_a_host_with_a_failed_worker_is_used_no_more(tmp_path: Path) -> None:
+    """The blacklist's trap: all workers on what Horovod takes for one host."""
+    (tmp_path / "hosts").write_text("localhost:2\n")
+    with pytest.raises(LaunchError, match=r"ended the workers that were left \(0\): it takes no host again where one"):
+        horovod(2, tmp_path, fail="rank=1,step=12", hosts_file=tmp_path / "hosts")
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_with_a_worker_all_others_of_its_host_are_lost(tmp_path: Path) -> None:
+    """Of three workers two are on one host; rank 1 is one of them, whichever host comes first."""
+    (tmp_path / "hosts").write_text("localhost:2\n127.0.0.1:1\n")
+    run = horovod(3, tmp_path, fail="rank=1,step=12", hosts_file=tmp_path / "hosts", gloo_timeout=10)
+    [left] = run.summary.members
+    assert_complete(run, [left], at_first=3)
+    kinds = {fault["rank"]: fault["kind"] for fault in run.summary.faults}
+    assert kinds == {1: "kill", 2 - left: "ended"}
+
+
+def test_a_worker_that_hangs_ends_the_job_in_time(tmp_path: Path) -> None:
+    """Horovod does not notice one: those who wait do, for their time-out."""
+    with pytest.raises(LaunchError, match="has waited for the others longer than --wait-timeout 12"):
+        horovod(2, tmp_path, fail="rank=1,step=12,how=hang", wait_timeout=12, gloo_timeout=10)
+
+
+def test_one_worker_alone_trains_likewise(tmp_path: Path) -> None:
+    run = horovod(1, tmp_path)
+    assert_complete(run, [0], at_first=1)
+    assert struck(run) == []
+
+
+def test_workers_are_asked_for_by_n(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="elastic_horovod starts as many workers as are asked for by -n"):
+        launch("elastic_horovod", 2, workers=3, out=tmp_path / "run")
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--min-workers 3: there are 2; give as many or fewer"):
+        horovod(2, tmp_path, min_workers=3)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,26 @@
+"""elastic_horovod.sbatch: a worker dies on a node, which is used no more, and another node takes the place."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from farandole.runtime.record import Run
+from farandole.slurm.sandbox import Sandbox
+from tests.slurm.jobs import run
+
+SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "elastic_horovod.sbatch"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="no Horovod: make setup builds it")
+def test_a_worker_on_another_node_takes_the_place(cluster: Sandbox, checkout: Path) -> None:
+    # Two workers, of which one is left and notices at once: a third might wait for the whole of --gloo-timeout.
+    words = ("--workers", "2", "--steps", "40", "--fail", "rank=1,step=17")
+    job = run(cluster, checkout, SCRIPT, *words)
+    assert job.state == "COMPLETED", job.output
+    record = Run.open(job.folder)
+    assert record.summary.members == [0, 2]
+    assert [(fault["rank"], fault["kind"], fault["steps_lost"]) for fault in record.summary.faults] == [(1, "kill", 2)]
+    assert [line["step"] for line in record.metrics] == list(range(40))
