@@ -1,4 +1,4 @@
-"""membership.sbatch and backup.sbatch: ranks that die on other nodes than the first, and a job that goes on."""
+"""membership, backup and parameter_server.sbatch: ranks die on other nodes than the first, and the job goes on."""
 
 from __future__ import annotations
 
@@ -22,3 +22,14 @@ def test_a_spare_of_another_node_takes_the_place(cluster: Sandbox, checkout: Pat
     assert [(fault["rank"], fault["kind"]) for fault in record.summary.faults] == [(2, "kill")]
     assert [line["step"] for line in record.metrics] == list(range(40))
     assert len(set(record.summary.params_sha256 or [])) == 1
+
+
+def test_a_server_of_another_node_goes_on(cluster: Sandbox, checkout: Path) -> None:
+    chain = ("--servers", "2", "--replicas", "2", "--sync", "minibatch")
+    script = SCRIPTS / "parameter_server.sbatch"
+    job = run(cluster, checkout, script, "--steps", "40", *chain, "--fail", "rank=1,step=17")
+    assert job.state == "COMPLETED", job.output
+    record = Run.open(job.folder)
+    assert record.summary.members == [0, 2, 3, 4, 5]
+    assert [(fault["rank"], fault["kind"]) for fault in record.summary.faults] == [(1, "kill")]
+    assert record.summary.steps == 40

@@ -8,10 +8,10 @@ node has every server remove these; what comes from such a worker later is dropp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.mailbox import REQUEST, Mailbox
+from farandole.parameter_server.succession import Succession
 from farandole.runtime.world import World
 
 
@@ -24,24 +24,49 @@ class CleaningNode:
 
     kinds = frozenset({Kind.GONE, Kind.CLEANED})
 
-    def __init__(self, world: World, mailbox: Mailbox, servers: Sequence[int], manager: int) -> None:
-        self.world, self.mailbox, self.servers, self.manager = world, mailbox, servers, manager
+    def __init__(self, world: World, mailbox: Mailbox, succession: Succession) -> None:
+        self.world, self.mailbox, self.succession = world, mailbox, succession
         self.removed: Counter[str] = Counter(clients=0, pulls=0, clocks=0, pushes=0)
-        self._missing: dict[int, set[int]] = {}  # client → the servers that have not cleaned up yet
+        self._missing: dict[int, tuple[int, set[int]]] = {}  # client → its group, and the parts not cleaned up yet
 
     def handle(self, header: Header) -> None:
         with self.world.trace.span(f"clean up after rank {header.worker}", "compute"):
             if header.kind == Kind.GONE:
-                self._missing[header.worker] = set(self.servers)
-                for server in self.servers:
-                    self.mailbox.send(server, REQUEST, Header(Kind.CLEAN, worker=header.worker, group=header.group))
+                self._begin(header.worker, header.group)
                 return
-            self.removed.update(pulls=header.pulls, clocks=header.clocks, pushes=header.pushes)
-            missing = self._missing[header.worker]
-            missing.discard(header.source)
-            if not missing:
-                self.removed["clients"] += 1
-                self.mailbox.send(self.manager, REQUEST, Header(Kind.TIDY, worker=header.worker))
+            _, missing = self._missing.get(header.worker, (0, set()))
+            if header.home in missing:  # else it has been asked, or answers, a second time
+                self.removed.update(pulls=header.pulls, clocks=header.clocks, pushes=header.pushes)
+                missing.discard(header.home)
+                if not missing:
+                    self.removed["clients"] += 1
+                    self._say_tidy(header.worker)
 
     def tick(self) -> None:
         pass
+
+    def miss(self, dead: frozenset[int]) -> None:
+        """A server that has died may not have heard what it was to clean up: its successor hears it, too."""
+        for client in self._missing:
+            self._order(client)
+
+    def stop(self) -> None:
+        pass
+
+    def _begin(self, client: int, group: int) -> None:
+        if client not in self._missing:
+            self._missing[client] = group, set(self.succession.homes)
+            self._order(client)
+        elif not self._missing[client][1]:  # a new manager does not know
+            self._say_tidy(client)
+
+    def _say_tidy(self, client: int) -> None:
+        self.mailbox.send(self.succession.manager, REQUEST, Header(Kind.TIDY, worker=client))
+
+    def _order(self, client: int) -> None:
+        """Have every part cleaned up that has not been."""
+        group, missing = self._missing[client]
+        for home in sorted(missing):
+            self.mailbox.send(
+                self.succession.head(home), REQUEST, Header(Kind.CLEAN, worker=client, home=home, group=group)
+            )

@@ -4,6 +4,9 @@ Document 004: computing and transferring are the business of different threads. 
 returns a future at once; the communication thread sends what was asked for, takes in the answers,
 and puts pulled parameters where the caller wants them. It is the only thread that uses MPI as long
 as the client is open, except for the watchdog's wait around a future.
+
+Where a server or the manager has died and another has taken its place (`succession`), that one is asked
+again for whatever has not been answered; the caller notices nothing but the time it takes.
 """
 
 from __future__ import annotations
@@ -14,19 +17,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.parameter_server.header import LAST, Header, Kind
+from farandole.parameter_server.header import DENSE, LAST, NOBODY, Header, Kind
 from farandole.parameter_server.keys import KeyRange
 from farandole.parameter_server.layout import Layout
 from farandole.parameter_server.mailbox import ANSWER, PAUSE_S, PAYLOAD, REQUEST, Mailbox
+from farandole.parameter_server.succession import Succession
 from farandole.parameter_server.window import Window
 from farandole.runtime.communicator import Communicator
+from farandole.runtime.failure import PeerLost
 
 Array = NDArray[Any]
 Command = Callable[[], None]
@@ -60,11 +65,13 @@ class Progress:
 
 @dataclass
 class _Request:
-    """Something asked of several servers, until the last has answered."""
+    """Something asked of several servers, or of the manager, until the last has answered."""
 
+    header: Header
     future: Future[Any]
     waiting_for: set[int]
     into: Array | None = None
+    gradient: Array | None = None
     rows: NDArray[np.int64] | None = None
     answers: list[Header] = field(default_factory=list)
 
@@ -75,6 +82,8 @@ class Client:
     Args:
         assignment: server's rank → its ranges.
         table: an array of the shape and type of what is pulled.
+        succession: who takes the place of whom.
+        lost: the ranks that have died; None: the first death is the end.
         window: memory shared with the servers, through which whole pulls and pushes then go.
 
     Attributes:
@@ -88,20 +97,24 @@ class Client:
         comm: Communicator,
         assignment: Mapping[int, Sequence[KeyRange]],
         table: Array,
+        succession: Succession,
         *,
-        manager: int,
+        lost: set[int] | None = None,
         group: int = 0,
         window: Window | None = None,
     ) -> None:
-        self.comm, self.rank, self.group, self.manager = comm, comm.rank, group, manager
+        self.comm, self.rank, self.group, self.succession = comm, comm.rank, group, succession
         self.layouts = {server: Layout(ranges, table.shape, table.dtype) for server, ranges in assignment.items()}
         self.lead: Counter[int] = Counter()
         self.staleness: Counter[int] = Counter()
         self.dropped = 0
+        self._dtype = table.dtype
         self._window = window
         self._slot = window.of(comm.rank) if window else None
         self._last_push: Future[Any] | None = None
-        self._mailbox = Mailbox(comm, ANSWER)
+        self._mailbox = Mailbox(comm, ANSWER, lost)
+        self._missed: set[int] = set()
+        self._asked: dict[tuple[int, int], int] = {}  # number of a request, and whose part → who was asked
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._requests: dict[int, _Request] = {}
         self._numbers = 0
@@ -166,7 +179,7 @@ class Client:
         Args:
             gradient: that range's part alone.
         """
-        return self._ask(Header(Kind.PUSH, clock=clock, share=share, part=part), gradient=gradient, only=server)
+        return self._ask(Header(Kind.PUSH, clock=clock, share=share, part=part), {server}, gradient=gradient)
 
     def read(self, into: Array) -> Future[dict[int, int]]:
         """Read the parameters as they are now, whatever the policy: for those who do not train.
@@ -182,13 +195,13 @@ class Client:
 
     def progress(self) -> Future[Progress]:
         """Ask the manager how far the workers are: for those who do not train."""
-        request = self._new_request({self.manager})
-        self._tell(Header(Kind.PROGRESS))
-        return request.future
+        return self._ask(Header(Kind.PROGRESS), {NOBODY})
 
     def report(self, clock: int, loss: float, samples: int, right: int = 0, baseline: int = 0) -> None:
         """Tell the manager how an iteration went; the last two are for `online`."""
-        self._tell(Header(Kind.REPORT, clock=clock, loss=loss, samples=samples, right=right, baseline=baseline))
+        report = Header(Kind.REPORT, clock=clock, loss=loss, samples=samples, right=right, baseline=baseline)
+        report.worker, report.group = self.rank, self.group
+        self._commands.put(lambda: self._tell_managers(report))
 
     def alive(self) -> None:
         """Tell the manager that we are there, if it has not heard so for a while; for whoever waits elsewhere."""
@@ -200,9 +213,7 @@ class Client:
         with self.comm.waiting("answers to pushes", -1):
             for request in list(self._requests.values()):
                 request.future.exception()
-        request = self._new_request({self.manager})
-        self._tell(Header(Kind.LEAVE))
-        return request.future
+        return self._ask(Header(Kind.LEAVE), {NOBODY})
 
     def wait(self, future: Future[Any], call: str) -> Any:
         """A future's result, under the eye of the watchdog."""
@@ -214,64 +225,81 @@ class Client:
             finally:
                 self._is_waiting = False
 
-    def _new_request(self, servers: set[int], into: Array | None = None, rows: Any = None) -> _Request:
-        if self._error:
-            raise self._error
-        self._numbers += 1
-        request = _Request(Future(), servers, into, rows)
-        if self._stopped:
-            request.future.set_result(None)
-        else:
-            self._requests[self._numbers] = request
-        return request
-
     def _ask(
         self,
         header: Header,
+        of: set[int] | None = None,
         *,
         into: Array | None = None,
         gradient: Array | None = None,
         rows: NDArray[np.int64] | None = None,
-        only: int | None = None,
     ) -> Future[Any]:
-        servers = set(self.layouts) if only is None else {only}
-        request = self._new_request(set(servers), into, rows)
+        """Put a request to whoever has these servers' parts, by default all; `NOBODY` stands for the manager."""
+        if self._error:
+            raise self._error
+        self._numbers += 1
         header.worker, header.group, header.number = self.rank, self.group, self._numbers
-        if request.future.done():
+        request = _Request(header, Future(), set(of or self.layouts), into, gradient, rows)
+        if self._stopped:
+            request.future.set_result(None)
             return request.future
+        self._requests[header.number] = request
+        header.settled = min(list(self._requests)) - 1
 
         def send() -> None:
-            for server in sorted(servers):
-                self._send(server, header, gradient, rows)
+            for home in sorted(request.waiting_for):
+                self._send(request, home)
 
         self._commands.put(send)
         return request.future
 
-    def _tell(self, header: Header) -> None:
-        header.worker, header.group, header.number = self.rank, self.group, self._numbers
-        self._commands.put(lambda: self._mailbox.send(self.manager, REQUEST, header))
-
-    def _send(self, server: int, header: Header, gradient: Array | None, rows: NDArray[np.int64] | None) -> None:
-        layout = self.layouts[server]
+    def _send(self, request: _Request, home: int) -> None:
+        to = self._whom_to_ask(request.header.kind, home)
+        self._asked[request.header.number, home] = to
+        header, rows, gradient = replace(request.header, home=home), request.rows, request.gradient
         if rows is None:
-            self._mailbox.send(server, REQUEST, header)
+            self._mailbox.send(to, REQUEST, header)
             if gradient is not None and header.part >= 0:
-                self._mailbox.send_payload(server, gradient)
+                self._mailbox.send_payload(to, gradient)
             elif gradient is not None and gradient is not self._slot:
-                self._mailbox.send_payload(server, layout.of(gradient), layout.nbytes)
+                layout = self.layouts[home]
+                self._mailbox.send_payload(to, layout.of(gradient), layout.nbytes)
             return
+        layout = self.layouts[home]
         here = layout.rows_here(rows)
         header.count = int(here.sum())
-        self._mailbox.send(server, REQUEST, header)
-        self._mailbox.send_payload(server, layout.to_local(rows[here]))
+        self._mailbox.send(to, REQUEST, header)
+        self._mailbox.send_payload(to, layout.to_local(rows[here]))
         if gradient is not None:
-            self._mailbox.send_payload(server, np.ascontiguousarray(gradient[here]))
+            self._mailbox.send_payload(to, np.ascontiguousarray(gradient[here]))
+
+    def _whom_to_ask(self, kind: int, home: int) -> int:
+        if home == NOBODY:
+            return self.succession.manager
+        if home not in self.succession.homes:  # an aggregator
+            return home
+        return self.succession.tail(home) if kind == Kind.READ else self.succession.head(home)
+
+    def _ask_again(self) -> None:
+        """Somebody has died: put all requests that went there, and are not answered, to the successor."""
+        self._missed |= self._mailbox.lost or set()
+        for number, request in sorted(self._requests.items()):
+            for home in sorted(request.waiting_for):
+                asked = self._asked.get((number, home))
+                if asked is not None and asked != self._whom_to_ask(request.header.kind, home):
+                    self._send(request, home)
+
+    def _tell_managers(self, header: Header) -> None:
+        for service in self.succession.managers:
+            self._mailbox.send(service, REQUEST, header)
 
     def _communicate(self) -> None:
         """The communication thread: until it is told to end, and everything has left."""
         try:
             while True:
                 busy = bool(self._requests)
+                if (self._mailbox.lost or set()) - self._missed:
+                    self._ask_again()
                 try:
                     command = self._commands.get(block=not busy)
                     if command is None:
@@ -285,7 +313,7 @@ class Client:
                         if self._is_waiting:
                             self._say_alive()
                         time.sleep(PAUSE_S)
-            self._mailbox.settle()
+            self._mailbox.flush()
         except BaseException as error:
             self._error = error
             for request in self._requests.values():
@@ -295,37 +323,49 @@ class Client:
         """Whoever waits is not silent; who hangs is, although this thread lives on."""
         if time.monotonic() - self._said_alive > ALIVE_S:
             self._said_alive = time.monotonic()
-            self._mailbox.send(self.manager, REQUEST, Header(Kind.ALIVE, worker=self.rank, group=self.group))
+            alive = Header(Kind.ALIVE, worker=self.rank, group=self.group)
+            self._mailbox.send(self.succession.manager, REQUEST, alive)
 
     def _take(self, answer: Header) -> None:
         """An answer has come, perhaps with parameters."""
         if answer.kind == Kind.STOP:  # also for a worker that was thought dead: its other questions stay unanswered
             self._stopped = True
+            self._asked.clear()
             while self._requests:
                 self._requests.popitem()[1].future.set_result(None)
             return
-        request = self._requests[answer.number]
-        if request.into is not None and answer.kind in (Kind.GRANT, Kind.VALUES):
-            self._take_values(answer, request)
-        request.answers.append(answer)
-        request.waiting_for.discard(answer.source)
-        if not request.waiting_for:
-            del self._requests[answer.number]
-            request.future.set_result(self._result(request.answers))
+        request = self._requests.get(answer.number)
+        if request and answer.home not in request.waiting_for:
+            request = None  # it has been answered before, by one that has died since
+        try:
+            if answer.kind == Kind.GRANT or (answer.kind == Kind.VALUES and answer.count):
+                self._take_values(answer, request)
+        except PeerLost as error:  # in the middle of it; the successor will be asked
+            self._mailbox.note_loss(error)
+            return
+        if request:
+            request.answers.append(answer)
+            request.waiting_for.discard(answer.home)
+            self._asked.pop((answer.number, answer.home), None)
+            if not request.waiting_for:
+                del self._requests[answer.number]
+                request.future.set_result(self._result(request.answers))
 
-    def _take_values(self, answer: Header, request: _Request) -> None:
-        assert request.into is not None
-        layout = self.layouts[answer.source]
-        if self._window and answer.kind == Kind.GRANT and request.rows is None:
-            self._window.copy_out(answer.source, request.into)
-            return
-        if request.rows is None:
-            self.comm.take(layout.of(request.into), answer.source, PAYLOAD)
-            return
-        here = layout.rows_here(request.rows)
-        values = np.empty((int(here.sum()), *request.into.shape[1:]), request.into.dtype)
-        self.comm.take(values, answer.source, PAYLOAD)
-        request.into[here] = values
+    def _take_values(self, answer: Header, request: _Request | None) -> None:
+        """Receive parameters to where they are wanted; if nobody waits for them any more, to nowhere."""
+        layout, into = self.layouts[answer.home], request.into if request else None
+        if self._window and answer.kind == Kind.GRANT and answer.count == DENSE:
+            assert into is not None
+            self._window.copy_out(answer.home, into)
+        elif answer.count == DENSE and into is not None:
+            self.comm.take(layout.of(into), answer.source, PAYLOAD)
+        else:
+            rows = layout.keys if answer.count == DENSE else answer.count
+            values = np.empty((rows, *layout.local_shape[1:]), self._dtype)
+            self.comm.take(values, answer.source, PAYLOAD)
+            if request and into is not None:
+                assert request.rows is not None
+                into[layout.rows_here(request.rows)] = values
 
     def _result(self, answers: list[Header]) -> Any:
         """What the future of a request gives, now that all servers have answered."""
@@ -345,7 +385,7 @@ class Client:
             self.staleness[staleness] += 1
             return staleness
         if Kind.VALUES in kinds:
-            return {answer.source: answer.clock for answer in answers}
+            return {answer.home: answer.clock for answer in answers}
         if Kind.PROGRESS in kinds:
             return Progress(answers[0].samples, answers[0].clocks)
         self.dropped += Kind.DROPPED in kinds

@@ -7,6 +7,10 @@
     5  the final parameters come to every rank
 
 Steps 1, 2 and 5 are not part of the run's time and bytes. Document 000's set-up, training and end.
+
+During step 3 ranks may die, if MPI lets the others live (ULFM) and they are told to go on: a worker at any
+time, a server or the manager where another has what it had (`succession`). Who is left finds together
+before step 5.
 """
 
 from __future__ import annotations
@@ -15,9 +19,11 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
+from mpi4py import MPI
 from numpy.typing import NDArray
 
 from farandole.parameter_server.cleaning import CleaningNode
@@ -34,6 +40,7 @@ from farandole.parameter_server.policies import Policy
 from farandole.parameter_server.server import MakeShard, Server
 from farandole.parameter_server.service import Role, serve
 from farandole.parameter_server.shard import Shard
+from farandole.parameter_server.succession import Succession
 from farandole.parameter_server.tree import Aggregator
 from farandole.parameter_server.update_rules import UpdateRule
 from farandole.parameter_server.window import Window
@@ -81,7 +88,7 @@ class Outcome:
         updates: how often the first server has moved each application's parameters.
         lead, staleness: histograms over all workers (`runtime.record`).
         cleaned: what the cleaning node and the servers have removed.
-        dead: the clients that were silent for too long.
+        dead: the ranks that died, and the clients that were silent for too long.
         roles: each rank's, in words.
     """
 
@@ -109,6 +116,7 @@ def run(
     work: Work,
     reported: Callable[[Header], None],
     read: Work | None = None,
+    missed: Callable[[Succession], None] | None = None,
 ) -> Outcome:
     """Carry out this rank's roles. Collective.
 
@@ -117,32 +125,48 @@ def run(
         work: what a worker does with its client, until there is no work left.
         reported: what the manager does with each report.
         read: what a reader does with its client, until no worker is left; it reads the first application.
+        missed: what the manager does when ranks have died, or when it has become the manager because the one
+            before has; None: the first death is the end.
+
+    Raises:
+        NobodyToSucceed: with a rank something has died that nobody else has.
     """
+    succession = Succession(placement, options.replicas)
+    lost = succession.lost if missed else None
     assignments = [_share_out(world, options, placement, len(application.table)) for application in applications]
-    mailbox = Mailbox(world.comm, REQUEST)
+    mailbox = Mailbox(world.comm, REQUEST, lost)
     windows = []
     if options.transport == "window":
         pairs = zip(applications, assignments, strict=True)
         windows = [Window(world, assigned, app.clients, app.table) for app, assigned in pairs]
-    server = _server(world, mailbox, placement, applications, assignments, windows)
-    _upload(world, mailbox, applications, assignments, server)
-    cleaner = CleaningNode(world, mailbox, placement.servers, MANAGER)
+    server = _server(world, mailbox, succession, applications, assignments, windows)
+    _upload(world, mailbox, succession, applications, assignments, server)
+    cleaner = CleaningNode(world, mailbox, succession)
     reader = world.rank in placement.readers
     group = 0 if reader else _group(world.rank, applications)
     manager: Manager | None = None
     client: Client | None = None
+    world.outlived = missed is not None
     if clock:
         clock.start()
     if group is None:
         roles: list[Role] = [server] if server else []
-        if world.rank == placement.cleaner:
+        if succession.may_clean(world.rank):
             roles.append(cleaner)
-        if world.rank == MANAGER:
+        if world.rank in succession.managers:
             clients = {rank: number for number, app in enumerate(applications) for rank in {*app.workers, *app.clients}}
             clients |= dict.fromkeys(placement.readers, 0)
-            services = (MANAGER, placement.cleaner, *placement.servers)
-            silence = options.silence
-            manager = Manager(mailbox, clients, services, placement.cleaner, reported, silence, placement.readers)
+            manager = Manager(
+                world.rank,
+                mailbox,
+                succession,
+                clients,
+                services=(MANAGER, placement.cleaner, *placement.servers),
+                reported=reported,
+                silence_s=options.silence,
+                readers=placement.readers,
+                missed=partial(missed, succession) if missed else lambda: None,
+            )
             roles.append(manager)
         serve(mailbox, roles)
     else:
@@ -150,7 +174,7 @@ def run(
         aggregator = placement.aggregator_of(world.rank)
         whole = {aggregator: [KeyRange(0, len(table))]} if aggregator is not None else assignments[group]
         window = windows[group] if windows and not reader else None
-        with Client(world.comm, whole, table, manager=MANAGER, group=group, window=window) as client:
+        with Client(world.comm, whole, table, succession, lost=lost, group=group, window=window) as client:
             if world.rank in placement.aggregators:
                 Aggregator(world, mailbox, client, placement.members(world.rank), np.empty_like(table)).run()
             elif reader:
@@ -161,15 +185,32 @@ def run(
             client.wait(client.leave(), "the end of the others' work")
     if clock:
         clock.stop()
+    if missed:
+        _find_together(world, succession, missed)
     tables = [
-        _collect(world, *pair, group=number, server=server)
+        _collect(world, succession, *pair, group=number, server=server)
         for number, pair in enumerate(zip(applications, assignments, strict=True))
     ]
     for window in windows:
         window.free()
-    outcome = _outcome(world, tables, server, cleaner, manager, client)
-    outcome.roles = [", ".join(placement.roles(rank)) for rank in range(world.size)]
+    outcome = _outcome(world, succession, tables, server, cleaner, manager, client)
+    outcome.roles = [", ".join(placement.roles(rank)) for rank in sorted(set(range(world.size)) - succession.lost)]
     return outcome
+
+
+def _find_together(world: World, succession: Succession, missed: Callable[[Succession], None]) -> None:
+    """Those who are left agree on who that is; the manager among them leads. Collective."""
+    with world.comm.waiting("the others, at the end", -1):
+        left = MPI.Intracomm(world.control.Shrink())
+        everybody = left.Get_group().Translate_ranks(list(range(left.size)), MPI.COMM_WORLD.Get_group())
+        succession.lost |= set(range(world.size)) - set(everybody)
+        if succession.lost:
+            leads = world.rank == succession.manager
+            if leads:
+                missed(succession)
+            workers = MPI.Intracomm(left.Split(0, world.rank))
+            control = MPI.Intracomm(left.Split(0, -1 if leads else world.rank))
+            world.regroup(workers, control, number=1)
 
 
 def _share_out(world: World, options: ServerOptions, placement: Placement, keys: int) -> Assignment:
@@ -190,36 +231,39 @@ def _group(rank: int, applications: Sequence[Application]) -> int | None:
 def _server(
     world: World,
     mailbox: Mailbox,
-    placement: Placement,
+    succession: Succession,
     applications: Sequence[Application],
     assignments: Sequence[Assignment],
     windows: Sequence[Window],
 ) -> Server | None:
     """This rank's server, if it is one; its values are still to be uploaded."""
-    if world.rank not in placement.servers:
+    if world.rank not in succession.homes:
         return None
-    first = world.rank == min(placement.servers)
 
-    def maker(number: int, application: Application, ranges: list[KeyRange]) -> MakeShard:
+    def maker(home: int, number: int) -> MakeShard:
+        application, ranges = applications[number], assignments[number][home]
+
         def make(reply: Callable[[Header], None], before_moving: Callable[[], None]) -> Shard:
             keys = sum(len(part) for part in ranges)
             values = np.zeros((keys, *application.table.shape[1:]), application.table.dtype)
             if windows:
                 values = windows[number].of(world.rank)
-            limit = application.limit if first or application.policy().in_rounds else None
+            counts = home == min(succession.homes) or application.policy().in_rounds
+            limit = application.limit if counts else None
             rule, correction = application.rule(values), application.correction()
             return Shard(values, ranges, application.policy(), rule, correction, limit, reply, before_moving)
 
         return make
 
-    pairs = zip(applications, assignments, strict=True)
-    makers = {number: maker(number, app, assigned[world.rank]) for number, (app, assigned) in enumerate(pairs)}
-    return Server(world, mailbox, makers, windows)
+    homes = [home for home in succession.homes if world.rank in succession.chain(home)]
+    makers = {(home, number): maker(home, number) for home in homes for number in range(len(applications))}
+    return Server(world, mailbox, succession, makers, windows)
 
 
 def _upload(
     world: World,
     mailbox: Mailbox,
+    succession: Succession,
     applications: Sequence[Application],
     assignments: Sequence[Assignment],
     server: Server | None,
@@ -228,28 +272,40 @@ def _upload(
     for number, (application, assignment) in enumerate(zip(applications, assignments, strict=True)):
         source = application.workers[0]
         if world.rank == source:
-            for rank, ranges in assignment.items():
+            for home, ranges in assignment.items():
                 layout = Layout(ranges, application.table.shape, application.table.dtype)
-                mailbox.send_payload(rank, layout.of(application.table), layout.nbytes)
+                for rank in succession.chain(home):
+                    mailbox.send_payload(rank, layout.of(application.table), layout.nbytes)
             with world.comm.waiting("upload of the model", -1):
-                mailbox.settle()
-        if server:
-            with world.comm.waiting("upload of the model", source):
-                world.comm.take(server.shards[number].values, source, PAYLOAD)
+                mailbox.flush()
+        for (_, group), shard in server.shards.items() if server else ():
+            if group == number:
+                with world.comm.waiting("upload of the model", source):
+                    world.comm.take(shard.values, source, PAYLOAD)
 
 
 def _collect(
-    world: World, application: Application, assignment: Assignment, *, group: int, server: Server | None
+    world: World,
+    succession: Succession,
+    application: Application,
+    assignment: Assignment,
+    *,
+    group: int,
+    server: Server | None,
 ) -> Array:
     """The final parameters, from all servers to everybody. Collective."""
     table = np.empty_like(application.table)
-    for rank, ranges in assignment.items():
+    members = world.control.Get_group()
+    for home, ranges in assignment.items():
+        rank = succession.head(home)
         layout = Layout(ranges, table.shape, table.dtype)
-        part = (
-            server.shards[group].values if server and rank == world.rank else np.empty(layout.local_shape, table.dtype)
-        )
-        with world.comm.waiting("the final parameters", rank):
-            world.control.Bcast(part, rank)
+        if server and rank == world.rank:
+            part = server.shards[home, group].values
+        else:
+            part = np.empty(layout.local_shape, table.dtype)
+        [root] = MPI.COMM_WORLD.Get_group().Translate_ranks([rank], members)
+        with world.comm.waiting("the final parameters", root):
+            world.control.Bcast(part, root)
         start = 0
         for keys in ranges:
             table[keys.start : keys.stop] = part[start : start + len(keys)]
@@ -259,6 +315,7 @@ def _collect(
 
 def _outcome(
     world: World,
+    succession: Succession,
     tables: list[Array],
     server: Server | None,
     cleaner: CleaningNode,
@@ -266,13 +323,14 @@ def _outcome(
     client: Client | None,
 ) -> Outcome:
     """Bring together what each rank has counted. Collective."""
+    first = min(succession.homes)
     own = {
-        "updates": [shard.updates for shard in server.shards.values()] if server else [],
+        "updates": [shard.updates for (home, _), shard in server.shards.items() if home == first] if server else [],
         "lead": client.lead if client else {},
         "staleness": client.staleness if client else {},
         "cleaned": {**cleaner.removed, "late pushes": server.late_pushes if server else 0},
     }
-    outcome = Outcome(tables, dead=manager.dead if manager else [])
+    outcome = Outcome(tables, dead=sorted(succession.lost | set(manager.silent)) if manager else [])
     for text in gather_text(world.control, json.dumps(own)):
         told = json.loads(text)
         outcome.updates = outcome.updates or told["updates"]

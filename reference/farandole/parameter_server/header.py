@@ -12,6 +12,7 @@ ALL_RANGES = -1
 DENSE = -1
 ROW_NUMBER = np.int32  # how a row of a server's part is named in messages
 LAST = -1
+NOBODY = -1
 
 
 class Kind(IntEnum):
@@ -28,6 +29,9 @@ class Kind(IntEnum):
     VALUES = 13  # the parameters as they are now follow
     APPLIED = 14  # the push has moved the parameters
     DROPPED = 15  # it has not: too late, there already, or from a worker that was cleaned away
+
+    # A server to the next one in the chain, beside the requests that it hands on.
+    TICK = 16  # time has passed
 
     # Between clients, the manager, the cleaning node and the servers.
     REPORT = 21  # a worker to the manager: how an iteration went
@@ -49,7 +53,9 @@ class Header:
         source: the rank it came from, known on arrival.
         group: the application it is about.
         worker: the client it is about, a rank.
+        home: the server whose part it is about, though another may have taken its place (`succession`).
         number: the sender's own number of a request; the answer to it has the same.
+        settled: the answers to requests up to this number have come.
         clock: the number of the iteration; with VALUES how often the server has moved them, their version.
         part: which of the server's ranges a push or read is about; −1: all.
         count: how many rows follow, of a sparse push or pull; −1: dense.
@@ -59,7 +65,7 @@ class Header:
             from: by the model being trained, and by one that no longer learns (`online`).
         lead, staleness: for the record (`runtime.record`).
         share: n_r / N of a push.
-        seconds: how long the policy has held a pull back.
+        seconds: how long the policy has held a pull back; in what a server hands on, when it came there.
         loss: in a report.
         pulls, clocks, pushes: what was cleaned away; `clocks` in the answer to PROGRESS, how many workers are left.
     """
@@ -68,7 +74,9 @@ class Header:
     source: int = -1
     group: int = 0
     worker: int = -1
+    home: int = NOBODY
     number: int = 0
+    settled: int = 0
     clock: int = 0
     part: int = ALL_RANGES
     count: int = DENSE

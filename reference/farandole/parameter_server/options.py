@@ -32,6 +32,9 @@ class ServerOptions(DataParallelOptions):
     place: str | None = None
     """Other ranks for the roles, as servers=0+1,workers=3-6,cleaner=2; rank 0 is always the manager."""
 
+    replicas: Annotated[int, Parameter(validator=Number(gte=1, lte=2))] = 1
+    """How many servers have each part of the parameters; with 2 any one of the servers may die, or the manager."""
+
     assignment: Literal["equal", "hashing"] = "equal"
     """Which server has which keys: equal parts, or by consistent hashing."""
 
@@ -166,6 +169,7 @@ class HybridOptions(TextOptions):
     loading: Annotated[Literal["scatter", "files"], NOT_HERE] = "scatter"
     capabilities: Annotated[tuple[float, ...], NOT_HERE] = ()
     transport: Annotated[Literal["messages", "window"], NOT_HERE] = "messages"
+    replicas: Annotated[int, NOT_HERE] = 1
     enough: Annotated[int | None, NOT_HERE] = None
     patience: Annotated[float, NOT_HERE] = 0.0
     alpha: Annotated[float, NOT_HERE] = 0.0
@@ -215,4 +219,5 @@ class OnlineOptions(PolicyOptions):
     loading: Annotated[Literal["scatter", "files"], NOT_HERE] = "scatter"
     capabilities: Annotated[tuple[float, ...], NOT_HERE] = ()
     applications: Annotated[AtLeastOne, NOT_HERE] = 1
+    replicas: Annotated[int, NOT_HERE] = 1
     tree: Annotated[int | None, NOT_HERE] = None

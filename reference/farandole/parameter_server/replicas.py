@@ -25,6 +25,7 @@ from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.parameter_server import cluster
 from farandole.parameter_server.classification import share_data
+from farandole.parameter_server.departures import Departures
 from farandole.parameter_server.downpour import Replica
 from farandole.parameter_server.labels import align, local_label_sets
 from farandole.parameter_server.local_labels import DIGITS, by_worker, numbered
@@ -67,7 +68,8 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
         recorder = Recorder(world, scenario, options)
         material = _share(world, recorder, options, placement, known)
         replica = _replica(world, options, material)
-        reports = Reports(recorder, len(placement.workers), options.steps)
+        departures = Departures.possible(world, recorder, options)
+        reports = Reports(recorder, len(placement.workers), options.steps, departures)
         application = cluster.Application(
             table=replica.flat.values_np,
             workers=placement.workers,
@@ -77,7 +79,16 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
             correction=lambda: None,
             limit=-(-options.steps * len(placement.workers) // options.n_fetch),
         )
-        outcome = cluster.run(world, recorder, options, placement, [application], replica.work, reports.add)
+        outcome = cluster.run(
+            world,
+            recorder,
+            options,
+            placement,
+            [application],
+            work=replica.work,
+            reported=reports.add,
+            missed=reports.missed if departures else None,
+        )
         replica.flat.values_np[:] = outcome.tables[0]
         replica.flat.values_from_host()
         reports.close()
@@ -85,8 +96,9 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
             steps=max(outcome.updates, default=0),
             samples=reports.samples,
             final_loss=reports.loss,
-            test_accuracy=_accuracy(world, replica, material),
+            test_accuracy=_accuracy(world, replica, material, options),
             params_sha256=sha256(replica.model),
+            faults=departures.faults() if departures else (),
             **outcome.figures(),
         )
 
@@ -184,12 +196,13 @@ def _replica(world: World, options: DownpourOptions, material: Material) -> Repl
     )
 
 
-def _accuracy(world: World, replica: Replica, material: Material) -> float | None:
+def _accuracy(world: World, replica: Replica, material: Material, options: DownpourOptions) -> float | None:
     """How often an answer is right; if workers read it differently, what each reads, and the mean over them."""
-    if material.test is None:
+    if world.control.rank:
         return None
+    test = material.test or datasets.split(datasets.load(options.data), options.seed).test  # who had it may have died
     if not material.meanings:
-        return accuracy(replica.model, material.test, world.device)
-    inputs, digits = material.test.inputs, material.test.targets
+        return accuracy(replica.model, test, world.device)
+    inputs, digits = test.inputs, test.targets
     judged = [datasets.Dataset(inputs, numbered(digits, names)) for names in material.meanings]
     return sum(accuracy(replica.model, test, world.device) for test in judged) / len(judged)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.mailbox import Mailbox
+from farandole.runtime.failure import PeerLost
 
 
 class Role(Protocol):
@@ -24,16 +25,36 @@ class Role(Protocol):
     def tick(self) -> None:
         """Called every few milliseconds while nothing comes."""
 
+    def miss(self, dead: frozenset[int]) -> None:
+        """These ranks have died."""
+
+    def stop(self) -> None:
+        """The work is over."""
+
 
 def serve(mailbox: Mailbox, roles: Sequence[Role]) -> None:
     """Serve until the manager says STOP. Messages of one kind all go to one role."""
     by_kind: Mapping[int, Role] = {kind: role for role in roles for kind in role.kinds}
+    missed: set[int] = set()
 
     def tick() -> None:
+        miss()
         for role in roles:
             role.tick()
 
+    def miss() -> None:
+        dead = frozenset((mailbox.lost or set()) - missed)
+        missed.update(dead)
+        for role in roles if dead else ():
+            role.miss(dead)
+
     while (header := mailbox.wait(tick)).kind != Kind.STOP:
-        by_kind[header.kind].handle(header)
+        try:
+            by_kind[header.kind].handle(header)
+        except PeerLost as error:  # in the middle of a message
+            mailbox.note_loss(error)
+        miss()
+    for role in roles:
+        role.stop()
     with mailbox.comm.waiting("messages to leave", -1):
-        mailbox.settle()
+        mailbox.flush()

@@ -115,11 +115,13 @@ class Shard:
             self._carry_out(self.policy.push(push, now))
             self._answer_pulls(now)
 
-    def tick(self, now: float) -> None:
-        """Time has passed."""
-        if actions := self.policy.tick(now):
+    def tick(self, now: float) -> bool:
+        """Time has passed; returns whether that has changed anything."""
+        actions = self.policy.tick(now)
+        if actions:
             self._carry_out(actions)
             self._answer_pulls(now)
+        return bool(actions)
 
     def clean(self, worker: int, now: float) -> tuple[int, int, int]:
         """Remove what a worker that is gone has left behind.

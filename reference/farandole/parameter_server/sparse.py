@@ -62,7 +62,7 @@ class SparseTrainee:
         self.shares = [len(shards[rank]) for rank in self.workers]
         self.epoch = steps_per_epoch(sum(self.shares), options.batch)
         self.shard = shards.get(world.rank)
-        self.test = splits.test if world.rank == 0 else None
+        self.test = splits.test
         self.table = np.zeros((options.buckets, CLASSES), dtype)
 
     def work(self, client: Client) -> None:
@@ -102,7 +102,7 @@ class SparseTrainee:
         return table
 
     def accuracy(self, table: Array) -> float | None:
-        if self.test is None:
+        if self.world.control.rank:
             return None
         return float(np.mean(predict(table, self.test) == self.test.targets))
 

@@ -23,9 +23,11 @@ from farandole.data.shares import equal_shares, slices
 from farandole.errors import UsageError
 from farandole.parameter_server import choices, cluster
 from farandole.parameter_server.client import Client, Start
+from farandole.parameter_server.departures import Departures
 from farandole.parameter_server.header import Header
 from farandole.parameter_server.options import PolicyOptions, ServerOptions
 from farandole.parameter_server.placement import Placement
+from farandole.parameter_server.succession import Succession
 from farandole.runtime.progress import bar
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
@@ -64,7 +66,8 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
         groups = worker_groups(placement.workers, options.applications)
         own_group = next((number for number, group in enumerate(groups) if world.rank in group), 0)
         workload = make_workload(world, recorder, groups, own_group)
-        reports = Reports(recorder, len(placement.workers), options.steps)
+        departures = Departures.possible(world, recorder, options) if not placement.aggregators else None
+        reports = Reports(recorder, len(placement.workers), options.steps, departures)
         outcome = cluster.run(
             world,
             recorder,
@@ -73,6 +76,7 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
             [application(options, group, placement.aggregators or group, workload.table) for group in groups],
             work=workload.work,
             reported=reports.add,
+            missed=reports.missed if departures else None,
         )
         tables = [workload.complete(table) for table in outcome.tables]
         accuracies = [accuracy for table in tables if (accuracy := workload.accuracy(table)) is not None]
@@ -83,6 +87,7 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
             final_loss=reports.loss,
             test_accuracy=min(accuracies, default=None),
             params_sha256=sha256(tables[own_group].tobytes()).hexdigest(),
+            faults=departures.faults() if departures else (),
             **outcome.figures(),
         )
 
@@ -124,36 +129,55 @@ class Batches:
 class Reports:
     """Turns the workers' reports into metrics.jsonl: a line for as many of them as there are workers.
 
-    A line then stands for about as many samples as a synchronous step, whatever the policy.
+    A line then stands for about as many samples as a synchronous step, whatever the policy. Who may have to
+    take the manager's place collects the lines, too, and writes those that the manager has not.
     """
 
-    def __init__(self, recorder: Recorder, workers: int, steps: int) -> None:
-        self.recorder, self.workers = recorder, workers
-        self.samples = self.lines = 0
+    def __init__(self, recorder: Recorder, workers: int, steps: int, departures: Departures | None = None) -> None:
+        self.recorder, self.workers, self.departures = recorder, workers, departures
+        self.samples = 0
         self.loss: float | None = None
+        self._lines: list[dict[str, float]] = []
         self._batch: list[Header] = []
         self._bar = bar(steps, recorder.world.rank)
 
     def add(self, report: Header) -> None:
+        if self.departures:
+            self.departures.reported(report)
         self._batch.append(report)
         if len(self._batch) == self.workers:
             self._write()
+
+    def missed(self, succession: Succession) -> None:
+        """Ranks have died; perhaps the manager, so that this one writes from now on."""
+        assert self.departures is not None
+        if not self.recorder.writes:
+            written = self.recorder.take_over(self.departures.folder)
+            self.recorder.go_on_from(written)
+            for line in self._lines[written:]:
+                self.recorder.log(**line)
+        self.departures.missed(succession)
 
     def close(self) -> None:
         """Write what is left, and end the progress bar."""
         if self._batch:
             self._write()
         self._bar.close()
+        if self.departures and self.recorder.writes:
+            self.departures.close()
 
     def _write(self) -> None:
         samples = sum(report.samples for report in self._batch)
         self.loss = sum(report.loss * report.samples for report in self._batch) / samples if samples else 0.0
-        more = self._more(self._batch)
-        self.recorder.log(step=self.lines, wall_s=self.recorder.elapsed_s, loss=self.loss, samples=samples, **more)
-        self.lines += 1
+        step, more = len(self._lines), self._more(self._batch)
+        line = {"step": step, "wall_s": self.recorder.elapsed_s, "loss": self.loss, "samples": samples, **more}
+        self._lines.append(line)
+        self.recorder.log(**line)
         self.samples += samples
         self._batch.clear()
         self._bar.update()
+        if self.recorder.writes:
+            self.recorder.world.begin_step(step + 1)
 
     def _more(self, reports: Sequence[Header]) -> dict[str, float]:
         """What else a line says of these reports."""

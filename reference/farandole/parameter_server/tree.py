@@ -57,7 +57,7 @@ class Aggregator:
         for future, _ in self._pushed:
             self.upstream.wait(future, "the answer to a push")
         self._acknowledge()
-        self.mailbox.settle()
+        self.mailbox.flush()
 
     def _from_everybody(self, kind: Kind) -> dict[int, Header]:
         """One message of this kind from each member; a fast member's next pull may come in between."""
@@ -71,9 +71,12 @@ class Aggregator:
 
     def _answer(self, member: int, pull: Header, start: Start | None) -> None:
         if start is None:
-            self.mailbox.send(member, ANSWER, Header(Kind.FINISHED, number=pull.number))
+            self.mailbox.send(member, ANSWER, Header(Kind.FINISHED, home=self.world.rank, number=pull.number))
             return
-        answer = Header(Kind.GRANT, number=pull.number, clock=start.clock, lead=start.lead, seconds=start.held_s)
+        answer = Header(
+            Kind.GRANT, home=self.world.rank, number=pull.number, clock=start.clock, lead=start.lead,
+            seconds=start.held_s,
+        )  # fmt: skip
         self.mailbox.send(member, ANSWER, answer)
         self.mailbox.send_payload(member, self.table)
 
@@ -88,4 +91,6 @@ class Aggregator:
             staleness = future.result()
             kind = Kind.DROPPED if staleness is None else Kind.APPLIED
             for member, push in pushes.items():
-                self.mailbox.send(member, ANSWER, Header(kind, number=push.number, staleness=staleness or 0))
+                self.mailbox.send(
+                    member, ANSWER, Header(kind, home=self.world.rank, number=push.number, staleness=staleness or 0)
+                )

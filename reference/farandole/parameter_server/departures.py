@@ -1,0 +1,86 @@
+"""What the manager writes down of ranks that have died: who, when, and when the training had got over it.
+
+It has, once a worker reports an iteration that it cannot have begun before: the one after the one it may
+already have been at when the death was noticed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from farandole.errors import UsageError
+from farandole.parameter_server.header import Header
+from farandole.parameter_server.options import ServerOptions
+from farandole.parameter_server.succession import Succession
+from farandole.recovery import membership
+from farandole.recovery.logbook import Logbook, RankWitness
+from farandole.runtime import rank
+from farandole.runtime.communicator import broadcast_text
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
+
+
+class Departures:
+    """The part of one rank that is the manager, or may have to take its place.
+
+    Args:
+        folder: of the record.
+    """
+
+    def __init__(self, world: World, recorder: Recorder, folder: Path) -> None:
+        self.world, self.recorder, self.folder = world, recorder, folder
+        self.logbook = Logbook(folder / "logbook.jsonl")
+        world.witness = RankWitness(self.logbook, world.rank)
+        self._reached: dict[int, int] = {}  # worker → iterations reported
+        self._noticed: dict[int, int] | None = None  # the same, when a death was noticed that is not got over yet
+        if world.rank == 0:
+            self.logbook.write("start", 0, 0)
+
+    @classmethod
+    def possible(cls, world: World, recorder: Recorder, options: ServerOptions) -> Departures | None:
+        """None where ranks do not outlive each other, or share memory with those that may die. Collective.
+
+        Raises:
+            UsageError: it is not possible, and is asked for.
+        """
+        if options.replicas > 1:
+            if options.transport == "window":
+                raise UsageError("--replicas is for servers with memory of their own: use --transport messages")
+            membership.check(world.size, spares=0)
+        folder = Path(broadcast_text(world.control, str(recorder.folder)))
+        possible = options.transport == "messages" and rank.outlive_each_other()
+        return cls(world, recorder, folder) if possible else None
+
+    def reported(self, report: Header) -> None:
+        """A worker has completed an iteration."""
+        self._reached[report.source] = report.clock + 1
+        if self._noticed is not None and report.clock > self._noticed.get(report.source, 0):
+            self._got_over_it()
+
+    def missed(self, succession: Succession) -> None:
+        """Ranks have died, and this one is the manager, perhaps only now."""
+        written = {line.rank for line in self.logbook.lines() if line.what == "departed"}
+        for dead in sorted(succession.lost - written):
+            self.logbook.write("departed", dead, self._reached.get(dead, self._furthest), "lost")
+            self._noticed = dict(self._reached)
+        rank.departed(succession.lost)
+
+    def faults(self) -> list[dict[str, Any]]:
+        """What the record says of them, on the rank that writes it."""
+        return self.logbook.faults() if self.recorder.writes else []
+
+    def close(self) -> None:
+        """The training is over, and with it what there was to get over."""
+        if self._noticed is not None:
+            self._got_over_it()
+
+    @property
+    def _furthest(self) -> int:
+        return max(self._reached.values(), default=0)
+
+    def _got_over_it(self) -> None:
+        self._noticed = None
+        step = max(line.step for line in self.logbook.lines())  # nobody has to go back
+        self.logbook.write("start", self.world.rank, step)
+        self.logbook.write("first step", self.world.rank, step)

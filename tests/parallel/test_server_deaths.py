@@ -1,0 +1,141 @@
+"""A parameter server whose workers, servers and manager are killed: what was acknowledged stays, and all goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farandole import LaunchError, UsageError, launch
+from farandole.runtime.launcher import run_ranks
+from farandole.runtime.record import Run
+from tests.parallel.conftest import PROGRAMS
+
+CHAIN = {"servers": 2, "replicas": 2}
+STEPS = 40
+IN_STEP = {**CHAIN, "sync": "minibatch", "steps": STEPS, "hidden": 32}
+
+
+def mortal(folder: Path, ranks: int, deaths: str, **options: Any) -> Run:
+    """Train with ranks that die at places of `mortal_roles`."""
+    given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+    program = [str(PROGRAMS / "mortal_roles.py"), "parameter_server", deaths, *given, "--out", str(folder)]
+    return Run(folder, str(run_ranks(program, ranks, timeout_s=100)))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return launch("parameter_server", 5, **IN_STEP, out=tmp_path_factory.mktemp("undisturbed") / "run")
+
+
+@pytest.mark.parametrize(
+    "deaths",
+    ["1@asked@30", "1@taken@31", "1@handed-on@32", "1@answered@33", "2@taken@40", "2@answered@41", "0@told@21"],
+)
+def test_in_step_nothing_shows_of_a_death_among_the_services(tmp_path: Path, undisturbed: Run, deaths: str) -> None:
+    run = mortal(tmp_path / "run", 5, deaths, **IN_STEP)
+    dead = int(deaths[0])
+    summary = run.summary
+    assert summary.members == [rank for rank in range(5) if rank != dead]
+    assert summary.steps == STEPS
+    assert set(summary.params_sha256) == set(undisturbed.summary.params_sha256), "bitwise the same parameters"
+    assert [fault["rank"] for fault in summary.faults] == [dead]
+    assert summary.faults[0]["steps_lost"] == 0
+    assert sum(line["samples"] for line in run.metrics) == sum(line["samples"] for line in undisturbed.metrics)
+    assert [line["step"] for line in run.metrics] == list(range(STEPS))
+
+
+def test_the_manager_may_die_while_it_tells_the_others_to_stop(tmp_path: Path, undisturbed: Run) -> None:
+    run = mortal(tmp_path / "run", 5, "0@stop@2", **IN_STEP)
+    assert set(run.summary.params_sha256) == set(undisturbed.summary.params_sha256)
+    assert run.summary.members == [1, 2, 3, 4]
+
+
+def test_several_may_die_one_after_the_other(tmp_path: Path, undisturbed: Run) -> None:
+    """The manager, who is succeeded by server 1, and then that one, who is succeeded by server 2."""
+    run = launch("parameter_server", 5, **IN_STEP, fail=["rank=0,step=10", "rank=1,step=25"], out=tmp_path / "run")
+    assert run.summary.members == [2, 3, 4]
+    assert [fault["rank"] for fault in run.summary.faults] == [0, 1]
+    assert set(run.summary.params_sha256) == set(undisturbed.summary.params_sha256)
+    assert [line["step"] for line in run.metrics] == list(range(STEPS))
+
+
+@pytest.mark.parametrize("place", ["_take", "_hand_on", "handle"])
+@pytest.mark.parametrize("dies_after", [1, 7])
+def test_acknowledged_pushes_survive_a_servers_death(
+    under_mpirun: Callable[..., Any], dies_after: int, place: str
+) -> None:
+    answer = under_mpirun("ps_acknowledged.py", 6, str(dies_after), place)
+    assert answer["dead"] == [1]
+    assert answer["pushed"] == answer["acknowledged"] == 3 * 25
+    assert answer["applied"] == [3 * 25], "each push once, on every key"
+
+
+def test_a_workers_death_is_tidied_up_and_the_others_do_its_work(tmp_path: Path) -> None:
+    run = launch("parameter_server", 5, sync="stale", steps=100, fail="rank=3,step=20", out=tmp_path / "run")
+    summary = run.summary
+    assert summary.members == [0, 1, 2, 4]
+    assert summary.cleaned is not None
+    assert summary.cleaned["clients"] == 3
+    assert 3 * 100 - 1 <= summary.steps <= 3 * 100, "at most the gradient that it was computing is missing"
+    assert [(fault["rank"], fault["step"], fault["kind"]) for fault in summary.faults] == [(3, 20, "kill")]
+    assert summary.faults[0]["resumed_s"] >= summary.faults[0]["detected_s"] >= 0
+
+
+@pytest.mark.parametrize("options", [{}, {"data": "text", "lr": 30, "buckets": 4096}])
+def test_workers_servers_and_manager_may_die_in_one_run(tmp_path: Path, options: dict[str, Any]) -> None:
+    fail = ["rank=4,step=5", "rank=0,step=15", "rank=2,step=60"]
+    run = launch("parameter_server", 6, **CHAIN, sync="stale", steps=60, fail=fail, **options, out=tmp_path / "run")
+    assert run.summary.members == [1, 3, 5]
+    assert {fault["rank"] for fault in run.summary.faults} == {0, 2, 4}
+    assert run.summary.test_accuracy is not None
+    assert run.summary.test_accuracy > 0.4, "chance is 0.1"
+
+
+def test_downpour_outlives_a_worker_and_a_server(tmp_path: Path) -> None:
+    fail = ["rank=4,step=20", "rank=1,step=30"]
+    summary = launch("downpour", 6, **CHAIN, steps=150, fail=fail, out=tmp_path / "run").summary
+    assert summary.members == [0, 2, 3, 5]
+    assert {fault["rank"] for fault in summary.faults} == {1, 4}
+
+
+def test_what_a_second_server_costs(tmp_path: Path, undisturbed: Run) -> None:
+    alone = launch("parameter_server", 5, **IN_STEP | {"replicas": 1}, out=tmp_path / "run").summary
+    assert alone.bytes_sent is not None
+    assert undisturbed.summary.bytes_sent is not None
+    assert set(alone.params_sha256) == set(undisturbed.summary.params_sha256)
+    for server in (1, 2):
+        assert undisturbed.summary.bytes_sent[server] == pytest.approx(2 * alone.bytes_sent[server], rel=0.05)
+    for worker in (3, 4):
+        assert undisturbed.summary.bytes_sent[worker] == pytest.approx(alone.bytes_sent[worker], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("fail", "message"),
+    [
+        ("rank=1,step=5", "server 1 has died, and its part of the parameters with it: --servers 2 --replicas 2"),
+        ("rank=0,step=5", "the manager has died, and the record of the training with it: --servers 2 --replicas 2"),
+        (["rank=2,step=5", "rank=3,step=5"], "all workers have died"),
+    ],
+)
+def test_what_cannot_be_survived_is_said(tmp_path: Path, fail: Any, message: str) -> None:
+    with pytest.raises(LaunchError) as failure:
+        launch("parameter_server", 4, steps=50, fail=fail, out=tmp_path / "run", timeout_s=60)
+    assert message in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"replicas": 2}, "--replicas 2: there are 1 server(s); give as many with --servers"),
+        ({**CHAIN, "tree": 2}, "leave out --tree"),
+        ({**CHAIN, "transport": "window"}, "use --transport messages"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        launch("parameter_server", 8, **options, steps=2, out=tmp_path / "run")
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)

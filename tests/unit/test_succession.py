@@ -1,0 +1,77 @@
+"""Who takes the place of whom, and requests that come twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from farandole.errors import UsageError
+from farandole.parameter_server.header import Header, Kind
+from farandole.parameter_server.placement import Placement
+from farandole.parameter_server.sessions import Sessions
+from farandole.parameter_server.succession import NobodyToSucceed, Succession
+
+
+def test_each_part_is_with_its_server_and_the_next() -> None:
+    succession = Succession(Placement.usual(7, servers=3), replicas=2)
+    assert [succession.chain(home) for home in succession.homes] == [(1, 2), (2, 3), (3, 1)]
+    assert (succession.manager, succession.cleaner) == (0, 0)
+
+
+def test_the_dead_are_succeeded() -> None:
+    succession = Succession(Placement.usual(7, servers=3), replicas=2)
+    succession.lost |= {0, 2}
+    assert [(succession.head(home), succession.tail(home)) for home in (1, 2, 3)] == [(1, 1), (3, 3), (3, 1)]
+    assert (succession.manager, succession.cleaner) == (1, 1)
+    assert succession.managers == (1, 3)
+
+
+def test_two_neighbours_are_too_many() -> None:
+    succession = Succession(Placement.usual(7, servers=3), replicas=2)
+    succession.lost |= {1, 2}
+    with pytest.raises(NobodyToSucceed, match=r"of server 1: 1, 2"):
+        succession.head(1)
+    assert succession.head(2) == 3
+    assert succession.tail(3) == 3
+
+
+def test_alone_everybody_is_needed() -> None:
+    succession = Succession(Placement.usual(4))
+    succession.lost |= {0, 1}
+    with pytest.raises(NobodyToSucceed, match="server 1 has died"):
+        succession.head(1)
+    with pytest.raises(NobodyToSucceed, match="the manager has died"):
+        _ = succession.manager
+
+
+def test_more_replicas_than_servers_are_refused() -> None:
+    with pytest.raises(UsageError, match="give as many with --servers"):
+        Succession(Placement.usual(4), replicas=2)
+
+
+def request(number: int, settled: int = 0) -> Header:
+    return Header(Kind.PULL, worker=3, number=number, settled=settled)
+
+
+def test_a_request_is_new_once() -> None:
+    sessions = Sessions()
+    assert sessions.open(request(1))
+    assert not sessions.open(request(1))
+    assert sessions.answer(request(1)) is None, "it is being carried out"
+    granted = Header(Kind.GRANT, worker=3, number=1, clock=7)
+    sessions.note(granted)
+    assert sessions.answer(request(1)) is granted
+    assert list(sessions.answers()) == [granted]
+
+
+def test_what_has_come_is_forgotten() -> None:
+    sessions = Sessions()
+    for number in (1, 2, 3):
+        sessions.open(request(number))
+        sessions.note(Header(Kind.APPLIED, worker=3, number=number))
+    assert sessions.open(request(4, settled=2))
+    assert [answer.number for answer in sessions.answers()] == [3]
+    assert not sessions.open(request(2)), "an old one that comes late is not new"
+    sessions.forget(3)
+    assert list(sessions.answers()) == []
+    sessions.note(Header(Kind.FINISHED, worker=3, number=4))  # to a client that is gone
+    assert list(sessions.answers()) == []
