@@ -1,6 +1,6 @@
 # make tour    a fresh machine to a model trained across ranks (first time: about 8 minutes)
 # make test    the same set-up, and everything that must pass
-# make soak    the recovery tests with many seeds and kills: several minutes
+# make soak    the recovery tests with many seeds and kills, and 50 runs with random ones: a quarter of an hour
 # make check   style, types and unit tests: under two minutes
 # make lab     JupyterLab with the notebooks
 # make bench   how fast we are beside others, as ratios
@@ -18,12 +18,13 @@ READY := .venv/.ready
 tour: $(READY)
 	$(BIN)/farandole tour
 
+# Two tests at a time: most of one is several processes that start, or wait for each other.
 test: $(READY) lint docs
-	$(BIN)/pytest tests
+	$(BIN)/pytest tests --numprocesses 2 --dist loadfile
 
 # The tests that grow with patience, at full length: many seeds, many kills.
 soak: $(READY)
-	FARANDOLE_SOAK=1 $(BIN)/pytest tests/parallel/test_restart.py
+	FARANDOLE_SOAK=1 $(BIN)/pytest tests/parallel/test_restart.py tests/parallel/test_chaos.py
 
 check: $(READY) lint unit
 

@@ -578,7 +578,89 @@ print(f"at one failure an hour, once in {1 / chance / 8766:,.0f} years")
 # Do not believe it. It only says that *independent* failures are no danger. Those that remain have a common cause:
 # a machine, a rack, a switch, the same bug in the same step. Against those there is a buddy further away, and the disk.
 #
-# ## 7 Three ways to go on
+# ## 7 Where no two know the same
+#
+# Data parallel is the easy case: any worker knows the parameters. In a **pipeline** (`13_pipelines`) each rank has
+# layers that no other has. With one of four a part of the model dies, and more than that is lost: micro-batches
+# are under way, activations forward and gradients back, and every stage has worked on some of them.
+#
+# **Predict:** (a) What does a stage have to give its buddy, and how many bytes is that per parameter, with Adam?
+# (b) What becomes of the micro-batches under way? (c) Could three stages go on without the fourth, as the workers of
+# section 4 did?
+#
+# First four stages without trouble and without protection; then with a spare, and the third stage dies at step 23.
+
+# %%
+of_stages = {"depth": 3, "balance": "layers", "optimizer": "adam", "lr": 0.002, "steps": 40}
+stages = launch("pipeline", ranks=4, **of_stages, out=folder / "stages")
+restored = launch(
+    "pipeline", ranks=5, spares=1, backup_every=5, **of_stages, fail="rank=2,step=23", out=folder / "restored"
+)
+
+
+# %% tags=["nbval-check-output"]
+def by_stage(run):
+    """The digest of each stage's parameters, whichever rank has it in the end."""
+    names = [name.split(", ")[1] for name in run.rank_names]
+    return dict(zip(names, run.summary.params_sha256, strict=True))
+
+
+[died] = restored.summary.faults
+print(f"rank {died['rank']} died at step {died['step']}; steps lost: {died['steps_lost']}")
+print("in the end there are", "; ".join(restored.rank_names))
+print("each stage's parameters the same, to the bit:", by_stage(restored) == by_stage(stages))
+print("the same loss in every step, to the bit:",
+      [line["loss"] for line in restored.metrics] == [line["loss"] for line in stages.metrics])  # fmt: skip
+
+# %% [markdown]
+# (a) All that it has: its parameters and Adam's two means of each, 12 bytes per parameter; nobody else could say. The
+# spare got it from the fourth stage, which was the buddy. (b) They are thrown away. All stages go back to step 20, and
+# between two steps *nothing* is under way, since 1F1B drains the pipeline before each update. That is why copies which
+# each has made by itself fit together. PipeDream never drains, and is refused. (c) No. There a part of the *work* was
+# missing, which others could do; here it is a part of the *model*.
+#
+# ## 8 A copy at every step
+#
+# Going back k steps takes a step that all share. A **parameter server** (`08_parameter_server`) has none: each worker
+# is at an iteration of its own, and a server that went back would forget gradients whose workers have been told that
+# they count. So servers do not take copies now and then. Each part of the parameters is with two of them, and both
+# carry out every request, in the same order: **chain replication** (链式复制).
+#
+# ```
+# worker ──push──▶ first ──push──▶ second ──"it counts"──▶ worker
+# ```
+#
+# Only the second one answers. Whatever a worker has been told is then with both.
+#
+# **Predict:** (a) Rank 1, a server, dies in the middle. What does a worker have to do that has pushed and heard
+# nothing? (b) What must the other server not do, then? (c) How many more bytes does a server send than without a
+# copy? Without, it sends each worker its part of the parameters once a step.
+
+# %%
+chain = {"servers": 2, "replicas": 2, "sync": "minibatch", "steps": 60, "hidden": 64}
+plain = launch("parameter_server", ranks=5, **chain | {"replicas": 1}, out=folder / "plain")
+doubled = launch("parameter_server", ranks=5, **chain, out=folder / "doubled")
+orphaned = launch("parameter_server", ranks=5, **chain, fail="rank=1,step=30", out=folder / "orphaned")
+
+# %% tags=["nbval-check-output"]
+print("who is left:", "; ".join(orphaned.rank_names))
+print("steps lost:", [fault["steps_lost"] for fault in orphaned.summary.faults])
+digests = {run: set(run.summary.params_sha256) for run in (plain, doubled, orphaned)}
+print("the same parameters with a copy, to the bit:", digests[doubled] == digests[plain])
+print("the same when a server has died, to the bit:", digests[orphaned] == digests[plain])
+more = doubled.summary.bytes_sent[1] / plain.summary.bytes_sent[1]
+print(f"a server with a copy to keep up to date sends {more:.1f} times as much")
+
+# %% [markdown]
+# (a) Ask again, the other one. It cannot know whether its gradient has arrived, nor need it. (b) Count it twice. So
+# every request has a number, and a server remembers its answer until the worker has it
+# (`parameter_server/sessions.py`): what comes again is answered again, and not carried out again. (c) Twice as much:
+# to each worker its parameters, as before, and to the other server every gradient. The workers send and receive what
+# they did.
+#
+# The manager has successors too: with `fail="rank=0,step=30"` a server takes its place, and writes the record on.
+#
+# ## 9 Three ways to go on
 #
 # | | restart (`16_restart`) | membership (`17_membership_and_election`) | backup |
 # |---|---|---|---|
@@ -604,6 +686,8 @@ print(f"at one failure an hour, once in {1 / chance / 8766:,.0f} years")
 # - Two generations: whenever somebody dies, one is whole everywhere.
 # - With a spare the run ends, to the bit, as if nothing had happened; at most k steps are done twice.
 # - With a divided optimizer a backup sends 1/(P−1) of what a step sends; and it wants memory.
+# - A stage of a pipeline shares nothing with the others. Its buddy can restore it, to a spare.
+# - Servers cannot go back, so their copies are never behind: what has been acknowledged is with both.
 #
 # ## What to try
 #
@@ -619,3 +703,7 @@ print(f"at one failure an hour, once in {1 / chance / 8766:,.0f} years")
 #    Who leads afterwards?
 # 6. A machine fails once in five years. How often does one of ten thousand, and what is the best k then? (Section 6
 #    with another `MTBF_S`; take a step of one second.)
+# 7. Section 7 without `spares`: what does `launch` say? Then with two spares, when the second and the third stage die
+#    at once; and when the second and the fourth do. Which of the two is fatal, and what does section 2 say?
+# 8. Section 8 with `sync="async"`, and `fail` for a worker, the manager and a server. Who is `cleaned`? And what does
+#    `launch` say if both servers die?
