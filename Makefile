@@ -1,6 +1,6 @@
 # make tour    a fresh machine to a model trained across ranks (first time: about 8 minutes)
 # make test    the same set-up, and everything that must pass
-# make soak    the recovery tests with many seeds and kills, and 50 runs with random ones: a quarter of an hour
+# make soak    the recovery tests with many seeds, and 75 runs with random kills: bring time
 # make check   style, types and unit tests: under two minutes
 # make lab     JupyterLab with the notebooks
 # make bench   how fast we are beside others, as ratios
@@ -24,7 +24,7 @@ test: $(READY) lint docs
 
 # The tests that grow with patience, at full length: many seeds, many kills.
 soak: $(READY)
-	FARANDOLE_SOAK=1 $(BIN)/pytest tests/parallel/test_restart.py tests/parallel/test_chaos.py
+	FARANDOLE_SOAK=1 $(BIN)/pytest tests/parallel/test_restart.py tests/parallel/test_chaos.py tests/parallel/test_server_deaths.py
 
 check: $(READY) lint unit
 

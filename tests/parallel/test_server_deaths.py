@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,12 @@ from typing import Any
 import pytest
 
 from farandole import LaunchError, UsageError, launch
+from farandole.runtime.chaos import Chaos
 from farandole.runtime.launcher import run_ranks
 from farandole.runtime.record import Run
 from tests.parallel.conftest import PROGRAMS
 
+SOAK = os.environ.get("FARANDOLE_SOAK") == "1"  # make soak
 CHAIN = {"servers": 2, "replicas": 2}
 STEPS = 40
 IN_STEP = {**CHAIN, "sync": "minibatch", "steps": STEPS, "hidden": 32}
@@ -139,3 +143,38 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, options: dict[str,
         launch("parameter_server", 8, **options, steps=2, out=tmp_path / "run")
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+# Where nothing is promised: who had something has died with all who had it, too.
+NOBODY_HAS_IT = re.compile(
+    r".* cannot go on: (all who had .* have died, of .*|all workers have died)|all ranks have died.*"
+)
+
+
+@pytest.mark.parametrize("seed", range(25) if SOAK else [4])
+def test_anybody_may_die_at_any_time(tmp_path: Path, seed: int) -> None:
+    """The seed decides who, when, and how often; what is trained is the same, until a worker has died."""
+    options = {
+        **CHAIN,
+        "sync": "minibatch",
+        "steps": 400,
+        "hidden": 32,
+        "chaos": Chaos((0.3, 1.0, 3.0)[seed % 3], seed),
+    }
+    ended = ""
+    try:
+        launch("parameter_server", 6, **options, out=tmp_path / "run", timeout_s=100)
+    except LaunchError as failure:
+        ended = failure.message
+    if ended:
+        assert NOBODY_HAS_IT.match(ended)
+        return
+    run = Run(tmp_path / "run")
+    summary = run.summary
+    assert summary.steps == 400
+    assert len(set(summary.params_sha256)) == 1
+    assert {fault["rank"] for fault in summary.faults} == set(range(6)) - set(summary.members)
+    lines = [line["step"] for line in run.metrics]
+    assert lines == list(range(len(lines)))
+    if {3, 4, 5} <= set(summary.members):
+        assert len(lines) == 400
