@@ -91,7 +91,8 @@ def test_without_a_disk_they_are_lost_and_it_is_said(tmp_path: Path) -> None:
     assert failed.value.returncode == 1
     [line] = failed.value.message.splitlines()
     assert line.endswith(
-        "a worker and its buddy have died together, and no whole checkpoint is on disk: give --checkpoint-every"
+        "a worker and its buddy have died together, and no whole checkpoint is on disk: "
+        "give --checkpoint-every, or a smaller one"
     )
     assert not list((tmp_path / "run").glob("checkpoints/*/*"))
 
