@@ -60,6 +60,9 @@ class Mpi:
                 "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                 # UCX's one-sided component prints a warning where there is no fast network.
                 "OMPI_MCA_osc": "^ucx",
+                # This one looks for networks for one-sided messages, which nothing here sends; each start then
+                # sleeps for a second where libfabric finds none.
+                "OMPI_MCA_btl": "^ofi",
             }
         return clean
 
