@@ -111,8 +111,8 @@ def test_deaths_in_a_backup_and_while_all_go_back(whole_interleaved: Run, tmp_pa
 
 
 def test_deaths_in_the_middle_of_a_step_and_after_the_last(whole_interleaved: Run, tmp_path: Path) -> None:
-    """The first stage dies between two micro-batches, and when all steps are done the last one, with the losses."""
-    run = mortal("0@pass,2@gather", 5, tmp_path / "run", spares=2, **INTERLEAVED)
+    """The first stage dies between two micro-batches, and the last one when the losses, which it has, are added up."""
+    run = mortal("0@pass,2@record", 5, tmp_path / "run", spares=2, **INTERLEAVED)
     assert_nothing_shows(run, whole_interleaved)
     assert run.summary.members == [1, 3, 4]
     passes = 2 * 2 * 6  # of a step: there and back, two pieces, six micro-batches

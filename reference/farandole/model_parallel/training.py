@@ -104,14 +104,17 @@ class Losses:
         self.weighted[step], self.wall_s[step] = weighted, self.recorder.elapsed_s
 
     def log(self, parts: Parts) -> float:
-        """Add up all pipelines' losses, write metrics.jsonl, and return the last one. Collective."""
-        if parts.place["tensor"] != 0:  # every tensor rank has the same loss
-            self.weighted[:] = 0
+        """Add up all pipelines' losses, write metrics.jsonl, and return the last one. Collective.
+
+        What each rank knows stays as it is: where stages may die it is asked for again.
+        """
+        known_here = parts.place["tensor"] == 0  # every tensor rank has the same loss
+        losses, walls_s = self.weighted * known_here, self.wall_s.copy()
         world = parts.world
         with world.comm.waiting("sum of losses", -1):
-            world.control.Allreduce(MPI.IN_PLACE, self.weighted)
-            world.control.Allreduce(MPI.IN_PLACE, self.wall_s, MPI.MAX)
-        for step, (loss, wall_s) in enumerate(zip(self.weighted, self.wall_s, strict=True)):
+            world.control.Allreduce(MPI.IN_PLACE, losses)
+            world.control.Allreduce(MPI.IN_PLACE, walls_s, MPI.MAX)
+        for step, (loss, wall_s) in enumerate(zip(losses, walls_s, strict=True)):
             samples = parts.shard.whole(step)
             self.recorder.log(step=step, wall_s=float(wall_s), loss=float(loss), samples=samples)
-        return float(self.weighted[-1])
+        return float(losses[-1])

@@ -2,7 +2,7 @@
 
 Places: "form" (while the others form new groups), "catch-up" (while they compare how far they are), "finish"
 (after the last step), "wait" (as a spare). Of a pipeline: "pass" (in the middle of a step), "backup" (while the
-others exchange their copies), "go-back" (when all have been restored), "gather" (after the last step).
+others exchange their copies), "go-back" (when all have been restored), "record" (when the losses have been added up).
 """
 
 import os
@@ -17,6 +17,7 @@ from farandole.recovery.buddies import Buddies
 from farandole.recovery.elastic import ElasticTraining
 from farandole.recovery.membership import Membership
 from farandole.recovery.pipeline import BackedUpPipeline
+from farandole.runtime.recorder import Recorder
 from farandole.scenarios import load, parse
 
 SPARES_LIFE_S = 0.5
@@ -29,7 +30,7 @@ PLACES = {  # where: whose method, and at which call of it
     "pass": (Pipeline, "_pass", 100),
     "backup": (Buddies, "_swap", 4),
     "go-back": (BackedUpPipeline, "_take_over_the_record", 1),
-    "gather": (BackedUpPipeline, "_finish", 1),
+    "record": (Recorder, "finish", 1),
 }
 
 
@@ -39,13 +40,13 @@ def die_at(place: str) -> None:
     original = getattr(holder, name)
     calls = 0
 
-    def mortal(self: object, *arguments: object) -> object:
+    def mortal(self: object, *arguments: object, **named: object) -> object:
         nonlocal calls
         calls += 1
         if calls == at_call:
             time.sleep(SPARES_LIFE_S if place == "wait" else 0)
             os.kill(os.getpid(), signal.SIGKILL)
-        return original(self, *arguments)
+        return original(self, *arguments, **named)
 
     setattr(holder, name, mortal)
 
