@@ -58,8 +58,8 @@ plt.rcParams["figure.dpi"] = 100
 # long it takes until the next one is drawn from an exponential distribution, and each strikes a rank drawn with equal
 # chances. Here are the first of them for four ranks. If a rank is drawn a second time, nothing happens: it is dead.
 #
-# Nobody is told. The draw depends on the seed only, so each rank makes it by itself, looks for its own name, and sets
-# a timer.
+# Nobody is told. The draw follows from the seed, μ and the number of ranks, so each rank makes it by itself, looks for
+# its own name, and sets a timer.
 
 # %% tags=["nbval-check-output"]
 chaos = Chaos.parse("mtbf=20s,seed=7")
@@ -182,7 +182,7 @@ print("if all three places could be filled: the same parameters, to the bit:", s
 
 # %% [markdown]
 # Each death came in the middle of something, nobody knows of what, and the result is what it would have been. (The
-# repository's `make soak` does this fifty times, with every method, and asks each time whether the record is right,
+# repository's `make soak` does this with 75 trainings, of four methods, and asks each time whether the record is right,
 # or whether the training has said why it could not go on.)
 #
 # ## 3 What a start costs

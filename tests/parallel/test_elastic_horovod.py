@@ -14,6 +14,7 @@ import pytest
 from farandole import LaunchError, Run, UsageError, launch
 from farandole.data.sampler import batch_size, steps_per_epoch
 from farandole.data.shares import equal_shares
+from farandole.recovery.logbook import Logbook
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="no Horovod: make setup builds it")
 
@@ -68,7 +69,7 @@ def test_who_is_left_goes_on_from_the_last_commit(tmp_path: Path) -> None:
 
 def test_after_the_cooldown_another_worker_comes(tmp_path: Path) -> None:
     """Slow enough that it comes before the end; it has a number of its own."""
-    run = horovod(2, tmp_path, fail="rank=1,step=12", cooldown=1, slow="rank=0,factor=100")
+    run = horovod(2, tmp_path, fail="rank=1,step=12", cooldown=1, slow="rank=0,factor=200")
     assert_complete(run, [0, 2], at_first=2)
     assert struck(run) == [(1, 12, "kill", 2)], "the newcomer's arrival is no failure"
 
@@ -95,6 +96,7 @@ def test_a_worker_that_hangs_ends_the_job_in_time(tmp_path: Path) -> None:
     """Horovod does not notice one: those who wait do, for their time-out."""
     with pytest.raises(LaunchError, match="has waited for the others longer than --wait-timeout 12"):
         horovod(2, tmp_path, fail="rank=1,step=12,how=hang", wait_timeout=12, gloo_timeout=10)
+    assert Logbook(tmp_path / "run" / "logbook.jsonl").struck() == {(1, 12)}, "it was the hang that they waited for"
 
 
 def test_one_worker_alone_trains_likewise(tmp_path: Path) -> None:

@@ -133,9 +133,9 @@ class Worker:
 
     def _train(self, state: Any) -> None:
         """All steps from the state's on; called again by Horovod when the workers have changed."""
-        self._go_on(state)
-        first = state.step
         try:
+            self._go_on(state)
+            first = state.step
             for step in progress(range(first, self.options.steps), self.options.steps - first, hvd.rank()):
                 self._begin_step(step)
                 self._step(state, step)

@@ -100,6 +100,18 @@ class Workers:
             Its exit status, and the time of day.
         """
         number = self._begin(slot.rank)
+        try:
+            return self._see_through(number, slot, events), time.time()
+        except (OSError, PlainError) as error:  # a host's name, or the file of hosts, is not what it was
+            print(f"worker {number} cannot be started: {error}", file=sys.stderr, flush=True)
+            self.failed.append(number)
+            return 1, time.time()
+        finally:
+            with self._lock:
+                self.living -= 1
+
+    def _see_through(self, number: int, slot: Any, events: list[threading.Event]) -> int:
+        """Start worker `number`, and end it if it has to; its exit status."""
         own = {NUMBER: str(number), NEIGHBOURS: str(self.hosts.neighbours(slot.hostname))}
         environment = self.environment | create_slot_env_vars(slot) | own
         process = subprocess.Popen(
@@ -121,9 +133,7 @@ class Workers:
         elif process.returncode:
             self.failed.append(number)
             self._departed(number, "lost")
-        with self._lock:
-            self.living -= 1
-        return process.wait(), time.time()
+        return process.wait()
 
     def _begin(self, first_rank: int) -> int:
         with self._lock:

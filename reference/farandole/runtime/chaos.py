@@ -9,8 +9,8 @@ failures, 平均故障间隔时间), and each strikes a rank drawn uniformly; wh
 again. That is as if each of n ranks lived exponentially long by itself, nμ on average: the fewer are
 left, the fewer deaths there are.
 
-The draw depends on nothing but the seed and the number of the start: each rank knows its own hour, and
-could tell everybody else's, without a message. Cost: a thread per rank, asleep until then.
+The draw depends on nothing but the seed, μ, n and the number of the start: each rank knows its own hour,
+and could tell everybody else's, without a message. Cost: a thread per rank, asleep until then.
 
 Source: Basiri et al., "Chaos Engineering", 2016.
 """

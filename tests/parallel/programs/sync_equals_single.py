@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import torch
+from oracle import found_by_one
 from torch.nn.functional import cross_entropy
 
 from farandole.collectives.all_reduce import ALL_REDUCES
@@ -41,8 +42,26 @@ def tensor(inputs: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(inputs) if inputs.dtype == np.int64 else torch.from_numpy(inputs).to(KIND)
 
 
-def vector(model: torch.nn.Module) -> torch.Tensor:
-    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+def vector(model: torch.nn.Module) -> np.ndarray:
+    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]).double().numpy()
+
+
+def single_process(train, shares) -> list[np.ndarray]:
+    """The parameters at first and after each step: its own loop, torch's own optimizer, the union of the batches."""
+    parts, epoch = slices(shares), steps_per_epoch(len(train), BATCH)
+    model = fresh_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    every = [EpochSampler(share, epoch, SEED, rank) for rank, share in enumerate(shares)]
+    seen = [vector(model)]
+    for step in range(STEPS):
+        union = np.concatenate([part.start + next(one) for part, one in zip(parts, every, strict=True)])
+        assert len(union) == sum(batch_size(share, epoch, step) for share in shares)
+        optimizer.zero_grad()
+        logits = model(tensor(train.inputs[union])).movedim(-1, 1)  # torch has the classes second
+        cross_entropy(logits, torch.from_numpy(train.targets[union])).backward()
+        optimizer.step()
+        seen.append(vector(model))
+    return seen
 
 
 with World.start(RunOptions(wait_timeout=30)) as world:
@@ -52,12 +71,12 @@ with World.start(RunOptions(wait_timeout=30)) as world:
         if CAPABILITIES == "equal"
         else proportional_shares(len(train), [float(word) for word in CAPABILITIES.split(",")])
     )
-    parts = slices(shares)
     epoch = steps_per_epoch(len(train), BATCH)
     assert epoch + 5 < STEPS, "more than one epoch, to cross its border"
     shard = shards.scatter(train if world.rank == 0 else None, shares, world.comm)
-    assert np.array_equal(shard.inputs, train[parts[world.rank]].inputs)
+    assert np.array_equal(shard.inputs, train[slices(shares)[world.rank]].inputs)
 
+    expected = found_by_one(world, lambda: single_process(train, shares))
     answer = {}
     for name in STRATEGIES:
         if name == "horovod":
@@ -67,25 +86,14 @@ with World.start(RunOptions(wait_timeout=30)) as world:
         else:
             strategy = SynchronousSGD(world, fresh_model(), LR, ALL_REDUCES[name])
         sampler = EpochSampler(len(shard), epoch, SEED, world.rank)
-
-        # The single process: its own loop, torch's own optimizer, the union of what all samplers say.
-        single = fresh_model()
-        optimizer = torch.optim.SGD(single.parameters(), lr=LR)
-        every = [EpochSampler(share, epoch, SEED, rank) for rank, share in enumerate(shares)]
         largest = 0.0
         for step in range(STEPS):
             rows = next(sampler)
             whole = sum(batch_size(share, epoch, step) for share in shares)
             strategy.step(tensor(shard.inputs[rows]), torch.from_numpy(shard.targets[rows]), len(rows) / whole)
-            union = np.concatenate([part.start + next(one) for part, one in zip(parts, every, strict=True)])
-            assert len(union) == whole
-            optimizer.zero_grad()
-            logits = single(tensor(train.inputs[union])).movedim(-1, 1)  # torch has the classes second
-            cross_entropy(logits, torch.from_numpy(train.targets[union])).backward()
-            optimizer.step()
-            largest = max(largest, (vector(strategy.model) - vector(single)).abs().max().item())
+            largest = max(largest, np.abs(vector(strategy.model) - expected[step + 1]).max())
         digests = gather_text(world.control, sha256(strategy.model))
-        moved = (vector(single) - vector(fresh_model())).abs().max().item()
+        moved = np.abs(expected[-1] - expected[0]).max()
         answer[name] = {"difference": largest, "digests": len(set(digests)), "moved": moved}
     if world.rank == 0:
         print(json.dumps(answer))
