@@ -1,7 +1,8 @@
-"""What holds for every test: nothing is left running, and in CI nothing is skipped."""
+"""What holds for every test: nothing is left running, in CI nothing is skipped, and who judges times is alone."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import uuid
 from collections.abc import Iterator
@@ -15,6 +16,18 @@ from farandole.runtime import processes, rank
 
 SESSION = "FARANDOLE_TEST_SESSION"
 REQUIRE_ALL = os.environ.get("FARANDOLE_REQUIRE") == "all"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Under pytest-xdist several tests run at a time, but for those that are to be alone."""
+    folder = item.config.rootpath / ".pytest_cache"
+    folder.mkdir(exist_ok=True)
+    with (folder / "gate").open("w") as gate, (folder / "room").open("w") as room:
+        fcntl.flock(gate, fcntl.LOCK_EX)  # nobody comes in while somebody waits to be alone
+        fcntl.flock(room, fcntl.LOCK_EX if "alone" in item.keywords else fcntl.LOCK_SH)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

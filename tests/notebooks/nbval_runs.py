@@ -13,7 +13,7 @@ import nbformat
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-CELL_TIMEOUT_S = 120
+CELL_TIMEOUT_S = 240
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Report:
     output: str
 
 
-def run_nbval(notebook: Path, timeout_s: float = 280) -> Report:
+def run_nbval(notebook: Path, timeout_s: float = 540) -> Report:
     """Execute `notebook`, and compare the outputs of its checked cells with the stored ones."""
     with tempfile.TemporaryDirectory() as folder:
         junit = Path(folder) / "report.xml"

@@ -42,6 +42,7 @@ def test_there_are_notebooks() -> None:
     ]
 
 
+@pytest.mark.alone
 @each_notebook
 def test_it_runs_and_prints_what_is_committed(notebook: Path) -> None:
     before = set(notebook.parent.rglob("*"))

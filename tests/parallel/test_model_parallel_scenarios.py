@@ -64,6 +64,7 @@ def test_messages_of_a_pipeline_are_counted(tmp_path: Path) -> None:
     assert run.summary.messages_sent == [5 * 6, 2 * 5 * 6, 5 * 6]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("schedule", NAMES)
 def test_the_measured_bubble_is_the_formulas(tmp_path: Path, schedule: str) -> None:
     """Four equal stages whose passes take a set time; the stages' idle time over all time is bubble/total.

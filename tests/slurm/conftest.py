@@ -14,6 +14,13 @@ from farandole.slurm.sandbox import Sandbox, SandboxError
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slurm has time-outs of its own, and a job's four nodes are all this machine."""
+    for item in items:
+        if {"cluster", "folder"} & set(getattr(item, "fixturenames", ())) and item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.alone)
+
+
 def need_slurm() -> None:
     if missing := sandbox.missing_programs():
         pytest.skip(f"no Slurm here (no {', '.join(missing)}); install it: {sandbox.INSTALL}")
