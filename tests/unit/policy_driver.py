@@ -96,6 +96,12 @@ class Server:
         self.carry_out(self.policy.leave(worker))
         assert self.policy.leave(worker) == []
 
+    def tick(self, now: float) -> None:
+        before = repr(vars(self.policy))
+        actions = self.policy.tick(now)
+        assert actions or repr(vars(self.policy)) == before, "where nothing comes of it, a copy does not hear of it"
+        self.carry_out(actions)
+
     def carry_out(self, actions: Iterable[Action]) -> None:
         """Hold the policy to what a server's memory needs: a gradient that is forgotten never comes back."""
         for action in actions:
@@ -178,7 +184,7 @@ class Run:
     def _tick(self, time: float) -> None:
         self.now = time
         for server in self.servers:
-            server.carry_out(server.policy.tick(time))
+            server.tick(time)
 
     def _answer(self) -> None:
         """Ask again for everybody who waits, until nobody else may start."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from farandole.errors import UsageError
@@ -48,19 +49,24 @@ def test_more_replicas_than_servers_are_refused() -> None:
         Succession(Placement.usual(4), replicas=2)
 
 
-def request(number: int, settled: int = 0) -> Header:
-    return Header(Kind.PULL, worker=3, number=number, settled=settled)
+def request(number: int, settled: int = 0, kind: Kind = Kind.PUSH) -> Header:
+    return Header(kind, worker=3, number=number, settled=settled)
+
+
+def open_numbers(sessions: Sessions) -> list[int]:
+    return [answer.number for answer, _ in sessions.answers()]
 
 
 def test_a_request_is_new_once() -> None:
     sessions = Sessions()
     assert sessions.open(request(1))
     assert not sessions.open(request(1))
-    assert sessions.answer(request(1)) is None, "it is being carried out"
-    granted = Header(Kind.GRANT, worker=3, number=1, clock=7)
-    sessions.note(granted)
-    assert sessions.answer(request(1)) is granted
-    assert list(sessions.answers()) == [granted]
+    assert sessions.answers() == [], "it is being carried out"
+    applied = Header(Kind.APPLIED, worker=3, number=1)
+    sessions.note(applied)
+    assert sessions.answers() == [(applied, None)]
+    assert not sessions.open(request(1))
+    assert sessions.answers() == [(applied, None)]
 
 
 def test_what_has_come_is_forgotten() -> None:
@@ -69,9 +75,21 @@ def test_what_has_come_is_forgotten() -> None:
         sessions.open(request(number))
         sessions.note(Header(Kind.APPLIED, worker=3, number=number))
     assert sessions.open(request(4, settled=2))
-    assert [answer.number for answer in sessions.answers()] == [3]
+    assert open_numbers(sessions) == [3]
     assert not sessions.open(request(2)), "an old one that comes late is not new"
     sessions.forget(3)
-    assert list(sessions.answers()) == []
+    assert sessions.answers() == []
     sessions.note(Header(Kind.FINISHED, worker=3, number=4))  # to a client that is gone
-    assert list(sessions.answers()) == []
+    assert sessions.answers() == []
+
+
+def test_of_each_client_only_the_parameters_that_it_was_given_last_are_kept() -> None:
+    sessions, values = Sessions(), np.zeros(2)
+    for number in (1, 3):
+        assert sessions.open(request(number, kind=Kind.PULL))
+        sessions.note(Header(Kind.GRANT, worker=3, number=number), values)
+        assert open_numbers(sessions) == [number]
+        assert sessions.open(request(number + 1))
+        assert open_numbers(sessions) == [number]
+    assert sessions.answers()[0][1] is values
+    assert not sessions.open(request(1, kind=Kind.PULL)), "it has come, all the same"

@@ -103,8 +103,6 @@ def check(options: PolicyOptions) -> None:
     if options.transport == "window" and (options.tree or options.sync == "history"):
         other = "--tree" if options.tree else "--sync history"
         raise UsageError(f"{other} keeps gradients for later, in memory of its own: use --transport messages")
-    if options.replicas > 1 and options.tree:
-        raise UsageError("--replicas keeps no copy of what aggregators know: leave out --tree")
     if options.topk and options.sync == "history":
         raise UsageError("--sync history uses a gradient again: with --topk its entries would count twice")
 

@@ -45,7 +45,7 @@ class CleaningNode:
     def tick(self) -> None:
         pass
 
-    def miss(self, dead: frozenset[int]) -> None:
+    def miss(self) -> None:
         """A server that has died may not have heard what it was to clean up: its successor hears it, too."""
         for client in self._missing:
             self._order(client)

@@ -65,11 +65,15 @@ class Progress:
 
 @dataclass
 class _Request:
-    """Something asked of several servers, or of the manager, until the last has answered."""
+    """Something asked of several servers, or of the manager, until the last has answered.
+
+    Attributes:
+        waiting_for: whose part has not been answered for → who was asked; None: nobody yet.
+    """
 
     header: Header
     future: Future[Any]
-    waiting_for: set[int]
+    waiting_for: dict[int, int | None]
     into: Array | None = None
     gradient: Array | None = None
     rows: NDArray[np.int64] | None = None
@@ -114,9 +118,9 @@ class Client:
         self._last_push: Future[Any] | None = None
         self._mailbox = Mailbox(comm, ANSWER, lost)
         self._missed: set[int] = set()
-        self._asked: dict[tuple[int, int], int] = {}  # number of a request, and whose part → who was asked
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._requests: dict[int, _Request] = {}
+        self._lock = threading.Lock()  # what is asked just as all requests end must end, too
         self._numbers = 0
         self._stopped = False
         self._is_waiting = False
@@ -235,19 +239,20 @@ class Client:
         rows: NDArray[np.int64] | None = None,
     ) -> Future[Any]:
         """Put a request to whoever has these servers' parts, by default all; `NOBODY` stands for the manager."""
-        if self._error:
-            raise self._error
         self._numbers += 1
         header.worker, header.group, header.number = self.rank, self.group, self._numbers
-        request = _Request(header, Future(), set(of or self.layouts), into, gradient, rows)
-        if self._stopped:
-            request.future.set_result(None)
-            return request.future
-        self._requests[header.number] = request
-        header.settled = min(list(self._requests)) - 1
+        request = _Request(header, Future(), dict.fromkeys(sorted(of or self.layouts)), into, gradient, rows)
+        with self._lock:
+            if self._error:
+                raise self._error
+            if self._stopped:
+                request.future.set_result(None)
+                return request.future
+            self._requests[header.number] = request
+            header.settled = min(self._requests) - 1
 
         def send() -> None:
-            for home in sorted(request.waiting_for):
+            for home in request.waiting_for if header.number in self._requests else ():
                 self._send(request, home)
 
         self._commands.put(send)
@@ -255,7 +260,7 @@ class Client:
 
     def _send(self, request: _Request, home: int) -> None:
         to = self._whom_to_ask(request.header.kind, home)
-        self._asked[request.header.number, home] = to
+        request.waiting_for[home] = to
         header, rows, gradient = replace(request.header, home=home), request.rows, request.gradient
         if rows is None:
             self._mailbox.send(to, REQUEST, header)
@@ -283,9 +288,8 @@ class Client:
     def _ask_again(self) -> None:
         """Somebody has died: put all requests that went there, and are not answered, to the successor."""
         self._missed |= self._mailbox.lost or set()
-        for number, request in sorted(self._requests.items()):
-            for home in sorted(request.waiting_for):
-                asked = self._asked.get((number, home))
+        for request in list(self._requests.values()):
+            for home, asked in request.waiting_for.items():
                 if asked is not None and asked != self._whom_to_ask(request.header.kind, home):
                     self._send(request, home)
 
@@ -315,9 +319,10 @@ class Client:
                         time.sleep(PAUSE_S)
             self._mailbox.flush()
         except BaseException as error:
-            self._error = error
-            for request in self._requests.values():
-                request.future.set_exception(error)
+            with self._lock:
+                self._error = error
+                for request in self._requests.values():
+                    request.future.set_exception(error)
 
     def _say_alive(self) -> None:
         """Whoever waits is not silent; who hangs is, although this thread lives on."""
@@ -329,14 +334,12 @@ class Client:
     def _take(self, answer: Header) -> None:
         """An answer has come, perhaps with parameters."""
         if answer.kind == Kind.STOP:  # also for a worker that was thought dead: its other questions stay unanswered
-            self._stopped = True
-            self._asked.clear()
-            while self._requests:
-                self._requests.popitem()[1].future.set_result(None)
+            with self._lock:
+                self._stopped = True
+                while self._requests:
+                    self._requests.popitem()[1].future.set_result(None)
             return
-        request = self._requests.get(answer.number)
-        if request and answer.home not in request.waiting_for:
-            request = None  # it has been answered before, by one that has died since
+        request = self._request_of(answer)
         try:
             if answer.kind == Kind.GRANT or (answer.kind == Kind.VALUES and answer.count):
                 self._take_values(answer, request)
@@ -345,11 +348,16 @@ class Client:
             return
         if request:
             request.answers.append(answer)
-            request.waiting_for.discard(answer.home)
-            self._asked.pop((answer.number, answer.home), None)
+            del request.waiting_for[answer.home]
             if not request.waiting_for:
-                del self._requests[answer.number]
+                with self._lock:
+                    del self._requests[answer.number]
                 request.future.set_result(self._result(request.answers))
+
+    def _request_of(self, answer: Header) -> _Request | None:
+        """The request that this answers; None: it has been answered before, by one that has died since."""
+        request = self._requests.get(answer.number)
+        return request if request and answer.home in request.waiting_for else None
 
     def _take_values(self, answer: Header, request: _Request | None) -> None:
         """Receive parameters to where they are wanted; if nobody waits for them any more, to nowhere."""
@@ -387,6 +395,6 @@ class Client:
         if Kind.VALUES in kinds:
             return {answer.home: answer.clock for answer in answers}
         if Kind.PROGRESS in kinds:
-            return Progress(answers[0].samples, answers[0].clocks)
+            return Progress(answers[0].samples, answers[0].workers)
         self.dropped += Kind.DROPPED in kinds
         return None

@@ -44,7 +44,7 @@ from farandole.parameter_server.succession import Succession
 from farandole.parameter_server.tree import Aggregator
 from farandole.parameter_server.update_rules import UpdateRule
 from farandole.parameter_server.window import Window
-from farandole.runtime.communicator import broadcast_text, gather_text
+from farandole.runtime.communicator import broadcast_text, gather_text, ranks_within
 from farandole.runtime.world import World
 
 Array = NDArray[Any]
@@ -141,48 +141,26 @@ def run(
         windows = [Window(world, assigned, app.clients, app.table) for app, assigned in pairs]
     server = _server(world, mailbox, succession, applications, assignments, windows)
     _upload(world, mailbox, succession, applications, assignments, server)
-    cleaner = CleaningNode(world, mailbox, succession)
-    reader = world.rank in placement.readers
-    group = 0 if reader else _group(world.rank, applications)
-    manager: Manager | None = None
-    client: Client | None = None
+    cleaner = CleaningNode(world, mailbox, succession) if succession.may_clean(world.rank) else None
+    client = _client(world, succession, placement, applications, assignments, windows, lost)
     world.outlived = missed is not None
     if clock:
         clock.start()
-    if group is None:
-        roles: list[Role] = [server] if server else []
-        if succession.may_clean(world.rank):
-            roles.append(cleaner)
-        if world.rank in succession.managers:
-            clients = {rank: number for number, app in enumerate(applications) for rank in {*app.workers, *app.clients}}
-            clients |= dict.fromkeys(placement.readers, 0)
-            manager = Manager(
-                world.rank,
-                mailbox,
-                succession,
-                clients,
-                services=(MANAGER, placement.cleaner, *placement.servers),
-                reported=reported,
-                silence_s=options.silence,
-                readers=placement.readers,
-                missed=partial(missed, succession) if missed else lambda: None,
-            )
-            roles.append(manager)
-        serve(mailbox, roles)
-    else:
-        table = applications[group].table
-        aggregator = placement.aggregator_of(world.rank)
-        whole = {aggregator: [KeyRange(0, len(table))]} if aggregator is not None else assignments[group]
-        window = windows[group] if windows and not reader else None
-        with Client(world.comm, whole, table, succession, lost=lost, group=group, window=window) as client:
+    manager = _manager(world, mailbox, succession, options, placement, applications, reported, missed)
+    if client:
+        with client:
             if world.rank in placement.aggregators:
-                Aggregator(world, mailbox, client, placement.members(world.rank), np.empty_like(table)).run()
-            elif reader:
+                table = np.empty_like(applications[client.group].table)
+                Aggregator(world, mailbox, client, placement.members(world.rank), table).run()
+            elif world.rank in placement.readers:
                 assert read is not None
                 read(client)
             else:
                 work(client)
             client.wait(client.leave(), "the end of the others' work")
+    else:
+        roles: list[Role | None] = [server, cleaner, manager]
+        serve(mailbox, [role for role in roles if role])
     if clock:
         clock.stop()
     if missed:
@@ -199,17 +177,31 @@ def run(
 
 
 def _find_together(world: World, succession: Succession, missed: Callable[[Succession], None]) -> None:
-    """Those who are left agree on who that is; the manager among them leads. Collective."""
+    """Those who are left agree on who that is; the manager among them leads. Collective.
+
+    As in `recovery.membership`, whose source it has: shrink, form the groups, agree that all have come so far; if
+    not, once more. Cost: four collective calls of a few bytes, and as many for each death meanwhile.
+    """
     with world.comm.waiting("the others, at the end", -1):
-        left = MPI.Intracomm(world.control.Shrink())
-        everybody = left.Get_group().Translate_ranks(list(range(left.size)), MPI.COMM_WORLD.Get_group())
-        succession.lost |= set(range(world.size)) - set(everybody)
-        if succession.lost:
+        left = world.control
+        formed = False
+        while not formed:
+            left = MPI.Intracomm(left.Shrink())
+            succession.lost |= set(range(world.size)) - set(ranks_within(left, MPI.COMM_WORLD))
             leads = world.rank == succession.manager
+            try:
+                workers = MPI.Intracomm(left.Split(0, world.rank))
+                control = MPI.Intracomm(left.Split(0, -1 if leads else world.rank))
+                formed = True
+            except MPI.Exception:
+                left.Revoke()  # others may still wait for whoever has died
+            try:
+                formed = bool(left.Agree(int(formed)))
+            except MPI.Exception:  # somebody has died; the same on all
+                formed = False
+        if succession.lost:
             if leads:
                 missed(succession)
-            workers = MPI.Intracomm(left.Split(0, world.rank))
-            control = MPI.Intracomm(left.Split(0, -1 if leads else world.rank))
             world.regroup(workers, control, number=1)
 
 
@@ -224,8 +216,54 @@ def _share_out(world: World, options: ServerOptions, placement: Placement, keys:
     return {int(server): [KeyRange(*part) for part in ranges] for server, ranges in told.items()}
 
 
-def _group(rank: int, applications: Sequence[Application]) -> int | None:
-    return next((n for n, app in enumerate(applications) if rank in app.workers or rank in app.clients), None)
+def _client(
+    world: World,
+    succession: Succession,
+    placement: Placement,
+    applications: Sequence[Application],
+    assignments: Sequence[Assignment],
+    windows: Sequence[Window],
+    lost: set[int] | None,
+) -> Client | None:
+    """This rank's connection to the servers of its application, or to its aggregator; None if it is no client."""
+    reads = world.rank in placement.readers
+    groups = [n for n, app in enumerate(applications) if reads or world.rank in {*app.workers, *app.clients}]
+    if not groups:
+        return None
+    group = groups[0]
+    table, assignment = applications[group].table, assignments[group]
+    aggregator = placement.aggregator_of(world.rank)
+    if aggregator is not None:
+        assignment = {aggregator: [KeyRange(0, len(table))]}
+    window = windows[group] if windows and not reads else None
+    return Client(world.comm, assignment, table, succession, lost=lost, group=group, window=window)
+
+
+def _manager(
+    world: World,
+    mailbox: Mailbox,
+    succession: Succession,
+    options: ServerOptions,
+    placement: Placement,
+    applications: Sequence[Application],
+    reported: Callable[[Header], None],
+    missed: Callable[[Succession], None] | None,
+) -> Manager | None:
+    """The manager's part, if this rank has it or may have to take it over."""
+    if world.rank not in succession.managers:
+        return None
+    clients = {rank: number for number, app in enumerate(applications) for rank in {*app.workers, *app.clients}}
+    return Manager(
+        world.rank,
+        mailbox,
+        succession,
+        clients | dict.fromkeys(placement.readers, 0),
+        services=(MANAGER, placement.cleaner, *placement.servers),
+        reported=reported,
+        silence_s=options.silence,
+        readers=placement.readers,
+        missed=partial(missed, succession) if missed else lambda: None,
+    )
 
 
 def _server(
@@ -278,10 +316,10 @@ def _upload(
                     mailbox.send_payload(rank, layout.of(application.table), layout.nbytes)
             with world.comm.waiting("upload of the model", -1):
                 mailbox.flush()
-        for (_, group), shard in server.shards.items() if server else ():
-            if group == number:
+        for part in server.parts.values() if server else ():
+            if part.group == number:
                 with world.comm.waiting("upload of the model", source):
-                    world.comm.take(shard.values, source, PAYLOAD)
+                    world.comm.take(part.shard.values, source, PAYLOAD)
 
 
 def _collect(
@@ -300,7 +338,7 @@ def _collect(
         rank = succession.head(home)
         layout = Layout(ranges, table.shape, table.dtype)
         if server and rank == world.rank:
-            part = server.shards[home, group].values
+            part = server.parts[home, group].shard.values
         else:
             part = np.empty(layout.local_shape, table.dtype)
         [root] = MPI.COMM_WORLD.Get_group().Translate_ranks([rank], members)
@@ -318,17 +356,17 @@ def _outcome(
     succession: Succession,
     tables: list[Array],
     server: Server | None,
-    cleaner: CleaningNode,
+    cleaner: CleaningNode | None,
     manager: Manager | None,
     client: Client | None,
 ) -> Outcome:
     """Bring together what each rank has counted. Collective."""
     first = min(succession.homes)
     own = {
-        "updates": [shard.updates for (home, _), shard in server.shards.items() if home == first] if server else [],
+        "updates": [part.shard.updates for part in server.parts.values() if part.home == first] if server else [],
         "lead": client.lead if client else {},
         "staleness": client.staleness if client else {},
-        "cleaned": {**cleaner.removed, "late pushes": server.late_pushes if server else 0},
+        "cleaned": {**(cleaner.removed if cleaner else {}), "late pushes": server.late_pushes if server else 0},
     }
     outcome = Outcome(tables, dead=sorted(succession.lost | set(manager.silent)) if manager else [])
     for text in gather_text(world.control, json.dumps(own)):

@@ -1,7 +1,9 @@
-"""What the manager writes down of ranks that have died: who, when, and when the training had got over it.
+"""What is written down of ranks that die: who, when, and when the training had got over it.
 
-It has, once a worker reports an iteration that it cannot have begun before: the one after the one it may
-already have been at when the death was noticed.
+Every rank writes down what happens to itself, such as that it is told to fail. What the others have found out the
+manager writes, or whoever has taken its place. The training has got over a death once a worker reports an
+iteration that it cannot have begun before: the one after the one it may already have been at when the death was
+noticed.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 from farandole.errors import UsageError
 from farandole.parameter_server.header import Header
 from farandole.parameter_server.options import ServerOptions
+from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.succession import Succession
 from farandole.recovery import membership
 from farandole.recovery.logbook import Logbook, RankWitness
@@ -22,7 +25,7 @@ from farandole.runtime.world import World
 
 
 class Departures:
-    """The part of one rank that is the manager, or may have to take its place.
+    """One rank's part in it, on all of them.
 
     Args:
         folder: of the record.
@@ -38,8 +41,13 @@ class Departures:
             self.logbook.write("start", 0, 0)
 
     @classmethod
-    def possible(cls, world: World, recorder: Recorder, options: ServerOptions) -> Departures | None:
-        """None where ranks do not outlive each other, or share memory with those that may die. Collective.
+    def where_possible(
+        cls, world: World, recorder: Recorder, options: ServerOptions, placement: Placement
+    ) -> Departures | None:
+        """None where a rank's death ends the job. Collective.
+
+        That is where ranks do not outlive each other, where they share memory with those that may die, and where
+        aggregators know what nobody else does.
 
         Raises:
             UsageError: it is not possible, and is asked for.
@@ -49,8 +57,9 @@ class Departures:
                 raise UsageError("--replicas is for servers with memory of their own: use --transport messages")
             membership.check(world.size, spares=0)
         folder = Path(broadcast_text(world.control, str(recorder.folder)))
-        possible = options.transport == "messages" and rank.outlive_each_other()
-        return cls(world, recorder, folder) if possible else None
+        if options.transport == "window" or placement.aggregators or not rank.outlive_each_other():
+            return None
+        return cls(world, recorder, folder)
 
     def reported(self, report: Header) -> None:
         """A worker has completed an iteration."""

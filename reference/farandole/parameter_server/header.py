@@ -65,9 +65,11 @@ class Header:
             from: by the model being trained, and by one that no longer learns (`online`).
         lead, staleness: for the record (`runtime.record`).
         share: n_r / N of a push.
-        seconds: how long the policy has held a pull back; in what a server hands on, when it came there.
+        seconds: how long the policy has held a pull back.
+        moment: in what a server hands on, when it came to the first of the chain, by that one's clock; 0: elsewhere.
         loss: in a report.
-        pulls, clocks, pushes: what was cleaned away; `clocks` in the answer to PROGRESS, how many workers are left.
+        pulls, clocks, pushes: what was cleaned away.
+        workers: in the answer to PROGRESS, how many are left.
     """
 
     kind: int
@@ -88,14 +90,16 @@ class Header:
     staleness: int = 0
     share: float = 0.0
     seconds: float = 0.0
+    moment: float = 0.0
     loss: float = 0.0
     pulls: int = 0
     clocks: int = 0
     pushes: int = 0
+    workers: int = 0
 
 
 FIELDS = tuple(field.name for field in fields(Header))
-REALS = {"share", "seconds", "loss"}
+REALS = {"share", "seconds", "moment", "loss"}
 
 
 def pack(header: Header) -> NDArray[np.float64]:

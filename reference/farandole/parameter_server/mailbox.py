@@ -11,7 +11,8 @@ the dead is dropped, and who waits for anybody's message acknowledges the death 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ REQUEST, ANSWER, PAYLOAD, READ_DONE = 1, 2, 3, 4  # MPI tags
 SPINS = 100  # looks before the first sleep: an answer often takes less than a sleep would
 PAUSE_S = 50e-6
 TICK_S = 0.005
+LATEST_TICK_S = 0.1  # if there is always a message: those that have come go first, but not for ever
 
 
 class Mailbox:
@@ -42,6 +44,8 @@ class Mailbox:
         self.lost = lost
         self._leaving: list[tuple[MPI.Request, Any]] = []  # what must not change meanwhile
         self._unchanging: list[tuple[MPI.Request, Any]] = []  # what nobody changes any more
+        self._ticked = time.monotonic()
+        self._is_waiting = False  # for a header, so that the watchdog looks on
 
     def send(self, to: int, tag: int, header: Header) -> None:
         """Begin to send a header."""
@@ -65,7 +69,8 @@ class Mailbox:
 
     def settle(self) -> None:
         """Wait until everything that might be changed has left."""
-        self._wait_for(self._leaving)
+        with nullcontext() if self._is_waiting else self.comm.waiting("parameters to leave", -1):
+            self._wait_for(self._leaving)
 
     def flush(self) -> None:
         """Wait until everything has left."""
@@ -119,17 +124,28 @@ class Mailbox:
         queue.clear()
 
     def wait(self, tick: Callable[[], None]) -> Header:
-        """The next header; `tick` is called every few milliseconds until it comes.
+        """The next header; until it comes, and now and then if there always is one, `tick` is called.
 
         Between looks it sleeps, so that a waiting service leaves its core to those that compute.
         """
         with self.comm.waiting("a message", -1):
-            looks, ticked = 0, time.monotonic()
-            while (header := self.look()) is None:
-                looks += 1
-                if time.monotonic() - ticked > TICK_S:
-                    ticked = time.monotonic()
-                    tick()
-                if looks > SPINS:
-                    time.sleep(PAUSE_S)
-        return header
+            self._is_waiting, looks = True, 0
+            try:
+                while True:
+                    header = self.look()
+                    if time.monotonic() - self._ticked > (LATEST_TICK_S if header else TICK_S):
+                        self._ticked = time.monotonic()
+                        tick()
+                    if header:
+                        return header
+                    looks += 1
+                    if looks > SPINS:
+                        time.sleep(PAUSE_S)
+            finally:
+                self._is_waiting = False
+
+    def take(self, payload: Iterable[NDArray[Any]], source: int) -> None:
+        """Wait for what belongs to a header of `source` that has come."""
+        with self.comm.waiting("the rest of a message", source):
+            for buffer in payload:
+                self.comm.take(buffer, source, PAYLOAD)

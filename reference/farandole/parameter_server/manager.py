@@ -53,6 +53,7 @@ class Manager:
         self.silent: list[int] = []
         self._reported, self._missed = reported, missed
         self._heard = dict.fromkeys(clients, time.monotonic())
+        self._ticked = time.monotonic()
         self._untidy = set(clients)
         self._cleaner = succession.cleaner
         self._led = self.leads
@@ -68,7 +69,7 @@ class Manager:
             self._reported(header)
         elif header.kind == Kind.PROGRESS:
             left = len(self._untidy - self.readers)
-            progress = Header(Kind.PROGRESS, number=header.number, samples=self.samples, clocks=left)
+            progress = Header(Kind.PROGRESS, number=header.number, samples=self.samples, workers=left)
             self.mailbox.send(header.source, ANSWER, progress)
         elif header.kind == Kind.LEAVE:
             self._gone(header.source)
@@ -79,12 +80,15 @@ class Manager:
 
     def tick(self) -> None:
         now = time.monotonic()
+        if now - self._ticked > self.silence_s / 2:  # we have not listened ourselves
+            self._heard = dict.fromkeys(self._heard, now)
+        self._ticked = now
         for client, heard in list(self._heard.items()):
             if self.leads and now - heard > self.silence_s:
                 self.silent.append(client)
                 self._gone(client)
 
-    def miss(self, dead: frozenset[int]) -> None:
+    def miss(self) -> None:
         """Some have died: clients leave something behind; services may leave this one in charge.
 
         Raises:

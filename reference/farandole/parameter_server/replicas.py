@@ -60,7 +60,7 @@ class Material:
 
 
 def train(scenario: str, options: DownpourOptions) -> Summary | None:
-    """Train, evaluate and write the record; the summary on rank 0, None elsewhere."""
+    """Train, evaluate and write the record; the summary on the rank that writes it, None elsewhere."""
     choices.check(options)
     with World.start(options) as world:
         placement = _place(world, options)
@@ -68,7 +68,7 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
         recorder = Recorder(world, scenario, options)
         material = _share(world, recorder, options, placement, known)
         replica = _replica(world, options, material)
-        departures = Departures.possible(world, recorder, options)
+        departures = Departures.where_possible(world, recorder, options, placement)
         reports = Reports(recorder, len(placement.workers), options.steps, departures)
         application = cluster.Application(
             table=replica.flat.values_np,

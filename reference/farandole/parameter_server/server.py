@@ -12,10 +12,9 @@ decide alike, and the last in the chain answers.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.parameter_server.header import ALL_RANGES, DENSE, ROW_NUMBER, Header, Kind
-from farandole.parameter_server.mailbox import ANSWER, PAYLOAD, REQUEST, Mailbox
+from farandole.parameter_server.mailbox import ANSWER, REQUEST, Mailbox
 from farandole.parameter_server.sessions import Sessions
 from farandole.parameter_server.shard import Gradient, Shard
 from farandole.parameter_server.succession import Succession
@@ -33,14 +32,33 @@ from farandole.runtime.world import World
 Array = NDArray[Any]
 # Makes a part's shard, given what the shard calls to answer, and before it moves its values.
 MakeShard = Callable[[Callable[[Header], None], Callable[[], None]], Shard]
-Part = tuple[int, int]  # the server whose part it is, and the application
+
+
+@dataclass
+class Part:
+    """One application's parameters on one of the first servers, and what this server knows of them.
+
+    Attributes:
+        home, group: the server whose part it is, and the application.
+        rows: worker → the rows that it has asked for, if not for all, until they are granted.
+        cleaned: client → what was found when it was cleaned away.
+        moved: how often the shard had moved its values when we last looked.
+    """
+
+    home: int
+    group: int
+    shard: Shard
+    sessions: Sessions = field(default_factory=Sessions)
+    rows: dict[int, Array] = field(default_factory=dict)
+    cleaned: dict[int, Header] = field(default_factory=dict)
+    moved: int = 0
 
 
 class Server:
-    """One rank's shards: one per application, and as many more for each other server whose part it keeps.
+    """One rank's parts: one per application, and as many more for each other server whose part it keeps.
 
     Args:
-        make: the part → what makes its shard.
+        make: (server whose part it is, application) → what makes the part's shard.
         windows: the applications' shared memory, if parameters and gradients go through that.
     """
 
@@ -51,65 +69,53 @@ class Server:
         world: World,
         mailbox: Mailbox,
         succession: Succession,
-        make: Mapping[Part, MakeShard],
+        make: Mapping[tuple[int, int], MakeShard],
         windows: Sequence[Window] = (),
     ) -> None:
         self.world = world
         self.mailbox = mailbox
         self.succession = succession
         self.windows = windows
-        self._rows: dict[tuple[Part, int], Array] = {}  # part and worker → the rows it asked for
-        self._sessions: defaultdict[Part, Sessions] = defaultdict(Sessions)
-        self._cleaned: dict[tuple[Part, int], Header] = {}  # part and client → what was found
         self._ahead = 0.0  # of our clock is that of the server whose requests we have been handed
-        self.shards = {part: make_shard(partial(self._reply, part), self._settle) for part, make_shard in make.items()}
+        self.parts = {
+            name: Part(*name, make_shard(partial(self._reply, name), self._settle)) for name, make_shard in make.items()
+        }
         self._tails = self._tails_now()
 
     def handle(self, header: Header) -> None:
         """Carry out a request, from a client or handed on by the server before."""
-        part = header.home, header.group
-        shard = self.shards[part]
-        with self.world.trace.span("receive a gradient", "communicate") if header.kind == Kind.PUSH else nullcontext():
-            payload = self._take(header, shard)
+        part = self.parts[header.home, header.group]
+        payload = self._take(header, part.shard)
         if header.kind == Kind.READ:
-            self._read(header, shard)
+            self._read(header, part.shard)
             return
-        now = self._moment(header)
-        self._hand_on(replace(header, seconds=now), payload)
-        if header.kind == Kind.TICK:
-            shard.tick(now)
-        elif header.kind == Kind.CLEAN:
-            self._clean(header, shard, now)
-        elif self.succession.replicated and not self._sessions[part].open(header):
-            if known := self._sessions[part].answer(header):
-                self._send_answer(part, known)
-        elif header.kind == Kind.PULL:
-            if payload:
-                self._rows[part, header.worker] = payload[0]
-            shard.pull(header, now)
-        else:
-            self._push(header, shard, self._gradient(header, shard, payload), now)
+        now = self._now(header.moment)
+        self._hand_on(replace(header, moment=now), payload)
+        start = time.perf_counter()
+        self._carry_out(header, part, payload, now)
+        self._note_updates(part, start)
 
     def tick(self) -> None:
-        for (home, group), shard in self.shards.items():
-            now = self._now()
-            if self.succession.head(home) == self.world.rank and shard.tick(now):
-                self._hand_on(Header(Kind.TICK, home=home, group=group, seconds=now), [])
+        for part in self.parts.values():
+            if self.succession.head(part.home) == self.world.rank:
+                now, start = self._now(), time.perf_counter()
+                if part.shard.tick(now):
+                    self._hand_on(Header(Kind.TICK, home=part.home, group=part.group, moment=now), [])
+                self._note_updates(part, start)
 
-    def miss(self, dead: frozenset[int]) -> None:
+    def miss(self) -> None:
         """Some have died. Where the last in a chain was among them, this one answers now: again, for it may not have.
 
         Raises:
             NobodyToSucceed: nobody has some part of the parameters any more.
         """
         before, self._tails = self._tails, self._tails_now()
-        for part in self.shards:
-            if self._tails[part[0]] != before[part[0]] and self._tails[part[0]] == self.world.rank:
-                for answer in list(self._sessions[part].answers()):
-                    self._send_answer(part, answer)
-                for (cleaned, _), found in self._cleaned.items():
-                    if cleaned == part:
-                        self.mailbox.send(self.succession.cleaner, REQUEST, found)
+        for part in self.parts.values():
+            if before[part.home] != self._tails[part.home] == self.world.rank:
+                for answer, values in part.sessions.answers():
+                    self._send(answer.worker, answer, values)
+                for found in part.cleaned.values():
+                    self.mailbox.send(self.succession.cleaner, REQUEST, found)
 
     def stop(self) -> None:
         pass
@@ -117,75 +123,87 @@ class Server:
     @property
     def late_pushes(self) -> int:
         """Pushes that came too late to count."""
-        own = self.world.rank
-        return sum(shard.late_pushes for (home, _), shard in self.shards.items() if self.succession.head(home) == own)
+        heads = [part for part in self.parts.values() if self.succession.head(part.home) == self.world.rank]
+        return sum(part.shard.late_pushes for part in heads)
 
     def _tails_now(self) -> dict[int, int]:
         return {home: self.succession.tail(home) for home in self.succession.homes}
 
-    def _push(self, header: Header, shard: Shard, gradient: Gradient, now: float) -> None:
-        before = shard.updates
-        start = time.perf_counter()
-        shard.push(header, gradient, now)
-        if shard.updates > before:
-            self.world.finish_computation(start)
-            self.world.trace.add("update", "compute", start, time.perf_counter())
-            if header.home == self.world.rank:
-                for update in range(before, shard.updates):
-                    self.world.begin_step(update + 1)
+    def _carry_out(self, header: Header, part: Part, payload: Sequence[Array], now: float) -> None:
+        if header.kind == Kind.TICK:
+            part.shard.tick(now)
+        elif header.kind == Kind.CLEAN:
+            self._clean(header, part, now)
+        elif self.succession.replicated and not part.sessions.open(header):
+            return  # it has come before: whoever was the last in the chain then has answered it, or will
+        elif header.kind == Kind.PULL:
+            if payload:
+                part.rows[header.worker] = payload[0]
+            part.shard.pull(header, now)
+        else:
+            part.shard.push(header, self._gradient(header, part.shard, payload), now)
+
+    def _note_updates(self, part: Part, start: float) -> None:
+        """Trace what has moved the values since `start`, on a slow rank for longer; each update is a step of ours."""
+        if part.shard.updates == part.moved:
+            return
+        self.world.finish_computation(start)
+        self.world.trace.add("update", "compute", start, time.perf_counter())
+        steps = range(part.moved + 1, part.shard.updates + 1)
+        part.moved = part.shard.updates
+        for step in steps if part.home == self.world.rank else ():
+            self.world.begin_step(step)
 
     def _read(self, header: Header, shard: Shard) -> None:
-        values = Header(Kind.VALUES, home=header.home, number=header.number, clock=shard.updates, count=header.count)
+        answer = Header(Kind.VALUES, home=header.home, number=header.number, clock=shard.updates, count=header.count)
         if header.count == DENSE:
-            self._send(header.source, values, shard.values)
+            self._send(header.source, answer, shard.values, changing=True)
         else:  # no rows: only the version was asked for
-            self.mailbox.send(header.source, ANSWER, values)
+            self._send(header.source, answer)
 
-    def _clean(self, header: Header, shard: Shard, now: float) -> None:
-        part, client = (header.home, header.group), header.worker
-        pulls, clocks, pushes = shard.clean(client, now)
-        self._sessions[part].forget(client)
+    def _clean(self, header: Header, part: Part, now: float) -> None:
+        client = header.worker
+        pulls, clocks, pushes = part.shard.clean(client, now)
+        part.sessions.forget(client)
+        part.rows.pop(client, None)
         found = Header(Kind.CLEANED, worker=client, home=header.home, pulls=pulls, clocks=clocks, pushes=pushes)
-        found = self._cleaned.setdefault((part, client), found)
-        if self.succession.tail(header.home) == self.world.rank:
+        found = part.cleaned.setdefault(client, found)
+        if self.succession.tail(part.home) == self.world.rank:
             self.mailbox.send(self.succession.cleaner, REQUEST, found)
 
-    def _now(self) -> float:
-        return time.monotonic() + self._ahead
+    def _now(self, moment: float = 0.0) -> float:
+        """When a request came to the first server of the chain: `moment`, or now if this is the first.
 
-    def _moment(self, header: Header) -> float:
-        """When the request came to the first server of the chain. Clocks of several hosts differ, and never go back."""
-        if not header.seconds:
-            return self._now()
-        self._ahead = max(self._ahead, header.seconds - time.monotonic())
-        return header.seconds
+        Clocks of several hosts differ; ours follows the furthest, since a policy's time does not run backwards.
+        """
+        own = time.monotonic() + self._ahead
+        self._ahead += max(0.0, moment - own)
+        return moment or own
 
     def _hand_on(self, header: Header, payload: Sequence[Array]) -> None:
         chain = self.succession.chain(header.home)
         if chain[0] == self.world.rank and len(chain) > 1:
             self.mailbox.hand_on(chain[1], REQUEST, header, payload)
 
-    def _reply(self, part: Part, answer: Header) -> None:
-        """A shard's answer: keep it, and if this server is the one that answers, send it."""
-        answer.home = part[0]
-        if self.succession.replicated:
-            self._sessions[part].note(answer)
-        if self.succession.tail(part[0]) == self.world.rank:
-            self._send_answer(part, answer)
-
-    def _send_answer(self, part: Part, answer: Header) -> None:
-        """Send an answer; a GRANT with the values, or the rows of them that were asked for."""
-        if answer.kind != Kind.GRANT:
-            self.mailbox.send(answer.worker, ANSWER, answer)
-            return
-        values = self.shards[part].values
-        if answer.count != DENSE:
-            self._send(answer.worker, answer, values[self._rows[part, answer.worker]])
-        elif self.windows:
-            self.windows[part[1]].granted(answer.worker)
-            self.mailbox.send(answer.worker, ANSWER, answer)
+    def _reply(self, name: tuple[int, int], answer: Header) -> None:
+        """A shard's answer: send it, or keep it as it is now for the case that the one who sends it dies before."""
+        part = self.parts[name]
+        answer.home = part.home
+        values = self._granted(part, answer) if answer.kind == Kind.GRANT else None
+        if self.succession.tail(part.home) == self.world.rank:
+            self._send(answer.worker, answer, values, changing=values is part.shard.values)
         else:
-            self._send(answer.worker, answer, values)
+            part.sessions.note(answer, None if values is None else values.copy())
+
+    def _granted(self, part: Part, grant: Header) -> Array | None:
+        """The parameters that belong to a GRANT; None: the worker reads them in the window."""
+        if grant.count != DENSE:
+            rows: Array = part.shard.values[part.rows.pop(grant.worker)]
+            return rows
+        if self.windows:
+            self.windows[part.group].granted(grant.worker)
+            return None
+        return part.shard.values
 
     def _settle(self) -> None:
         """Wait until no parameters are on their way, or being read."""
@@ -193,15 +211,21 @@ class Server:
         for window in self.windows:
             window.settle()
 
-    def _send(self, to: int, header: Header, values: Array) -> None:
-        self.mailbox.send(to, ANSWER, header)
-        self.mailbox.send_payload(to, values)
+    def _send(self, to: int, answer: Header, values: Array | None = None, *, changing: bool = False) -> None:
+        """Send an answer, and the values that belong to it; `changing` ones have to have left before they are moved."""
+        if values is None:
+            self.mailbox.send(to, ANSWER, answer)
+        elif not changing:
+            self.mailbox.hand_on(to, ANSWER, answer, [values])
+        else:
+            self.mailbox.send(to, ANSWER, answer)
+            self.mailbox.send_payload(to, values)
 
     def _take(self, header: Header, shard: Shard) -> list[Array]:
         """What follows a header: row numbers, a gradient, both, or nothing."""
         if header.kind not in (Kind.PULL, Kind.PUSH):
             return []
-        comm, payload, values = self.mailbox.comm, [], shard.values
+        payload, values = [], shard.values
         if header.count != DENSE:
             payload.append(np.empty(header.count, dtype=ROW_NUMBER))
         if header.kind == Kind.PUSH:
@@ -211,8 +235,9 @@ class Server:
                 payload.append(np.empty_like(values[shard.slices[header.part]]))
             elif not self.windows:
                 payload.append(np.empty_like(values))
-        for buffer in payload:
-            comm.take(buffer, header.source, PAYLOAD)
+        span = self.world.trace.span("receive a gradient", "communicate")
+        with span if header.kind == Kind.PUSH else nullcontext():
+            self.mailbox.take(payload, header.source)
         return payload
 
     def _gradient(self, header: Header, shard: Shard, payload: Sequence[Array]) -> Gradient:

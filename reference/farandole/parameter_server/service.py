@@ -23,10 +23,10 @@ class Role(Protocol):
         """A message has come; a payload after it is still to be taken."""
 
     def tick(self) -> None:
-        """Called every few milliseconds while nothing comes."""
+        """Called every few milliseconds, less often while messages come one upon the other."""
 
-    def miss(self, dead: frozenset[int]) -> None:
-        """These ranks have died."""
+    def miss(self) -> None:
+        """Ranks have died; the mailbox knows which."""
 
     def stop(self) -> None:
         """The work is over."""
@@ -43,10 +43,10 @@ def serve(mailbox: Mailbox, roles: Sequence[Role]) -> None:
             role.tick()
 
     def miss() -> None:
-        dead = frozenset((mailbox.lost or set()) - missed)
-        missed.update(dead)
-        for role in roles if dead else ():
-            role.miss(dead)
+        if dead := (mailbox.lost or set()) - missed:
+            missed.update(dead)
+            for role in roles:
+                role.miss()
 
     while (header := mailbox.wait(tick)).kind != Kind.STOP:
         try:

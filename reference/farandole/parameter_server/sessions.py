@@ -1,24 +1,31 @@
-"""What clients have asked and been told, so that a request that comes again is not carried out again.
+"""What clients have asked and not been told, so that a request that comes again is not carried out again.
 
 Whoever does not get an answer asks once more, and cannot know whether the first time was in vain. Every
-request has a number of its client's; its answer is kept until the client says, in a later request, that
-it has come. Memory: a header for each request that is open. As in the sessions of replicated state
-machines (Liskov & Cowling, "Viewstamped replication revisited", 2012).
+request has a number of its client's, which is kept until the client says, in a later request, that the
+answer has come. The answer is kept, too, where another server is to send it, just as that one sends it:
+later parameters would not be those that the policy has noted as read. Memory: a header for each request
+that is open, and for each client the parameters it was granted last. As in the sessions of replicated
+state machines (Liskov & Cowling, "Viewstamped replication revisited", 2012).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from typing import Any
 
-from farandole.parameter_server.header import Header
+from numpy.typing import NDArray
+
+from farandole.parameter_server.header import Header, Kind
+
+Answer = tuple[Header, NDArray[Any] | None]  # and the parameters that belong to it
 
 
 class Sessions:
     """The open requests of all clients of one part of the parameters."""
 
     def __init__(self) -> None:
-        self._answers: defaultdict[int, dict[int, Header | None]] = defaultdict(dict)  # client → number → answer
+        # client → number → answer; None if there is none yet, or it has come, or this server sends it itself
+        self._answers: defaultdict[int, dict[int, Answer | None]] = defaultdict(dict)
         self._settled: dict[int, int] = {}
 
     def open(self, request: Header) -> bool:
@@ -29,22 +36,21 @@ class Sessions:
             del answers[number]
         if request.number in answers or request.number <= self._settled[client]:
             return False
+        if request.kind == Kind.PULL:  # who asks for parameters has had the last ones
+            for number, answer in answers.items():
+                if answer and answer[0].kind == Kind.GRANT:
+                    answers[number] = None
         answers[request.number] = None
         return True
 
-    def note(self, answer: Header) -> None:
-        """A request has been answered."""
+    def note(self, answer: Header, values: NDArray[Any] | None = None) -> None:
+        """A request has been answered; `values` must stay as they are."""
         if answer.number in self._answers[answer.worker]:
-            self._answers[answer.worker][answer.number] = answer
+            self._answers[answer.worker][answer.number] = answer, values
 
-    def answer(self, request: Header) -> Header | None:
-        """What a request that has come before was answered; None: nothing yet, or the answer has come."""
-        return self._answers[request.worker].get(request.number)
-
-    def answers(self) -> Iterator[Header]:
+    def answers(self) -> list[Answer]:
         """All answers that may not have come."""
-        for answers in self._answers.values():
-            yield from (answer for answer in answers.values() if answer)
+        return [answer for answers in self._answers.values() for answer in answers.values() if answer]
 
     def forget(self, client: int) -> None:
         """A client is gone."""

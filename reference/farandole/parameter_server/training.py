@@ -58,7 +58,7 @@ MakeWorkload = Callable[[World, Recorder, Sequence[tuple[int, ...]], int], Workl
 
 
 def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) -> Summary | None:
-    """Train, evaluate and write the record; the summary on rank 0, None elsewhere."""
+    """Train, evaluate and write the record; the summary on the rank that writes it, None elsewhere."""
     choices.check(options)
     with World.start(options) as world:
         recorder = Recorder(world, scenario, options)
@@ -66,7 +66,7 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
         groups = worker_groups(placement.workers, options.applications)
         own_group = next((number for number, group in enumerate(groups) if world.rank in group), 0)
         workload = make_workload(world, recorder, groups, own_group)
-        departures = Departures.possible(world, recorder, options) if not placement.aggregators else None
+        departures = Departures.where_possible(world, recorder, options, placement)
         reports = Reports(recorder, len(placement.workers), options.steps, departures)
         outcome = cluster.run(
             world,
@@ -130,7 +130,8 @@ class Reports:
     """Turns the workers' reports into metrics.jsonl: a line for as many of them as there are workers.
 
     A line then stands for about as many samples as a synchronous step, whatever the policy. Who may have to
-    take the manager's place collects the lines, too, and writes those that the manager has not.
+    take the manager's place collects the lines, too, and writes those that the manager has not: it may have heard of
+    more iterations, or of fewer.
     """
 
     def __init__(self, recorder: Recorder, workers: int, steps: int, departures: Departures | None = None) -> None:
@@ -138,6 +139,7 @@ class Reports:
         self.samples = 0
         self.loss: float | None = None
         self._lines: list[dict[str, float]] = []
+        self._written = 0  # lines that another manager has written before this one
         self._batch: list[Header] = []
         self._bar = bar(steps, recorder.world.rank)
 
@@ -152,9 +154,9 @@ class Reports:
         """Ranks have died; perhaps the manager, so that this one writes from now on."""
         assert self.departures is not None
         if not self.recorder.writes:
-            written = self.recorder.take_over(self.departures.folder)
-            self.recorder.go_on_from(written)
-            for line in self._lines[written:]:
+            self._written = self.recorder.take_over(self.departures.folder)
+            self.recorder.go_on_from(self._written)
+            for line in self._lines[self._written :]:
                 self.recorder.log(**line)
         self.departures.missed(succession)
 
@@ -172,7 +174,8 @@ class Reports:
         step, more = len(self._lines), self._more(self._batch)
         line = {"step": step, "wall_s": self.recorder.elapsed_s, "loss": self.loss, "samples": samples, **more}
         self._lines.append(line)
-        self.recorder.log(**line)
+        if step >= self._written:
+            self.recorder.log(**line)
         self.samples += samples
         self._batch.clear()
         self._bar.update()
@@ -207,15 +210,19 @@ def place(world: World, options: ServerOptions, fan_in: int | None = None, reade
         readers: how many there usually are; None: nobody may be one.
 
     Raises:
-        UsageError: no such placement, or readers where nobody may be one.
+        UsageError: no such placement, readers where nobody may be one, or aggregators beside replicas.
     """
     if options.place and fan_in:
         raise UsageError("--tree decides itself who is an aggregator: with --place, name them there (aggregators=…)")
     if options.place is None:
-        return Placement.usual(world.size, options.servers, fan_in, readers or 0)
-    placement = Placement.parse(options.place, world.size)
+        placement = Placement.usual(world.size, options.servers, fan_in, readers or 0)
+    else:
+        placement = Placement.parse(options.place, world.size)
     if readers is None and placement.readers:
         raise UsageError(f"--place {options.place}: nothing is served here; readers are for the scenario online")
+    if options.replicas > 1 and placement.aggregators:
+        where = "--tree" if fan_in else "aggregators=… in --place"
+        raise UsageError(f"--replicas keeps no copy of what aggregators know: leave out {where}")
     return placement
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from farandole.parameter_server.client import Client, Start
 from farandole.parameter_server.header import Header, Kind
-from farandole.parameter_server.mailbox import ANSWER, PAYLOAD, Mailbox
+from farandole.parameter_server.mailbox import ANSWER, Mailbox
 from farandole.runtime.world import World
 
 
@@ -64,7 +64,7 @@ class Aggregator:
         while len(self._arrived[kind]) < len(self.members):
             header = self.mailbox.wait(self._while_waiting)
             if header.kind == Kind.PUSH:
-                self.mailbox.comm.take(self._gradients[header.source], header.source, PAYLOAD)
+                self.mailbox.take([self._gradients[header.source]], header.source)
             self._arrived[header.kind][header.source] = header
         arrived, self._arrived[kind] = self._arrived[kind], {}
         return arrived

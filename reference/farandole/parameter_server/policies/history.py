@@ -63,7 +63,10 @@ class History(Policy):
             return []
         if not self._newest:
             return []
-        self.step, self._began, self._deadline = self.step + 1, now, None
+        self.step, self._began = self.step + 1, now
+        # Of several servers another may be further on: then enough may be in from the beginning.
+        enough = sum(clock > self.step for clock in self.clocks.values()) >= self.enough
+        self._deadline = now if enough else None
         parts = mean(self._newest.values())
         self._newest = {worker: push for worker, push in self._newest.items() if worker in self.clocks}
         return [Apply(parts, keep=tuple(self._newest.values()))]

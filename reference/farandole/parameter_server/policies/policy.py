@@ -95,7 +95,11 @@ class Policy:
         raise NotImplementedError
 
     def tick(self, now: float) -> list[Action]:
-        """Time has passed; a policy that waits for nobody longer than so long acts here."""
+        """Time has passed; a policy that waits for nobody longer than so long acts here.
+
+        Where nothing comes of it, nothing may have changed: a copy of the policy, on the second server that has
+        the same parameters, hears only of the moments at which something did.
+        """
         return []
 
     def leave(self, worker: int) -> list[Action]:
