@@ -410,6 +410,42 @@ for name in ("shrunk", "spare", "centre"):
 # Compare that with the seconds in `16_restart`. Nothing is read from a disk and no process is started, for whoever
 # lives knows all that the dead one knew: under data parallelism they hold the same parameters.
 #
+# ### Somebody new comes
+#
+# A spare waits for a death that may never come, and takes up memory. Without one the three go on; can there be four
+# again? MPI can start a process from within a job (`MPI_Comm_spawn`), and that takes a second or two: Python, MPI,
+# torch, the data. With `spawn=1` the centre starts one, in a thread; the three train on meanwhile. When the new
+# one is ready it says so, and all let it in: one more membership update, in which somebody is there who was not before.
+#
+# (Rank 0 is slow here, by sleeping, so that the training lasts for a while.)
+#
+# **Predict:** which number has the new one, who sends it the state, and how long do the others stand still because it
+# starts?
+
+# %%
+long = {"data": "digits", "steps": 1500, "slow": "rank=0,factor=20"}
+grown = launch("membership", ranks=4, **long, spawn=1, fail="rank=2,step=80", out=folder / "grown")
+book = Logbook(grown.folder / "logbook.jsonl").lines()
+
+# %% tags=["nbval-check-output"]
+came = [each["rank"] for each in grown.summary.joined]
+print("there in the end:", grown.summary.members, "– of those, come later:", came)
+print("each step once in the record:", [line["step"] for line in grown.metrics] == list(range(1500)))
+print("the same parameters on all of them:", len(set(grown.summary.params_sha256)) == 1)
+later = [line.what for line in book if line.what in ("failure", "sent for", "joined")]
+print("in this order:", ", ".join(later))
+
+# %%
+when = {line.what: line.when for line in book}
+[newcomer] = grown.summary.joined
+print(f"from the call to its first step: {newcomer['joined_s']:.2f} s; the others took {newcomer['step'] - 80} steps")
+print(f'from "joined" to that step: {when["first step"] - when["joined"]:.3f} s')
+
+# %% [markdown]
+# It is rank 4: numbers are never given twice. Whoever is ahead sends it the state, as it would send it a spare, since
+# from here on it is one. The others do not stand still while it starts, only for the update. If it died on the way,
+# they would hardly notice.
+#
 # ## 4 Data, learning rate, samples
 #
 # Three workers are left of four. What becomes of the fourth part of each batch? There are two ways:

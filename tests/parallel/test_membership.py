@@ -145,6 +145,18 @@ def test_deaths_during_the_recovery_and_after_the_last_step(whole: Run, tmp_path
     assert run.summary.messages_sent[1] >= 2 * (STEPS - 33)
 
 
+def test_a_death_as_the_training_begins(whole: Run, tmp_path: Path) -> None:
+    """Of the centre, for which the others wait."""
+    out = tmp_path / "run"
+    output = run_ranks([PROGRAM, "membership", "0@start", *WORDS, "--out", str(out)], 4, timeout_s=120)
+    run = Run(out, str(output))
+    assert run.summary.members == [1, 2, 3]
+    assert [line["step"] for line in run.metrics] == list(range(STEPS))
+    assert [line["samples"] for line in run.metrics] == samples(4)
+    assert_same_training(run, whole, but_for=range(0))
+    assert [rank for rank, *_ in struck(run)] == [0]
+
+
 def test_a_death_while_the_others_catch_up(whole: Run, tmp_path: Path) -> None:
     """Of the spare that is being told the state, and leads."""
     out = tmp_path / "run"

@@ -310,3 +310,23 @@ def test_a_try_that_is_made_good_and_a_planned_change_are_told_apart_from_deaths
     )
     (fault,) = logbook.faults()
     assert fault == {"rank": 1, "step": 5, "kind": "raise", "detected_s": 0.0, "resumed_s": 0.5, "steps_lost": 0}
+
+
+def test_who_joins_is_no_fault_and_is_timed_from_when_it_was_sent_for(logbook: Logbook) -> None:
+    tell(logbook, (0, "start", 0, 0), (1, "failure", 2, 33, "kill"), (2, "departed", 2, 33, "lost"))
+    tell(logbook, (3, "sent for", 4, 33), (4, "start", 0, 33), (5, "first step", 0, 33))
+    assert logbook.joined() == []
+    tell(logbook, (7, "joined", 4, 40), (8, "start", 0, 40))
+    assert logbook.joined() == [], "it has not worked yet"
+    tell(logbook, (9, "first step", 0, 40), (10, "first step", 0, 50))
+    assert logbook.joined() == [{"rank": 4, "step": 40, "joined_s": 6.0}]
+    [fault] = logbook.faults()
+    assert (fault["rank"], fault["resumed_s"]) == (2, 4.0)
+
+
+def test_who_dies_before_its_first_step_has_not_joined(logbook: Logbook) -> None:
+    tell(logbook, (0, "start", 0, 0), (3, "sent for", 4, 33), (7, "joined", 4, 40), (8, "start", 0, 40))
+    tell(logbook, (9, "noticed", 4, 40, "lost"), (10, "departed", 4, 40, "lost"), (11, "start", 0, 40))
+    tell(logbook, (12, "first step", 0, 40))
+    assert logbook.joined() == []
+    assert [fault["rank"] for fault in logbook.faults()] == [4]

@@ -96,3 +96,9 @@ def test_a_rank_without_the_summary_says_nothing(capsys: pytest.CaptureFixture[s
     table.print_summary(None, as_json=False)
     table.print_summary(None, as_json=True)
     assert capsys.readouterr().out == ""
+
+
+def test_who_has_come_later_is_a_row() -> None:
+    shown = table.joined(replace(SUMMARY, joined=[{"rank": 4, "step": 40, "joined_s": 2.5}]))
+    assert [column.header for column in shown.columns] == ["joined", "at step", "first step after"]
+    assert rows(shown) == [["rank 4", "40", "2.500 s"]]

@@ -112,3 +112,44 @@ def test_more_workers_are_the_first_spares_in_new_places(launch: tuple[int, int]
     assert larger.members == view.members
     assert len(larger.workers) == len(view.workers) + min(more, len(view.spares))
     assert [larger.place(worker) for worker in view.workers] == [view.place(worker) for worker in view.workers]
+
+
+def test_a_process_is_started_only_where_a_place_is_free_and_no_spare_is_left() -> None:
+    view = View.first(4, 1, starts=1)
+    assert not view.lacks_a_worker
+    assert not view.without([0]).lacks_a_worker
+    assert view.without([0, 1]).lacks_a_worker
+    assert not View.first(4, 1).without([0, 1]).lacks_a_worker, "none may be started"
+
+
+def test_who_comes_later_has_a_number_of_its_own_and_takes_the_free_place() -> None:
+    view = View.first(3, 0, starts=2).without([1]).sending()
+    assert (view.sent_for, view.starts, view.workers) == (3, 1, (0, 2))
+    assert not view.lacks_a_worker, "one at a time"
+    view = view.with_the_one_sent_for().without([])
+    assert (view.workers, view.spares, view.sent_for) == ((0, 2, 3), (), None)
+    view = view.without([3]).sending()
+    assert (view.sent_for, view.starts) == (4, 0)
+
+
+def test_it_takes_the_place_of_who_dies_as_it_comes_and_another_one_is_sent_for() -> None:
+    view = View.first(3, 0, starts=2).without([1]).sending().with_the_one_sent_for().without([0])
+    assert view.workers == (3, 2)
+    assert view.lacks_a_worker
+
+
+@pytest.mark.parametrize("gone", ["the newcomer", "the centre"])
+def test_one_that_never_comes_counts_as_started(gone: str) -> None:
+    view = View.first(3, 0, starts=2).without([1]).sending()
+    view = view.without_the_one_sent_for() if gone == "the newcomer" else view.without([0])
+    assert view.sent_for is None
+    assert view.lacks_a_worker
+    view = view.sending()
+    assert (view.sent_for, view.starts) == (4, 0)
+    assert not view.without_the_one_sent_for().lacks_a_worker
+
+
+def test_more_places_need_somebody_who_could_take_them() -> None:
+    assert View.first(2, 0).enlarged(1).places == 2
+    view = View.first(2, 0, starts=1).enlarged(1)
+    assert (view.places, view.workers, view.lacks_a_worker) == (3, (0, 1), True)

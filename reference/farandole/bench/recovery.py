@@ -4,6 +4,8 @@ One rank of a small data-parallel training is killed by SIGKILL, again and again
 just before the signal to the end of the first step that all who are left have done together.
 
 - a spare takes the place (`recovery.backup`, and `recovery.membership`), or nobody does;
+- spawn: a process is started that takes the place, while the others go on; here it counts until the first step in which
+  the new one works;
 - restart: the job ends, and `farandole supervise` starts it again from the disk;
 - Elastic Horovod: the others go back to their last commit in memory, with nobody in the dead one's place. With three
   or more workers it counts its time-out: who waits for another survivor notices nothing before. It is set to
@@ -32,6 +34,7 @@ from statistics import median
 from typing import Any
 
 from farandole.errors import LaunchError, UsageError
+from farandole.recovery.logbook import Logbook
 from farandole.recovery.supervisor import supervised_launch
 from farandole.runtime import processes, rank
 from farandole.runtime.launcher import TIMED_OUT, launch
@@ -41,6 +44,7 @@ TORCHRUN = "farandole.bench.recovery_torchrun"
 KILLS = 10  # for each way
 EVERY = 20  # steps between two of them
 AT_ONCE = 5  # kills in one launch that has spares
+LONG: dict[str, Any] = {"steps": 1000, "slow": "rank=0,factor=20"}  # longer than a process's start; rank 0 sleeps
 RECIPE: dict[str, Any] = {"data": "digits", "hidden": 128, "batch": 64, "lr": 0.05}
 UNDISTURBED: dict[str, Any] = {"data": "mnist5k", "hidden": 256, "batch": 256, "steps": 200, "lr": 0.05}
 SWEEPS = 5
@@ -74,6 +78,7 @@ def ways(ranks: int, folder: Path) -> dict[str, Callable[[], Seconds]]:
     return {
         "spare, backup": lambda: with_spares("backup", ranks, folder),
         "spare, membership": lambda: with_spares("membership", ranks, folder),
+        "spawn, membership": lambda: with_newcomers("membership", ranks, folder),
         "nobody in its place": lambda: without_spares("membership", ranks, folder),
         "restart": lambda: by_restart(ranks, folder),
     }
@@ -117,6 +122,23 @@ def without_spares(scenario: str, ranks: int, folder: Path, kills: int = KILLS, 
         fail = [f"rank={victim},step={EVERY * victim}" for victim in victims]
         run = launch(scenario, max(2, ranks), **_steps(len(victims)), **options, fail=fail, out=_new(folder))
         seconds += resumed(run)
+    return seconds
+
+
+def with_newcomers(scenario: str, ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
+    """One kill a launch, early; a new process takes the place.
+
+    Raises:
+        LaunchError: it did not.
+    """
+    seconds: Seconds = []
+    while len(seconds) < kills:
+        run = launch(scenario, max(2, ranks), **RECIPE, **LONG, spawn=1, fail=f"rank=1,step={EVERY}", out=_new(folder))
+        if not run.summary.joined:
+            raise LaunchError(f"nobody has joined within {run.summary.wall_s:.1f} s")
+        lines = Logbook(run.folder / "logbook.jsonl").lines()
+        killed, joined = (next(line.when for line in lines if line.what == what) for what in ("failure", "joined"))
+        seconds.append(next(line.when for line in lines if line.what == "first step" and line.when > joined) - killed)
     return seconds
 
 

@@ -45,14 +45,20 @@ class BackedUpTraining(ElasticTraining):
 
     def _protect(self, step: int) -> None:
         if self.buddies.due(self.world.comm, step):
-            with self.world.communicate("backup"):
-                self.buddies.save(self.world.comm, self.replica.state(step))
+            self._back_up(step)
         if self.to_disk_every and step % self.to_disk_every == 0:
             if self.checkpointer is None:
                 found = self._newest_on_disk()
                 occupied = found.slot if found else None
                 self.checkpointer = Checkpointer(self.world, self.folder / checkpoint.CHECKPOINTS, occupied=occupied)
             self.checkpointer.save(self.replica.state(step))
+
+    def _protect_all(self) -> None:
+        self._back_up(self.step)
+
+    def _back_up(self, step: int) -> None:
+        with self.world.communicate("backup"):
+            self.buddies.save(self.world.comm, self.replica.state(step))
 
     def _be_alike(self) -> int:
         """Go back to the last backup, in memory or on disk; returns its step."""

@@ -23,7 +23,7 @@ from farandole.models import choices
 from farandole.recovery.batches import Batches
 from farandole.recovery.membership import NobodyLeft
 from farandole.recovery.options import ElasticOptions
-from farandole.recovery.outliving import NEWCOMER, MoreWorkers, OutlivingTraining
+from farandole.recovery.outliving import NEWCOMER, MoreWorkers, NewsOfNewcomer, OutlivingTraining
 from farandole.recovery.replica import Replica, seed_random
 from farandole.recovery.state import TrainingState
 from farandole.runtime.buffers import sha256
@@ -90,22 +90,29 @@ class ElasticTraining(OutlivingTraining):
         return loss, share, whole
 
     def _draw_conclusions(self) -> None:
-        """From the losses and the failed tries of all.
+        """From the losses and the failed tries of all, and from what the centre knows of who was sent for.
 
         Raises:
-            MoreWorkers: of these there were too many.
+            MoreWorkers: there were too many failed tries.
+            NewsOfNewcomer: it is ready, or lost.
         """
         if self.options.adapt_lr:
             self.replica.set_rate(self.driver.observe(self.losses.last_mean))
             self.replica.values["before"] = self.driver.before
-        tries = np.array([self.failed_tries])
+        said = np.array([self.failed_tries, self.membership.has_news])
         with self.world.comm.waiting("failures of the others", -1):
-            self.world.control.Allreduce(MPI.IN_PLACE, tries)
-        if tries[0] >= self.options.failures and self.membership.view.spares and self.step < self.options.steps:
-            raise MoreWorkers
+            self.world.control.Allreduce(MPI.IN_PLACE, said)
+        tries, news = said
+        many_tries = tries >= self.options.failures and self.membership.can_grow
+        if (news or many_tries) and self.step < self.options.steps:
+            self._protect_all()
+            raise NewsOfNewcomer if news else MoreWorkers
 
     def _protect(self, step: int) -> None:
         """Before each step: keep what could be lost. Here nothing: what the dead knew the others know."""
+
+    def _protect_all(self) -> None:
+        """Likewise, before somebody joins though nobody has died: then no step need be done again."""
 
     def _regroup(self) -> None:
         self.failed_tries = 0
@@ -153,6 +160,7 @@ class ElasticTraining(OutlivingTraining):
             test_accuracy=accuracy(self.replica.model, test, self.world.device) if test else None,
             params_sha256=sha256(self.replica.model),
             faults=self.logbook.faults() if self.membership.leads else (),
+            joined=self.logbook.joined() if self.membership.leads else (),
         )
 
 

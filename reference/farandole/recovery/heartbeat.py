@@ -22,13 +22,13 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import psutil
 
-from farandole.runtime.communicator import broadcast_text, gather_text
+from farandole.runtime.communicator import all_gather_text, broadcast_text
 from farandole.runtime.world import World
 
 BEAT_S = 0.2
@@ -63,25 +63,43 @@ class Heart(threading.Thread):
     Args:
         after_s: a rank that makes no move for so long is ended.
         noticed: called with the rank and its step, before it is ended, from this thread.
+        secret: by which heartbeats of this launch are known, for who comes later, and alone; None: a new one.
     """
 
-    def __init__(self, world: World, after_s: float, noticed: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, world: World, after_s: float, noticed: Callable[[int, int], None], secret: str | None = None
+    ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self.world, self.after_s, self.noticed = world, after_s, noticed
         self._at_ease = False
         several_hosts = world.local_size < world.size
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((socket.gethostbyname(socket.gethostname()) if several_hosts else "127.0.0.1", 0))
-        self._secret = bytes.fromhex(broadcast_text(world.control, secrets.token_hex(16)))
-        self._addresses = self._exchange(self._socket.getsockname())
-        now = time.monotonic()
-        self._signs = {rank: Sign(-1, -1, False, now, now) for rank in self._addresses if rank != world.rank}
+        self.secret = secret or broadcast_text(world.control, secrets.token_hex(16))
+        self._secret = bytes.fromhex(self.secret)
+        host, port = self._socket.getsockname()
+        self._own = Address(host, port, os.getpid(), psutil.Process().create_time())
+        self._addresses: dict[int, Address] = {}
+        self._signs: dict[int, Sign] = {}
         self._told: dict[int, float] = {}  # rank → when it was told to end
         self._stopped = threading.Event()
+        self.meet()
 
-    def forget(self, ranks: Iterable[int]) -> None:
-        """These have gone."""
-        for rank in ranks:
+    def meet(self) -> None:
+        """Learn the addresses of all in `world.control`; those that have not been known are listened to from now on.
+
+        Collective. Cost: an all-gather.
+        """
+        texts = all_gather_text(self.world.control, json.dumps([self.world.rank, *astuple(self._own)]))
+        met = {rank: Address(*fields) for rank, *fields in map(json.loads, texts)}
+        self._addresses |= met
+        now = time.monotonic()
+        for rank in met.keys() - self._signs.keys() - {self.world.rank}:
+            self._signs[rank] = Sign(-1, -1, False, now, now)
+
+    def forget_all_but(self, ranks: Collection[int]) -> None:
+        """The others have gone."""
+        for rank in self._signs.keys() - set(ranks):
             self._signs.pop(rank, None)
 
     @contextmanager
@@ -155,9 +173,3 @@ class Heart(threading.Thread):
     def _send(self, rank: int, datagram: bytes) -> None:
         with suppress(OSError):  # who has gone does not listen
             self._socket.sendto(datagram, (self._addresses[rank].host, self._addresses[rank].port))
-
-    def _exchange(self, own: tuple[str, int]) -> dict[int, Address]:
-        created = psutil.Process().create_time()
-        texts = gather_text(self.world.control, json.dumps([*own, os.getpid(), created]))
-        everybody = json.loads(broadcast_text(self.world.control, json.dumps([json.loads(text) for text in texts])))
-        return {rank: Address(*fields) for rank, fields in enumerate(everybody)}

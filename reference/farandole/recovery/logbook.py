@@ -24,7 +24,10 @@ from farandole.runtime.faults import Fail
 
 UNKNOWN = -1  # rank
 
-What = Literal["start", "first step", "checkpoint", "stop", "failure", "noticed", "departed", "retried", "enlarged"]
+What = Literal[
+    "start", "first step", "checkpoint", "stop", "failure", "noticed", "departed", "retried", "enlarged",
+    "sent for", "joined",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,15 @@ class Fault:
     detected_s: float | None
     resumed_s: float | None
     steps_lost: int
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A process that has come later: its first step, done so many seconds after it was sent for."""
+
+    rank: int
+    step: int
+    joined_s: float
 
 
 @dataclass(frozen=True)
@@ -109,11 +121,24 @@ class Logbook:
                 faults.append((failed, Fault(failed.rank, failed.step, failed.kind, detected_s, resumed_s, steps_lost)))
         return [asdict(fault) for _, fault in sorted(faults, key=lambda each: each[0].when)]
 
+    def joined(self) -> list[dict[str, Any]]:
+        """Who has come later, and worked, as the record tells it: the fields of `Joined`."""
+        lines = self.lines()
+        sent_for = {line.rank: line.when for line in lines if line.what == "sent for"}
+        found = []
+        for entry in (line for line in lines if line.what == "joined"):
+            after = [line for line in lines if line.when > entry.when]
+            gone = (line for line in after if (line.what, line.rank) == ("departed", entry.rank))
+            first = next((line for line in after if line.what == "first step"), None)
+            if first and all(line.when > first.when for line in gone):
+                found.append(asdict(Joined(entry.rank, first.step, first.when - sent_for[entry.rank])))
+        return found
+
 
 def _planned(lines: Sequence[Line]) -> bool:
-    """Whether a start comes after these not because of a failure: a stop was asked for, or more workers."""
+    """Whether a start comes after these not because of a failure: a stop was asked for, or somebody joins."""
     kinds = {line.what for line in lines}
-    return "stop" in kinds or ("enlarged" in kinds and not kinds & {"noticed", "departed"})
+    return "stop" in kinds or bool(kinds & {"enlarged", "joined"} and not kinds & {"noticed", "departed"})
 
 
 def _retried(lines: Sequence[Line]) -> list[tuple[Line, Fault]]:

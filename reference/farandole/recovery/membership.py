@@ -10,6 +10,9 @@ every survivor learns of a death by itself, from the call in which it waits, and
     split     communicators for the workers and for the spares
     agree     that all this has come to its end everywhere; else once more
 
+Where no spare is left for a place, the centre may start a process (`--spawn`), while all go on without. Once that
+is ready the centre says so, and in an update all let it in (`runtime.newcomer`): then it is as a spare.
+
 It needs an MPI whose processes outlive each other: revoke, shrink and agree are ULFM's (User-Level
 Failure Mitigation; Bland et al., "Post-failure recovery of MPI communication capability", 2013). Cost:
 some all-reduces of a few bytes, and the time until the death is noticed.
@@ -18,26 +21,35 @@ some all-reduces of a few bytes, and the time until the death is noticed.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 
 import numpy as np
 from mpi4py import MPI
 
 from farandole.errors import PlainError, UsageError
 from farandole.recovery.election.over_mpi import elect
-from farandole.recovery.view import View
+from farandole.recovery.view import NOBODY, View
 from farandole.runtime import rank
-from farandole.runtime.communicator import LOST
+from farandole.runtime.communicator import LOST, ranks_within
 from farandole.runtime.failure import PeerLost
+from farandole.runtime.newcomer import Called, Told
 from farandole.runtime.world import World
 
 DISMISSED = 1  # tag
-NOBODY = -1
 NAP_S = 0.001
+FAREWELL_S = 10.0  # how long, all work being done, somebody is waited for who is just starting
+
+# What the centre knows of who was sent for. The others know nothing: an agreement, a bitwise and, leaves its word.
+NO_NEWS, AT_THE_DOOR, LOST_ON_THE_WAY = 0b11, 0b10, 0b01
 
 
 class NobodyLeft(PlainError):
     """Every worker has died."""
+
+
+class Invited(Exception):
+    """This process, which has come later, may `enter` now."""
 
 
 class Membership:
@@ -45,22 +57,42 @@ class Membership:
 
     Args:
         spares: how many ranks, the last ones, wait at first.
+        starts: how many processes may be started where no spare is left.
+        greeting, welcome: what such a process is told when it begins, and when it is let in; asked for on the centre.
 
     Attributes:
         view: who works and who waits; the same on all members.
         changes: how long each update has taken, in seconds.
         lost: who was missing in the last one.
+        joined: who was let in in the last one.
+        sent_for: who was sent for at its end.
     """
 
-    def __init__(self, world: World, spares: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        spares: int,
+        starts: int = 0,
+        greeting: Callable[[], Told] = dict,
+        welcome: Callable[[], Told] = dict,
+    ) -> None:
         self.world = world
-        self.view = View.first(world.size, spares)
+        self.view = View.outside(world.rank) if world.arrival else View.first(world.size, spares, starts)
         self.changes: list[float] = []
         self.lost: list[int] = []
+        self.joined: list[int] = []
+        self.sent_for: list[int] = []
+        self._greeting, self._welcome = greeting, welcome
+        self._called: Called | None = None  # on the centre: who has been sent for
+        self._before = self.view  # when the update began
+        self._missed: list[int] = []  # in this update: who has been sent for and will not come
         self._asked = False  # whether the others know already what this rank would say in an agreement
         self._everyone = MPI.Intracomm(world.control.Dup())
+        self._numbers = list(self.view.members)  # of each rank in `_everyone`
+        self._port: str | None = None
         world.outlived = True
-        self._form()
+        if not world.arrival:
+            self._form()
 
     @property
     def place(self) -> int | None:
@@ -70,6 +102,16 @@ class Membership:
     @property
     def leads(self) -> bool:
         return self.world.rank == self.view.centre
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether somebody waits to work, or can be started."""
+        return bool(self.view.spares) or self.view.starts > 0
+
+    @property
+    def has_news(self) -> bool:
+        """Whether who was sent for is ready, or lost: then an `update` is due. Only the centre knows."""
+        return self._called is not None and self._called.news != "none"
 
     def update(self, more: int = 0) -> None:
         """Agree on who is left, and form the groups anew: `world.comm` and `world.control` are of the workers left.
@@ -83,14 +125,13 @@ class Membership:
             NobodyLeft: no worker lives.
         """
         start = time.perf_counter()
-        before = self.view
         self._revoke()
         with self.world.comm.waiting("membership update", -1):
             if self.place is not None and not self._asked:
                 self._agree(over=False)
             self._asked = False
-            while not self._attempt(before, more):
-                pass
+            self._before, self._missed, self.joined = self.view, [], []
+            self._settle(more)
         self.changes.append(time.perf_counter() - start)
 
     def wait(self) -> bool:
@@ -101,7 +142,14 @@ class Membership:
 
         Raises:
             PeerLost: somebody has died: `update`.
+            Invited: having come later, this process may `enter`.
         """
+        arrival = self.world.arrival
+        if arrival and not arrival.inside:
+            self._port = arrival.wait_for_invitation()
+            if self._port is None:
+                return False
+            raise Invited
         while True:
             try:
                 if self._everyone.Iprobe(MPI.ANY_SOURCE, DISMISSED):
@@ -114,6 +162,21 @@ class Membership:
                     raise PeerLost("found a rank dead") from error
                 self._everyone.Ack_failed()  # only spares, whom nobody misses yet
             time.sleep(NAP_S)
+
+    def enter(self) -> Told:
+        """Having come later, take part from now on; returns what the centre says at that."""
+        arrival = self.world.arrival
+        assert arrival is not None
+        assert self._port is not None
+        with self.world.comm.waiting("entrance", -1):
+            self._everyone, told = arrival.enter(self._port)
+            self._numbers = told["numbers"]
+            view = told["view"]
+            self._before = View(**view | {"workers": tuple(view["workers"]), "spares": tuple(view["spares"])})
+            self.joined = [self.world.rank]
+            self._settle(0)
+        welcome: Told = told["welcome"]
+        return welcome
 
     def conclude(self) -> None:
         """The training is over: agree on it, and let the spares go. Called by every worker.
@@ -128,18 +191,39 @@ class Membership:
         if self.leads:
             for spare in self.view.spares:
                 try:
-                    self._everyone.Send(bytearray(), self._living().index(spare), DISMISSED)
+                    self._everyone.Send(bytearray(), self._numbers.index(spare), DISMISSED)
                 except MPI.Exception:  # died while it waited
                     rank.departed([spare])
 
-    def _attempt(self, before: View, more: int) -> bool:
-        """One try; False if another rank has died meanwhile."""
+    def see_off(self) -> None:
+        """All is over: whoever has been sent for and has not joined is told so. Called by every worker."""
+        if self._called:
+            self._called.dismiss(FAREWELL_S)
+
+    def _settle(self, more: int) -> None:
+        """Try until all have succeeded; then, if a place is free all the same, the centre sends for somebody."""
+        while not self._attempt(more):
+            pass
+        self.sent_for = []
+        if self.view.lacks_a_worker:
+            self.sent_for = [self.view.following]
+            self.view = self.view.sending()
+            if self.leads:
+                self._called = Called(self.sent_for[0], self._greeting())
+
+    def _attempt(self, more: int) -> bool:
+        """One try; False if another rank has died meanwhile, or somebody has come."""
         self._revoke()
-        self._everyone = MPI.Intracomm(self._everyone.Shrink())
-        self.lost = self._lost(before)
-        self.view = before.without(self.lost)
+        self._shrink()
+        missing = [member for member in self._before.members if member not in self._numbers]
+        if self._before.sent_for is not None and self._before.centre in missing:
+            missing.append(self._before.sent_for)  # nobody knows it now
+        self.lost = [*missing, *self._missed]
+        self.view = self._before.without(missing)
         if not self.view.workers:
             raise NobodyLeft("every worker has died")
+        if self.view.sent_for is not None and not self._all_have_heard(self.view.sent_for):
+            return False
         formed = True
         try:
             wished = np.array([more])
@@ -155,6 +239,55 @@ class Membership:
             return bool(self._everyone.Agree(int(formed)))
         except MPI.Exception:
             return False
+
+    def _all_have_heard(self, newcomer: int) -> bool:
+        """Whether there is no news of it. If there is, it is let in now, or given up, and the next try comes after."""
+        called, own = self._called, NO_NEWS
+        if called and called.news != "none":
+            own = AT_THE_DOOR if called.news == "ready" else LOST_ON_THE_WAY
+        try:
+            news = self._everyone.Agree(own)
+        except MPI.Exception:  # somebody has died; the same on all
+            return False
+        if news == NO_NEWS:
+            return True
+        self._called = None
+        if news == AT_THE_DOOR and self._let_in(called):
+            self._numbers.append(newcomer)
+            self._before = self._before.with_the_one_sent_for()
+            self.joined.append(newcomer)
+            if called:
+                called.welcome({"numbers": self._numbers, "view": asdict(self._before), "welcome": self._welcome()})
+        else:
+            self._before = self._before.without_the_one_sent_for()
+            self._missed.append(newcomer)
+            if called:
+                called.dismiss()
+        return False
+
+    def _let_in(self, called: Called | None) -> bool:
+        """Make `_everyone` a communicator with the newcomer; whether that has succeeded everywhere.
+
+        Args:
+            called: on the centre, the newcomer.
+        """
+        everyone = None
+        try:
+            port = called.invite() if called else ""
+            between = self._everyone.Accept(port, root=self._numbers.index(self._before.centre))
+            everyone = MPI.Intracomm(MPI.Intercomm(between).Merge(high=False))
+            if called:  # a revocation that comes while it is still merging would be its end
+                called.sees_it_inside()
+        except MPI.Exception:
+            self._everyone.Revoke()
+        try:
+            agreed = bool(self._everyone.Agree(int(everyone is not None)))
+        except MPI.Exception:
+            agreed = False
+        if agreed:
+            assert everyone is not None
+            self._everyone = everyone
+        return agreed
 
     def _revoke(self) -> None:
         self.world.comm.revoke()
@@ -182,21 +315,20 @@ class Membership:
             self._everyone.Allreduce(MPI.IN_PLACE, leader, MPI.MAX)  # the spares have to know, too
             self.view = replace(self.view, centre=int(leader[0]))
         control = MPI.Intracomm(group.Split(0, 0 if self.leads else 1 + group.rank))
-        self.world.regroup(group, control, self.view.number)
+        members = [self._numbers[place] for place in ranks_within(group, self._everyone)]
+        self.world.regroup(group, control, self.view.number, members)
 
-    def _lost(self, before: View) -> list[int]:
-        """Who of the members is not in the communicator any more."""
-        return [member for member in before.members if member not in self._living()]
+    def _shrink(self) -> None:
+        """Go on without the dead; the others keep their numbers."""
+        living = MPI.Intracomm(self._everyone.Shrink())
+        self._numbers = [self._numbers[place] for place in ranks_within(living, self._everyone)]
+        self._everyone = living
 
     def _dead(self) -> list[int]:
         """Who has died, as far as this rank has noticed."""
         group = self._everyone.Get_failed()
-        return list(group.Translate_ranks(list(range(group.size)), MPI.COMM_WORLD.Get_group()))
-
-    def _living(self) -> list[int]:
-        """The ranks in `_everyone`, in its order."""
-        group = self._everyone.Get_group()
-        return list(group.Translate_ranks(list(range(group.size)), MPI.COMM_WORLD.Get_group()))
+        places = group.Translate_ranks(list(range(group.size)), self._everyone.Get_group())
+        return [self._numbers[place] for place in places]
 
 
 def check(ranks: int, spares: int) -> None:

@@ -74,10 +74,18 @@ class ElasticOptions(ReplicaOptions, OutlivingOptions):
     """Seconds for which a worker tries a step again that fails on it alone, before it gives up and leaves."""
 
     failures: AtLeastOne = 3
-    """After so many failed tries, of all workers together, one of the spares joins in."""
+    """After so many failed tries, of all workers together, one of the spares joins in, or with --spawn a process."""
 
     adapt_lr: bool = False
     """Let the learning rate follow the training loss: up a little while it falls, down by half when it rises."""
+
+    spawn: NotNegative = 0
+    """Where a worker has died and no spare is left, start a process that takes its place, up to so many times; the
+    others go on meanwhile."""
+
+    @property
+    def newcomers(self) -> int:
+        return self.spawn
 
 
 @Parameter(name="*")

@@ -1,6 +1,6 @@
 """What all trainings that outlive their ranks have in common: the loop, the record, the book of what happened.
 
-    wait       for a place, as a spare
+    wait       for a place, as a spare, or at the door
     train      step after step, until done or somebody is missed
     update     the membership (`membership`)
     catch up   be alike, at the same step; then train again
@@ -19,10 +19,11 @@ from farandole.errors import PlainError, UsageError
 from farandole.recovery import membership
 from farandole.recovery.heartbeat import Heart
 from farandole.recovery.logbook import Logbook, RankWitness
-from farandole.recovery.membership import Membership
+from farandole.recovery.membership import Invited, Membership
 from farandole.recovery.options import OutlivingOptions
 from farandole.runtime.communicator import LOST, broadcast_text
 from farandole.runtime.failure import PeerLost
+from farandole.runtime.newcomer import Told
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -32,6 +33,10 @@ NEWCOMER = -1  # has come to no step
 
 class MoreWorkers(Exception):
     """A spare is to join the workers, though nobody has died."""
+
+
+class NewsOfNewcomer(Exception):
+    """The process that was sent for is ready to join, or lost."""
 
 
 class Unrecoverable(PlainError):
@@ -53,22 +58,25 @@ class OutlivingTraining:
                 f"{options.wait_timeout:g}; give less"
             )
         self.world = world
+        greeting = world.arrival.greeting if world.arrival else None
         self.recorder = Recorder(world, scenario, options)
-        self.folder = Path(broadcast_text(world.control, str(self.recorder.folder)))
+        self.folder = Path(greeting["folder"] if greeting else broadcast_text(world.control, str(self.recorder.folder)))
         self.logbook = Logbook(self.folder / "logbook.jsonl")
         world.witness = RankWitness(self.logbook, world.rank)
         self._prepare()
-        self.heart = Heart(world, options.hang_after, self._silent)
-        self.membership = Membership(world, options.spares)
+        self.heart = Heart(world, options.hang_after, self._silent, greeting["secret"] if greeting else None)
+        self.membership = Membership(world, options.spares, options.newcomers, self._greeting, self._welcome)
         self.step = 0 if self.membership.place is not None else NEWCOMER
 
     def run(self) -> Summary | None:
         """Train to the end, and write the record; the summary on the centre, None elsewhere."""
         self.heart.start()
         try:
-            return self._live()
+            summary = self._live()
         finally:
             self.heart.stop()
+        self.membership.see_off()
+        return summary
 
     # What a training consists of.
 
@@ -98,14 +106,13 @@ class OutlivingTraining:
         raise NotImplementedError
 
     def _live(self) -> Summary | None:
-        with self.heart.resting():
-            self._set_up()
-            if self.membership.leads:
-                self.logbook.write("start", self.world.rank, 0)
-            self.recorder.start()
+        begun = False
         complete = True  # nothing to catch up with
         while True:
             try:
+                if not begun:
+                    begun = True  # also if somebody dies in it
+                    self._begin()
                 if self.membership.place is None:
                     with self.heart.resting():
                         needed = self.membership.wait()
@@ -127,16 +134,57 @@ class OutlivingTraining:
             except MoreWorkers:
                 self.logbook.write("enlarged", self.world.rank, self.step)
                 self.membership.update(more=1)
-            if self.membership.leads:
-                for lost in self.membership.lost:
-                    self.logbook.write("departed", lost, self.step, "lost")
-            self.heart.forget(set(range(self.world.size)) - set(self.membership.view.members))
+            except NewsOfNewcomer:
+                self.membership.update()
+            except Invited:
+                self._enter()
+            self._write_down_who_came_and_went()
+            self.heart.forget_all_but(self.membership.view.members)
             self._regroup()
             complete = False
+
+    def _begin(self) -> None:
+        with self.heart.resting():
+            self._set_up()
+            if self.membership.leads:
+                self.logbook.write("start", self.world.rank, 0)
+            self.recorder.start()
+
+    def _enter(self) -> None:
+        """Having come later, join the others."""
+        arrival = self.world.arrival
+        assert arrival is not None
+        welcome = self.membership.enter()
+        self.recorder.join(arrival.offset, welcome)
+
+    def _greeting(self) -> Told:
+        """What a process that comes later has to know before it can prepare itself."""
+        return {
+            "size": self.world.size,
+            "local_size": self.world.local_size,
+            "folder": str(self.folder.resolve()),
+            "secret": self.heart.secret,
+        }
+
+    def _welcome(self) -> Told:
+        """What it has to know when it joins, beside the state of the training."""
+        return self.recorder.clock
+
+    def _write_down_who_came_and_went(self) -> None:
+        if not self.membership.leads:
+            return
+        for lost in self.membership.lost:
+            self.logbook.write("departed", lost, self.step, "lost")
+        for newcomer in set(self.membership.joined) - set(self.membership.lost):
+            self.logbook.write("joined", newcomer, self.step)
+        for newcomer in self.membership.sent_for:
+            self.logbook.write("sent for", newcomer, self.step)
 
     def _catch_up(self) -> None:
         """Go on together, with the same step."""
         with self.world.communicate("catch up"):
+            if self.membership.view.following > self.world.size:  # somebody may have come later
+                self.heart.meet()
             self.step = self._be_alike()
             if self.membership.leads:  # before anybody goes on, and may fail again
                 self.logbook.write("start", self.world.rank, self.step)

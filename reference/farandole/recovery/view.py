@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+NOBODY = -1
 
 
 @dataclass(frozen=True)
 class View:
-    """The members at one time; ranks are those of the launch, and a rank that has gone never comes back.
+    """The members at one time, by their numbers: the ranks of the launch, and further ones for who comes later.
+
+    A number that has gone never comes back.
 
     Attributes:
         number: 0 at first, and one more with each change.
         workers: the rank at each place. Which part of a batch a worker takes follows from its place.
         spares: ranks that wait to take a place.
         centre: the worker that leads: it writes the record, and decides where one has to.
+        places: how many are to work.
+        starts: how many processes may still be started.
+        following: the number of the next one.
+        sent_for: the number of the one that has been started, by the centre, and is not here yet; one at a time.
     """
 
     number: int
     workers: tuple[int, ...]
     spares: tuple[int, ...]
     centre: int
+    places: int = field(repr=False)
+    starts: int = field(repr=False)
+    following: int = field(repr=False)
+    sent_for: int | None = field(default=None, repr=False)
 
     @classmethod
-    def first(cls, ranks: int, spares: int) -> View:
+    def first(cls, ranks: int, spares: int, starts: int = 0) -> View:
         """The last `spares` of so many ranks wait, the others work, and rank 0 leads."""
         workers = ranks - spares
-        return cls(0, tuple(range(workers)), tuple(range(workers, ranks)), 0)
+        return cls(0, tuple(range(workers)), tuple(range(workers, ranks)), 0, workers, starts, ranks)
+
+    @classmethod
+    def outside(cls, number: int) -> View:
+        """That of one who comes later, before it is let in: it waits, alone."""
+        return cls(0, (), (number,), NOBODY, 0, 0, number)
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -35,7 +52,8 @@ class View:
     def without(self, lost: Collection[int]) -> View:
         """The view after these have gone: a spare takes each place that is free, and without one the places close up.
 
-        Who is the centre then is for an election to say; until then it is the one there was, dead or alive.
+        Who is the centre then is for an election to say; until then it is the one there was, dead or alive. Whoever
+        it had sent for will not come.
         """
         waiting = [spare for spare in self.spares if spare not in lost]
         workers = []
@@ -44,11 +62,36 @@ class View:
                 workers.append(worker)
             elif waiting:
                 workers.append(waiting.pop(0))
-        return replace(self, number=self.number + 1, workers=tuple(workers), spares=tuple(waiting))
+        sent_for = None if self.centre in lost else self.sent_for
+        after = replace(self, number=self.number + 1, workers=tuple(workers), spares=tuple(waiting), sent_for=sent_for)
+        return after._filled()
 
     def enlarged(self, more: int) -> View:
-        """The view in which so many of the spares, as far as there are any, work in new places."""
-        return replace(self, workers=self.workers + self.spares[:more], spares=self.spares[more:])
+        """The view with so many places more, as far as there are spares for them or processes can be started."""
+        return replace(self, places=self.places + min(more, len(self.spares) + self.starts))._filled()
+
+    @property
+    def lacks_a_worker(self) -> bool:
+        """Whether a process is to be started: a place is free, nobody has been sent for, and one may be."""
+        return len(self.workers) < self.places and self.sent_for is None and self.starts > 0
+
+    def sending(self) -> View:
+        """The view in which the next process has been sent for."""
+        return replace(self, starts=self.starts - 1, following=self.following + 1, sent_for=self.following)
+
+    def without_the_one_sent_for(self) -> View:
+        """It will not come."""
+        return replace(self, sent_for=None)
+
+    def with_the_one_sent_for(self) -> View:
+        """It is here, and waits for a place."""
+        assert self.sent_for is not None
+        return replace(self, spares=(*self.spares, self.sent_for), sent_for=None)
+
+    def _filled(self) -> View:
+        """Spares work in the places that are free."""
+        free = self.places - len(self.workers)
+        return replace(self, workers=self.workers + self.spares[:free], spares=self.spares[free:])
 
     def place(self, rank: int) -> int | None:
         """Where this rank works; None for who waits."""

@@ -81,6 +81,16 @@ def faults(summary: Summary) -> Table:
     return table
 
 
+def joined(summary: Summary) -> Table:
+    """A row per process that has come later: its first step, and how long after it was sent for that was done."""
+    table = Table()
+    for heading in ("joined", "at step", "first step after"):
+        table.add_column(heading, justify="right")
+    for newcomer in summary.joined:
+        table.add_row(f"rank {newcomer['rank']}", str(newcomer["step"]), f"{newcomer['joined_s']:.3f} s")
+    return table
+
+
 def show(tables: Sequence[Table]) -> None:
     # mpirun gives ranks a terminal of its own, behind which there may be a file.
     console = Console(force_terminal=False if under_mpirun() else None)
@@ -96,7 +106,8 @@ def print_summary(summary: Summary | None, as_json: bool) -> None:
         print(summary.to_json())
     else:
         failed = [faults(summary)] if summary.faults else []
-        show([comparison({summary.scenario: summary}), per_rank(summary), *failed])
+        came = [joined(summary)] if summary.joined else []
+        show([comparison({summary.scenario: summary}), per_rank(summary), *failed, *came])
 
 
 def _by_run(

@@ -9,7 +9,7 @@ MPI's own collectives move inside is theirs to know and is not counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,9 +35,10 @@ class Communicator:
         watchdog: ends the job when a wait lasts too long; None: wait as long as MPI does.
         recorder: knows the current step, for messages.
         before: the communicator whose place this one takes, and whose counts it goes on with.
+        members: of each rank in this group, its number among all; None: all were launched together.
 
     Attributes:
-        members: of each rank in this group, its number among all.
+        members: likewise.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Communicator:
         watchdog: Watchdog | None = None,
         recorder: FlightRecorder | None = None,
         before: Communicator | None = None,
+        members: Sequence[int] | None = None,
     ) -> None:
         self.mpi = mpi
         self.rank = mpi.rank
@@ -53,7 +55,7 @@ class Communicator:
         self._own_bytes = before.bytes_sent if before else 0
         self._own_messages = before.messages_sent if before else 0
         self._groups: list[Communicator] = []
-        self.members = list(mpi.Get_group().Translate_ranks(list(range(mpi.size)), MPI.COMM_WORLD.Get_group()))
+        self.members = ranks_within(mpi, MPI.COMM_WORLD) if members is None else list(members)
         self._watchdog = watchdog
         self._recorder = recorder
 
@@ -125,7 +127,9 @@ class Communicator:
 
     def split(self, color: int, key: int) -> Communicator:
         """The group of all ranks that give the same `color`, in order of `key`. Collective."""
-        group = Communicator(MPI.Intracomm(self.mpi.Split(color, key)), self._watchdog, self._recorder)
+        part = MPI.Intracomm(self.mpi.Split(color, key))
+        members = [self.members[rank] for rank in ranks_within(part, self.mpi)]
+        group = Communicator(part, self._watchdog, self._recorder, members=members)
         self._groups.append(group)
         return group
 
@@ -194,6 +198,11 @@ class Communicator:
         step = "" if self._recorder is None or self._recorder.step == NO_STEP else f" at step {self._recorder.step}"
         partner = f" with rank {self._named(peer)}" if peer >= 0 else ""
         return PeerLost(f"found {names} dead{step}, in {call}{partner}", ranks)
+
+
+def ranks_within(part: MPI.Intracomm, whole: MPI.Intracomm) -> list[int]:
+    """The rank in `whole` of each process in `part`."""
+    return list(part.Get_group().Translate_ranks(list(range(part.size)), whole.Get_group()))
 
 
 def as_buffer(text: str) -> Buffer:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ FINALIZE_WITHOUT_THE_DEAD_S = 1.0  # likewise where a rank has died, for which O
 
 @dataclass(frozen=True)
 class Output:
-    """What the ranks wrote: one text per rank, in rank order."""
+    """What the ranks wrote: one text per rank, in rank order, and behind them those that have come later."""
 
     stdout: list[str]
     stderr: list[str]
@@ -50,24 +51,22 @@ class Follower:
     """Copies what rank 0 writes to this process's own streams, as it comes; all ranks' if rank 0 has departed."""
 
     def __init__(self, scratch: Path, ranks: int) -> None:
-        self.scratch = scratch
-        self.pairs: list[tuple[Path, IO[str]]] = [
-            (scratch / f"{rank}.{name}", stream)
-            for rank in range(ranks)
-            for name, stream in (("out", sys.stdout), ("err", sys.stderr))
-        ]
-        self.positions = [0] * len(self.pairs)
+        self.scratch, self.ranks = scratch, ranks
+        self.positions: Counter[Path] = Counter()  # in each file: how much has been copied
 
     def copy(self) -> None:
-        followed = self.pairs if (self.scratch / "0.departed").exists() else self.pairs[:2]
-        for index, (path, stream) in enumerate(followed):
-            if path.exists():
-                with path.open("rb") as file:
-                    file.seek(self.positions[index])
-                    new = file.read()
-                self.positions[index] += len(new)
-                stream.write(new.decode(errors="replace"))
-                stream.flush()
+        for number in _numbers(self.scratch, self.ranks) if (self.scratch / "0.departed").exists() else [0]:
+            self._copy(self.scratch / f"{number}.out", sys.stdout)
+            self._copy(self.scratch / f"{number}.err", sys.stderr)
+
+    def _copy(self, path: Path, stream: IO[str]) -> None:
+        if path.exists():
+            with path.open("rb") as file:
+                file.seek(self.positions[path])
+                new = file.read()
+            self.positions[path] += len(new)
+            stream.write(new.decode(errors="replace"))
+            stream.flush()
 
 
 def run_ranks(
@@ -211,7 +210,12 @@ def _watch(
 def _all_done(scratch: Path, ranks: int) -> bool:
     """Whether every rank has come to the end of its program, or has died and the others have gone on without it."""
     ended = {path.stem for pattern in ("*.done", "*.departed") for path in scratch.glob(pattern)}
-    return len(ended) == ranks
+    return ended.issuperset(map(str, _numbers(scratch, ranks)))
+
+
+def _numbers(scratch: Path, ranks: int) -> list[int]:
+    """Of all ranks: those that were launched, and then those that have come later."""
+    return [*range(ranks), *sorted(int(path.stem) for path in scratch.glob("*.joined"))]
 
 
 def _end(job: subprocess.Popen[bytes], number: str) -> None:
@@ -225,7 +229,7 @@ def _end(job: subprocess.Popen[bytes], number: str) -> None:
 
 def _collect(scratch: Path, ranks: int) -> Output:
     def texts(suffix: str) -> list[str]:
-        files = [scratch / f"{number}.{suffix}" for number in range(ranks)]
+        files = [scratch / f"{number}.{suffix}" for number in _numbers(scratch, ranks)]
         return [file.read_text(errors="replace") if file.exists() else "" for file in files]
 
     return Output(texts("out"), texts("err"))

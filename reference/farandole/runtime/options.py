@@ -72,3 +72,8 @@ class RunOptions:
 
     json: Annotated[bool, Parameter(show_default=False)] = False
     """Print the record's summary as JSON, and nothing else, on standard output."""
+
+    @property
+    def newcomers(self) -> int:
+        """How many processes may join the launch later."""
+        return 0

@@ -2,6 +2,7 @@
 
     mpirun -n 4 python -m farandole.runtime PROGRAM [ARG ...]
     mpirun -n 4 python -m farandole.runtime -m MODULE [ARG ...]
+    python -m farandole.runtime --as NUMBER …                     a process that comes later (`newcomer`)
 
 The launcher starts every program through this module: it sends the rank's output where the
 launcher collects it, and turns whatever ends the program early into one report and the end of
@@ -30,12 +31,14 @@ LAUNCHER = "FARANDOLE_RANK_LAUNCHER"
 LAUNCH = "FARANDOLE_RANK_LAUNCH"
 PROGRESS = "FARANDOLE_RANK_PROGRESS"
 
+NUMBER = "FARANDOLE_RANK_NUMBER"  # of a process that has come later, and is rank 0 of an MPI world of its own
 WITH_FT = "OMPI_MCA_mpi_ft_enable"  # what `mpirun --with-ft ulfm` of Open MPI gives its ranks
 LAUNCHER_ACTS_WITHIN_S = 5.0
+START_S = 60  # how long a process that comes later may take until it has met the one that has called it
 FINALIZE_S = 30  # how long MPI may take to shut down
 
 # How each MPI tells a process its rank before MPI is initialised.
-RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+RANK_VARIABLES = (NUMBER, "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 
 
 def under_mpirun() -> bool:
@@ -46,6 +49,18 @@ def under_mpirun() -> bool:
 def outlive_each_other() -> bool:
     """Whether this job goes on when one of its processes dies (ULFM): `mpirun --with-ft ulfm` of Open MPI."""
     return os.environ.get(WITH_FT) == "1"
+
+
+def comes_later() -> bool:
+    """Whether this process was started from within a running job, which it is to join (`newcomer`)."""
+    return NUMBER in os.environ
+
+
+def own_program() -> list[str]:
+    """What this process runs, as `run_program` takes it: for another one that is to do the same."""
+    main = sys.modules["__main__"]
+    module = main.__spec__.name if main.__spec__ else None
+    return ["-m", module, *sys.argv[1:]] if module else sys.argv
 
 
 def early_rank() -> int:
@@ -63,6 +78,12 @@ def launcher_pid() -> int | None:
     """The launcher's process id, if it runs on this host."""
     host, _, pid = os.environ.get(LAUNCHER, "").partition(":")
     return int(pid) if pid and host == socket.gethostname() else None
+
+
+def joined(number: int) -> None:
+    """Let the launcher know that there is one more process."""
+    if folder := scratch():
+        (folder / f"{number}.joined").touch()
 
 
 def departed(ranks: Iterable[int]) -> None:
@@ -114,7 +135,20 @@ def run_rank(work: Callable[[], object]) -> None:
             raise
         abort(Failure(early_rank(), NO_STEP, "exception", time.time(), f"SystemExit: {leaving.code}"))
     except BaseException as error:
-        abort(describe(error, early_rank(), NO_STEP))
+        failure = describe(error, early_rank(), NO_STEP)
+        if comes_later():  # the others do not count on it
+            leave(failure)
+        abort(failure)
+
+
+def meet_the_caller() -> None:
+    """Before anything that takes time, since until then neither side learns of the other one's death."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(START_S)
+    from farandole.runtime import newcomer
+
+    newcomer.arrival()
+    signal.alarm(0)
 
 
 def limit_the_end() -> None:
@@ -150,10 +184,15 @@ def run_program(arguments: list[str]) -> None:
 
 
 def main() -> None:
+    program = sys.argv[1:]
+    if program[:1] == ["--as"]:
+        os.environ[NUMBER], program = program[1], program[2:]
     if folder := scratch():
         redirect_output(folder)
+    if comes_later():
+        meet_the_caller()
     try:
-        run_rank(lambda: run_program(sys.argv[1:]))
+        run_rank(lambda: run_program(program))
     finally:  # also after sys.exit(0); whatever else ends the program early does not come here
         if folder:
             (folder / f"{early_rank()}.done").touch()

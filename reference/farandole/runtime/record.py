@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,8 @@ class Summary:
             Horovod, with another of its host; lost: nobody knows how), detected_s and resumed_s (seconds from the
             failure to the first survivor's notice, and to the first step done afterwards), steps_lost (done again).
         versions: of everything that computes or communicates.
+        joined: processes that have come later, each with rank, step (its first), joined_s (seconds from when it was
+            sent for until that step was done).
     """
 
     scenario: str
@@ -75,6 +77,7 @@ class Summary:
     params_sha256: list[str] | None
     faults: list[dict[str, Any]]
     versions: dict[str, str]
+    joined: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)

@@ -1,4 +1,4 @@
-"""Writing the record: every rank measures, rank 0 writes.
+"""Writing the record: every rank measures, rank 0 writes, or whoever has taken over from it.
 
 The clock runs from `start` to `stop`: set-up, data loading and evaluation are not part of
 `wall_s`, and what is sent outside it is not part of `bytes_sent`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from importlib import metadata
@@ -46,7 +46,7 @@ def versions() -> dict[str, str]:
 
 
 class Recorder:
-    """One run's record in the making. Every method is called by all ranks.
+    """One run's record in the making. Every method is called by all ranks; where some have died, by all that are left.
 
     Raises:
         UsageError: the folder asked for holds something already, or cannot be written.
@@ -90,10 +90,23 @@ class Recorder:
         Args:
             before_s: what the training has taken already, in earlier starts and between them.
         """
-        self.world.control.Barrier()
-        self._sent_before = self.world.comm.bytes_sent, self.world.comm.messages_sent
-        self._started = time.perf_counter() - before_s
-        self.world.begin_chaos()
+        try:
+            with self.world.comm.waiting("start of the training", -1):
+                self.world.control.Barrier()
+        finally:  # where ranks outlive each other, it begins even if one of them has died just now
+            self._sent_before = self.world.comm.bytes_sent, self.world.comm.messages_sent
+            self._started = time.perf_counter() - before_s
+            self.world.begin_chaos()
+
+    @property
+    def clock(self) -> dict[str, float]:
+        """What a process that comes later has to know of this one's: how far from rank 0's, and when the run began."""
+        return {"offset": self.offset, "started": self._started}
+
+    def join(self, offset: float, clock: Mapping[str, float]) -> None:
+        """This process has come later: `offset` leads from its clock to that of another one, which `clock` is of."""
+        self.offset = offset + clock["offset"]
+        self._started = clock["started"] - offset
 
     def log(self, **values: float) -> None:
         """Append one line to metrics.jsonl."""
@@ -137,6 +150,7 @@ class Recorder:
         memory: dict[str, dict[str, int | None]] | None = None,
         roles: Sequence[str] = (),
         faults: Sequence[dict[str, Any]] = (),
+        joined: Sequence[dict[str, Any]] = (),
     ) -> Summary | None:
         """Bring all ranks' measurements together and write summary.json and trace.json.
 
@@ -145,9 +159,10 @@ class Recorder:
             memory: what this rank has held, "measured" and by "formula".
             roles: what each rank is, where they differ.
             faults: what has gone wrong, and been made good.
+            joined: who has come later.
 
         Returns:
-            The summary on rank 0, None elsewhere.
+            The summary on the rank that writes, None elsewhere.
         """
         world = self.world
         own: dict[str, Any] = {
@@ -158,9 +173,10 @@ class Recorder:
             "messages": self._sent[1],
         }
         own["memory"] = memory
-        texts = gather_text(world.control, json.dumps(own))
         shifted = [replace(s, start=s.start + self.offset, end=s.end + self.offset) for s in world.trace.spans]
-        traces = gather_text(world.control, trace.to_json(shifted))
+        with world.comm.waiting("measurements of the others", -1):
+            texts = gather_text(world.control, json.dumps(own))
+            traces = gather_text(world.control, trace.to_json(shifted))
         if self.folder is None or self._metrics is None:
             return None
         self._metrics.close()
@@ -182,6 +198,7 @@ class Recorder:
             lead=lead,
             cleaned=cleaned,
             faults=list(faults),
+            joined=joined,
         )
 
 
@@ -211,6 +228,7 @@ def write_summary(
     samples: int,
     bytes_are_counted: bool,
     roles: Sequence[str] = (),
+    joined: Sequence[dict[str, Any]] = (),
     **figures: Any,
 ) -> Summary:
     """Write summary.json and trace.json from what all ranks have measured.
@@ -218,6 +236,7 @@ def write_summary(
     Args:
         ranks: of each: rank, sha256, wall_s, bytes, messages, memory; in the order of their numbers.
         spans: of all ranks, on one clock.
+        joined: those of them that have come later.
         figures: the fields of `Summary` that do not follow from these.
     """
     numbers = [rank["rank"] for rank in ranks]
@@ -241,6 +260,7 @@ def write_summary(
         memory=_by_kind(memory) if all(memory) else None,
         params_sha256=[rank["sha256"] for rank in ranks],
         versions=versions(),
+        joined=list(joined),
         **figures,
     )
     (folder / "summary.json").write_text(summary.to_json())

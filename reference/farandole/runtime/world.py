@@ -29,6 +29,7 @@ from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, PeerLost, describe
 from farandole.runtime.faults import Fail, Slowness, check_ranks
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder, Position
+from farandole.runtime.newcomer import Arrival, arrival
 from farandole.runtime.options import RunOptions
 from farandole.runtime.trace import Trace
 from farandole.runtime.watchdog import Waiting, Watchdog
@@ -56,26 +57,34 @@ class World:
     Attributes:
         comm: counted messages to all ranks.
         control: the same ranks, uncounted: set-up, clocks, the record. Not part of any method.
-        rank, size: among all ranks; local_rank, local_size: among those of this host.
+        rank, size: among all ranks that were launched; local_rank, local_size: among those of this host. Who has
+            come later has a rank beyond.
         device: where this rank computes.
         trace: what it did when.
         witness: is told of failures before they end this rank.
         outlived: the other ranks go on when this one dies (`recovery.membership`), so its death ends no job.
+        arrival: how this process has joined the others, if it has come later; `comm` and `control` are of itself
+            alone until it is inside.
         starts_before: how many starts of this training came before this one (`recovery.restart`).
     """
 
-    def __init__(self, options: RunOptions, mpi: MPI.Intracomm) -> None:
+    def __init__(self, options: RunOptions, mpi: MPI.Intracomm, arrived: Arrival | None = None) -> None:
         self.rank, self.size = mpi.rank, mpi.size
+        self.arrival = arrived
+        if arrived:
+            self.rank, self.size = arrived.number, arrived.greeting["size"]
         if options.expect_ranks is not None and options.expect_ranks != self.size:
             raise UsageError(
                 f"this job has {self.size} rank(s), not the {options.expect_ranks} expected: "
                 "start it with mpirun, or with srun --mpi=pmix"
             )
-        check_ranks([*options.slow, *options.fail], self.size)
+        check_ranks([*options.slow, *options.fail], self.size + options.newcomers)
         self.control = mpi.Dup()
         local = mpi.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank, self.local_size = local.rank, local.size
         local.Free()
+        if arrived:
+            self.local_rank, self.local_size = self.rank, arrived.greeting["local_size"]
         devices.limit_threads(self.local_size)
         devices.seed_everything(options.seed)
         self.device = devices.choose(options.device, self.local_rank)
@@ -90,12 +99,12 @@ class World:
         self._death: threading.Timer | None = None
         self._recorder = FlightRecorder(self.rank, rank.scratch())
         self._watchdog = Watchdog(options.wait_timeout, self._recorder, self._expired, rank.launcher_pid())
-        self.comm = Communicator(mpi.Dup(), self._watchdog, self._recorder)
+        self.comm = Communicator(mpi.Dup(), self._watchdog, self._recorder, members=[self.rank] if arrived else None)
 
     @classmethod
     def start(cls, options: RunOptions) -> World:
         """Join the launch this process belongs to (alone, it is a world of one)."""
-        return cls(options, MPI.COMM_WORLD)
+        return cls(options, MPI.COMM_WORLD, arrival() if rank.comes_later() else None)
 
     def __enter__(self) -> Self:
         self._watchdog.start()
@@ -108,7 +117,7 @@ class World:
             failure = describe(error, self.rank, self._recorder.step)
             if self.outlived and failure.kind == "exception":
                 rank.leave(failure)
-            rank.abort(failure)
+            self._end(failure)
         self._recorder.step = NO_STEP
         # Where ranks outlive each other they have agreed on the end: a death that is found now concerns nobody.
         with suppress(PeerLost) if self.outlived else nullcontext(), self.comm.waiting("end of the run", -1):
@@ -141,7 +150,8 @@ class World:
     def begin_chaos(self) -> None:
         """The run's clock begins: from now on `--chaos`, if it was given, may kill this rank at any moment."""
         if self._chaos:
-            after_s = self._chaos.death_s(self.rank, self.size, self.starts_before)
+            later, place = divmod(self.rank, self.size)  # who has come later draws anew
+            after_s = self._chaos.death_s(place, self.size, self.starts_before + later)
             self._death = threading.Timer(min(after_s, threading.TIMEOUT_MAX), self._die_now)
             self._death.daemon = True
             self._death.start()
@@ -151,14 +161,17 @@ class World:
         if self._death:
             self._death.cancel()
 
-    def regroup(self, workers: MPI.Intracomm, control: MPI.Intracomm, number: int) -> None:
+    def regroup(
+        self, workers: MPI.Intracomm, control: MPI.Intracomm, number: int, members: Sequence[int] | None = None
+    ) -> None:
         """From now on `comm` and `control` are of these ranks; what is counted goes on.
 
         Args:
             control: the same ranks, the one that leads first.
             number: of the change, the same on all of them.
+            members: the number among all of each of `workers`; None: all were launched together.
         """
-        self.comm = Communicator(workers, self._watchdog, self._recorder, before=self.comm)
+        self.comm = Communicator(workers, self._watchdog, self._recorder, before=self.comm, members=members)
         self.control = control
         self.trace.regroup(number)
 
@@ -235,4 +248,10 @@ class World:
             self.witness.notices([peer] if peer >= 0 else [], self._recorder.step)
         whom = f"for rank {peer}" if peer >= 0 else "for the other ranks"
         text = f"has waited {seconds:.0f} s {whom} in {call}; ended by --wait-timeout {self._watchdog.limit_s:g}"
-        rank.abort(Failure(self.rank, self._recorder.step, "timeout", time.time(), text))
+        self._end(Failure(self.rank, self._recorder.step, "timeout", time.time(), text))
+
+    def _end(self, failure: Failure) -> NoReturn:
+        """End the job, or, before the others count on it, this process alone."""
+        if self.arrival and not self.arrival.inside:
+            rank.leave(failure)
+        rank.abort(failure)

@@ -5,6 +5,7 @@ Document 000, 备份恢复: parameters and intermediate results are kept on seve
     farandole run backup -n 5 --spares 1 --fail rank=2,step=63
     farandole run backup -n 5 --spares 1 --fail rank=2,step=63 --optimizer adam --lr 0.002 --shard-optimizer
     farandole run backup -n 4 --fail rank=1,step=63 --fail rank=2,step=63
+    farandole run backup -n 4 --spawn 1 --steps 5000 --fail rank=2,step=63            a new process takes the place
     mpirun --with-ft ulfm -n 5 python -m farandole.scenarios.backup --spares 1 --fail rank=2,step=63
 """
 

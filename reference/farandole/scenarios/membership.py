@@ -5,6 +5,7 @@ Document 000, 成员更新: who is there is agreed on anew, and if the centre it
     farandole run membership -n 4 --fail rank=2,step=60
     farandole run membership -n 5 --spares 1 --fail rank=0,step=60
     farandole run membership -n 7 --spares 2 --fail rank=1,step=20 --fail rank=3,step=50 --fail rank=0,step=80
+    farandole run membership -n 4 --spawn 1 --steps 5000 --fail rank=2,step=60        a new process takes the place
     mpirun --with-ft ulfm -n 4 python -m farandole.scenarios.membership --fail rank=2,step=60
 """
 

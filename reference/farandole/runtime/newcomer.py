@@ -1,0 +1,191 @@
+"""A process that comes later: started from within the job, in the background, and let in by all at once.
+
+    caller                      newcomer
+    spawn, in a thread    →     Python starts, and MPI
+    greeting              →     what it has to know before it can prepare itself
+                          ←     ready: at the door
+    a port                →
+    accept, with all      ↔     connect
+                          ←     inside
+    welcome               →     what the others have agreed on
+
+The others work on until the newcomer is at the door, so they stand still for the last four lines only, a few
+milliseconds. Until it has been welcomed it belongs to nobody: whatever goes wrong, it leaves, and since nobody
+counts on it yet, that is no loss. `recovery.membership` says when one is sent for, and lets it in.
+
+These are MPI's dynamic processes: MPI_Comm_spawn, MPI_Open_port, MPI_Comm_accept and MPI_Comm_connect. Where the new
+process runs is for mpirun to say.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from contextlib import suppress
+from functools import cache
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+from mpi4py import MPI
+
+from farandole.runtime import rank
+from farandole.runtime.clock import offset_to_rank_0
+from farandole.runtime.communicator import as_buffer
+from farandole.runtime.failure import Failure
+from farandole.runtime.flight_recorder import NO_STEP
+
+CALLER, NEWCOMER = 0, 1  # ranks on the bridge between the two
+NAP_S = 0.001
+
+News = Literal["none", "ready", "lost"]
+Told = dict[str, Any]
+
+
+class Called(threading.Thread):
+    """The caller's side: starts the process, and talks to it.
+
+    Args:
+        number: the newcomer's; nobody of the job has had it.
+        greeting: what it is told at once.
+    """
+
+    def __init__(self, number: int, greeting: Told) -> None:
+        super().__init__(name=f"call of rank {number}", daemon=True)
+        self.number, self.greeting = number, greeting
+        self._bridge: MPI.Intracomm | None = None
+        self._failed = self._dismissed = False
+        self._deadline = time.monotonic() + rank.START_S
+        rank.joined(number)
+        self.start()
+
+    def run(self) -> None:
+        try:
+            command = ["-m", "farandole.runtime", "--as", str(self.number), *rank.own_program()]
+            between = MPI.Intracomm(MPI.COMM_SELF.Dup()).Spawn(sys.executable, command)
+            bridge = MPI.Intracomm(between.Merge(high=False))
+            _tell(bridge, NEWCOMER, {} if self._dismissed else self.greeting)
+            self._bridge = bridge
+        except MPI.Exception as error:
+            print(f"farandole: rank {self.number} could not be started: {error}", file=sys.stderr)
+            self._failed = True
+
+    @property
+    def news(self) -> News:
+        """Whether it is at the door, or will never be."""
+        if self._failed:
+            return "lost"
+        if self._bridge is None:  # MPI waits for one that dies before it has met its caller, and says nothing
+            return "lost" if time.monotonic() > self._deadline else "none"
+        try:
+            return "ready" if self._bridge.Iprobe(NEWCOMER) else "none"
+        except MPI.Exception:
+            return "lost"
+
+    def invite(self) -> str:
+        """Tell it, who is at the door, where to connect to; returns the port."""
+        assert self._bridge is not None
+        _hear(self._bridge, NEWCOMER)
+        port: str = MPI.Open_port()
+        _tell(self._bridge, NEWCOMER, {"port": port})
+        return port
+
+    def sees_it_inside(self) -> None:
+        """Return once it has connected, and compare the clocks."""
+        assert self._bridge is not None
+        _hear(self._bridge, NEWCOMER)
+        offset_to_rank_0(self._bridge)
+
+    def welcome(self, told: Told) -> None:
+        assert self._bridge is not None
+        with suppress(MPI.Exception):  # should it have died just now, that is like any other's death
+            _tell(self._bridge, NEWCOMER, told)
+
+    def dismiss(self, farewell_s: float = 0.0) -> None:
+        """It is not needed any more, or lost; in so many seconds at most it may meet its caller and hear of it."""
+        self._dismissed = True
+        if self.news == "none":
+            self.join(farewell_s)
+        if self.news != "ready":  # the launcher need not wait for it
+            rank.departed([self.number])
+        if self._bridge is not None:
+            with suppress(MPI.Exception):
+                _tell(self._bridge, NEWCOMER, {})
+
+
+class Arrival:
+    """The newcomer's side.
+
+    Attributes:
+        number: its own.
+        greeting: what the caller has told it first.
+        inside: it has been welcomed, and is like all others.
+        offset: seconds to add to its clock to read the caller's; known once it is inside.
+    """
+
+    def __init__(self) -> None:
+        self.number = rank.early_rank()
+        self.inside = False
+        self.offset = 0.0
+        self._bridge = MPI.Intracomm(MPI.Comm.Get_parent().Merge(high=True))
+        self.greeting = self._hear()
+        if not self.greeting:
+            self._leave("it is not needed any more")
+
+    def wait_for_invitation(self) -> str | None:
+        """Say that it is ready, and wait; returns the port, or None if nobody needs it any more."""
+        self._tell({"ready": self.number})
+        port: str | None = self._hear().get("port")
+        return port
+
+    def enter(self, port: str) -> tuple[MPI.Intracomm, Told]:
+        """Connect; returns the communicator of all, in which it is the last, and what it is told there."""
+        try:
+            between = MPI.Intracomm(MPI.COMM_SELF.Dup()).Connect(port)
+            everyone = MPI.Intracomm(between.Merge(high=True))
+            self._tell({"inside": self.number})
+            self.offset = offset_to_rank_0(self._bridge)
+        except MPI.Exception:
+            self._leave()
+        told = self._hear()
+        if not told:
+            self._leave("the others have not all let it in")
+        self.inside = True
+        return everyone, told
+
+    def _tell(self, told: Told) -> None:
+        try:
+            _tell(self._bridge, CALLER, told)
+        except MPI.Exception:
+            self._leave()
+
+    def _hear(self) -> Told:
+        try:
+            return _hear(self._bridge, CALLER)
+        except MPI.Exception:
+            self._leave()
+
+    def _leave(self, why: str = "whoever has called it is dead") -> NoReturn:
+        rank.leave(Failure(self.number, NO_STEP, "lost", time.time(), f"has not joined: {why}"))
+
+
+@cache
+def arrival() -> Arrival:
+    """This process's own: met its caller as early as it could."""
+    return Arrival()
+
+
+def _tell(bridge: MPI.Intracomm, to: int, told: Told) -> None:
+    bridge.Send(as_buffer(json.dumps(told)), to)
+
+
+def _hear(bridge: MPI.Intracomm, source: int) -> Told:
+    """The next message. Waits without keeping a core busy, which the others need meanwhile."""
+    status = MPI.Status()
+    while not bridge.Iprobe(source, status=status):
+        time.sleep(NAP_S)
+    text = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
+    bridge.Recv(text, source)
+    told: Told = json.loads(text.tobytes())
+    return told

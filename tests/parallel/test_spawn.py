@@ -1,0 +1,149 @@
+"""Processes that come later: each is started while the others work on, joins at a step, and no sample is lost.
+
+In `programs/joined_training.py` the workers wait for whoever they have sent for when they exchange their losses, every
+ten steps, so that it is known when it joins. That no process is left is asserted after every test, by a fixture in
+tests/conftest.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from farandole import Run, UsageError, launch
+from farandole.data.sampler import batch_size, steps_per_epoch
+from farandole.data.shares import equal_shares
+from farandole.runtime.launcher import Output, run_ranks
+
+PROGRAM = str(Path(__file__).parent / "programs" / "joined_training.py")
+STEPS = 90
+BATCH = 64  # the default
+TRAINING_SET = 1437  # of the digits
+TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Four workers, and nothing happens."""
+    return launch("membership", 4, steps=STEPS, dropout=0.0, out=tmp_path_factory.mktemp("whole") / "run")
+
+
+def train(scenario: str, ranks: int, deaths: str, out: Path, *options: str) -> tuple[Run, Output]:
+    words = [scenario, deaths, "--steps", str(STEPS), *options, "--out", str(out)]
+    output = run_ranks([PROGRAM, *words], ranks, timeout_s=TIMEOUT_S)
+    return Run(out), output
+
+
+def assert_complete(run: Run, members: list[int], at_first: int) -> None:
+    """These were there at the end, with the same parameters, and each step was done once, with its whole batch."""
+    assert run.summary.members == members
+    assert len(run.summary.params_sha256 or []) == len(members)
+    assert len(set(run.summary.params_sha256 or [])) == 1
+    shares = equal_shares(TRAINING_SET, at_first)
+    epoch = steps_per_epoch(TRAINING_SET, BATCH)
+    assert [line["step"] for line in run.metrics] == list(range(STEPS))
+    assert [line["samples"] for line in run.metrics] == [
+        sum(batch_size(share, epoch, step) for share in shares) for step in range(STEPS)
+    ]
+    walls = [line["wall_s"] for line in run.metrics]
+    assert walls == sorted(walls), "whoever comes later has the others' clock"
+
+
+def joined(run: Run) -> list[tuple[int, int]]:
+    assert all(each["joined_s"] > 0 for each in run.summary.joined)
+    return [(each["rank"], each["step"]) for each in run.summary.joined]
+
+
+def struck(run: Run) -> list[tuple[int, int, str, int]]:
+    """The faults of the record, but for their times: rank, step, kind, steps lost."""
+    return [(fault["rank"], fault["step"], fault["kind"], fault["steps_lost"]) for fault in run.summary.faults]
+
+
+def test_a_new_process_takes_the_place_of_a_dead_one(whole: Run, tmp_path: Path) -> None:
+    fails = ["--fail", "rank=2,step=33", "--spawn", "1", "--dropout", "0"]
+    run, output = train("membership", 4, "none", tmp_path / "run", *fails)
+    assert_complete(run, [0, 1, 3, 4], at_first=4)
+    assert joined(run) == [(4, 40)]
+    assert struck(run) == [(2, 33, "kill", 0)]
+    assert len(output.stdout) == len(output.stderr) == 5
+    for line, expected in zip(run.metrics, whole.metrics, strict=True):
+        if line["step"] not in range(30, 33):  # the dead one's part of these losses nobody knows
+            assert line["loss"] == pytest.approx(expected["loss"], rel=2e-3), line["step"]
+    spans = [event for event in run.trace if event["pid"] == 4]
+    others = [event for event in run.trace if event["pid"] == 3]
+    begins, ends = min(span["ts"] for span in spans), max(span["ts"] + span["dur"] for span in spans)
+    assert sum(span["name"] == "forward and backward" for span in spans) == STEPS - 40
+    assert min(span["ts"] for span in others) < begins < ends, "on the others' clock"
+    at_work = sorted(span["ts"] for span in others if span["name"] == "forward and backward")
+    assert at_work[39] < begins < at_work[41]
+
+
+def test_where_nobody_dies_nobody_is_sent_for(whole: Run, tmp_path: Path) -> None:
+    run = launch("membership", 4, steps=STEPS, dropout=0.0, spawn=2, out=tmp_path / "run")
+    assert run.summary.params_sha256 == whole.summary.params_sha256
+    assert [line["loss"] for line in run.metrics] == [line["loss"] for line in whole.metrics]
+    assert (run.summary.joined, run.summary.bytes_sent) == ([], whole.summary.bytes_sent)
+
+
+def test_two_that_have_died_together_are_replaced_one_after_the_other(tmp_path: Path) -> None:
+    """With a divided optimizer: the newcomers get their parts of it, and no step is done again because they come."""
+    fails = ["--fail", "rank=1,step=13", "--fail", "rank=3,step=13", "--spawn", "2"]
+    sharded = ["--optimizer", "adam", "--lr", "0.002", "--shard-optimizer"]
+    run, _ = train("backup", 4, "none", tmp_path / "run", *fails, *sharded)
+    assert_complete(run, [0, 2, 4, 5], at_first=4)
+    assert joined(run) == [(4, 20), (5, 30)]
+    assert sorted(struck(run)) == [(1, 13, "kill", 3), (3, 13, "kill", 3)]
+
+
+def test_at_last_nobody_is_left_of_those_that_were_launched(tmp_path: Path) -> None:
+    """Newcomers lead, send for others, and die at work as anybody else."""
+    fails = ["rank=0,step=33", "rank=1,step=55", "rank=2,step=75"]
+    options = [word for fail in fails for word in ("--fail", fail)]
+    run, _ = train("membership", 2, "none", tmp_path / "run", *options, "--spawn", "3")
+    assert_complete(run, [3, 4], at_first=2)
+    assert joined(run) == [(2, 40), (3, 60), (4, 80)]
+    assert struck(run) == [(0, 33, "kill", 0), (1, 55, "kill", 0), (2, 75, "kill", 0)]
+
+
+@pytest.mark.parametrize("place", ["start", "door"])
+def test_a_newcomer_that_dies_before_it_has_joined_is_missed_and_another_one_comes(place: str, tmp_path: Path) -> None:
+    options = ["--fail", "rank=2,step=33", "--spawn", "2"]
+    run, _ = train("membership", 4, f"4@{place}", tmp_path / "run", *options)
+    assert_complete(run, [0, 1, 3, 5], at_first=4)
+    assert joined(run) == [(5, 50)]
+    assert struck(run) == [(2, 33, "kill", 0), (4, 40, "lost", 0)]
+
+
+def test_the_centre_dies_while_who_it_has_sent_for_is_starting(tmp_path: Path) -> None:
+    """Nobody else knows that process: it leaves, and the next centre sends for another one."""
+    run, _ = train("membership", 3, "0@call", tmp_path / "run", "--fail", "rank=1,step=33", "--spawn", "2")
+    assert_complete(run, [2, 4], at_first=3)
+    assert joined(run) == [(4, 50)]
+    assert struck(run)[0] == (1, 33, "kill", 0)
+    assert {rank for rank, *_ in struck(run)} == {0, 1, 3}
+
+
+def test_deaths_in_the_very_update_in_which_somebody_joins(tmp_path: Path) -> None:
+    """The centre and the newcomer both."""
+    run, _ = train("membership", 4, "0@form,4@form", tmp_path / "run", "--fail", "rank=2,step=33", "--spawn", "2")
+    assert_complete(run, [1, 3, 5], at_first=4)
+    assert {rank for rank, *_ in struck(run)} == {0, 2, 4}
+
+
+def test_too_many_failures_bring_a_process_in(tmp_path: Path) -> None:
+    fails = [word for _ in range(3) for word in ("--fail", "rank=1,step=3,how=raise")]
+    run, _ = train("membership", 2, "none", tmp_path / "run", *fails, "--spawn", "1")
+    assert_complete(run, [0, 1, 2], at_first=2)
+    assert joined(run) == [(2, 20)]
+
+
+def test_a_training_does_not_wait_for_who_has_not_come_when_it_is_over(tmp_path: Path) -> None:
+    run = launch("membership", 3, steps=STEPS, spawn=1, fail=f"rank=2,step={STEPS - 1}", out=tmp_path / "run")
+    assert_complete(run, [0, 1], at_first=3)
+    assert run.summary.joined == []
+
+
+def test_a_failure_can_be_asked_of_a_newcomer_but_not_of_one_that_cannot_come(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no rank 4; ranks are 0 to 3"):
+        launch("membership", 2, spawn=2, fail="rank=4,step=5", out=tmp_path / "run")
