@@ -373,7 +373,7 @@ runs |= {
 print("roles with the tree:", [", ".join(Placement.usual(8, 1, fan_in=2).roles(rank)) for rank in range(8)])
 for name in ("direct", "tree"):
     sent = [b / model / 40 for b in runs[name].summary.bytes_sent]
-    print(f"{name:8}the server sends {sent[1]:.1f} models per step, all ranks together {sum(sent):.1f}")
+    print(f"{name:8}the server sends {sent[1]:.1f} models per step, all ranks together {sum(sent):.0f}")
 print("mean losses differ by less than 1e-3:", abs(mean_loss("direct") - mean_loss("tree")) < 1e-3)
 
 # %% [markdown]
