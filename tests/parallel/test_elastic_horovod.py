@@ -6,6 +6,7 @@ That no process is left is asserted after every test, by a fixture in tests/conf
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,11 @@ def test_a_worker_that_hangs_ends_the_job_in_time(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="has waited for the others longer than --wait-timeout 12"):
         horovod(2, tmp_path, fail="rank=1,step=12,how=hang", wait_timeout=12, gloo_timeout=10)
     assert Logbook(tmp_path / "run" / "logbook.jsonl").struck() == {(1, 12)}, "it was the hang that they waited for"
+
+
+def test_a_worker_that_cannot_be_started_has_failed(under_mpirun: Callable[..., Any], tmp_path: Path) -> None:
+    """The driver waits until none is living: one that has never lived must not count as such."""
+    assert under_mpirun("lost_host.py", 1, str(tmp_path)) == {"status": 1, "living": 0, "failed": [0]}
 
 
 def test_one_worker_alone_trains_likewise(tmp_path: Path) -> None:
