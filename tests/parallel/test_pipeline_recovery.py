@@ -150,7 +150,7 @@ def test_a_schedule_that_never_flushes_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_protection_costs(whole: Run, tmp_path: Path) -> None:
-    """A message a stage and backup, of all that the stage knows; the training does not depend on it."""
+    """All that the stage knows, and nothing else, a message for each tensor; the training does not depend on it."""
     run = launch("pipeline", 4, backup_every=EVERY, **RECIPE, out=tmp_path / "run")
     assert_nothing_shows(run, whole)
     assert run.summary.memory == whole.summary.memory
@@ -165,11 +165,10 @@ def test_what_protection_costs(whole: Run, tmp_path: Path) -> None:
                 (run.summary.bytes_sent or [], whole.summary.bytes_sent or []),
             )
         )
-        assert messages == backups + 1, "how long the messages will be is said once"
-        size, rest = divmod(sent - 8, backups)
-        assert rest == 0, "each one is as large as the others"
         own = own_bytes(layers[part]) + (16 * STEPS if stage == 3 else 0)  # the last one knows the losses, and when
-        assert own < size < own + 1000, "with the names of the tensors"
+        assert own < sent - (backups - 1) * own < own + 1000, "the first time with names"
+        tensors = 6 if stage == 3 else 4
+        assert messages == (backups - 1) * tensors + 2
 
 
 def own_bytes(piece: nn.Sequential) -> int:

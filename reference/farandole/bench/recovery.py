@@ -15,8 +15,8 @@ just before the signal to the end of the first step that all who are left have d
 
 A peer that fails, or is not installed, has its error in the rows instead.
 
-Further rows are steps without any failure: with a backup at every step, and with checkpoints every ten
-steps, beside a training that keeps nothing. Ratios below 1 are what that costs.
+Further rows are steps without any failure (`recovery_rounds`): with a backup at every step, and with checkpoints,
+beside a training that keeps nothing. Ratios below 1 are what that costs.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from farandole.errors import LaunchError, UsageError
 from farandole.recovery.logbook import Logbook
 from farandole.recovery.supervisor import supervised_launch
 from farandole.runtime import processes, rank
-from farandole.runtime.launcher import TIMED_OUT, launch
+from farandole.runtime.launcher import TIMED_OUT, launch, run_ranks
 from farandole.runtime.record import Run, Summary
 
+ROUNDS_PROGRAM = "farandole.bench.recovery_rounds"
 TORCHRUN = "farandole.bench.recovery_torchrun"
 KILLS = 10  # for each way
+ROUNDS = 25  # for each kind of protection
 EVERY = 20  # steps between two of them
 AT_ONCE = 5  # kills in one launch that has spares
 LONG: dict[str, Any] = {"steps": 1000, "slow": "rank=0,factor=20"}  # longer than a process's start; rank 0 sleeps
 RECIPE: dict[str, Any] = {"data": "digits", "hidden": 128, "batch": 64, "lr": 0.05}
-UNDISTURBED: dict[str, Any] = {"data": "mnist5k", "hidden": 256, "batch": 256, "steps": 200, "lr": 0.05}
-SWEEPS = 5
 GLOO_TIMEOUT_S = 5  # Elastic Horovod's; on a busy machine workers start that far from each other
 TIMEOUT_S = 300.0
 
@@ -185,23 +185,11 @@ def torchrun(ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
     return [end - start for start, end in zip(killed, back, strict=True)]
 
 
-def protection(ranks: int, folder: Path, sweeps: int = SWEEPS) -> list[dict[str, Any]]:
-    """A step with each kind of protection, beside one without any; they take turns."""
-    kinds: dict[str, tuple[str, dict[str, Any]]] = {
-        "none": ("membership", {}),
-        "a backup every step": ("backup", {"backup_every": 1, "checkpoint_every": 0}),
-        "a checkpoint every 10 steps": ("restart", {"checkpoint_every": 10}),
-    }
-    seconds: dict[str, Seconds] = {name: [] for name in kinds}
-    for _ in range(sweeps):
-        for name, (scenario, options) in kinds.items():
-            summary = launch(scenario, ranks, **UNDISTURBED, **options, out=_new(folder)).summary
-            seconds[name].append(summary.wall_s / summary.steps)
-    without = seconds.pop("none")
-    return [
-        _row(name, state_bytes(UNDISTURBED, 784), ranks, median(each), {"none": without})
-        for name, each in seconds.items()
-    ]
+def protection(ranks: int, folder: Path, rounds: int = ROUNDS) -> list[dict[str, Any]]:
+    """A step with each kind of protection, beside one without any."""
+    program = ["-m", ROUNDS_PROGRAM, str(_new(folder)), str(rounds)]
+    rows: list[dict[str, Any]] = json.loads(run_ranks(program, ranks).stdout[0])
+    return rows
 
 
 def resumed(run: Run) -> Seconds:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,11 @@ class Schedule:
     chunks: Callable[[int], int]
 
 
+def chunk_slice(length: int, chunks: int, chunk: int) -> slice:
+    """One of the parts of a vector of `length` elements; their lengths differ by at most one."""
+    return slice(length * chunk // chunks, length * (chunk + 1) // chunks)
+
+
 def chunk_slices(length: int, chunks: int) -> list[slice]:
-    """Cut a vector of `length` elements into `chunks` parts whose lengths differ by at most one."""
-    bounds = [length * chunk // chunks for chunk in range(chunks + 1)]
-    return [slice(start, stop) for start, stop in pairwise(bounds)]
+    """All of them."""
+    return [chunk_slice(length, chunks, chunk) for chunk in range(chunks)]

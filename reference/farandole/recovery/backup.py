@@ -10,7 +10,8 @@ others divide its work and its part of the optimizer.
     lost        at most k steps, done again
     two deaths  of a worker and its buddy at once: from the last checkpoint on disk
 
-Cost per backup: a copy in memory, and one message per worker. See `membership` for how the others
+Cost per backup: a copy in memory of 2/P of what P workers share, and of what is each one's own, which is also sent
+to one other while the step is computed. See `membership` for how the others
 find each other again.
 """
 
@@ -45,7 +46,8 @@ class BackedUpTraining(ElasticTraining):
 
     def _protect(self, step: int) -> None:
         if self.buddies.due(self.world.comm, step):
-            self._back_up(step)
+            with self.world.communicate("backup"):
+                self.buddies.begin(self.world.comm, self.replica.state(step))
         if self.to_disk_every and step % self.to_disk_every == 0:
             if self.checkpointer is None:
                 found = self._newest_on_disk()
@@ -53,12 +55,12 @@ class BackedUpTraining(ElasticTraining):
                 self.checkpointer = Checkpointer(self.world, self.folder / checkpoint.CHECKPOINTS, occupied=occupied)
             self.checkpointer.save(self.replica.state(step))
 
-    def _protect_all(self) -> None:
-        self._back_up(self.step)
+    def _make_sure(self) -> None:
+        self.buddies.complete()
 
-    def _back_up(self, step: int) -> None:
+    def _protect_all(self) -> None:
         with self.world.communicate("backup"):
-            self.buddies.save(self.world.comm, self.replica.state(step))
+            self.buddies.save(self.world.comm, self.replica.state(self.step))
 
     def _be_alike(self) -> int:
         """Go back to the last backup, in memory or on disk; returns its step."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from farandole.collectives.steps import chunk_slices
+from farandole.collectives.steps import chunk_slice
 from farandole.recovery.state import TrainingState
 
 CHECKPOINTS = "checkpoints"  # the folder of a run's checkpoints, beside its record
@@ -68,14 +68,24 @@ class Checkpoint:
         return TrainingState(self.step, self.shared, self.own.get(rank, {}), self.values)
 
 
+def piece(tensors: Mapping[str, Tensor], number: int, pieces: int) -> dict[str, Tensor]:
+    """One of so many parts of each tensor, flat, and still in the original's memory."""
+    flat = {name: tensor.detach().flatten() for name, tensor in tensors.items()}
+    return {name: tensor[chunk_slice(len(tensor), pieces, number)] for name, tensor in flat.items()}
+
+
+def joined(pieces: Sequence[Mapping[str, Tensor]], shapes: Mapping[str, list[int]]) -> dict[str, Tensor]:
+    """What all of its `piece`s were cut from."""
+    return {name: torch.cat([each[name] for each in pieces]).view(shape) for name, shape in shapes.items()}
+
+
 def part(state: TrainingState, own: Mapping[int, Mapping[str, Tensor]], writer: int, writers: int) -> dict[str, Tensor]:
     """What one writer keeps: its part of each shared tensor, and the own tensors of the ranks it writes for.
 
     Args:
         own: rank → its own tensors.
     """
-    pieces = {name: tensor.detach().flatten() for name, tensor in state.shared.items()}
-    kept = {f"shared/{name}": flat[chunk_slices(len(flat), writers)[writer]] for name, flat in pieces.items()}
+    kept = {f"shared/{name}": tensor for name, tensor in piece(state.shared, writer, writers).items()}
     for rank, tensors in own.items():
         kept |= {f"own/{rank}/{name}": tensor.detach() for name, tensor in tensors.items()}
     return kept
@@ -131,10 +141,8 @@ def read(folder: Path, slot: int) -> Checkpoint:
             if its[field] != first[field]:
                 raise Damaged(f"rank-{writer} is of {field} {its[field]}, rank-0 of {first[field]}")
         parts.append(tensors)
-    shared = {
-        name: torch.cat([tensors[f"shared/{name}"] for tensors in parts]).view(shape)
-        for name, shape in first["shapes"].items()
-    }
+    whole = joined(parts, {f"shared/{name}": shape for name, shape in first["shapes"].items()})
+    shared = {name.removeprefix("shared/"): tensor for name, tensor in whole.items()}
     own: dict[int, dict[str, Tensor]] = {}
     for tensors in parts:
         for name in tensors:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from farandole.errors import PlainError
 from farandole.recovery import checkpoint
-from farandole.recovery.state import TrainingState
+from farandole.recovery.state import TrainingState, copied
 from farandole.runtime.world import World
 
 
@@ -99,18 +99,11 @@ class Checkpointer:
         self._thread.shutdown(wait=True)
 
     def _keep(self, state: TrainingState) -> None:
-        """Copy this rank's part; into the same memory each time, since new memory is slow when first touched."""
+        """Copy this rank's part."""
         own = self._own(state.own)
-        if not self.writes:
-            return
-        tensors = checkpoint.part(state, own, self.world.comm.rank, self.writers)
-        for name, tensor in tensors.items():
-            kept = self._snapshot.get(name)
-            if kept is None or kept.shape != tensor.shape or kept.dtype != tensor.dtype:
-                kept = self._snapshot[name] = torch.empty_like(tensor, device="cpu")
-            kept.copy_(tensor)
-        for name in self._snapshot.keys() - tensors.keys():
-            del self._snapshot[name]
+        if self.writes:
+            tensors = checkpoint.part(state, own, self.world.comm.rank, self.writers)
+            self._snapshot = copied(tensors, self._snapshot, "cpu")
 
     def _own(self, own: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
         """rank → the own tensors that this writer keeps: its own, or on rank 0 everybody's."""

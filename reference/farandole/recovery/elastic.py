@@ -52,6 +52,7 @@ class ElasticTraining(OutlivingTraining):
         for step in range(first, self.options.steps):
             self._protect(step)
             loss, share, whole = self._own_part(step)
+            self._make_sure()
             self.replica.optimizer.step()
             self.step = step + 1
             if step == first:
@@ -110,6 +111,9 @@ class ElasticTraining(OutlivingTraining):
 
     def _protect(self, step: int) -> None:
         """Before each step: keep what could be lost. Here nothing: what the dead knew the others know."""
+
+    def _make_sure(self) -> None:
+        """Before any parameter changes: what is kept is safe."""
 
     def _protect_all(self) -> None:
         """Likewise, before somebody joins though nobody has died: then no step need be done again."""

@@ -14,7 +14,7 @@ What a stage keeps need not be consistent with messages, since between two steps
 the flush is good for. PipeDream never flushes; there the versions of the parameters and the batches
 under way would belong to the state, so it is refused.
 
-Cost per backup: a copy in memory, and one message per stage, of its parameters and its optimizer's state,
+Cost per backup: a copy in memory, and a message for each tensor, of the stage's parameters and its optimizer's state,
 (1 + s) times the parameters' bytes with s numbers remembered for each (`model_parallel.memory`). Memory
 for two generations of it, the own and the ward's. Source: Zheng, Shi & Kalé, "FTC-Charm++", 2004; for large
 models Wang et al., "GEMINI: fast failure recovery in distributed training with in-memory checkpoints", 2023.

@@ -48,20 +48,29 @@ NO_CHECKPOINT = -1
 class StopRequest:
     """Whether somebody has asked for the end, by SIGUSR1 to any rank.
 
-    Cost: an all-reduce of 4 bytes at every step, for all must stop after the same one.
+    Cost: an all-reduce of 4 bytes at every step, for all must stop after the same one. It goes on while the next
+    step is taken, so that nobody waits for it, and the answer is one step old.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.asked = False
+        self._said, self._heard = np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32)
+        self._asking = MPI.REQUEST_NULL
         signal.signal(signal.SIGUSR1, self._note)
 
     def heard(self) -> bool:
-        """Whether any rank has been asked; the same answer on all. Collective."""
-        asked = np.array([self.asked], dtype=np.int32)
+        """Whether any rank had been asked one call before; the same answer on all. Collective."""
+        self.complete()
+        heard = bool(self._heard[0])
+        self._said[0] = self.asked
+        self._asking = self.world.control.Iallreduce(self._said, self._heard, MPI.MAX)
+        return heard
+
+    def complete(self) -> None:
+        """Nothing is under way any more when this returns."""
         with self.world.comm.waiting("whether to stop", -1):
-            self.world.control.Allreduce(MPI.IN_PLACE, asked, MPI.MAX)
-        return bool(asked[0])
+            self._asking.Wait()
 
     def _note(self, *_: object) -> None:
         self.asked = True
@@ -116,6 +125,7 @@ class Restartable:
                     self.logbook.write("checkpoint", 0, following)
                 if stop:
                     break
+        self.stop.complete()
         self.checkpointer.finish()
         if following < options.steps and world.rank == 0:
             self.logbook.write("stop", 0, following)

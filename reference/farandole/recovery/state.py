@@ -9,9 +9,11 @@ Some of it is the same on all ranks and need be kept once (`shared`), some is ea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -30,3 +32,19 @@ class TrainingState:
     shared: dict[str, Tensor]
     own: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
+
+
+def copied(tensors: Mapping[str, Tensor], memory: Mapping[str, Tensor], device: str | None = None) -> dict[str, Tensor]:
+    """Copies, in the memory of earlier ones where they are as large: new memory is slow when first touched.
+
+    Args:
+        memory: the earlier copies, which nobody needs any more.
+        device: where they go; None: where the originals are.
+    """
+    copies = {}
+    for name, tensor in tensors.items():
+        kept = memory.get(name)
+        if kept is None or kept.shape != tensor.shape or kept.dtype != tensor.dtype:
+            kept = torch.empty_like(tensor, device=device)
+        copies[name] = kept.copy_(tensor)
+    return copies

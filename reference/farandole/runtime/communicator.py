@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,40 @@ Buffer = NDArray[Any]
 
 # Error classes of a lost process (ULFM); an MPI without them reports losses by ending the job.
 LOST = {getattr(MPI, name, None) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")} - {None}
+
+
+@dataclass
+class Pending:
+    """An exchange that has begun.
+
+    Attributes:
+        source: who is to send.
+        receiving, sending: MPI's requests.
+        broken: somebody has died in it.
+    """
+
+    source: int
+    receiving: list[MPI.Request]
+    sending: list[MPI.Request]
+    broken: bool = False
+
+    def wait(self) -> None:
+        """Return when all of it is done."""
+        self.broken = True  # MPI forgets a request that has failed, and would take it for one that is done
+        for request in self.receiving + self.sending:
+            request.Wait()
+        self.broken = False
+
+    def has_arrived(self) -> bool:
+        """Whether what was to be received is here, though the group may have been revoked since."""
+        if self.broken:
+            return False
+        try:
+            return all(request.Test() for request in self.receiving)
+        except MPI.Exception as error:
+            if error.Get_error_class() in LOST:
+                return False
+            raise
 
 
 class Communicator:
@@ -95,6 +130,26 @@ class Communicator:
         self._count(buffer.nbytes if nbytes is None else nbytes)
         with self.naming_the_lost("send", to):
             return self.mpi.Isend(buffer, to, tag)
+
+    def begin_exchange(
+        self, send: Sequence[Buffer], to: int, receive: Sequence[Buffer], source: int, tag: int
+    ) -> Pending:
+        """Begin to send to one rank and to receive from another; the buffers must stay as they are until `complete`.
+
+        Args:
+            tag: of the first message each way; those that follow have the next ones.
+        """
+        for buffer in send:
+            self._count(buffer.nbytes)
+        with self.naming_the_lost("exchange", source):
+            receiving = [self.mpi.Irecv(buffer, source, tag + number) for number, buffer in enumerate(receive)]
+            sending = [self.mpi.Isend(buffer, to, tag + number) for number, buffer in enumerate(send)]
+        return Pending(source, receiving, sending)
+
+    def complete(self, pending: Pending) -> None:
+        """Return when what was begun is done."""
+        with self.waiting("exchange", pending.source):
+            pending.wait()
 
     def arrived(self, tag: int, source: int = MPI.ANY_SOURCE) -> int | None:
         """The rank whose next message with `tag` can be taken now; None while there is none."""

@@ -30,7 +30,7 @@ PLACES = {  # where: whose method, and at which call of it
     "finish": (ElasticTraining, "_finish", 1),
     "wait": (Membership, "wait", 1),
     "pass": (Pipeline, "_pass", 100),
-    "backup": (Buddies, "_swap", 4),
+    "backup": (Buddies, "begin", 4),
     "go-back": (BackedUpPipeline, "_take_over_the_record", 1),
     "record": (Recorder, "finish", 1),
 }

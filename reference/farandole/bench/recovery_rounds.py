@@ -1,0 +1,104 @@
+"""What protection costs while nothing fails: the program of the ranks, which rank 0 ends by printing the rows as JSON.
+
+The same few steps of one training are timed again and again: with nothing kept, with a backup in the buddy's memory
+at every step, and with checkpoints on the disk, written in the background. The kinds take turns within one launch,
+so that a change in the machine's load, or where the ranks happen to run, meets all alike.
+
+Arguments: a folder for the shards and the checkpoints, and how many rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from farandole.bench.timing import slowest_s
+from farandole.recovery.batches import Batches
+from farandole.recovery.buddies import Buddies
+from farandole.recovery.checkpointer import Checkpointer
+from farandole.recovery.options import ReplicaOptions
+from farandole.recovery.replica import Replica
+from farandole.recovery.restart import StopRequest
+from farandole.runtime.world import World
+
+RECIPE = ReplicaOptions(data="mnist5k", hidden=256, batch=256, steps=1, lr=0.05)
+STEPS = 40  # in a round
+CHECKPOINT_EVERY = 20  # as the scenario has it if nothing is said
+WARM_UP = 2
+
+
+class Trial:
+    """One rank's part in a training that is protected in one way or another."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self.world = world
+        self.batches = Batches(world, RECIPE, folder, world.size)
+        self.replica = Replica(world, RECIPE)
+        self.buddies = Buddies(every=1)
+        self.checkpointer = Checkpointer(world, folder / "checkpoints")
+        self.stop = StopRequest(world)
+        self.kinds: dict[str, Callable[[], None]] = {
+            "none": self.unprotected,
+            "a backup every step": self.with_backups,
+            f"a checkpoint every {CHECKPOINT_EVERY} steps": self.with_checkpoints,
+        }
+
+    def unprotected(self) -> None:
+        for step in range(STEPS):
+            self._step(step)
+
+    def with_backups(self) -> None:
+        for step in range(STEPS):
+            self.buddies.begin(self.world.comm, self.replica.state(step))
+            self._gradient(step)
+            self.buddies.complete()
+            self.replica.optimizer.step()
+
+    def with_checkpoints(self) -> None:
+        """Ends when the last one is on the disk."""
+        for step in range(STEPS):
+            self._step(step)
+            self.stop.heard()
+            if (step + 1) % CHECKPOINT_EVERY == 0:
+                self.checkpointer.save(self.replica.state(step + 1))
+        self.stop.complete()
+        self.checkpointer.finish()
+
+    def _step(self, step: int) -> None:
+        self._gradient(step)
+        self.replica.optimizer.step()
+
+    def _gradient(self, step: int) -> None:
+        self.replica.begin(step)
+        inputs, targets, whole = self.batches.take(self.world.rank, self.world.size)
+        self.replica.gradient(inputs, targets, len(inputs) / whole)
+
+
+def beside(without: list[float], its: list[float]) -> dict[str, float]:
+    """The peer's entry in a row; the ratio is taken round by round, for the load changes between them."""
+    return {"median_s": median(without), "ratio": median(a / b for a, b in zip(without, its, strict=True))}
+
+
+def main(folder: Path, rounds: int) -> None:
+    with World.start(RECIPE) as world:
+        trial = Trial(world, folder)
+        seconds: dict[str, list[float]] = {name: [] for name in trial.kinds}
+        for _ in range(WARM_UP + rounds):
+            for name, work in trial.kinds.items():
+                seconds[name].append(slowest_s(world.control, work) / STEPS)
+        size = sum(tensor.nbytes for tensor in trial.replica.state(0).shared.values())
+        without = seconds.pop("none")
+        rows = [
+            {"name": name, "size": size, "ranks": world.size, "median_s": median(its),
+             "peers": {"none": beside(without, its)}}
+            for name, its in seconds.items()
+        ]  # fmt: skip
+        if world.rank == 0:
+            print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
