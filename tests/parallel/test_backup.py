@@ -15,7 +15,9 @@ import torch
 from farandole import LaunchError, Run, launch
 from farandole.model_parallel.zero import ShardedOptimizer
 from farandole.models.optimizers import Adam
+from farandole.runtime.launcher import run_ranks
 
+PROGRAM = str(Path(__file__).parent / "programs" / "mortal_training.py")
 STEPS = 60
 EVERY = 5  # steps between two backups, unless a test says otherwise
 WORKERS = 3
@@ -96,6 +98,17 @@ def test_without_a_disk_they_are_lost_and_it_is_said(tmp_path: Path) -> None:
         "give --checkpoint-every, or a smaller one"
     )
     assert not list((tmp_path / "run").glob("checkpoints/*/*"))
+
+
+def test_losses_are_known_though_all_have_died_who_had_part_in_them(tmp_path: Path) -> None:
+    """One worker dies, a spare takes its place, and the other worker dies before anything more is exchanged."""
+    out = tmp_path / "run"
+    words = ["--steps", "40", "--spares", "1", "--backup-every", "24", "--out", str(out)]
+    run_ranks([PROGRAM, "backup", "1@again", "--fail", "rank=0,step=26", *words], ranks=3, timeout_s=60)
+    run = Run.open(out)
+    assert run.summary.members == [2]
+    assert [fault["rank"] for fault in run.summary.faults] == [0, 1]
+    assert [line["step"] for line in run.metrics] == list(range(40))
 
 
 def test_when_the_spares_are_used_up_the_others_divide_the_work_and_the_optimizer(

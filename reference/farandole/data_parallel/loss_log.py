@@ -80,7 +80,8 @@ class LossLog:
             if share:
                 self.last = float(loss / share)
                 self.recorder.log(step=step, wall_s=float(wall_s), loss=self.last, samples=int(samples))
-        self.last_mean = float(summed[:, 0].sum() / summed[:, 1].sum())
+        if known := summed[:, 1].sum():
+            self.last_mean = float(summed[:, 0].sum() / known)
         self.following = following
         # Who writes may have died in this exchange without having written: what it was about is kept until the next.
         for step in [step for step in self._noted if step < steps.start]:

@@ -154,6 +154,7 @@ class ElasticTraining(OutlivingTraining):
             self.recorder.go_on_from(int(written[0]))
         self.world.control.Bcast(written)
         self.losses.go_on_from(self.step, int(written[0]))
+        self.losses.flush(self.step)  # at once: of what is still held back the next death may take the last who know
 
     def _finish(self) -> Summary | None:
         test = self.batches.splits.test if self.membership.leads else None

@@ -185,6 +185,7 @@ class OutlivingTraining:
         with self.world.communicate("catch up"):
             if self.membership.view.following > self.world.size:  # somebody may have come later
                 self.heart.meet()
+            self.recorder.agree_when_it_began(knows=self.step != NEWCOMER)
             self.step = self._be_alike()
             if self.membership.leads:  # before anybody goes on, and may fail again
                 self.logbook.write("start", self.world.rank, self.step)

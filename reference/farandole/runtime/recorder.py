@@ -85,18 +85,27 @@ class Recorder:
             self._metrics = file.open("a")
 
     def start(self, before_s: float = 0.0) -> None:
-        """The first step begins on all ranks.
+        """The first step begins on all ranks, and from the same moment on all count their seconds.
 
         Args:
             before_s: what the training has taken already, in earlier starts and between them.
         """
+        begun = np.array([time.perf_counter() + self.offset])
         try:
             with self.world.comm.waiting("start of the training", -1):
                 self.world.control.Barrier()
+                begun[0] = time.perf_counter() + self.offset
+                self.world.control.Bcast(begun)
         finally:  # where ranks outlive each other, it begins even if one of them has died just now
             self._sent_before = self.world.comm.bytes_sent, self.world.comm.messages_sent
-            self._started = time.perf_counter() - before_s
+            self._started = float(begun[0]) - self.offset - before_s
             self.world.begin_chaos()
+
+    def agree_when_it_began(self, knows: bool) -> None:
+        """Have all ranks of the group count from the same moment, of which those tell that took part. Collective."""
+        begun = np.array([self._started + self.offset if knows else np.inf])
+        self.world.control.Allreduce(MPI.IN_PLACE, begun, MPI.MIN)
+        self._started = float(begun[0]) - self.offset
 
     @property
     def clock(self) -> dict[str, float]:

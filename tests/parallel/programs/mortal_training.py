@@ -1,9 +1,9 @@
 """A training in which ranks die where no --fail reaches them: SCENARIO RANK@PLACE[,RANK@PLACE] [OPTION ...].
 
 Places: "start" (before the first step), "form" (while the others form new groups), "catch-up" (while they compare how
-far they are), "finish" (after the last step), "wait" (as a spare). Of a pipeline: "pass" (in the middle of a step),
-"backup" (while the others exchange their copies), "go-back" (when all have been restored), "record" (when the losses
-have been added up).
+far they are), "again" (as the first step is taken again, after a death in step 26), "finish" (after the last step),
+"wait" (as a spare). Of a pipeline: "pass" (in the middle of a step), "backup" (while the others exchange their copies),
+"go-back" (when all have been restored), "record" (when the losses have been added up).
 """
 
 import os
@@ -27,6 +27,7 @@ PLACES = {  # where: whose method, and at which call of it
     "form": (Membership, "_form", 2),  # the first call is that of the start
     "catch-up": (ElasticTraining, "_take_over_the_record", 1),
     "start": (Recorder, "start", 1),
+    "again": (ElasticTraining, "_own_part", 28),  # steps 0 to 26, in which another has died, and the first one again
     "finish": (ElasticTraining, "_finish", 1),
     "wait": (Membership, "wait", 1),
     "pass": (Pipeline, "_pass", 100),
