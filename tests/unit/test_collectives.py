@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from farandole.collectives.central import CENTRAL, ROOT
 from farandole.collectives.checker import ScheduleError, check_all_reduce, execute
-from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER, RING
+from farandole.collectives.doubling import DOUBLING
+from farandole.collectives.folding import power_of_two
+from farandole.collectives.halving_doubling import HALVING_DOUBLING
+from farandole.collectives.hierarchical import hierarchical
+from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER, RING, segmented
 from farandole.collectives.steps import Exchange, Schedule, chunk_slices
+from farandole.collectives.tree import BROADCAST, GATHER, REDUCE, SCATTER, TREE
 
 
 @pytest.mark.parametrize("size", range(1, 65))
@@ -29,6 +34,70 @@ def test_central_is_right_and_its_root_moves_everything(size: int) -> None:
     assert execution.chunks_sent[ROOT] == size - 1
     assert execution.chunks_sent[1:] == [1] * (size - 1)
     assert len(execution.rounds) == 2 * (size - 1), "the root talks to one rank at a time"
+
+
+@pytest.mark.parametrize("size", [*range(1, 18), 31, 33, 64])
+def test_doubling_is_right_in_lg_p_rounds(size: int) -> None:
+    execution = check_all_reduce(DOUBLING, size)
+    rounds = (power_of_two(size)).bit_length() - 1
+    assert len(execution.rounds) == rounds + (0 if size == power_of_two(size) else 2), "before and after, the fold"
+
+
+@pytest.mark.parametrize("size", [*range(1, 18), 31, 33, 64])
+def test_halving_doubling_is_right_and_sends_the_rings_bytes(size: int) -> None:
+    execution = check_all_reduce(HALVING_DOUBLING, size)
+    core = power_of_two(size)
+    rounds = 2 * (core.bit_length() - 1)
+    assert len(execution.rounds) == rounds + (0 if size == core else 2)
+    if size == core:
+        assert execution.chunks_sent == [2 * (size - 1)] * size, "of so many chunks as there are ranks"
+    else:
+        assert max(execution.chunks_sent) == 2 * (core - 1) + core, "who plays two ranks hands the whole vector back"
+
+
+@pytest.mark.parametrize("size", [*range(1, 18), 31, 33, 64])
+def test_tree_is_right_and_nobody_has_more_than_lg_p_partners(size: int) -> None:
+    execution = check_all_reduce(TREE, size)
+    depth = (size - 1).bit_length()
+    assert len(execution.rounds) == 2 * depth
+    assert max(execution.chunks_sent, default=0) <= depth
+    for rank in range(size):
+        assert len({step.to for step in TREE.steps(rank, size)} - {None}) <= depth
+
+
+@pytest.mark.parametrize("size", [*range(1, 18), 33])
+def test_what_one_has_all_get_and_the_other_way(size: int) -> None:
+    chunks = range(size)
+    assert execute(BROADCAST, size).held == [[Counter({0: 1})]] * size
+    assert execute(REDUCE, size).held[0] == [Counter(range(size))]
+    scattered, gathered = execute(SCATTER, size), execute(GATHER, size)
+    assert [scattered.held[rank][rank] for rank in range(size)] == [Counter({0: 1})] * size
+    assert gathered.held[0] == [Counter({chunk: 1}) for chunk in chunks]
+    for execution in (scattered, gathered):
+        assert len(execution.rounds) == (size - 1).bit_length()
+    assert scattered.chunks_sent[0] == size - 1
+
+
+@pytest.mark.parametrize(("per_node", "nodes"), [(1, 1), (1, 5), (2, 1), (2, 2), (2, 3), (3, 2), (4, 4), (7, 3)])
+def test_hierarchical_is_right_and_little_of_it_leaves_the_node(per_node: int, nodes: int) -> None:
+    schedule, size = hierarchical(per_node), per_node * nodes
+    check_all_reduce(schedule, size)
+    for rank in range(size):
+        across = [step for step in schedule.steps(rank, size)
+                  if step.to is not None and step.to // per_node != rank // per_node]  # fmt: skip
+        assert sum(len(step.sent) for step in across) == 2 * (nodes - 1), "of so many chunks as there are ranks"
+
+
+def test_hierarchical_ranks_must_fill_their_nodes() -> None:
+    with pytest.raises(ValueError, match="5 ranks do not fill nodes of 2"):
+        check_all_reduce(hierarchical(2), 5)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("segments", [1, 2, 5])
+def test_a_segmented_ring_is_the_ring_in_smaller_messages(size: int, segments: int) -> None:
+    execution = check_all_reduce(segmented(segments), size)
+    assert execution.chunks_sent == [2 * (size - 1) * segments] * size
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 16])

@@ -1,6 +1,7 @@
-"""Collective communication: algorithms as schedules, run, checked, counted and drawn from one text.
+"""Collective communication: algorithms as schedules, run, checked, counted, costed and drawn from one text.
 
-Reading order: ``steps`` (the vocabulary), ``central`` (everybody through one rank), ``ring``
-(everybody a neighbour), ``checker`` (is it right for every number of ranks?), ``executor`` (the
-same schedule over MPI).
+Reading order: ``steps`` (the vocabulary), ``central`` (everybody through one rank), ``ring`` (everybody a
+neighbour), ``checker`` (is it right for every number of ranks?), ``executor`` (the same schedule over MPI); then
+``tree``, ``doubling`` and ``halving_doubling`` with ``folding`` (fewer rounds), ``hierarchical`` (several nodes),
+``costs`` (which one when?); and past all schedules ``shared_memory`` and ``node_aware``.
 """

@@ -9,11 +9,13 @@ MPI buffering small messages is found to deadlock here, whatever the message siz
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from farandole.collectives.steps import Exchange, Schedule
+from farandole.collectives.steps import Exchange, Schedule, named
 
 Contributions = Counter[int]  # rank → how often its contribution is in the sum
+Round = list[tuple[int, Exchange]]  # (rank, its step)
 
 
 class ScheduleError(AssertionError):
@@ -34,7 +36,7 @@ class Execution:
     held: list[list[Contributions]]
     steps: list[int]
     chunks_sent: list[int]
-    rounds: list[list[tuple[int, Exchange]]] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
 
 
 def execute(schedule: Schedule, size: int, start: list[list[Contributions]] | None = None) -> Execution:
@@ -44,26 +46,37 @@ def execute(schedule: Schedule, size: int, start: list[list[Contributions]] | No
         start: what each chunk of each rank holds at first; by default the rank's own contribution.
 
     Raises:
-        ScheduleError: the ranks wait for each other in a circle, or one for a message never sent.
+        ScheduleError: as `rounds`, or a rank is sent other chunks than it wants.
     """
     chunks = schedule.chunks(size)
     held = start or [[Counter({rank: 1}) for _ in range(chunks)] for rank in range(size)]
+    execution = Execution(held, [0] * size, [0] * size)
+    for steps in rounds(schedule, size):
+        _apply(dict(steps), held)
+        for rank, step in steps:
+            execution.steps[rank] += 1
+            execution.chunks_sent[rank] += len(step.sent)
+        execution.rounds.append(steps)
+    return execution
+
+
+def rounds(schedule: Schedule, size: int) -> Iterator[Round]:
+    """What runs at the same time, round after round.
+
+    Raises:
+        ScheduleError: the ranks wait for each other in a circle, or one for a message never sent.
+    """
     plans = [list(schedule.steps(rank, size)) for rank in range(size)]
     at = [0] * size
-    sent = [0] * size
-    rounds: list[list[tuple[int, Exchange]]] = []
     while any(at[rank] < len(plans[rank]) for rank in range(size)):
         current = {rank: plans[rank][at[rank]] for rank in range(size) if at[rank] < len(plans[rank])}
         ready = _completable(current)
         if not ready:
             stuck = "; ".join(f"rank {rank}: {step}" for rank, step in sorted(current.items()))
             raise ScheduleError(f"{schedule.name} on {size} ranks deadlocks: {stuck}")
-        _apply({rank: current[rank] for rank in ready}, held)
         for rank in ready:
             at[rank] += 1
-            sent[rank] += current[rank].to is not None
-        rounds.append([(rank, current[rank]) for rank in sorted(ready)])
-    return Execution(held, [len(plan) for plan in plans], sent, rounds)
+        yield [(rank, current[rank]) for rank in sorted(ready)]
 
 
 def check_all_reduce(schedule: Schedule, size: int) -> Execution:
@@ -106,12 +119,12 @@ def _apply(steps: dict[int, Exchange], held: list[list[Contributions]]) -> None:
     arriving = {}
     for rank, step in steps.items():
         if step.source is not None:
-            sent = steps[step.source].send
-            if sent != step.recv:
-                raise ScheduleError(f"rank {rank} wants chunk {step.recv} of {step.source}, which sends chunk {sent}")
-            assert sent is not None
-            arriving[rank] = held[step.source][sent].copy()
-    for rank, contributions in arriving.items():
-        chunk = steps[rank].recv
-        assert chunk is not None
-        held[rank][chunk] = held[rank][chunk] + contributions if steps[rank].reduce else contributions
+            sent = steps[step.source].sent
+            if sent != step.received:
+                wants = f"rank {rank} wants {named(step.received)} of {step.source}"
+                raise ScheduleError(f"{wants}, which sends {named(sent)}")
+            arriving[rank] = [held[step.source][chunk].copy() for chunk in sent]
+    for rank, chunks in arriving.items():
+        step = steps[rank]
+        for chunk, contributions in zip(step.received, chunks, strict=True):
+            held[rank][chunk] = held[rank][chunk] + contributions if step.reduce else contributions

@@ -1,6 +1,6 @@
 """Running a schedule over MPI: chunks become slices of a buffer, steps become messages.
 
-One scratch chunk is all the extra memory; a chunk that replaces ours is received in place.
+Scratch for the longest message to be added is all the extra memory; what replaces ours is received in place.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from functools import lru_cache
 
 import numpy as np
 
+from farandole.collectives.ring import segmented
 from farandole.collectives.steps import Exchange, Schedule, chunk_slices
 from farandole.runtime.communicator import Buffer, Communicator
+
+SEGMENT = 256 << 10  # bytes; what has arrived is still in a core's cache when it is added
 
 AllReduce = Callable[[Communicator, Buffer], None]
 
@@ -33,10 +36,12 @@ def run(schedule: Schedule, comm: Communicator, buffer: Buffer) -> None:
     """
     if buffer.ndim != 1 or not buffer.flags.c_contiguous:
         raise ValueError(f"one contiguous vector is needed, not shape {buffer.shape}: give buffer.reshape(-1)")
-    slices = chunk_slices(len(buffer), schedule.chunks(comm.size))
-    scratch = np.empty(max(part.stop - part.start for part in slices), buffer.dtype)
-    for step in _plan(schedule, comm.rank, comm.size):
-        sent, own = buffer[slices[step.send or 0]], buffer[slices[step.recv or 0]]
+    plan = _plan(schedule, comm.rank, comm.size)
+    parts = chunk_slices(len(buffer), schedule.chunks(comm.size))
+    spans = (_span(parts, step.received) for step in plan if step.reduce)
+    scratch = np.empty(max((span.stop - span.start for span in spans), default=0), buffer.dtype)
+    for step in plan:
+        sent, own = buffer[_span(parts, step.sent)], buffer[_span(parts, step.received)]
         arriving = scratch[: len(own)] if step.reduce else own
         if step.to is not None and step.source is not None:
             comm.exchange(sent, step.to, arriving, step.source)
@@ -46,3 +51,14 @@ def run(schedule: Schedule, comm: Communicator, buffer: Buffer) -> None:
             comm.receive(arriving, step.source)
         if step.reduce:
             np.add(own, arriving, out=own)
+
+
+def run_segmented_ring(comm: Communicator, buffer: Buffer) -> None:
+    """The ring, in messages of `SEGMENT` bytes at most. Collective."""
+    chunk = -(-buffer.nbytes // comm.size)
+    run(segmented(max(1, -(-chunk // SEGMENT))), comm, buffer)
+
+
+def _span(parts: list[slice], chunks: range) -> slice:
+    """Where chunks that follow each other lie in the vector."""
+    return slice(parts[chunks[0]].start, parts[chunks[-1]].stop) if chunks else slice(0)

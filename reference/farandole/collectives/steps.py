@@ -14,12 +14,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Send one chunk and receive another at the same time; either half may be absent.
+    """Send a chunk and receive another at the same time; either half may be absent.
 
     Attributes:
         send, to: the chunk that leaves, and for which rank.
         recv, source: the chunk that arrives, and from which rank.
         reduce: add the arriving chunk to our own; otherwise it replaces ours.
+        count: so many chunks, one after the other from the named ones on, go as one message.
     """
 
     send: int | None = None
@@ -27,12 +28,26 @@ class Exchange:
     recv: int | None = None
     source: int | None = None
     reduce: bool = False
+    count: int = 1
+
+    @property
+    def sent(self) -> range:
+        """The chunks that leave."""
+        return range(0) if self.send is None else range(self.send, self.send + self.count)
+
+    @property
+    def received(self) -> range:
+        """The chunks that arrive."""
+        return range(0) if self.recv is None else range(self.recv, self.recv + self.count)
 
     def __str__(self) -> str:
-        sending = f"send chunk {self.send} to {self.to}" if self.to is not None else ""
+        sending = f"send {named(self.sent)} to {self.to}" if self.to is not None else ""
         verb = "add" if self.reduce else "take"
-        receiving = f"{verb} chunk {self.recv} from {self.source}" if self.source is not None else ""
+        receiving = f"{verb} {named(self.received)} from {self.source}" if self.source is not None else ""
         return ", ".join(part for part in (sending, receiving) if part)
+
+
+Steps = Callable[[int, int], Iterator[Exchange]]  # (rank, ranks) → that rank's steps
 
 
 @dataclass(frozen=True)
@@ -45,7 +60,7 @@ class Schedule:
     """
 
     name: str
-    steps: Callable[[int, int], Iterator[Exchange]]
+    steps: Steps
     chunks: Callable[[int], int]
 
 
@@ -57,3 +72,8 @@ def chunk_slice(length: int, chunks: int, chunk: int) -> slice:
 def chunk_slices(length: int, chunks: int) -> list[slice]:
     """All of them."""
     return [chunk_slice(length, chunks, chunk) for chunk in range(chunks)]
+
+
+def named(chunks: range) -> str:
+    """In words."""
+    return f"chunk {chunks[0]}" if len(chunks) == 1 else f"chunks {chunks[0]} to {chunks[-1]}"

@@ -80,9 +80,10 @@ def replay(rounds: list[Round], chunks: int, size: int) -> list[Held]:
     for messages in rounds:
         after = [list(row) for row in held]
         for rank, step in messages:
-            if step.source is not None and step.recv is not None:
-                arriving = held[step.source][step.recv]
-                after[rank][step.recv] = held[rank][step.recv] + arriving if step.reduce else arriving
+            if step.source is not None:
+                for chunk in step.received:
+                    arriving = held[step.source][chunk]
+                    after[rank][chunk] = held[rank][chunk] + arriving if step.reduce else arriving
         states.append(held := after)
     return states
 
@@ -96,9 +97,15 @@ def _panel(axes: Axes, title: str, messages: Round, held: Held, size: int) -> No
             left, top, height = _place(rank, chunk, chunks, size)
             _chunk(axes, (left, top, 1, height), held[rank][chunk], size)
     in_a_ring = len(messages) == size and all(step.to == (rank + 1) % size for rank, step in messages)
+    alike: dict[range, list[tuple[int, int]]] = {}  # messages that carry the same chunks must not hide each other
     for rank, step in messages:
-        if step.to is not None and step.send is not None:
-            _message(axes, rank, step.to, _middle(step.send, chunks, size), size, in_a_ring)
+        if step.to is not None:
+            alike.setdefault(step.sent, []).append((rank, step.to))
+    for sent, pairs in alike.items():
+        (_, top, _), (_, bottom, height) = (_place(0, chunk, chunks, size) for chunk in (sent[0], sent[-1]))
+        for number, (rank, to) in enumerate(sorted(pairs, key=lambda pair: (min(pair), pair)), start=1):
+            y = top + (bottom + height - top) * number / (len(pairs) + 1)
+            _message(axes, rank, to, y, size, in_a_ring)
 
 
 def _place(rank: int, chunk: int, chunks: int, size: int) -> tuple[float, float, float]:

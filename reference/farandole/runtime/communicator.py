@@ -74,6 +74,7 @@ class Communicator:
 
     Attributes:
         members: likewise.
+        kept: what algorithms keep for this group from one call to the next: shared windows, groups within it.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Communicator:
         self._own_bytes = before.bytes_sent if before else 0
         self._own_messages = before.messages_sent if before else 0
         self._groups: list[Communicator] = []
+        self.kept: dict[str, Any] = {}
         self.members = ranks_within(mpi, MPI.COMM_WORLD) if members is None else list(members)
         self._watchdog = watchdog
         self._recorder = recorder

@@ -24,8 +24,11 @@ from farandole.scenarios import run_as_program
 class Config(DataParallelOptions):
     """Options of sync_sgd."""
 
-    collective: Literal["ring", "central", "mpi"] = "ring"
-    """Which all-reduce carries the gradients: ours by ring or central aggregator, or MPI's."""
+    collective: Literal[
+        "central", "tree", "doubling", "halving-doubling", "ring", "segmented-ring",
+        "hierarchical", "shared-memory", "mpi",
+    ] = "ring"  # fmt: skip
+    """Which all-reduce carries the gradients: one of ours, or MPI's."""
 
 
 def main(config: Config) -> None:

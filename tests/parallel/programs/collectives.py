@@ -7,7 +7,12 @@ import pytest
 from mpi4py import MPI
 
 from farandole.collectives.all_reduce import ALL_REDUCES
+from farandole.collectives.checker import execute
+from farandole.collectives.doubling import DOUBLING
+from farandole.collectives.halving_doubling import HALVING_DOUBLING
+from farandole.collectives.node_aware import Nodes
 from farandole.collectives.steps import chunk_slices
+from farandole.collectives.tree import TREE
 from farandole.runtime.communicator import Communicator
 
 world = MPI.COMM_WORLD
@@ -28,28 +33,38 @@ def same_bits_everywhere(buffer: np.ndarray) -> bool:
     return bool(np.array_equal(own, first))
 
 
-checked = 0
-for name in ("ring", "central", "mpi"):
+def on_nodes_of(per_node: int) -> Communicator:
+    """All ranks, as if so many were on each node; the last one may have fewer."""
+    comm = Communicator(world)
+    here = comm.split(rank // per_node, rank)
+    lanes = size % per_node or per_node
+    across = comm.split(here.rank, rank)
+    comm.kept["nodes"] = Nodes(here, across if here.rank < lanes else None, lanes)
+    return comm
+
+
+def check(name: str, comm: Communicator) -> int:
+    """Exact on whole numbers of all types and lengths, and where rounding matters the same on all ranks."""
+    all_reduce = ALL_REDUCES[name]
     for kind in TYPES:
         for length in LENGTHS:
-            comm = Communicator(world)
             expected = mine(length, kind)
             world.Allreduce(MPI.IN_PLACE, expected)
             buffer = mine(length, kind)
-            ALL_REDUCES[name](comm, buffer)
+            all_reduce(comm, buffer)
             assert buffer.dtype == kind
             assert np.array_equal(buffer, expected), (name, kind, length)
-            checked += 1
-
-# Where rounding depends on the order of addition the ranks must still agree to the bit.
-for name in ("ring", "central"):
     noise = np.random.default_rng(rank).standard_normal(4099).astype(np.float32)
     expected = noise.astype(np.float64)
     world.Allreduce(MPI.IN_PLACE, expected)
-    ALL_REDUCES[name](Communicator(world), noise)
+    all_reduce(comm, noise)
     np.testing.assert_allclose(noise, expected, rtol=0, atol=1e-5)
-    assert same_bits_everywhere(noise), name
-    checked += 1
+    assert name == "mpi" or same_bits_everywhere(noise), name
+    return 1
+
+
+checked = sum(check(name, Communicator(world)) for name in ALL_REDUCES)
+checked += sum(check("hierarchical", on_nodes_of(per_node)) for per_node in (1, 2, 3))
 
 # Cost: what the ring sends is what the schedule says, and what the formula says to chunk rounding.
 costs = []
@@ -68,6 +83,24 @@ for length in (0, size - 1, 1000, 4099):
 comm = Communicator(world)
 ALL_REDUCES["central"](comm, np.zeros(1000, np.float32))
 assert comm.bytes_sent == (4000 * (size - 1) if rank == 0 else 4000)
+
+# The others likewise send what their schedules say.
+for name, schedule in (("tree", TREE), ("doubling", DOUBLING), ("halving-doubling", HALVING_DOUBLING)):
+    comm = Communicator(world)
+    ALL_REDUCES[name](comm, np.zeros(1680, np.float32))  # divisible by all numbers of chunks here
+    chunk_bytes = 4 * 1680 // schedule.chunks(size)
+    assert comm.bytes_sent == execute(schedule, size).chunks_sent[rank] * chunk_bytes, name
+
+# In shared memory no message is sent; across nodes it is 2(M−1)/M of this rank's part.
+comm = Communicator(world)
+ALL_REDUCES["shared-memory"](comm, np.zeros(1000, np.float32))
+assert comm.bytes_sent == comm.messages_sent == 0
+comm = on_nodes_of(2)
+ALL_REDUCES["hierarchical"](comm, np.zeros(1680, np.float32))
+nodes = -(-size // 2)
+parts = 1 if size % 2 else 2
+works = rank % 2 < parts
+assert comm.bytes_sent == (pytest.approx(2 * (nodes - 1) / nodes * 4 * 1680 / parts, abs=8) if works else 0)
 
 with pytest.raises(ValueError, match="reshape"):
     ALL_REDUCES["ring"](comm, np.zeros((4, 4), np.float32))

@@ -1,0 +1,75 @@
+"""What a schedule takes, by the α-β-γ model: computed from the steps themselves, not from a formula.
+
+    α   seconds until a message gets going
+    β   seconds for each byte on its way
+    γ   seconds for each byte that is added to another
+
+A step begins when the rank and those it talks to have come to it, takes α + bβ for the longer of its two messages,
+and bγ where it adds; ranks that do not talk to each other do not wait for each other. Source: Thakur, Rabenseifner &
+Gropp, "Optimization of collective communication operations in MPICH", 2005, section 3 (there with other letters).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from farandole.collectives.checker import rounds
+from farandole.collectives.steps import Schedule, chunk_slices
+
+
+@dataclass(frozen=True)
+class Link:
+    """What a message costs between two ranks: `alpha` in seconds, `beta` in seconds per byte."""
+
+    alpha: float
+    beta: float
+
+    def message_s(self, nbytes: int) -> float:
+        return self.alpha + nbytes * self.beta
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The costs of one machine.
+
+    Attributes:
+        link: between any two ranks of a node.
+        gamma: seconds for each byte that is added.
+        across: between two nodes; None: like `link`.
+        per_node: ranks of a node, numbered one after the other; None: all are on one.
+    """
+
+    link: Link
+    gamma: float
+    across: Link | None = None
+    per_node: int | None = None
+
+    def between(self, rank: int, other: int) -> Link:
+        """What a message between these two costs."""
+        if self.across is None or self.per_node is None or rank // self.per_node == other // self.per_node:
+            return self.link
+        return self.across
+
+
+def predicted_s(schedule: Schedule, ranks: int, nbytes: int, machine: Machine) -> float:
+    """Seconds from a common start until the last of `ranks` has done its part, for a vector of `nbytes`."""
+    lengths = [part.stop - part.start for part in chunk_slices(nbytes, schedule.chunks(ranks))]
+    done = [0.0] * ranks
+    for steps in rounds(schedule, ranks):
+        before = list(done)
+        for rank, step in steps:
+            partners = [other for other in (step.to, step.source) if other is not None]
+            sent, received = (sum(lengths[chunk] for chunk in chunks) for chunks in (step.sent, step.received))
+            ways = [machine.between(rank, other).message_s(each)
+                    for other, each in ((step.to, sent), (step.source, received)) if other is not None]  # fmt: skip
+            begins = max(before[each] for each in (rank, *partners))
+            done[rank] = begins + max(ways) + (received * machine.gamma if step.reduce else 0.0)
+    return max(done)
+
+
+def bus_factor(ranks: int) -> float:
+    """n/t times this is an all-reduce's bus bandwidth: what each rank's link carries, whatever their number.
+
+    Source: the convention of NVIDIA's nccl-tests, where it is derived.
+    """
+    return 2 * (ranks - 1) / ranks

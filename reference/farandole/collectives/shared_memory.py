@@ -1,0 +1,143 @@
+"""All-reduce through memory that all ranks of a node can address: no message at all.
+
+Every rank's vector lies in one window (MPI's shared memory window), so each can read them all. Rank r adds up slice r
+of all vectors and writes the sum back into all of them, or where each will fetch it.
+
+    barrier    all vectors are complete
+    add        rank r: slice r of vector 0 + slice r of vector 1 + …
+    barrier    all slices are complete
+
+No schedule of messages describes this, and the interpreter of schedules has no part in it: that is what makes it
+fast. A message through shared memory is two copies, in and out; here each number is read once where it was computed.
+
+Cost: two barriers, and for n bytes the memory's time for n read and n written by each of P ranks: what `SharedVectors`
+does for vectors that live in the window. `all_reduce`, for any other, copies n in and n out besides. Every sum is
+computed on one rank, so all ranks have the same bits.
+Source: Hoefler et al., "MPI + MPI: a new hybrid approach to parallel programming with MPI plus shared memory", 2013.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import DTypeLike
+
+from farandole.collectives.steps import chunk_slice, chunk_slices
+from farandole.errors import UsageError
+from farandole.runtime.communicator import Buffer, Communicator
+
+BLOCK = 128 << 10  # bytes that are added up at a time: they stay in the cache
+
+
+class SharedVectors:
+    """One vector of each rank, in the memory of all. Made by all ranks together, all of one node.
+
+    Args:
+        length: of each vector, in elements.
+
+    Attributes:
+        own: this rank's, zero at first: what is to be summed up is put here, and the sum is found here.
+        vectors: rank → its vector.
+
+    Raises:
+        UsageError: the ranks are on several nodes.
+    """
+
+    def __init__(self, comm: Communicator, length: int, dtype: DTypeLike = np.float32) -> None:
+        node = comm.mpi.Split_type(MPI.COMM_TYPE_SHARED)
+        together = node.size == comm.size
+        node.Free()
+        if not together:
+            raise UsageError(f"{comm.size} ranks on several nodes share no memory: use the hierarchical all-reduce")
+        self.comm = comm
+        kind = np.dtype(dtype)
+        self._window = MPI.Win.Allocate_shared(length * kind.itemsize, kind.itemsize, comm=comm.mpi)
+        self._window.Lock_all(MPI.MODE_NOCHECK)
+        self.vectors = [_view(self._window, rank, length, kind) for rank in range(comm.size)]
+        self.own = self.vectors[comm.rank]
+        self.own[:] = 0
+        self._sum = np.empty(max(1, BLOCK // kind.itemsize), kind)
+
+    def all_reduce(self) -> None:
+        """Every rank's vector becomes the sum of all. Collective."""
+        self.meet()
+        self._add_up(self.vectors, chunk_slice(len(self.own), self.comm.size, self.comm.rank))
+        self.meet()
+
+    def reduce_scatter(self, parts: Sequence[slice]) -> None:
+        """Rank r's vector gets the sum in part r, if there are so many; the rest of it stays as it was. Collective.
+
+        Nobody's vector may be changed before all have met again.
+        """
+        self.meet()
+        if self.comm.rank < len(parts):
+            self._add_up([self.own], parts[self.comm.rank])
+
+    def all_gather(self, parts: Sequence[slice], into: Buffer) -> None:
+        """Fetch part r from rank r's vector. Collective."""
+        self.meet()
+        for vector, part in zip(self.vectors, parts, strict=False):
+            into[part] = vector[part]
+
+    def meet(self) -> None:
+        """What any rank has written before, all can read afterwards. Collective."""
+        self._window.Sync()
+        with self.comm.waiting("shared memory", -1):
+            self.comm.mpi.Barrier()
+        self._window.Sync()
+
+    def free(self) -> None:
+        """Give the memory back. Collective; the vectors are of no use afterwards."""
+        self.vectors, self.own = [], np.empty(0)
+        self._window.Unlock_all()
+        self._window.Free()
+
+    def _add_up(self, targets: list[Buffer], part: slice) -> None:
+        """Put one part of the sum into all `targets`."""
+        first, *others = self.vectors
+        for start in range(part.start, part.stop, len(self._sum)):
+            block = slice(start, min(start + len(self._sum), part.stop))
+            total = self._sum[: block.stop - start]
+            np.copyto(total, first[block])
+            for vector in others:
+                total += vector[block]
+            for vector in targets:
+                vector[block] = total
+
+
+def all_reduce(comm: Communicator, buffer: Buffer) -> None:
+    """Sum `buffer`, one contiguous vector, over all ranks, in place, wherever it lies. Collective.
+
+    Raises:
+        UsageError: the ranks are on several nodes.
+    """
+    parts = chunk_slices(len(buffer), comm.size)
+    vectors = window(comm, buffer)
+    vectors.own[: len(buffer)] = buffer
+    vectors.reduce_scatter(parts)
+    vectors.all_gather(parts, buffer)
+
+
+def window(comm: Communicator, buffer: Buffer) -> SharedVectors:
+    """Vectors as long as `buffer` at least, and of its type, that nobody needs just now. Collective.
+
+    There are two for each group and type, used in turn: one is filled anew while somebody still reads the other.
+    """
+    name = f"shared memory for {buffer.dtype.str}"
+    pair: list[SharedVectors] = comm.kept.get(name, [])
+    if not pair or len(pair[0].own) < len(buffer):
+        for each in pair:
+            each.free()
+        pair = [SharedVectors(comm, len(buffer), buffer.dtype) for _ in range(2)]
+    pair.reverse()
+    comm.kept[name] = pair
+    return pair[0]
+
+
+def _view(memory: MPI.Win, rank: int, length: int, kind: np.dtype[Any]) -> Buffer:
+    """A rank's vector in the window."""
+    place, _ = memory.Shared_query(rank)
+    return np.ndarray(length, kind, cast(Any, place))

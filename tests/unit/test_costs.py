@@ -1,0 +1,77 @@
+"""The cost model: what is computed from the schedules is what the formulas say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log2
+
+import pytest
+
+from farandole.collectives.central import CENTRAL
+from farandole.collectives.costs import Link, Machine, bus_factor, predicted_s
+from farandole.collectives.doubling import DOUBLING
+from farandole.collectives.halving_doubling import HALVING_DOUBLING
+from farandole.collectives.hierarchical import hierarchical
+from farandole.collectives.ring import RING, segmented
+from farandole.collectives.steps import Schedule
+from farandole.collectives.tree import BROADCAST, GATHER, REDUCE, SCATTER, TREE
+
+ALPHA, BETA, GAMMA = 1e-5, 1e-9, 2e-10
+MACHINE = Machine(Link(ALPHA, BETA), GAMMA)
+N = 7 * 64 * 1024  # bytes; divisible by all the numbers of ranks here
+Formula = Callable[[int], float]
+
+ANY_NUMBER: dict[Schedule, Formula] = {
+    RING: lambda p: 2 * (p - 1) * ALPHA + 2 * (p - 1) / p * N * BETA + (p - 1) / p * N * GAMMA,
+    CENTRAL: lambda p: 2 * (p - 1) * (ALPHA + N * BETA) + (p - 1) * N * GAMMA,
+    segmented(4): lambda p: 8 * (p - 1) * ALPHA + 2 * (p - 1) / p * N * BETA + (p - 1) / p * N * GAMMA,
+}
+POWERS_OF_TWO: dict[Schedule, Formula] = {
+    DOUBLING: lambda p: log2(p) * (ALPHA + N * BETA + N * GAMMA),
+    HALVING_DOUBLING: lambda p: 2 * log2(p) * ALPHA + 2 * (p - 1) / p * N * BETA + (p - 1) / p * N * GAMMA,
+    TREE: lambda p: 2 * log2(p) * (ALPHA + N * BETA) + log2(p) * N * GAMMA,
+    BROADCAST: lambda p: log2(p) * (ALPHA + N * BETA),
+    REDUCE: lambda p: log2(p) * (ALPHA + N * BETA + N * GAMMA),
+    SCATTER: lambda p: log2(p) * ALPHA + (p - 1) / p * N * BETA,
+    GATHER: lambda p: log2(p) * ALPHA + (p - 1) / p * N * BETA,
+}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 7, 8, 16])
+@pytest.mark.parametrize("schedule", ANY_NUMBER, ids=lambda schedule: schedule.name)
+def test_the_cost_is_the_formulas(schedule: Schedule, ranks: int) -> None:
+    assert predicted_s(schedule, ranks, N, MACHINE) == pytest.approx(ANY_NUMBER[schedule](ranks))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8, 16, 64])
+@pytest.mark.parametrize("schedule", POWERS_OF_TWO, ids=lambda schedule: schedule.name)
+def test_the_cost_is_the_formulas_for_powers_of_two(schedule: Schedule, ranks: int) -> None:
+    assert predicted_s(schedule, ranks, N, MACHINE) == pytest.approx(POWERS_OF_TWO[schedule](ranks))
+
+
+@pytest.mark.parametrize(("schedule", "alphas", "lengths"), [(DOUBLING, 4, 4), (HALVING_DOUBLING, 6, 2 + 2 * 3 / 4)])
+def test_extra_ranks_cost_two_messages_of_the_whole_vector(schedule: Schedule, alphas: int, lengths: float) -> None:
+    adds = {DOUBLING: 3.0, HALVING_DOUBLING: 1 + 3 / 4}[schedule]
+    expected = alphas * ALPHA + lengths * N * BETA + adds * N * GAMMA
+    assert predicted_s(schedule, 7, N, MACHINE) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("per_node", "nodes"), [(2, 2), (4, 2), (4, 4), (2, 7)])
+def test_hierarchical_waits_for_the_slow_links_as_often_as_there_are_nodes(per_node: int, nodes: int) -> None:
+    across = Link(50 * ALPHA, 10 * BETA)
+    machine = Machine(Link(ALPHA, BETA), GAMMA, across, per_node)
+    within = 2 * (per_node - 1) * (ALPHA + N / per_node * BETA) + (per_node - 1) / per_node * N * GAMMA
+    beyond = 2 * (nodes - 1) * across.message_s(N // per_node // nodes) + (nodes - 1) / nodes * N / per_node * GAMMA
+    ranks = per_node * nodes
+    found = predicted_s(hierarchical(per_node), ranks, N, machine)
+    assert found == pytest.approx(within + beyond)
+    assert found < predicted_s(RING, ranks, N, machine)
+
+
+def test_ranks_that_do_not_talk_do_not_wait_for_each_other() -> None:
+    """In a tree rank 1 has sent its vector, and gets it back long after: the others' rounds count only for the last."""
+    assert predicted_s(GATHER, 8, 8, MACHINE) == pytest.approx(3 * ALPHA + 7 * BETA)
+
+
+def test_the_bus_factor_is_what_each_rank_sends() -> None:
+    assert [bus_factor(ranks) for ranks in (1, 2, 4)] == [0, 1, 1.5]
