@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from farandole.runtime import processes, rank
+from farandole.runtime import processes, rank, warm
 
 SESSION = "FARANDOLE_TEST_SESSION"
 REQUIRE_ALL = os.environ.get("FARANDOLE_REQUIRE") == "all"
@@ -43,6 +43,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def session() -> Iterator[str]:
     """Marks every process that comes out of this test session; at its end none is left."""
+    warm.start()  # unmarked: it stays until the last test has ended
     number = uuid.uuid4().hex
     os.environ[SESSION] = number
     yield number

@@ -26,7 +26,9 @@ __all__ = ["LaunchError", "Run", "UsageError", "launch"]
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Make ``%load_ext farandole`` bring the ``%%mpi`` cell magic."""
+    """Make ``%load_ext farandole`` bring the ``%%mpi`` cell magic, and ranks that start in a second."""
+    from farandole.runtime import warm
     from farandole.runtime.magic import MpiMagics
 
+    warm.start()
     shell.register_magics(MpiMagics)

@@ -1,0 +1,270 @@
+"""Ranks that need not import torch, since they are forked from a process that has.
+
+Four ranks on two cores take four seconds to start, and more than three of them are ``import torch``. A notebook and
+the tests, which launch again and again, spare themselves these:
+
+    warm.start()                       once: a process that imports torch, and waits
+    launch(…), launch(…), %%mpi        each rank that mpirun starts asks it for a copy, which does the rank's work
+
+    mpirun         rank, as mpirun started it               warm process
+      └────────────────────────┴── ask: all that makes it ──→│ fork ────────→ copy: the rank that computes
+                               │←──────── its process id ────│                │
+                            signals ─────────────────────────────────────────→│
+                               │←────── how it has ended ────│←───────────────┘
+
+The copy gets all that makes the rank that asks: environment, arguments, folder, standard streams, the cores it may use,
+limits. The two live and die together: a signal to the rank that asks is passed on (but for SIGSTOP, which is not to be
+noticed), its death ends the copy, and it ends as the copy has ended, by the same signal if it was one. Only torch and
+what that imports are shared: MPI, the program and this project's own modules are imported by each copy, so what was
+edited in between is seen.
+
+A rank that finds nobody to ask (on another host, say) does its work itself. Linux only. Cost: a few milliseconds a
+rank, and the memory of one torch. The idea is that of the fork server in Python's multiprocessing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+ADDRESS = "FARANDOLE_WARM"  # in the environment: which Python it is, and where it listens
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+NUMBER = struct.Struct("=q")
+STREAMS = (0, 1, 2)
+
+
+# ---- Who launches -----------------------------------------------------------------------------------------------
+
+
+def start() -> None:
+    """From now on ranks of this process's launches are forked from one that has imported torch.
+
+    It ends with the calling process. Where there is one already, or the system is not Linux, nothing happens.
+    """
+    if ADDRESS in os.environ or sys.platform != "linux":
+        return
+    folder = tempfile.TemporaryDirectory(prefix="farandole-warm-")
+    path = f"{folder.name}/socket"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(128)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "farandole.runtime.warm", str(listener.fileno())],
+        stdin=subprocess.PIPE,  # its end tells the warm process that this one has ended
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the launcher, which ends its ranks
+        pass_fds=[listener.fileno()],
+    )
+    listener.close()
+    os.environ[ADDRESS] = f"{sys.executable}:{path}"
+
+    def stop() -> None:
+        os.environ.pop(ADDRESS, None)
+        process.stdin.close()  # type: ignore[union-attr]
+        process.wait()
+        folder.cleanup()
+
+    atexit.register(stop)
+
+
+# ---- The rank as mpirun started it ------------------------------------------------------------------------------
+
+
+def ask() -> None:
+    """Have this process's work done by a copy of the warm process, and end as that ends; return if there is none."""
+    executable, _, path = os.environ.get(ADDRESS, "").rpartition(":")
+    if executable != sys.executable:
+        return
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(path)
+        text = json.dumps(_what_makes_this_process()).encode()
+        socket.send_fds(connection, [NUMBER.pack(len(text))], STREAMS)
+        connection.sendall(text)
+        copy = _number(connection)
+    except OSError:
+        return
+
+    def pass_on(number: int, _: object) -> None:
+        with suppress(ProcessLookupError):  # it has ended in this moment
+            os.kill(copy, number)
+
+    for each in PASSED_ON:
+        signal.signal(each, pass_on)
+    _end_like(_number(connection))
+
+
+def _what_makes_this_process() -> dict[str, Any]:
+    umask = os.umask(0)
+    os.umask(umask)
+    return {
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),
+        "argv": sys.argv,
+        "path": sys.path,
+        "cores": sorted(os.sched_getaffinity(0)),
+        "limits": [resource.getrlimit(limit) for limit in LIMITS],
+        "umask": umask,
+    }
+
+
+def _end_like(status: int) -> NoReturn:
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number in PASSED_ON:
+            signal.signal(number, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # if there is a core file it is the copy's
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status))
+
+
+def _number(connection: socket.socket) -> int:
+    data = connection.recv(NUMBER.size)
+    if len(data) < NUMBER.size:
+        raise ConnectionError("the other side has ended")
+    return int(NUMBER.unpack(data)[0])
+
+
+# ---- The warm process -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Request:
+    """What makes the rank that asks, and its standard streams."""
+
+    what: dict[str, Any]
+    streams: list[int]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One that was forked: its process id, what becomes readable when it ends, and the rank that it works for."""
+
+    pid: int
+    end: int
+    asker: socket.socket
+
+
+class Warm:
+    """Has imported torch, and forks a copy for each rank that asks."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        import torch  # noqa: F401
+
+        gc.freeze()  # else the first collection in each copy would write to all of torch's objects, and so copy them
+        self.listener = listener
+        self.copies: set[Copy] = set()
+        self.events = selectors.DefaultSelector()
+        self.events.register(listener, selectors.EVENT_READ, self._fork)
+        self.events.register(sys.stdin, selectors.EVENT_READ, self._end)
+
+    def serve(self) -> Request:
+        """In the warm process this never returns; in a copy it does, with what it is to become."""
+        while True:
+            for key, _ in self.events.select():
+                if request := key.data():
+                    return request  # type: ignore[no-any-return]
+
+    def _fork(self) -> Request | None:
+        asker, _ = self.listener.accept()
+        try:
+            request = _request(asker)
+        except (OSError, ValueError):  # it has died already
+            asker.close()
+            return None
+        pid = os.fork()
+        if not pid:
+            asker.close()
+            self._close()
+            return request
+        for stream in request.streams:
+            os.close(stream)
+        copy = Copy(pid, os.pidfd_open(pid), asker)
+        self.copies.add(copy)
+        self.events.register(copy.end, selectors.EVENT_READ, partial(self._ended, copy))
+        self.events.register(asker, selectors.EVENT_READ, partial(self._kill, copy))  # it says no more: it has died
+        with suppress(OSError):
+            asker.sendall(NUMBER.pack(pid))
+        return None
+
+    def _kill(self, copy: Copy) -> None:
+        if copy in self.copies:
+            self.events.unregister(copy.asker)
+            os.kill(copy.pid, signal.SIGKILL)
+
+    def _ended(self, copy: Copy) -> None:
+        _, status = os.waitpid(copy.pid, 0)
+        with suppress(OSError):  # nobody asks any more
+            copy.asker.sendall(NUMBER.pack(status))
+        with suppress(KeyError):
+            self.events.unregister(copy.asker)
+        self.events.unregister(copy.end)
+        self.copies.remove(copy)
+        _close(copy)
+
+    def _end(self) -> NoReturn:
+        """Whoever has started this process has ended."""
+        for copy in [*self.copies]:
+            os.kill(copy.pid, signal.SIGKILL)
+            self._ended(copy)
+        os._exit(0)
+
+    def _close(self) -> None:
+        """In a copy: what only the warm process needs."""
+        self.events.close()
+        self.listener.close()
+        for copy in self.copies:
+            _close(copy)
+
+
+def _close(copy: Copy) -> None:
+    os.close(copy.end)
+    copy.asker.close()
+
+
+def _request(asker: socket.socket) -> Request:
+    header, streams, _, _ = socket.recv_fds(asker, NUMBER.size, len(STREAMS))
+    with asker.makefile("rb") as file:
+        return Request(json.loads(file.read(int.from_bytes(header, sys.byteorder))), streams)
+
+
+def become(request: Request) -> None:
+    """In a copy: take over everything that makes the rank that asks."""
+    what = request.what
+    for given, own in zip(request.streams, STREAMS, strict=True):
+        os.dup2(given, own)
+        os.close(given)
+    os.environ.clear()
+    os.environ.update(what["environment"])
+    os.chdir(what["folder"])
+    os.umask(what["umask"])
+    os.sched_setaffinity(0, what["cores"])
+    for limit, values in zip(LIMITS, what["limits"], strict=True):
+        resource.setrlimit(limit, tuple(values))
+    sys.argv, sys.path = what["argv"], what["path"]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "farandole"]:
+        del sys.modules[name]
+
+
+if __name__ == "__main__":
+    become(Warm(socket.socket(fileno=int(sys.argv[1]))).serve())
+    from farandole.runtime import processes, rank
+
+    processes.end_with_parent()
+    rank.main()

@@ -1,0 +1,150 @@
+"""Ranks forked from a process that has imported torch: like any other, and never left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import farandole
+from farandole.runtime import warm
+
+PATIENCE_S = 30
+START = (
+    "import os; from farandole.runtime import warm; warm.start(); print(os.environ[warm.ADDRESS], flush=True); input()"
+)
+# All that makes a process.
+TELL = """
+import json, os, resource, sys
+print(json.dumps({
+    "torch": "torch" in sys.modules, "argv": sys.argv[1:], "given": os.environ.get("GIVEN"), "folder": os.getcwd(),
+    "cores": sorted(os.sched_getaffinity(0)), "files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+    "pid": os.getpid(), "read": sys.stdin.read(), "umask": os.umask(0), "python": [sys.executable, *sys.path],
+}), flush=True)
+"""
+SLEEP = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+
+
+def start(words: list[str], environment: dict[str, str], **keywords: Any) -> subprocess.Popen[str]:
+    """A process in this one's environment, without its warm process, and with `environment`."""
+    cold = {name: value for name, value in os.environ.items() if name != warm.ADDRESS}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, *words]
+    return subprocess.Popen(command, env=cold | environment, text=True, **pipes, **keywords)  # type: ignore[call-overload, no-any-return]
+
+
+@contextmanager
+def owner(**environment: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """A process that has started a warm one, and where that is."""
+    with start(["-c", START], environment) as process:
+        yield process, environment | {warm.ADDRESS: process.stdout.readline().strip()}
+        process.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[dict[str, str]]:
+    with owner() as (_, environment):
+        yield environment
+
+
+def rank(folder: Path, code: str, environment: dict[str, str], *words: str, **keywords: Any) -> subprocess.Popen[str]:
+    """A process as mpirun starts one."""
+    program = folder / "program.py"
+    program.write_text(code)
+    return start(["-m", "farandole.runtime", str(program), *words], environment, cwd=folder, **keywords)
+
+
+def told(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = process.communicate("asked", timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    said: dict[str, Any] = json.loads(out)
+    return said
+
+
+def restrict() -> None:
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    os.umask(0o27)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+
+
+def until(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_warm_rank_is_like_a_cold_one(address: dict[str, str], tmp_path: Path) -> None:
+    words = ["--steps", "3", "a b"]
+    given = {"GIVEN": "ü 1", "PYTHONPATH": "/somewhere"}
+    warmed = told(rank(tmp_path, TELL, address | given, *words, preexec_fn=restrict))
+    cold = told(rank(tmp_path, TELL, given, *words, preexec_fn=restrict))
+    assert (warmed.pop("torch"), cold.pop("torch")) == (True, False)
+    assert warmed.pop("pid") != cold.pop("pid")
+    assert warmed == cold
+    assert (warmed["given"], warmed["argv"], warmed["read"], warmed["files"]) == ("ü 1", words, "asked", 200)
+
+
+def test_what_was_edited_in_between_is_seen(tmp_path: Path) -> None:
+    package = Path(shutil.copytree(Path(farandole.__file__).parent, tmp_path / "edited" / "farandole"))
+    show = "import farandole, sys; print(getattr(farandole, 'EDITED', 0), 'torch' in sys.modules)"
+    with owner(PYTHONPATH=str(package.parent)) as (_, environment):
+        before, _ = rank(tmp_path, show, environment).communicate(timeout=PATIENCE_S)
+        with (package / "__init__.py").open("a") as file:
+            file.write("\nEDITED = 1\n")
+        after, _ = rank(tmp_path, show, environment).communicate(timeout=PATIENCE_S)
+    assert (before, after) == ("0 True\n", "1 True\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGALRM, signal.SIGSEGV])
+def test_it_ends_by_the_signal_that_ended_the_copy(
+    number: signal.Signals, address: dict[str, str], tmp_path: Path
+) -> None:
+    process = rank(tmp_path, f"import os; os.kill(os.getpid(), {int(number)})", address)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == -number
+
+
+def test_it_ends_with_the_copys_exit_code(address: dict[str, str], tmp_path: Path) -> None:
+    process = rank(tmp_path, "import os; os._exit(75)", address)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 75
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_it_ends_the_copy(number: signal.Signals, address: dict[str, str], tmp_path: Path) -> None:
+    process = rank(tmp_path, SLEEP, address)
+    copy = psutil.Process(int(process.stdout.readline()))
+    assert copy.pid != process.pid
+    process.send_signal(number)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == -number
+    until(lambda: not copy.is_running())
+
+
+def test_nothing_outlives_whoever_has_started_it(tmp_path: Path) -> None:
+    with owner() as (process, environment):
+        asker = rank(tmp_path, SLEEP, environment)
+        copy = psutil.Process(int(asker.stdout.readline()))
+        server = copy.parent()
+        process.kill()
+        until(lambda: not copy.is_running() and not server.is_running())
+        asker.communicate(timeout=PATIENCE_S)
+    assert asker.returncode == -signal.SIGKILL
+
+
+def test_with_nobody_to_ask_it_does_the_work_itself(tmp_path: Path) -> None:
+    nobody = {warm.ADDRESS: f"{sys.executable}:{tmp_path}/nobody"}
+    assert told(rank(tmp_path, TELL, nobody))["torch"] is False
