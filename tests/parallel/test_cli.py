@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 
@@ -69,6 +69,9 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
         (["draw", "raft-election", "--dead", "0"], "nobody who lives starts: give --start a member that is not in"),
         (["draw", "bully-election", "-n", "30"], "messages: take fewer members"),
         (["draw", "gpipe", "--out", "gpipe.doc"], "a file whose name ends in .png, .svg or .pdf"),
+        (["draw", "ring", "-n", "30"], "a picture of 30 ranks: give 1 to 8, more cannot be told apart"),
+        (["draw", "hierarchical", "-n", "5"], "-n 5 --per-node 2: give a multiple of 2 ranks"),
+        (["draw", "ring", "--out", "ring.mp4"], "a file whose name ends in .png, .svg, .pdf or .gif"),
         (["draw", "gpipe", "--out", "nowhere/gpipe.png"], "--out nowhere/gpipe.png cannot be written"),
     ],
 )
@@ -106,6 +109,23 @@ def test_draw_writes_a_picture_and_prints_its_figures(tmp_path: Path) -> None:
     again = farandole("draw", "interleaved", "-n", "2", "--chunks", "3", "--out", "mine.svg", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert sorted(file.name for file in tmp_path.iterdir()) == ["1f1b-4x8.png", "mine.svg"]
+
+
+def test_a_collective_is_drawn_and_costed(tmp_path: Path) -> None:
+    drawn = farandole("draw", "tree", "-n", "4", cwd=tmp_path)
+    assert drawn.returncode == 0, drawn.stderr
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in drawn.stdout.splitlines() if "│" in line]
+    assert cells == [["0", "2", "2 n", "2 n"], ["1", "1", "n", "0"], ["2", "2", "2 n", "n"], ["3", "1", "n", "0"]]
+    end = "4 rounds; seconds for a vector of n bytes: 4 α + 4 nβ + 2 nγ\nthe picture: tree-4.png\n"
+    assert drawn.stdout.endswith(end)
+    with Image.open(tmp_path / "tree-4.png") as picture:
+        assert picture.width > 600
+
+    moving = farandole("draw", "hierarchical", "-n", "6", "--per-node", "3", "--out", "mine.gif", cwd=tmp_path)
+    assert moving.returncode == 0, moving.stderr
+    with Image.open(tmp_path / "mine.gif") as picture:
+        seen = {frame.convert("RGB").tobytes() for frame in ImageSequence.Iterator(picture)}
+    assert len(seen) == 1 + 2 * 2 + 2, "the start, and each step"
 
 
 def test_help_and_list_name_what_there_is() -> None:

@@ -16,6 +16,7 @@ from farandole.collectives.folding import power_of_two
 from farandole.collectives.halving_doubling import HALVING_DOUBLING
 from farandole.collectives.hierarchical import hierarchical
 from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER, RING, segmented
+from farandole.collectives.schedules import SCHEDULES
 from farandole.collectives.steps import Exchange, Schedule, chunk_slices
 from farandole.collectives.tree import BROADCAST, GATHER, REDUCE, SCATTER, TREE
 
@@ -163,3 +164,11 @@ def test_chunks_cover_the_vector_and_differ_by_at_most_one(length: int, chunks: 
     assert [row for part in slices for row in range(part.start, part.stop)] == list(range(length))
     sizes = [part.stop - part.start for part in slices]
     assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
+def test_every_schedule_with_a_name_can_be_run(name: str, size: int) -> None:
+    schedule, _ = SCHEDULES[name]
+    execution = execute(schedule, size)
+    assert sum(execution.chunks_sent) >= size - 1, "nobody is left out"

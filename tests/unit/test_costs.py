@@ -8,7 +8,7 @@ from math import log2
 import pytest
 
 from farandole.collectives.central import CENTRAL
-from farandole.collectives.costs import Link, Machine, bus_factor, predicted_s
+from farandole.collectives.costs import Link, Machine, bus_factor, coefficients, predicted_s
 from farandole.collectives.doubling import DOUBLING
 from farandole.collectives.halving_doubling import HALVING_DOUBLING
 from farandole.collectives.hierarchical import hierarchical
@@ -75,3 +75,14 @@ def test_ranks_that_do_not_talk_do_not_wait_for_each_other() -> None:
 
 def test_the_bus_factor_is_what_each_rank_sends() -> None:
     assert [bus_factor(ranks) for ranks in (1, 2, 4)] == [0, 1, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "ranks", "expected"),
+    [(RING, 4, (6, 1.5, 0.75)), (CENTRAL, 7, (12, 12, 6)), (DOUBLING, 8, (3, 3, 3)), (RING, 1, (0, 0, 0))],
+    ids=lambda each: getattr(each, "name", None),
+)
+def test_the_coefficients_are_those_of_the_formula(
+    schedule: Schedule, ranks: int, expected: tuple[float, float, float]
+) -> None:
+    assert coefficients(schedule, ranks) == pytest.approx(expected)

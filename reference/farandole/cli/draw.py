@@ -1,9 +1,10 @@
-"""``farandole draw WHAT …``: a schedule or an election as a picture, with its figures in the terminal."""
+"""``farandole draw WHAT …``: a collective, a pipeline or an election as a picture, with its figures in the terminal."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,10 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from farandole.collectives.checker import execute
+from farandole.collectives.costs import coefficients
+from farandole.collectives.schedules import FAMILIES, SCHEDULES
+from farandole.collectives.steps import Schedule as Collective
 from farandole.errors import UsageError
 from farandole.model_parallel.checker import UNIT, Execution, check
 from farandole.model_parallel.schedules import NAMES, choose
@@ -20,11 +25,53 @@ from farandole.recovery.election import ELECTIONS, about
 from farandole.runtime.options import AtLeastOne, Positive
 
 SUFFIXES = (".png", ".svg", ".pdf")
+MOVING = ".gif"
+MOST_PARTS = 10_000  # of a vector: what a cost is a fraction of
 
 Numbers = Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative="")]
 Stages = Annotated[AtLeastOne, Parameter(alias="-n")]
+Ranks = Annotated[AtLeastOne, Parameter(alias="-n")]
 
 app = cyclopts.App(name="draw", help="Draw who does what when, as a schedule says it: no rank is started.")
+
+
+def _collective(name: str) -> Callable[..., None]:
+    def draw(*, ranks: Ranks = 4, out: Path | None = None) -> None:
+        """Draw a collective.
+
+        Args:
+            ranks: how many.
+            out: the picture, a .png, .svg, .pdf, or a .gif that moves. [default: as ring-4.png, in the current folder]
+        """
+        _draw_collective(SCHEDULES[name][0], ranks, out or Path(f"{name}-{ranks}.png"))
+
+    return draw
+
+
+def _segmented(*, ranks: Ranks = 4, segments: AtLeastOne = 2, out: Path | None = None) -> None:
+    """Draw a collective.
+
+    Args:
+        ranks: how many.
+        segments: messages for each chunk.
+        out: the picture, a .png, .svg, .pdf, or a .gif that moves. [default: as segmented-ring-4x2.png]
+    """
+    family, _ = FAMILIES["segmented-ring"]
+    _draw_collective(family(segments), ranks, out or Path(f"segmented-ring-{ranks}x{segments}.png"))
+
+
+def _hierarchical(*, ranks: Ranks = 4, per_node: AtLeastOne = 2, out: Path | None = None) -> None:
+    """Draw a collective.
+
+    Args:
+        ranks: how many, a multiple of those of a node.
+        per_node: ranks of each node.
+        out: the picture, a .png, .svg, .pdf, or a .gif that moves. [default: as hierarchical-4x2.png]
+    """
+    if ranks % per_node:
+        raise UsageError(f"-n {ranks} --per-node {per_node}: give a multiple of {per_node} ranks")
+    family, _ = FAMILIES["hierarchical"]
+    _draw_collective(family(per_node), ranks, out or Path(f"hierarchical-{ranks}x{per_node}.png"))
 
 
 def _pipeline(name: str) -> Callable[..., None]:
@@ -115,14 +162,48 @@ for _name in ELECTIONS:
     app.command(_election(_name), name=_name, help=about(_name))
 
 
-def _save(file: Path, draw: Callable[[], object]) -> None:
+for _name, (_, _about) in SCHEDULES.items():
+    app.command(_collective(_name), name=_name, help=_about)
+for _name, _command in (("segmented-ring", _segmented), ("hierarchical", _hierarchical)):
+    app.command(_command, name=_name, help=FAMILIES[_name][1])
+
+
+def _draw_collective(schedule: Collective, ranks: int, file: Path) -> None:
+    from farandole.report import schedule_picture
+
+    _save(file, lambda: schedule_picture.draw(schedule, ranks, file), (*SUFFIXES, MOVING))
+    execution = execute(schedule, ranks)
+    table = Table()
+    for heading in ("rank", "messages sent", "bytes sent", "bytes added"):
+        table.add_column(heading, justify="right")
+    chunks = schedule.chunks(ranks)
+    for rank in range(ranks):
+        steps = [step for messages in execution.rounds for sender, step in messages if sender == rank]
+        added = sum(len(step.received) for step in steps if step.reduce)
+        counts = (Fraction(each, chunks) for each in (execution.chunks_sent[rank], added))
+        table.add_row(
+            str(rank), str(sum(step.to is not None for step in steps)), *(_times(each, "n") for each in counts)
+        )
+    Console().print(table)
+    terms = zip(coefficients(schedule, ranks), ("α", "nβ", "nγ"), strict=True)
+    cost = " + ".join(_times(Fraction(number).limit_denominator(MOST_PARTS), term) for number, term in terms if number)
+    print(f"{len(execution.rounds)} rounds; seconds for a vector of n bytes: {cost or 0}")
+    print(f"the picture: {file}")
+
+
+def _times(number: Fraction, unit: str) -> str:
+    """For instance 3/2 n."""
+    return f"{number} {unit}" if number not in (0, 1) else unit if number else "0"
+
+
+def _save(file: Path, draw: Callable[[], object], suffixes: Sequence[str] = SUFFIXES) -> None:
     """Let `draw` write `file`.
 
     Raises:
         UsageError: it cannot, or that is no kind of picture.
     """
-    if file.suffix not in SUFFIXES:
-        raise UsageError(f"--out {file}: give a file whose name ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    if file.suffix not in suffixes:
+        raise UsageError(f"--out {file}: give a file whose name ends in {', '.join(suffixes[:-1])} or {suffixes[-1]}")
     try:
         draw()
     except OSError as error:

@@ -67,6 +67,17 @@ def predicted_s(schedule: Schedule, ranks: int, nbytes: int, machine: Machine) -
     return max(done)
 
 
+def coefficients(schedule: Schedule, ranks: int) -> tuple[float, float, float]:
+    """How often α, nβ and nγ are in the time of `ranks` for a vector of n bytes: for a ring of 4, (6, 1.5, 0.75).
+
+    Each is the longest way through the steps by itself. Their sum is the whole time where all ranks do alike.
+    """
+    nbytes = schedule.chunks(ranks)  # equal chunks, of any length
+    links = Machine(Link(1, 0), 0), Machine(Link(0, 1 / nbytes), 0), Machine(Link(0, 0), 1 / nbytes)
+    alphas, betas, gammas = (predicted_s(schedule, ranks, nbytes, machine) for machine in links)
+    return alphas, betas, gammas
+
+
 def bus_factor(ranks: int) -> float:
     """n/t times this is an all-reduce's bus bandwidth: what each rank's link carries, whatever their number.
 

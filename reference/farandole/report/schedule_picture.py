@@ -5,6 +5,7 @@ stripe for every rank whose contribution it holds, in that rank's colour. What i
 `checker.execute` ran, so a wrong schedule is drawn as wrong as it is.
 
     schedule_picture.draw(RING, 4, Path("ring.png"))
+    schedule_picture.draw(RING, 4, Path("ring.gif"))     one panel after the other, a step a second
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from matplotlib.animation import FuncAnimation, PillowWriter
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
@@ -28,15 +31,24 @@ MOST_RANKS = len(RANK_COLOURS)
 PANEL_IN = 2.75  # width of a panel where four stand side by side
 GAP = 0.62  # between two ranks, in widths of a chunk: room for an arrow
 ROW_GAP = 0.2
+MOVING_IN, STEPS_PER_S = 4.5, 1
 HEADING = 0.85  # above the chunks: room for the rank's number
 
 Round = list[tuple[int, Exchange]]
 Held = list[list[Contributions]]
+Scene = tuple[str, Round, Held]  # a panel's title, its messages, and what is held after them
 
 
 def draw(schedule: Schedule, size: int, file: Path) -> Path:
-    """Draw `schedule` on `size` ranks as a picture in `file`."""
-    figure(schedule, size).savefig(file, dpi=100)
+    """Draw `schedule` on `size` ranks as a picture in `file`; a .gif moves.
+
+    Raises:
+        UsageError, ScheduleError: as `figure`.
+    """
+    if file.suffix == ".gif":
+        animation(schedule, size).save(file, PillowWriter(fps=STEPS_PER_S), dpi=100)
+    else:
+        figure(schedule, size).savefig(file, dpi=100)
     return file
 
 
@@ -47,30 +59,68 @@ def figure(schedule: Schedule, size: int) -> Figure:
         UsageError: more ranks than there are colours to tell apart.
         ScheduleError: the schedule cannot be run: its ranks wait for each other.
     """
-    if not 1 <= size <= MOST_RANKS:
-        raise UsageError(f"a picture of {size} ranks: give 1 to {MOST_RANKS}, more cannot be told apart")
-    rounds = execute(schedule, size).rounds
-    states = replay(rounds, schedule.chunks(size), size)
-    panels = len(states) + 1
+    scenes = _scenes(schedule, size)
+    panels = len(scenes) + 1
     columns = panels if panels <= 4 else next((count for count in (4, 5, 3) if panels % count == 0), 4)
     rows = -(-panels // columns)
-    width, height = size * (1 + GAP) + GAP, size * (1 + ROW_GAP) + HEADING
+    width, height = _extent(size)
     panel_in = PANEL_IN * 4 / max(columns, 4)
     size_in = (columns * panel_in, rows * (panel_in * height / width + 0.35))
     drawing = Figure(figsize=size_in, layout="constrained")
     grid = drawing.subplots(rows, columns, squeeze=False).flatten()
     for axes in grid:
-        axes.set_axis_off()
-        axes.set(aspect="equal", xlim=(-GAP, width - GAP), ylim=(height - HEADING, -HEADING))
+        _blank(axes, size)
     _key(grid[0], schedule, size)
-    _panel(grid[1], "start: each has its own part", [], states[0], size)
-    for chunk in range(schedule.chunks(size)):
-        y = _middle(chunk, schedule.chunks(size), size)
-        grid[1].text(-0.2, y, str(chunk), ha="right", va="center", fontsize=8, color=FAINT)
+    for axes, scene in zip(grid[1:], scenes, strict=False):
+        _panel(axes, *scene, size)
+    _number_chunks(grid[1], schedule.chunks(size), size)
+    return drawing
+
+
+def animation(schedule: Schedule, size: int) -> FuncAnimation:
+    """The same panels, one after the other in one place.
+
+    Raises:
+        UsageError, ScheduleError: as `figure`.
+    """
+    scenes = _scenes(schedule, size)
+    width, height = _extent(size)
+    drawing = Figure(figsize=(MOVING_IN, MOVING_IN * height / width + 0.45), layout="constrained")
+    axes = drawing.subplots()
+
+    def show(number: int) -> list[Artist]:
+        axes.clear()
+        _blank(axes, size)
+        _panel(axes, *scenes[number], size)
+        _number_chunks(axes, schedule.chunks(size), size)
+        return []
+
+    frames = [0, *range(len(scenes)), len(scenes) - 1]  # the first and the last stay for longer
+    return FuncAnimation(drawing, show, frames, init_func=list, cache_frame_data=False)
+
+
+def _extent(size: int) -> tuple[float, float]:
+    """A panel's width and height, in widths of a chunk."""
+    return size * (1 + GAP) + GAP, size * (1 + ROW_GAP) + HEADING
+
+
+def _blank(axes: Axes, size: int) -> None:
+    width, height = _extent(size)
+    axes.set_axis_off()
+    axes.set(aspect="equal", xlim=(-GAP, width - GAP), ylim=(height - HEADING, -HEADING))
+
+
+def _scenes(schedule: Schedule, size: int) -> list[Scene]:
+    """The start, and each round with what is held after it."""
+    if not 1 <= size <= MOST_RANKS:
+        raise UsageError(f"a picture of {size} ranks: give 1 to {MOST_RANKS}, more cannot be told apart")
+    rounds = execute(schedule, size).rounds
+    states = replay(rounds, schedule.chunks(size), size)
+    scenes: list[Scene] = [("start: each has its own part", [], states[0])]
     for number, (messages, state) in enumerate(zip(rounds, states[1:], strict=True)):
         verb = "add" if any(step.reduce for _, step in messages) else "copy"
-        _panel(grid[number + 2], f"step {number}: send and {verb}", messages, state, size)
-    return drawing
+        scenes.append((f"step {number}: send and {verb}", messages, state))
+    return scenes
 
 
 def replay(rounds: list[Round], chunks: int, size: int) -> list[Held]:
@@ -117,6 +167,12 @@ def _place(rank: int, chunk: int, chunks: int, size: int) -> tuple[float, float,
 def _middle(chunk: int, chunks: int, size: int) -> float:
     _, top, height = _place(0, chunk, chunks, size)
     return top + height / 2
+
+
+def _number_chunks(axes: Axes, chunks: int, size: int) -> None:
+    for chunk in range(chunks):
+        y = _middle(chunk, chunks, size)
+        axes.text(-0.2, y, str(chunk), ha="right", va="center", fontsize=8, color=FAINT)
 
 
 def _number(axes: Axes, rank: int) -> None:
