@@ -10,6 +10,7 @@ import pytest
 from farandole.collectives.central import CENTRAL
 from farandole.collectives.costs import Link, Machine, bus_factor, coefficients, predicted_s
 from farandole.collectives.doubling import DOUBLING
+from farandole.collectives.fitting import Measurement, fitted
 from farandole.collectives.halving_doubling import HALVING_DOUBLING
 from farandole.collectives.hierarchical import hierarchical
 from farandole.collectives.ring import RING, segmented
@@ -86,3 +87,21 @@ def test_the_coefficients_are_those_of_the_formula(
     schedule: Schedule, ranks: int, expected: tuple[float, float, float]
 ) -> None:
     assert coefficients(schedule, ranks) == pytest.approx(expected)
+
+
+def test_the_fit_finds_the_machine_that_the_times_are_of() -> None:
+    measured = [
+        Measurement(schedule, ranks, nbytes, predicted_s(schedule, ranks, nbytes, MACHINE))
+        for schedule in (RING, CENTRAL, DOUBLING)
+        for ranks in (2, 4, 8)
+        for nbytes in (1 << 10, 1 << 16, 1 << 24)
+    ]
+    found = fitted(measured, GAMMA)
+    assert found.link.alpha == pytest.approx(ALPHA, rel=1e-2)  # chunks of a vector are whole bytes
+    assert found.link.beta == pytest.approx(BETA, rel=1e-2)
+    assert found.gamma == GAMMA
+
+
+def test_the_fit_has_no_message_that_takes_less_than_no_time() -> None:
+    instant = [Measurement(RING, 4, nbytes, 1e-9 * nbytes) for nbytes in (1 << 10, 1 << 20)]
+    assert fitted(instant, gamma=2e-9).link.beta == 0

@@ -3,6 +3,7 @@
 A benchmark is a module with ``rows(ranks)``, which returns rows
 ``{name, size, ranks, median_s, peers: {peer: {median_s, ratio}}}`` with ratio = peer's median over
 ours, so above 1 we are faster; for a peer that cannot run here, ``{error}`` instead of the numbers.
+It may have `notes(rows)`, what is said below the table.
 It runs in the launching process, loads no MPI, and starts what it measures. Absolute times say
 little on a shared machine; the ratio of two things measured turn by turn says more.
 """

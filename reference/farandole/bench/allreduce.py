@@ -1,16 +1,129 @@
-"""``farandole bench allreduce``: our all-reduces against MPI's own."""
+"""``farandole bench allreduce``: every all-reduce of ours, beside MPI's, Horovod's and Gloo's.
+
+A round is that of `allreduce_rounds.py`, on vectors from 4 KiB to 64 MiB. Ours, MPI's and the memory take turns in
+one launch; Horovod and Gloo, whose threads would take the others' time, have launches of their own, in several sweeps
+by turns. Peers:
+
+- MPI_Allreduce, by mpi4py;
+- Horovod, ``allreduce_`` over MPI; where it is not installed there is an error instead of its median;
+- Gloo, by torch.distributed;
+- a copy of the vector in every rank at the same time: no all-reduce, but how fast the memory is.
+
+A row says besides what all-reduces are compared by, the bus bandwidth, and for those that are schedules what the
+α-β-γ model says: γ is measured by adding, α and β are fitted to the times of all schedules together.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from statistics import median
 from typing import Any
 
+import numpy as np
+from rich.table import Table
+
+from farandole.bench.allreduce_systems import ADD, COPY, OURS
+from farandole.collectives.costs import Machine, bus_factor, coefficients, predicted_s
+from farandole.collectives.fitting import Measurement, fitted
+from farandole.collectives.schedules import SCHEDULES
 from farandole.runtime.launcher import run_ranks
 
 ROUNDS_PROGRAM = "farandole.bench.allreduce_rounds"
+SIZES = {4 << 10: 30, 64 << 10: 30, 1 << 20: 20, 16 << 20: 8, 64 << 20: 5}  # in bytes → rounds of a sweep
+SWEEPS = 3
+WARM_UP = 2
+TIMEOUT_S = 300.0
+COPIES = "a copy by each"
+PEERS = {"mpi": "MPI_Allreduce", "Horovod": "Horovod", "Gloo": "Gloo", COPY: COPIES}
+Medians = dict[int, dict[str, float]]  # bytes of a vector → system → seconds
+MODEL_RANKS = (2, 3, 4, 7, 8, 16, 64)
+MODEL_SIZES = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
+MODELLED = ("central", "tree", "doubling", "halving-doubling", "ring")
 
 
 def rows(ranks: int) -> list[dict[str, Any]]:
-    """One row for each of our algorithms and each length of vector."""
-    measured: list[dict[str, Any]] = json.loads(run_ranks(["-m", ROUNDS_PROGRAM], ranks).stdout[0])
-    return measured
+    """One row for each of our algorithms and each length of vector.
+
+    Raises:
+        LaunchError: one of the systems failed or gave wrong sums.
+    """
+    missing = (
+        {} if importlib.util.find_spec("horovod") else {"Horovod": "Horovod is not installed: make setup builds it"}
+    )
+    launches = [[*OURS, "mpi", COPY, ADD], *([name] for name in ("Horovod", "Gloo") if name not in missing)]
+    return composed(medians_by_turns(launches, SIZES, ranks), missing, ranks)
+
+
+def medians_by_turns(launches: list[list[str]], rounds: dict[int, int], ranks: int) -> Medians:
+    """Each system's median seconds over the rounds of all sweeps, warm-up left out.
+
+    Args:
+        launches: which systems take turns in one launch, for each.
+        rounds: bytes of a vector → how many of a sweep.
+    """
+    seconds: dict[int, dict[str, list[float]]] = {size: {} for size in rounds}
+    for _ in range(SWEEPS):
+        for names in launches:
+            task = json.dumps([[size, WARM_UP + number] for size, number in rounds.items()])
+            output = run_ranks(["-m", ROUNDS_PROGRAM, task, *names], ranks, timeout_s=TIMEOUT_S)
+            for size, found in zip(rounds, json.loads("".join(output.stdout)), strict=True):
+                for name, its in found.items():
+                    seconds[size].setdefault(name, []).extend(its[WARM_UP:])
+    return {size: {name: median(values) for name, values in its.items()} for size, its in seconds.items()}
+
+
+def composed(medians: Medians, missing: dict[str, str], ranks: int) -> list[dict[str, Any]]:
+    """The rows, from the medians by size and system, and why some peers have none."""
+    machine = fit(medians, ranks)
+    rows = []
+    for size, its in medians.items():
+        for name in OURS:
+            peers: dict[str, dict[str, Any]] = {PEERS[peer]: {"error": error} for peer, error in missing.items()}
+            peers |= {called: {"median_s": its[peer], "ratio": its[peer] / its[name]}
+                      for peer, called in PEERS.items() if peer in its}  # fmt: skip
+            row = {"name": name, "size": size, "ranks": ranks, "median_s": its[name], "peers": peers}
+            row["bus_bytes_per_s"] = bus_factor(ranks) * size / its[name]
+            if name in MODELLED:
+                schedule, _ = SCHEDULES[name]
+                row["model"] = {
+                    "alpha_s": machine.link.alpha,
+                    "beta_s_per_byte": machine.link.beta,
+                    "gamma_s_per_byte": machine.gamma,
+                    "predicted_s": predicted_s(schedule, ranks, size, machine),
+                }
+            rows.append(row)
+    return rows
+
+
+def fit(medians: Medians, ranks: int) -> Machine:
+    """α and β that suit the schedules' times best; γ from the longest addition."""
+    longest = max(medians)
+    measured = [
+        Measurement(SCHEDULES[name][0], ranks, size, its[name]) for size, its in medians.items() for name in MODELLED
+    ]
+    return fitted(measured, gamma=medians[longest][ADD] / longest)
+
+
+def notes(rows: list[dict[str, Any]]) -> list[str | Table]:
+    """The fastest of each size, the model's three figures, and which schedule it takes to be best where."""
+    sizes = sorted({row["size"] for row in rows})
+    fastest = {
+        size: min((row for row in rows if row["size"] == size), key=lambda row: row["median_s"]) for size in sizes
+    }
+    said = "; ".join(f"{_named(size)}: {row['name']}" for size, row in fastest.items())
+    model = next(row["model"] for row in rows if "model" in row)
+    alpha, beta, gamma = (model[name] for name in ("alpha_s", "beta_s_per_byte", "gamma_s_per_byte"))
+    figures = f"α = {alpha * 1e6:.3g} µs, β = {beta * 1e9:.3g} ns a byte, γ = {gamma * 1e9:.3g} ns a byte"
+    table = Table("ranks", *map(_named, MODEL_SIZES), title="the schedule that is fastest by the model")
+    for ranks in MODEL_RANKS:
+        ways = {name: coefficients(SCHEDULES[name][0], ranks) for name in MODELLED}
+        best = (
+            min(ways, key=lambda name: np.dot(ways[name], (alpha, size * beta, size * gamma))) for size in MODEL_SIZES
+        )
+        table.add_row(str(ranks), *best)
+    return [f"the fastest of ours: {said}", f"the model: {figures}", table]
+
+
+def _named(size: int) -> str:
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"

@@ -1,45 +1,50 @@
-"""Our all-reduces and MPI's own, on float32 vectors from 4 KiB to 16 MiB: the program of the ranks.
+"""All-reduces of float32 vectors, in turn: the program of the ranks.
 
-All are measured in turn, round after round, so that a change in the machine's load meets all alike.
-Rank 0 prints the rows as JSON.
+    mpirun -n 4 python -m farandole.bench.allreduce_rounds '[[SIZE, ROUNDS], ...]' SYSTEM ...
+
+All systems take turns, round after round, so that a change in the machine's load meets all alike. In every round the
+vectors are filled anew, as gradients are; that is not timed. Rank 0 prints, for each size, every system's seconds as
+JSON.
 """
 
 from __future__ import annotations
 
 import json
-from functools import partial
-from statistics import median
+import sys
 
-import numpy as np
-from mpi4py import MPI
-
+from farandole.bench.allreduce_systems import System, make
 from farandole.bench.timing import slowest_s
-from farandole.collectives.all_reduce import ALL_REDUCES
-from farandole.runtime.communicator import Communicator
-
-SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
-PEER = "mpi"
-ROUNDS = 15
-WARM_UP = 2
+from farandole.runtime.options import RunOptions
+from farandole.runtime.world import World
 
 
 def main() -> None:
-    comm = Communicator(MPI.COMM_WORLD)
-    rows = []
-    for size in SIZES:
-        buffer = np.zeros(size // 4, dtype=np.float32)
-        times: dict[str, list[float]] = {name: [] for name in ALL_REDUCES}
-        for _ in range(WARM_UP + ROUNDS):
-            for name, all_reduce in ALL_REDUCES.items():
-                times[name].append(slowest_s(comm.mpi, partial(all_reduce, comm, buffer)))
-        medians = {name: median(values[WARM_UP:]) for name, values in times.items()}
-        for name in ALL_REDUCES:
-            if name != PEER:
-                peer = {"median_s": medians[PEER], "ratio": medians[PEER] / medians[name]}
-                rows.append({"name": name, "size": size, "ranks": comm.size,
-                             "median_s": medians[name], "peers": {"MPI_Allreduce": peer}})  # fmt: skip
-    if comm.rank == 0:
-        print(json.dumps(rows))
+    task, names = json.loads(sys.argv[1]), sys.argv[2:]
+    with World.start(RunOptions()) as world:
+        found = [measure(world, names, size, rounds) for size, rounds in task]
+    if world.rank == 0:
+        print(json.dumps(found))
+
+
+def measure(world: World, names: list[str], size: int, rounds: int) -> dict[str, list[float]]:
+    """Each system's seconds for a vector of `size` bytes, round after round. Collective."""
+    systems = {name: make(world, name, size // 4) for name in names}
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name, system in systems.items():
+            system.vector.fill(world.rank + 1)
+            seconds[name].append(slowest_s(world.control, system.work))
+            check(system, name, world.size)
+    for system in systems.values():
+        system.end()
+    return seconds
+
+
+def check(system: System, name: str, ranks: int) -> None:
+    """Assert that the vector is now the sum of all ranks' numbers."""
+    expected = ranks * (ranks + 1) / 2
+    if system.sums and not (system.vector == expected).all():
+        raise ValueError(f"{name}: {(system.vector != expected).sum()} of {len(system.vector)} sums are wrong")
 
 
 if __name__ == "__main__":

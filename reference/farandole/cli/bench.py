@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import importlib
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from farandole.bench import BENCHMARKS
+from farandole.cli import pictures
 from farandole.errors import UsageError
 from farandole.runtime.options import AtLeastOne
+
+PICTURED = "allreduce"
 
 
 def bench(
     name: str | None = None,
     *,
     ranks: Annotated[AtLeastOne, Parameter(alias="-n")] = 4,
+    picture: Path | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
     """Measure against a peer in the same run; a ratio above 1 means that we are faster.
@@ -26,20 +32,43 @@ def bench(
     Args:
         name: which benchmark. [default: all]
         ranks: number of processes.
+        picture: of allreduce: all times over the vector's size, beside the cost model; a .png, .svg or .pdf.
         json_: print the rows as a JSON list instead.
     """
     if name is not None and name not in BENCHMARKS:
         raise UsageError(f"there is no benchmark {name!r}: choose from {', '.join(BENCHMARKS)}")
-    rows: list[dict[str, Any]] = []
-    for module in [BENCHMARKS[name]] if name else BENCHMARKS.values():
-        rows += importlib.import_module(module).rows(ranks)
+    if picture and name != PICTURED:
+        raise UsageError(f"--picture is for {PICTURED}: farandole bench {PICTURED} --picture {picture}")
+    if picture:
+        pictures.check(picture, "--picture")
+    found: list[dict[str, Any]] = []
+    console = Console()
+    for module in map(importlib.import_module, [BENCHMARKS[name]] if name else BENCHMARKS.values()):
+        rows = module.rows(ranks)
+        found += rows
+        if not json_:
+            console.print(_table(rows))
+            for note in module.notes(rows) if hasattr(module, "notes") else []:
+                console.print(note)
     if json_:
-        print(json.dumps(rows, indent=2))
-        return
-    table = Table("", "KiB", "ranks", "ms", "peer", "its ms", "ratio")
+        print(json.dumps(found, indent=2))
+    if picture:
+        from farandole.report import allreduce_picture
+
+        pictures.save(picture, lambda: allreduce_picture.draw(found, picture), "--picture")
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    """A row for each of ours, a column for each peer: its time over ours."""
+    peers = list(dict.fromkeys(peer for row in rows for peer in row["peers"]))
+    columns = (Column(name, justify="right") for name in ("KiB", "ranks", "ms", *peers))
+    table = Table(Column(no_wrap=True), *columns, box=SIMPLE_HEAD)
     for row in rows:
-        for peer, its in row["peers"].items():
-            beside = (its["error"], "") if "error" in its else (f"{its['median_s'] * 1e3:.3f}", f"{its['ratio']:.2f}")
-            size, ours = f"{row['size'] / 1024:,.0f}", f"{row['median_s'] * 1e3:.3f}"
-            table.add_row(row["name"], size, str(row["ranks"]), ours, peer, *beside)
-    Console().print(table)
+        ratios = {peer: its["ratio"] for peer, its in row["peers"].items() if "ratio" in its}
+        beside = (f"{ratios[peer]:.2f}" if peer in ratios else "" for peer in peers)
+        size, ours = f"{row['size'] / 1024:,.0f}", f"{row['median_s'] * 1e3:.3f}"
+        table.add_row(row["name"], size, str(row["ranks"]), ours, *beside)
+    errors = {peer: its["error"] for row in rows for peer, its in row["peers"].items() if "error" in its}
+    what = "a peer's column: its time over ours"
+    table.caption = "\n".join([what, *(f"without {peer}: {error}" for peer, error in errors.items())])
+    return table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from farandole.cli.pictures import SUFFIXES, save
 from farandole.collectives.checker import execute
 from farandole.collectives.costs import coefficients
 from farandole.collectives.schedules import FAMILIES, SCHEDULES
@@ -24,7 +25,6 @@ from farandole.model_parallel.steps import Schedule
 from farandole.recovery.election import ELECTIONS, about
 from farandole.runtime.options import AtLeastOne, Positive
 
-SUFFIXES = (".png", ".svg", ".pdf")
 MOVING = ".gif"
 MOST_PARTS = 10_000  # of a vector: what a cost is a fraction of
 
@@ -146,7 +146,7 @@ def _election(name: str) -> Callable[..., None]:
         network.start(*start)
         network.run(until=seconds)
         file = out or Path(f"{name}-{members}.png")
-        _save(file, lambda: election_picture.draw(network, file))
+        save(file, lambda: election_picture.draw(network, file))
         table = Table("message", "sent")
         for kind, number in network.sent.items():
             table.add_row(kind, str(number))
@@ -171,7 +171,7 @@ for _name, _command in (("segmented-ring", _segmented), ("hierarchical", _hierar
 def _draw_collective(schedule: Collective, ranks: int, file: Path) -> None:
     from farandole.report import schedule_picture
 
-    _save(file, lambda: schedule_picture.draw(schedule, ranks, file), (*SUFFIXES, MOVING))
+    save(file, lambda: schedule_picture.draw(schedule, ranks, file), suffixes=(*SUFFIXES, MOVING))
     execution = execute(schedule, ranks)
     table = Table()
     for heading in ("rank", "messages sent", "bytes sent", "bytes added"):
@@ -196,24 +196,10 @@ def _times(number: Fraction, unit: str) -> str:
     return f"{number} {unit}" if number not in (0, 1) else unit if number else "0"
 
 
-def _save(file: Path, draw: Callable[[], object], suffixes: Sequence[str] = SUFFIXES) -> None:
-    """Let `draw` write `file`.
-
-    Raises:
-        UsageError: it cannot, or that is no kind of picture.
-    """
-    if file.suffix not in suffixes:
-        raise UsageError(f"--out {file}: give a file whose name ends in {', '.join(suffixes[:-1])} or {suffixes[-1]}")
-    try:
-        draw()
-    except OSError as error:
-        raise UsageError(f"--out {file} cannot be written ({error.strerror}): give another") from error
-
-
 def _draw(schedule: Schedule, stages: int, micro_batches: int, file: Path) -> None:
     from farandole.report import pipeline_picture
 
-    _save(file, lambda: pipeline_picture.draw(file, pipeline_picture.scheduled(schedule, stages, micro_batches)))
+    save(file, lambda: pipeline_picture.draw(file, pipeline_picture.scheduled(schedule, stages, micro_batches)))
     execution = check(schedule, stages, micro_batches)
     console = Console()
     console.print(_bubble(schedule, stages, micro_batches, execution))

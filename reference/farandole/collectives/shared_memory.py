@@ -11,8 +11,9 @@ No schedule of messages describes this, and the interpreter of schedules has no 
 fast. A message through shared memory is two copies, in and out; here each number is read once where it was computed.
 
 Cost: two barriers, and for n bytes the memory's time for n read and n written by each of P ranks: what `SharedVectors`
-does for vectors that live in the window. `all_reduce`, for any other, copies n in and n out besides. Every sum is
-computed on one rank, so all ranks have the same bits.
+does for vectors that live in the window. `all_reduce`, for any other, copies n in and n out besides. A short vector is
+all barriers: there each rank adds up everything for itself, Pn read, after one. All add in the same order, so all ranks
+have the same bits.
 Source: Hoefler et al., "MPI + MPI: a new hybrid approach to parallel programming with MPI plus shared memory", 2013.
 """
 
@@ -30,6 +31,7 @@ from farandole.errors import UsageError
 from farandole.runtime.communicator import Buffer, Communicator
 
 BLOCK = 128 << 10  # bytes that are added up at a time: they stay in the cache
+SHORT = 16 << 10  # bytes up to which a second barrier costs more than adding up everything
 
 
 class SharedVectors:
@@ -82,6 +84,14 @@ class SharedVectors:
         for vector, part in zip(self.vectors, parts, strict=False):
             into[part] = vector[part]
 
+    def add_up(self, into: Buffer) -> None:
+        """Every rank computes the whole sum, of the first elements of each vector, for itself. Collective.
+
+        Nobody's vector may be changed before all have met again.
+        """
+        self.meet()
+        self._add_up([into], slice(0, len(into)))
+
     def meet(self) -> None:
         """What any rank has written before, all can read afterwards. Collective."""
         self._window.Sync()
@@ -114,9 +124,12 @@ def all_reduce(comm: Communicator, buffer: Buffer) -> None:
     Raises:
         UsageError: the ranks are on several nodes.
     """
-    parts = chunk_slices(len(buffer), comm.size)
     vectors = window(comm, buffer)
     vectors.own[: len(buffer)] = buffer
+    if buffer.nbytes <= SHORT:
+        vectors.add_up(buffer)
+        return
+    parts = chunk_slices(len(buffer), comm.size)
     vectors.reduce_scatter(parts)
     vectors.all_gather(parts, buffer)
 

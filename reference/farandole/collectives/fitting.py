@@ -1,0 +1,36 @@
+"""The α and β of a machine, from the times that schedules took on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import nnls
+
+from farandole.collectives.costs import Link, Machine, coefficients
+from farandole.collectives.steps import Schedule
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a schedule took: so many ranks, for a vector of `nbytes`."""
+
+    schedule: Schedule
+    ranks: int
+    nbytes: int
+    seconds: float
+
+
+def fitted(measured: Sequence[Measurement], gamma: float) -> Machine:
+    """The α and β, none below 0, with which the model is nearest to all measurements, for a γ that is known.
+
+    Nearest: least squares of the relative errors, so that short vectors, where α decides, count as much as long ones.
+    """
+    ways = np.array([coefficients(each.schedule, each.ranks) for each in measured])
+    nbytes = np.array([each.nbytes for each in measured])
+    seconds = np.array([each.seconds for each in measured])
+    adding = ways[:, 2] * nbytes * gamma
+    columns = np.stack([ways[:, 0], ways[:, 1] * nbytes], axis=1)
+    (alpha, beta), _ = nnls(columns / seconds[:, None], (seconds - adding) / seconds)
+    return Machine(Link(alpha=float(alpha), beta=float(beta)), gamma)
