@@ -9,8 +9,10 @@ from mpi4py import MPI
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.checker import execute
 from farandole.collectives.doubling import DOUBLING
+from farandole.collectives.executor import run
 from farandole.collectives.halving_doubling import HALVING_DOUBLING
 from farandole.collectives.node_aware import Nodes
+from farandole.collectives.schedules import SCHEDULES
 from farandole.collectives.steps import chunk_slices
 from farandole.collectives.tree import TREE
 from farandole.runtime.communicator import Communicator
@@ -63,6 +65,35 @@ def check(name: str, comm: Communicator) -> int:
     return 1
 
 
+def check_the_others(length: int) -> None:
+    """What one has for all, or all for one: as MPI's, whose parts are cut as ours are."""
+    comm = Communicator(world)
+    parts = chunk_slices(length, size)
+    counts = [part.stop - part.start for part in parts]
+    own = mine(length, "float32")
+    moved = {name: own.copy() for name in ("broadcast", "reduce", "scatter", "gather", "reduce-scatter", "all-gather")}
+    for name, buffer in moved.items():
+        run(SCHEDULES[name][0], comm, buffer)
+
+    expected = own.copy()
+    world.Bcast(expected)
+    assert np.array_equal(moved["broadcast"], expected)
+    assert np.array_equal(moved["scatter"][parts[rank]], expected[parts[rank]]), "the root's part"
+    world.Allreduce(own, expected)
+    assert rank != 0 or np.array_equal(moved["reduce"], expected)
+    owned = parts[(rank + 1) % size]  # in a ring
+    assert np.array_equal(moved["reduce-scatter"][owned], expected[owned])
+    world.Allgatherv(own[parts[rank]], (expected, counts))
+    assert rank != 0 or np.array_equal(moved["gather"], expected)
+    for owner in range(size):
+        theirs = own.copy()
+        world.Bcast(theirs, owner)
+        expected[parts[(owner + 1) % size]] = theirs[parts[(owner + 1) % size]]
+    assert np.array_equal(moved["all-gather"], expected)
+
+
+for length in LENGTHS:
+    check_the_others(length)
 checked = sum(check(name, Communicator(world)) for name in ALL_REDUCES)
 checked += sum(check("hierarchical", on_nodes_of(per_node)) for per_node in (1, 2, 3))
 
