@@ -63,10 +63,18 @@ class SharedVectors:
         self.own[:] = 0
         self._sum = np.empty(max(1, BLOCK // kind.itemsize), kind)
 
-    def all_reduce(self) -> None:
-        """Every rank's vector becomes the sum of all. Collective."""
+    def all_reduce(self, part: Buffer | None = None) -> None:
+        """Every rank's vector, or a part of it, becomes the sum of all. Collective.
+
+        Args:
+            part: a slice of `own`, the same on all ranks; None: all of it.
+        """
+        start, length = 0, len(self.own)
+        if part is not None:
+            start, length = (part.ctypes.data - self.own.ctypes.data) // part.itemsize, len(part)
+        mine = chunk_slice(length, self.comm.size, self.comm.rank)
         self.meet()
-        self._add_up(self.vectors, chunk_slice(len(self.own), self.comm.size, self.comm.rank))
+        self._add_up(self.vectors, slice(start + mine.start, start + mine.stop))
         self.meet()
 
     def reduce_scatter(self, parts: Sequence[slice]) -> None:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from farandole.collectives.executor import AllReduce
 from farandole.data_parallel.training import mean_cross_entropy
 from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.communicator import Buffer
 from farandole.runtime.world import World
 
 
@@ -29,6 +30,7 @@ class SynchronousSGD:
 
     Args:
         loss: (outputs, targets) → the mean over the samples, 0 for none.
+        gradients: memory for the gradient, where it is to lie in a certain place.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class SynchronousSGD:
         all_reduce: AllReduce,
         bytes_are_counted: bool = True,
         loss: Callable[[Tensor, Tensor], Tensor] = mean_cross_entropy,
+        gradients: Buffer | None = None,
     ) -> None:
         self.world = world
         self.model = model
@@ -46,7 +49,7 @@ class SynchronousSGD:
         self.all_reduce = all_reduce
         self.bytes_are_counted = bytes_are_counted
         self.loss = loss
-        self.flat = FlatBuffers(model)
+        self.flat = FlatBuffers(model, gradients)
 
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
         with self.world.compute("forward and backward"):

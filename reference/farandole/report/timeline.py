@@ -34,13 +34,16 @@ def plot(run: Run, axes: Axes, steps: int = STEPS_SHOWN, title: str = "") -> Non
     summary = run.summary
     row = {rank: place for place, rank in enumerate(summary.members)}
     begin, end = _window(run, steps)
+    two_threads = any(event["tid"] for event in run.trace)
     for event in run.trace:
         start, stop = event["ts"] / 1e3, (event["ts"] + event["dur"]) / 1e3
         if event["args"]["depth"] or stop < begin or start > end:
             continue
-        axes.barh(
-            row[event["pid"]], stop - start, left=start - begin, height=0.7, color=ACTIVITY[event["cat"]], linewidth=0
-        )
+        lower, height = 0.0, 0.7
+        if two_threads:  # above what the rank itself does, below what is done beside it
+            lower, height = (0.22, 0.26) if event["tid"] else (-0.14, 0.42)
+        y = row[event["pid"]] + lower
+        axes.barh(y, stop - start, left=start - begin, height=height, color=ACTIVITY[event["cat"]], linewidth=0)
     axes.set_xlim(0, end - begin)
     axes.set_yticks(range(summary.ranks), run.rank_names)
     axes.invert_yaxis()

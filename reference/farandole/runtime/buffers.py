@@ -21,9 +21,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+WHOLE = slice(None)
+
 
 class FlatBuffers:
     """Flat views of a module's parameters and gradients; changes the module to use them.
+
+    Args:
+        gradients: memory for the gradients that numpy sees; None: memory of their own.
 
     Attributes:
         values: all parameters, one after the other, shape (number of parameters,).
@@ -32,12 +37,14 @@ class FlatBuffers:
         values_np: the parameters as the numpy array that a parameter server's values come into.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, gradients: NDArray[Any] | None = None) -> None:
         parameters = list(module.parameters())
         first = parameters[0] if parameters else torch.empty(0)  # a part of a model may be without parameters
         count = sum(parameter.numel() for parameter in parameters)
         self.values = torch.empty(count, dtype=first.dtype, device=first.device)
-        self.gradients = torch.zeros_like(self.values)
+        on_host = first.device.type == "cpu"
+        shared = None if gradients is None else torch.from_numpy(gradients).zero_()
+        self.gradients = shared if shared is not None and on_host else torch.zeros_like(self.values)
         offset = 0
         for parameter in parameters:
             place = slice(offset, offset + parameter.numel())
@@ -46,8 +53,8 @@ class FlatBuffers:
             parameter.data = view
             parameter.grad = self.gradients[place].view_as(parameter)
             offset = place.stop
-        on_host = first.device.type == "cpu"
-        self._staged = None if on_host else torch.empty(count, dtype=first.dtype, pin_memory=True)
+        pinned = torch.empty(count, dtype=first.dtype, pin_memory=True) if shared is None and not on_host else shared
+        self._staged = None if on_host else pinned
         self._staged_values = None if on_host else self.values.cpu().pin_memory()
         self.gradients_np: NDArray[Any] = (self.gradients if self._staged is None else self._staged).numpy()
         self.values_np: NDArray[Any] = (self.values if self._staged_values is None else self._staged_values).numpy()
@@ -55,15 +62,15 @@ class FlatBuffers:
     def zero_gradients(self) -> None:
         self.gradients.zero_()
 
-    def to_host(self) -> None:
-        """Bring the gradients to where numpy and MPI can read them (nothing to do on a CPU)."""
+    def to_host(self, place: slice = WHOLE) -> None:
+        """Bring the gradients, or some of them, to where numpy and MPI can read them (nothing to do on a CPU)."""
         if self._staged is not None:
-            self._staged.copy_(self.gradients)
+            self._staged[place].copy_(self.gradients[place])
 
-    def from_host(self) -> None:
+    def from_host(self, place: slice = WHOLE) -> None:
         """Bring back what communication has left in the numpy view."""
         if self._staged is not None:
-            self.gradients.copy_(self._staged)
+            self.gradients[place].copy_(self._staged[place])
 
     def values_from_host(self) -> None:
         """Bring the parameters in the numpy view to where the module computes."""

@@ -29,8 +29,9 @@ class Span:
     Attributes:
         key: the same on all ranks of one collective ("" for what concerns one rank alone), or that of the
             message which a receive waits for.
-        releases: the key of the message that is sent here, before which its receiver can only wait.
         depth: 0 for a phase of the step; 1 and more for what happened inside another span.
+        releases: the key of the message that is sent here, before which its receiver can only wait.
+        beside: it happened in a second thread, while the rank's own spans went on; it is no part of the rank's time.
     """
 
     rank: int
@@ -41,6 +42,7 @@ class Span:
     key: str = ""
     depth: int = 0
     releases: str = ""
+    beside: bool = False
 
 
 class Trace:
@@ -79,6 +81,14 @@ class Trace:
         yield
         end, releases = time.perf_counter(), key + self._change()
         self.spans.append(Span(self.rank, name, "communicate", start, end, "", self._depth, releases))
+
+    @contextmanager
+    def beside(self, name: str) -> Iterator[None]:
+        """Record the body, in a second thread, as a collective of all ranks' second threads."""
+        key = self.collective_key(name, "second threads")
+        start = time.perf_counter()
+        yield
+        self.spans.append(Span(self.rank, name, "communicate", start, time.perf_counter(), key, beside=True))
 
     def collective_key(self, name: str, group: str = "") -> str:
         """A key that the ranks' spans of the same call share: those of a group call in the same order.
@@ -128,11 +138,11 @@ def split_waits(spans: Iterable[Span]) -> list[Span]:
 
 
 def seconds_by_category(spans: Iterable[Span], ranks: Sequence[int]) -> dict[Category, list[float]]:
-    """Seconds per category, for each of `ranks`; only depth 0, since inner spans are part of outer ones."""
+    """Seconds per category, for each of `ranks`: its own thread's, at depth 0 (inner spans are part of outer ones)."""
     seconds: dict[Category, list[float]] = {category: [0.0] * len(ranks) for category in CATEGORIES}
     place = {rank: number for number, rank in enumerate(ranks)}
     for span in spans:
-        if span.depth == 0:
+        if span.depth == 0 and not span.beside:
             seconds[span.category][place[span.rank]] += span.end - span.start
     return seconds
 
@@ -153,12 +163,14 @@ def chrome_trace(spans: Iterable[Span], ranks: Sequence[int], roles: Sequence[st
         name = f"rank {rank}, {roles[place]}" if roles else f"rank {rank}"
         events.append({"ph": "M", "pid": rank, "tid": 0, "name": "process_name", "args": {"name": name}})
         events.append({"ph": "M", "pid": rank, "tid": 0, "name": "process_sort_index", "args": {"sort_index": rank}})
+    for rank in sorted({span.rank for span in spans if span.beside}):
+        events.append({"ph": "M", "pid": rank, "tid": 1, "name": "thread_name", "args": {"name": "beside it"}})
     for span in spans:
         events.append(
             {
                 "ph": "X",
                 "pid": span.rank,
-                "tid": 0,
+                "tid": int(span.beside),
                 "name": span.name,
                 "cat": span.category,
                 "ts": round((span.start - origin) * 1e6, 3),
@@ -171,7 +183,7 @@ def chrome_trace(spans: Iterable[Span], ranks: Sequence[int], roles: Sequence[st
 
 def to_json(spans: Iterable[Span]) -> str:
     """Spans as JSON rows, for the way from a rank to rank 0."""
-    rows = ([s.rank, s.name, s.category, s.start, s.end, s.key, s.depth, s.releases] for s in spans)
+    rows = ([s.rank, s.name, s.category, s.start, s.end, s.key, s.depth, s.releases, s.beside] for s in spans)
     return json.dumps(list(rows))
 
 

@@ -5,18 +5,23 @@ of its part of the batch, an all-reduce forms the mean, and all copies of the mo
 
     farandole run sync_sgd -n 4
     farandole run sync_sgd -n 4 --collective central
+    farandole run sync_sgd -n 4 --collective window
+    farandole run sync_sgd -n 4 --overlap --bucket-kb 256
     farandole run sync_sgd -n 4 --slow rank=3,factor=3
     farandole run sync_sgd -n 2 --data pydoc --model transformer --hidden 64 --batch 32
     mpirun -n 4 python -m farandole.scenarios.sync_sgd --data mnist5k --model cnn --lr 0.1
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from farandole.data_parallel.options import DataParallelOptions
+from farandole.runtime.options import AtLeastOne
 from farandole.scenarios import run_as_program
+
+BUCKET_KB = 1024
 
 
 @Parameter(name="*")
@@ -26,23 +31,45 @@ class Config(DataParallelOptions):
 
     collective: Literal[
         "central", "tree", "doubling", "halving-doubling", "ring", "segmented-ring",
-        "hierarchical", "shared-memory", "mpi",
+        "hierarchical", "shared-memory", "window", "mpi",
     ] = "ring"  # fmt: skip
-    """Which all-reduce carries the gradients: one of ours, or MPI's."""
+    """Which all-reduce carries the gradients: one of ours, or MPI's; window: they lie where all ranks of a node can
+    address them, and nothing is copied."""
+
+    bucket_kb: AtLeastOne | None = None
+    """Reduce the gradient in buckets of so many KB. [default: with --overlap 1024, else all at once]"""
+
+    overlap: Annotated[bool, Parameter(negative="")] = False
+    """Reduce each bucket as soon as it is complete, while backward goes on."""
 
 
 def main(config: Config) -> None:
+    from functools import partial
+
     from torch import nn
 
     from farandole.collectives.all_reduce import ALL_REDUCES
+    from farandole.collectives.shared_memory import SharedVectors
+    from farandole.data_parallel.overlapped import OverlappedSGD
     from farandole.data_parallel.synchronous import SynchronousSGD
     from farandole.data_parallel.training import train
     from farandole.report.table import print_summary
     from farandole.runtime.world import World
 
-    def strategy(world: World, model: nn.Module) -> SynchronousSGD:
+    def strategy(world: World, model: nn.Module) -> SynchronousSGD | OverlappedSGD:
+        if config.collective == "window":
+            vectors = SharedVectors(world.comm, sum(each.numel() for each in model.parameters()))
+            all_reduce, gradients = (lambda _, part: vectors.all_reduce(part)), vectors.own
+        else:
+            all_reduce, gradients = ALL_REDUCES[config.collective], None
+        bucket_kb = config.bucket_kb or (BUCKET_KB if config.overlap else None)
         ours = config.collective != "mpi"  # what MPI sends inside its own is not ours to count
-        return SynchronousSGD(world, model, config.lr, ALL_REDUCES[config.collective], bytes_are_counted=ours)
+        kind = (
+            partial(OverlappedSGD, bucket_bytes=1000 * bucket_kb, overlap=config.overlap)
+            if bucket_kb
+            else SynchronousSGD
+        )
+        return kind(world, model, config.lr, all_reduce, bytes_are_counted=ours, gradients=gradients)
 
     print_summary(train("sync_sgd", config, strategy), config.json)
 

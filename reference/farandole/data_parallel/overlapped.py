@@ -1,0 +1,107 @@
+"""Synchronous SGD whose all-reduces run while backward still computes.
+
+    computation      forward │ backward: layer 3 │ layer 2 │ layer 1 │        │ update
+    communication                                │ bucket 0│ bucket 1│bucket 2│
+                                                                     └ exposed┘
+
+A hook on each parameter sees when its gradient is there; a bucket whose gradients are all there is handed to a
+thread that does nothing but all-reduce, in an order that is the same on all ranks. What a step pays for communication
+is only what is left when backward has ended. Without overlap (apex calls it `delay_allreduce`) the same buckets wait
+for the end of backward, and are then reduced: the sums are the same to the bit.
+
+Cost: as synchronous SGD, with α for each bucket; a step takes forward + max(backward, communication) + the last
+bucket's all-reduce instead of the sum of all, if there is a core, a card or a network that computes nothing meanwhile.
+Source: Li et al., "PyTorch distributed: experiences on accelerating data parallel training", 2020.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+from torch import Tensor, nn
+
+from farandole.collectives.executor import AllReduce
+from farandole.data_parallel.backward_clock import BackwardClock
+from farandole.data_parallel.buckets import cut
+from farandole.data_parallel.training import mean_cross_entropy
+from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.communicator import Buffer
+from farandole.runtime.world import World
+
+
+class OverlappedSGD:
+    """A model trained in step with its copies on all other ranks, its gradient reduced bucket by bucket.
+
+    Args:
+        bucket_bytes: how large a bucket may be, unless it is of one parameter.
+        overlap: reduce while backward goes on; otherwise after it.
+        gradients: memory for the gradient, where it is to lie in a certain place.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        model: nn.Module,
+        lr: float,
+        all_reduce: AllReduce,
+        bucket_bytes: int,
+        overlap: bool = True,
+        bytes_are_counted: bool = True,
+        gradients: Buffer | None = None,
+    ) -> None:
+        self.world = world
+        self.model = model
+        self.lr = lr
+        self.all_reduce = all_reduce
+        self.overlap = overlap
+        self.bytes_are_counted = bytes_are_counted
+        self.flat = FlatBuffers(model, gradients)
+        self.comm = world.comm.split(0, world.rank)  # the thread's own: its messages meet no others
+        parameters = list(model.parameters())
+        self.buckets = cut([each.numel() for each in parameters], bucket_bytes // self.flat.values.itemsize)
+        self.clock = BackwardClock(world, model)
+        self._thread = ThreadPoolExecutor(1, "all-reduce")
+        self._share = 0.0
+        self._missing: list[int] = []  # of each bucket, how many gradients
+        self._reductions: list[Future[None]] = []  # of the buckets handed over, which are the first ones
+        for number, bucket in enumerate(self.buckets):
+            for parameter in bucket.parameters:
+                hook = partial(self._gradient_is_there, number)
+                parameters[parameter].register_post_accumulate_grad_hook(hook)
+
+    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+        self.flat.zero_gradients()
+        self._share, self._reductions = share, []
+        self._missing = [len(bucket.parameters) for bucket in self.buckets]
+        self.clock.start()
+        mean_loss = mean_cross_entropy(self.model(inputs), targets)
+        mean_loss.backward()
+        while len(self._reductions) < len(self.buckets):
+            self._hand_over_next()
+        for reduction in self._reductions:
+            reduction.result()
+        self.clock.communicated()
+
+        with self.world.compute("update"):
+            self.flat.values.add_(self.flat.gradients, alpha=-self.lr)
+        return mean_loss.item()
+
+    def _gradient_is_there(self, bucket: int, _: Tensor) -> None:
+        self._missing[bucket] -= 1
+        while self.overlap and len(self._reductions) < len(self.buckets) and not self._missing[len(self._reductions)]:
+            self._hand_over_next()
+
+    def _hand_over_next(self) -> None:
+        """In the buckets' order, whichever is complete first: all ranks have to reduce the same one."""
+        place = self.buckets[len(self._reductions)].place
+        self._reductions.append(self._thread.submit(self._reduce, place))
+
+    def _reduce(self, place: slice) -> None:
+        """In the thread."""
+        part = self.flat.gradients_np[place]
+        self.flat.to_host(place)
+        part *= self._share
+        with self.world.trace.beside("all-reduce of a bucket"):
+            self.all_reduce(self.comm, part)
+        self.flat.from_host(place)
