@@ -31,7 +31,7 @@ def test_rows_table_and_picture(
     for row in rows:
         assert row["ranks"] == 3
         assert row["peers"].keys() == {"MPI_Allreduce", "Horovod", "Gloo", "a copy by each"}
-        for peer in row["peers"].values():
+        for peer in (its for its in row["peers"].values() if "error" not in its):
             assert peer["ratio"] == pytest.approx(peer["median_s"] / row["median_s"])
         assert row["bus_bytes_per_s"] == pytest.approx(4 / 3 * row["size"] / row["median_s"])
         assert ("model" in row) == (row["name"] in allreduce.MODELLED)

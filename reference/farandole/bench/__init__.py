@@ -13,6 +13,7 @@ from __future__ import annotations
 # Name → the module whose `rows` does `farandole bench NAME`.
 BENCHMARKS = {
     "allreduce": "farandole.bench.allreduce",
+    "step": "farandole.bench.step",
     "ps": "farandole.bench.ps",
     "pipeline": "farandole.bench.pipeline",
     "recovery": "farandole.bench.recovery",

@@ -15,28 +15,23 @@ A row says besides what all-reduces are compared by, the bus bandwidth, and for 
 
 from __future__ import annotations
 
-import importlib.util
-import json
-from statistics import median
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from farandole.bench.allreduce_systems import ADD, COPY, OURS
+from farandole.bench.turns import Medians, medians, why_not
 from farandole.collectives.costs import Machine, bus_factor, coefficients, predicted_s
 from farandole.collectives.fitting import Measurement, fitted
 from farandole.collectives.schedules import SCHEDULES
-from farandole.runtime.launcher import run_ranks
 
 ROUNDS_PROGRAM = "farandole.bench.allreduce_rounds"
 SIZES = {4 << 10: 30, 64 << 10: 30, 1 << 20: 20, 16 << 20: 8, 64 << 20: 5}  # in bytes → rounds of a sweep
 SWEEPS = 3
-WARM_UP = 2
-TIMEOUT_S = 300.0
+APART = ("Horovod", "Gloo")
 COPIES = "a copy by each"
 PEERS = {"mpi": "MPI_Allreduce", "Horovod": "Horovod", "Gloo": "Gloo", COPY: COPIES}
-Medians = dict[int, dict[str, float]]  # bytes of a vector → system → seconds
 MODEL_RANKS = (2, 3, 4, 7, 8, 16, 64)
 MODEL_SIZES = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
 MODELLED = ("central", "tree", "doubling", "halving-doubling", "ring")
@@ -48,36 +43,16 @@ def rows(ranks: int) -> list[dict[str, Any]]:
     Raises:
         LaunchError: one of the systems failed or gave wrong sums.
     """
-    missing = (
-        {} if importlib.util.find_spec("horovod") else {"Horovod": "Horovod is not installed: make setup builds it"}
-    )
-    launches = [[*OURS, "mpi", COPY, ADD], *([name] for name in ("Horovod", "Gloo") if name not in missing)]
-    return composed(medians_by_turns(launches, SIZES, ranks), missing, ranks)
+    missing = {name: error for name in APART if (error := why_not(name))}
+    launches = [[*OURS, "mpi", COPY, ADD], *([name] for name in APART if name not in missing)]
+    return composed(medians(ROUNDS_PROGRAM, launches, SIZES, ranks, SWEEPS), missing, ranks)
 
 
-def medians_by_turns(launches: list[list[str]], rounds: dict[int, int], ranks: int) -> Medians:
-    """Each system's median seconds over the rounds of all sweeps, warm-up left out.
-
-    Args:
-        launches: which systems take turns in one launch, for each.
-        rounds: bytes of a vector → how many of a sweep.
-    """
-    seconds: dict[int, dict[str, list[float]]] = {size: {} for size in rounds}
-    for _ in range(SWEEPS):
-        for names in launches:
-            task = json.dumps([[size, WARM_UP + number] for size, number in rounds.items()])
-            output = run_ranks(["-m", ROUNDS_PROGRAM, task, *names], ranks, timeout_s=TIMEOUT_S)
-            for size, found in zip(rounds, json.loads("".join(output.stdout)), strict=True):
-                for name, its in found.items():
-                    seconds[size].setdefault(name, []).extend(its[WARM_UP:])
-    return {size: {name: median(values) for name, values in its.items()} for size, its in seconds.items()}
-
-
-def composed(medians: Medians, missing: dict[str, str], ranks: int) -> list[dict[str, Any]]:
+def composed(found: Medians, missing: dict[str, str], ranks: int) -> list[dict[str, Any]]:
     """The rows, from the medians by size and system, and why some peers have none."""
-    machine = fit(medians, ranks)
+    machine = fit(found, ranks)
     rows = []
-    for size, its in medians.items():
+    for size, its in found.items():
         for name in OURS:
             peers: dict[str, dict[str, Any]] = {PEERS[peer]: {"error": error} for peer, error in missing.items()}
             peers |= {called: {"median_s": its[peer], "ratio": its[peer] / its[name]}
@@ -96,13 +71,13 @@ def composed(medians: Medians, missing: dict[str, str], ranks: int) -> list[dict
     return rows
 
 
-def fit(medians: Medians, ranks: int) -> Machine:
+def fit(found: Medians, ranks: int) -> Machine:
     """α and β that suit the schedules' times best; γ from the longest addition."""
-    longest = max(medians)
+    longest = max(found)
     measured = [
-        Measurement(SCHEDULES[name][0], ranks, size, its[name]) for size, its in medians.items() for name in MODELLED
+        Measurement(SCHEDULES[name][0], ranks, size, its[name]) for size, its in found.items() for name in MODELLED
     ]
-    return fitted(measured, gamma=medians[longest][ADD] / longest)
+    return fitted(measured, gamma=found[longest][ADD] / longest)
 
 
 def notes(rows: list[dict[str, Any]]) -> list[str | Table]:

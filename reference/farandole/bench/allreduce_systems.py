@@ -60,13 +60,11 @@ def make(world: World, name: str, length: int) -> System:
 def _horovod(_: World, vector: Buffer) -> System:
     import horovod.torch as hvd
 
-    if not hvd.is_initialized():
-        hvd.init()
+    hvd.init()
     tensor = torch.from_numpy(vector)
     return System(vector, partial(hvd.allreduce_, tensor, op=hvd.Sum, name=f"{len(vector)}"))
 
 
 def _gloo(world: World, vector: Buffer) -> System:
-    if not dist.is_initialized():
-        join_process_group(world, timeout_s=60.0)
+    join_process_group(world, timeout_s=60.0)
     return System(vector, partial(dist.all_reduce, torch.from_numpy(vector)))

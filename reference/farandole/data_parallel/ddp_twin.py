@@ -49,7 +49,9 @@ class DdpSGD:
 
 
 def join_process_group(world: World, timeout_s: float) -> None:
-    """Make the launch's ranks a gloo process group; rank 0 picks a free port and tells it. Collective."""
+    """Make the launch's ranks a gloo process group, once; rank 0 picks a free port and tells it. Collective."""
+    if dist.is_initialized():
+        return
     timeout = timedelta(seconds=timeout_s)
     host = "127.0.0.1" if world.local_size == world.size else socket.gethostname()
     store = None

@@ -1,0 +1,83 @@
+"""Training steps of the same model, in turn: the program of the ranks.
+
+    mpirun -n 4 python -m farandole.bench.step_rounds '[[WIDTH, ROUNDS], ...]' SYSTEM ...
+
+Every system begins with the same model and takes the same batches, so in the end all must have the same parameters, to
+rounding: that is checked against the plainest of them. Rank 0 prints, for each width, every system's seconds as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+
+import torch
+
+from farandole.bench.step_task import BUCKET_BYTES, CLASSES, DEPTH, LR, OURS, SAMPLES, SHAPE, parameters
+from farandole.bench.timing import slowest_s
+from farandole.collectives.all_reduce import ALL_REDUCES
+from farandole.collectives.shared_memory import SharedVectors
+from farandole.data_parallel.ddp_twin import DdpSGD
+from farandole.data_parallel.horovod_twin import HorovodSGD
+from farandole.data_parallel.overlapped import OverlappedSGD
+from farandole.data_parallel.synchronous import SynchronousSGD
+from farandole.data_parallel.training import Strategy
+from farandole.models.classifiers import mlp
+from farandole.runtime.options import RunOptions
+from farandole.runtime.world import World
+
+PLAINEST = "MPI_Allreduce"
+
+
+def make(world: World, name: str, width: int) -> Strategy:
+    """The system of that name, with a new model. Collective."""
+    torch.manual_seed(0)
+    model = mlp(SHAPE, CLASSES, width, DEPTH)
+    if name == "ddp":
+        return DdpSGD(world, model, LR, timeout_s=60.0)
+    if name == "Horovod":
+        return HorovodSGD(world, model, LR)
+    collective, overlapped = OURS[name]
+    kind = partial(OverlappedSGD, bucket_bytes=BUCKET_BYTES) if overlapped else SynchronousSGD
+    if collective != "window":
+        return kind(world, model, LR, ALL_REDUCES[collective])
+    vectors = SharedVectors(world.comm, parameters(width))
+    return kind(world, model, LR, lambda _, part: vectors.all_reduce(part), gradients=vectors.own)
+
+
+def measure(world: World, names: list[str], width: int, rounds: int) -> dict[str, list[float]]:
+    """Each system's seconds, round after round. Collective."""
+    noise = torch.Generator().manual_seed(world.rank)
+    inputs = torch.randn(SAMPLES, *SHAPE, generator=noise)
+    targets = torch.randint(CLASSES, (SAMPLES,), generator=noise)
+    systems = {name: make(world, name, width) for name in names}
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name, system in systems.items():
+            work = partial(system.step, inputs, targets, 1 / world.size)
+            seconds[name].append(slowest_s(world.control, work))
+    plainest = make(world, PLAINEST, width)
+    for _ in range(rounds):
+        plainest.step(inputs, targets, 1 / world.size)
+    for name, system in systems.items():
+        check(name, system, plainest)
+    return seconds
+
+
+def check(name: str, system: Strategy, plainest: Strategy) -> None:
+    """Assert that both models have the same parameters, to rounding."""
+    for its, expected in zip(system.model.parameters(), plainest.model.parameters(), strict=True):
+        torch.testing.assert_close(its, expected, msg=lambda text: f"{name} trains something else: {text}")
+
+
+def main() -> None:
+    task, names = json.loads(sys.argv[1]), sys.argv[2:]
+    with World.start(RunOptions(device="cpu")) as world:
+        found = [measure(world, names, width, rounds) for width, rounds in task]
+    if world.rank == 0:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Systems that take turns: within a launch round after round, and several launches sweep after sweep.
+
+A library whose threads would take the others' time has a launch of its own. A change in the machine's load still
+meets all alike.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from statistics import median
+
+from farandole.runtime.launcher import run_ranks
+
+WARM_UP = 2
+TIMEOUT_S = 300.0
+
+Medians = dict[int, dict[str, float]]  # case → system → seconds
+
+
+def medians(program: str, launches: list[list[str]], rounds: dict[int, int], ranks: int, sweeps: int) -> Medians:
+    """Each system's median seconds in each case, over the rounds of all sweeps without the first ones.
+
+    Args:
+        program: the module that the ranks run, with the cases and their rounds as JSON and then the systems' names;
+            rank 0 prints, for each case, every system's seconds.
+        launches: which systems take turns in one launch, for each.
+        rounds: case → how many of a sweep count.
+
+    Raises:
+        LaunchError: one of the systems failed or did wrong.
+    """
+    seconds: dict[int, dict[str, list[float]]] = {case: {} for case in rounds}
+    task = json.dumps([[case, WARM_UP + number] for case, number in rounds.items()])
+    for _ in range(sweeps):
+        for names in launches:
+            output = run_ranks(["-m", program, task, *names], ranks, timeout_s=TIMEOUT_S)
+            for case, found in zip(rounds, json.loads("".join(output.stdout)), strict=True):
+                for name, its in found.items():
+                    seconds[case].setdefault(name, []).extend(its[WARM_UP:])
+    return {case: {name: median(values) for name, values in its.items()} for case, its in seconds.items()}
+
+
+def why_not(name: str) -> str | None:
+    """Why that peer cannot be measured here, and what would mend it; None if it can."""
+    if name == "Horovod" and importlib.util.find_spec("horovod") is None:
+        return "Horovod is not installed: make setup builds it"
+    return None
