@@ -29,7 +29,7 @@ def check(answer: dict[str, dict[str, float]], kind: str, ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_every_step_equals_the_single_process(under_mpirun: Callable[..., Any], ranks: int) -> None:
     check(
-        under_mpirun("sync_equals_single.py", ranks, "float64", "digits", "equal", "ring", "central", "mpi"),
+        under_mpirun("sync_equals_single.py", ranks, "float64", "digits", "equal", "ring", "central", "mpi", "local"),
         "float64",
         ranks,
     )
@@ -40,7 +40,7 @@ def test_float32_stays_within_rounding(under_mpirun: Callable[..., Any]) -> None
 
 
 def test_unequal_shares_are_weighted(under_mpirun: Callable[..., Any]) -> None:
-    answer = under_mpirun("sync_equals_single.py", 3, "float64", "digits", "6,3,1", "ring", "ddp")
+    answer = under_mpirun("sync_equals_single.py", 3, "float64", "digits", "6,3,1", "ring", "ddp", "local")
     check(answer, "float64", 3)
 
 

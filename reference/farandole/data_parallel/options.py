@@ -7,6 +7,11 @@ from cyclopts import Parameter
 
 from farandole.models.options import TrainingOptions
 
+# Those of `collectives.all_reduce`.
+Collective = Literal[
+    "central", "tree", "doubling", "halving-doubling", "ring", "segmented-ring", "hierarchical", "shared-memory", "mpi"
+]
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)

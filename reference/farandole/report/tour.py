@@ -43,6 +43,9 @@ class Stop:
 STRATEGIES = (
     Stop("ring all-reduce", "sync_sgd", "our own ring: each rank talks to its neighbours only"),
     Stop("central aggregator", "sync_sgd", "all gradients through rank 0", {"collective": "central"}),
+    Stop("ring, overlapped", "sync_sgd", "the ring, while backward goes on", {"overlap": True, "bucket_kb": 256}),
+    Stop("shared memory", "sync_sgd", "gradients lie where all ranks can add them up", {"collective": "window"}),
+    Stop("local SGD", "local_sgd", "8 steps apart, then the mean of the parameters", {"period": 8}),
     Stop("MPI all-reduce", "sync_sgd", "the MPI library's own all-reduce", {"collective": "mpi"}),
     Stop("Horovod", "horovod_sgd", "Horovod's DistributedOptimizer over MPI", needs="horovod"),
     Stop("torch DDP", "ddp_sgd", "torch's DistributedDataParallel over gloo"),

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
-from farandole.data_parallel.options import DataParallelOptions
+from farandole.data_parallel.options import Collective, DataParallelOptions
 from farandole.runtime.options import AtLeastOne
 from farandole.scenarios import run_as_program
 
@@ -29,10 +30,7 @@ BUCKET_KB = 1024
 class Config(DataParallelOptions):
     """Options of sync_sgd."""
 
-    collective: Literal[
-        "central", "tree", "doubling", "halving-doubling", "ring", "segmented-ring",
-        "hierarchical", "shared-memory", "window", "mpi",
-    ] = "ring"  # fmt: skip
+    collective: Literal[Collective, "window"] = "ring"
     """Which all-reduce carries the gradients: one of ours, or MPI's; window: they lie where all ranks of a node can
     address them, and nothing is copied."""
 
@@ -41,6 +39,9 @@ class Config(DataParallelOptions):
 
     overlap: Annotated[bool, Parameter(negative="")] = False
     """Reduce each bucket as soon as it is complete, while backward goes on."""
+
+    random_factors: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.0
+    """Multiply each rank's gradient by a random factor, so far around 1, before it is reduced: only adds noise."""
 
 
 def main(config: Config) -> None:
@@ -51,6 +52,7 @@ def main(config: Config) -> None:
     from farandole.collectives.all_reduce import ALL_REDUCES
     from farandole.collectives.shared_memory import SharedVectors
     from farandole.data_parallel.overlapped import OverlappedSGD
+    from farandole.data_parallel.random_factors import with_random_factors
     from farandole.data_parallel.synchronous import SynchronousSGD
     from farandole.data_parallel.training import train
     from farandole.report.table import print_summary
@@ -62,6 +64,8 @@ def main(config: Config) -> None:
             all_reduce, gradients = (lambda _, part: vectors.all_reduce(part)), vectors.own
         else:
             all_reduce, gradients = ALL_REDUCES[config.collective], None
+        if config.random_factors:
+            all_reduce = with_random_factors(all_reduce, config.random_factors, config.seed)
         bucket_kb = config.bucket_kb or (BUCKET_KB if config.overlap else None)
         ours = config.collective != "mpi"  # what MPI sends inside its own is not ours to count
         kind = (

@@ -17,6 +17,7 @@ from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
 from farandole.data.shares import equal_shares, proportional_shares, slices
 from farandole.data_parallel.ddp_twin import DdpSGD
 from farandole.data_parallel.horovod_twin import HorovodSGD
+from farandole.data_parallel.local_sgd import LocalSGD
 from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.models.classifiers import mlp
 from farandole.models.transformer import transformer
@@ -83,6 +84,8 @@ with World.start(RunOptions(wait_timeout=30)) as world:
             strategy = HorovodSGD(world, fresh_model(), LR)
         elif name == "ddp":
             strategy = DdpSGD(world, fresh_model(), LR, timeout_s=30)
+        elif name == "local":
+            strategy = LocalSGD(world, fresh_model(), LR, ALL_REDUCES["ring"], steps=STEPS, period=1)
         else:
             strategy = SynchronousSGD(world, fresh_model(), LR, ALL_REDUCES[name])
         sampler = EpochSampler(len(shard), epoch, SEED, world.rank)

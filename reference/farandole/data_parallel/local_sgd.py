@@ -1,0 +1,92 @@
+"""Local SGD: every rank takes steps of its own, and only now and then they average their parameters.
+
+    each step        w_r ← w_r − η·∇ mean loss of rank r's part of the batch
+    every H steps    w'  = Σ_r (n_r / n)·w_r            n_r of the n samples since the last time were on rank r
+                     w_r ← (1−α)·w_r + α·w'
+
+The rule of document 000 (erratum 000.15): what is averaged are parameters, and α says how far each rank moves to
+their mean; with α = 1 all begin again from it. In between the copies drift apart, the further the larger H and η are
+and the less the shards have in common.
+
+    H = 1, α = 1     synchronous SGD, to rounding: the mean of the steps is the step with the mean gradient
+    H = all steps    MapReduce SGD (document 004): one average, at the end
+    post-local       synchronous at first, when gradients change most, and then every H steps
+
+Cost: an all-reduce every H steps instead of every step; waiting for the slowest rank likewise. Sources: Stich, "Local
+SGD converges fast and communicates little", 2019; Zinkevich et al., "Parallelized stochastic gradient descent", 2010;
+Lin et al., "Don't use large mini-batches, use local SGD", 2020.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor, nn
+
+from farandole.collectives.executor import AllReduce
+from farandole.data_parallel.training import mean_cross_entropy
+from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.world import World
+
+
+class LocalSGD:
+    """A model that is trained apart from its copies on the other ranks, and averaged with them.
+
+    Args:
+        steps: of the whole training; after the last one all have the mean.
+        period: so many steps from one average to the next.
+        alpha: how far each rank moves to the mean, above 0 and up to 1.
+        synchronous: so many steps at first have an average each, with an alpha of 1.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        model: nn.Module,
+        lr: float,
+        all_reduce: AllReduce,
+        steps: int,
+        period: int,
+        alpha: float = 1.0,
+        synchronous: int = 0,
+        bytes_are_counted: bool = True,
+    ) -> None:
+        self.world = world
+        self.model = model
+        self.lr = lr
+        self.all_reduce = all_reduce
+        self.steps, self.period, self.alpha, self.synchronous = steps, period, alpha, synchronous
+        self.bytes_are_counted = bytes_are_counted
+        self.flat = FlatBuffers(model)
+        self._mean = np.empty_like(self.flat.values_np)
+        self._done = 0
+        self._shares: list[float] = []  # since the last average
+
+    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+        with self.world.compute("forward and backward"):
+            self.flat.zero_gradients()
+            mean_loss = mean_cross_entropy(self.model(inputs), targets)
+            mean_loss.backward()
+        with self.world.compute("update"):
+            self.flat.values.add_(self.flat.gradients, alpha=-self.lr)
+        self._done += 1
+        self._shares.append(share)
+        if self._done <= self.synchronous or self._done == self.steps:
+            self.average(alpha=1.0)
+        elif (self._done - self.synchronous) % self.period == 0:
+            self.average(self.alpha)
+        return mean_loss.item()
+
+    def average(self, alpha: float) -> None:
+        """Move by `alpha` to the mean of all, each rank weighted by its share of the samples. Collective."""
+        with self.world.communicate("average"):
+            self.flat.values_to_host()
+            own = self.flat.values_np
+            np.multiply(own, sum(self._shares) / len(self._shares), out=self._mean)
+            self.all_reduce(self.world.comm, self._mean)
+            if alpha == 1:
+                own[:] = self._mean  # the same bits on all ranks
+            else:
+                own *= 1 - alpha
+                own += alpha * self._mean
+            self.flat.values_from_host()
+        self._shares = []

@@ -1,0 +1,71 @@
+"""Local SGD: ranks train apart and average their parameters every so many steps.
+
+Document 000's rule w ← (1−α)w + αw', document 003's six steps, document 004's MapReduce SGD and synchronising less
+often: the same data, shares, model and record as sync_sgd.
+
+    farandole run local_sgd -n 4 --period 8
+    farandole run local_sgd -n 4 --period 8 --alpha 0.5
+    farandole run local_sgd -n 4 --once
+    farandole run local_sgd -n 4 --synchronous 100 --period 16
+    mpirun -n 4 python -m farandole.scenarios.local_sgd --data mnist5k --period 32
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from farandole.data_parallel.options import Collective, DataParallelOptions
+from farandole.runtime.options import AtLeastOne
+from farandole.scenarios import run_as_program
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Config(DataParallelOptions):
+    """Options of local_sgd."""
+
+    period: AtLeastOne = 8
+    """Steps from one average to the next."""
+
+    once: Annotated[bool, Parameter(negative="")] = False
+    """Average once, after the last step, and never before: MapReduce SGD."""
+
+    alpha: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] = 1.0
+    """How far each rank moves to the mean; 1: all the way. After the last step it is all the way."""
+
+    synchronous: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    """The first so many steps are synchronous: post-local SGD."""
+
+    collective: Collective = "ring"
+    """Which all-reduce forms the mean: one of ours, or MPI's."""
+
+
+def main(config: Config) -> None:
+    from torch import nn
+
+    from farandole.collectives.all_reduce import ALL_REDUCES
+    from farandole.data_parallel.local_sgd import LocalSGD
+    from farandole.data_parallel.training import train
+    from farandole.report.table import print_summary
+    from farandole.runtime.world import World
+
+    def strategy(world: World, model: nn.Module) -> LocalSGD:
+        return LocalSGD(
+            world,
+            model,
+            config.lr,
+            ALL_REDUCES[config.collective],
+            steps=config.steps,
+            period=config.steps if config.once else config.period,
+            alpha=config.alpha,
+            synchronous=config.synchronous,
+            bytes_are_counted=config.collective != "mpi",
+        )
+
+    print_summary(train("local_sgd", config, strategy), config.json)
+
+
+if __name__ == "__main__":
+    run_as_program(Config, main)
