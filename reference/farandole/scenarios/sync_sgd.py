@@ -7,6 +7,7 @@ of its part of the batch, an all-reduce forms the mean, and all copies of the mo
     farandole run sync_sgd -n 4 --collective central
     farandole run sync_sgd -n 4 --collective window
     farandole run sync_sgd -n 4 --overlap --bucket-kb 256
+    farandole run sync_sgd -n 4 --precision float16
     farandole run sync_sgd -n 4 --slow rank=3,factor=3
     farandole run sync_sgd -n 2 --data pydoc --model transformer --hidden 64 --batch 32
     mpirun -n 4 python -m farandole.scenarios.sync_sgd --data mnist5k --model cnn --lr 0.1
@@ -19,6 +20,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from farandole.data_parallel.options import Collective, DataParallelOptions
+from farandole.errors import UsageError
 from farandole.runtime.options import AtLeastOne
 from farandole.scenarios import run_as_program
 
@@ -40,6 +42,9 @@ class Config(DataParallelOptions):
     overlap: Annotated[bool, Parameter(negative="")] = False
     """Reduce each bucket as soon as it is complete, while backward goes on."""
 
+    precision: Literal["float32", "float16", "bfloat16"] = "float32"
+    """What forward and backward compute in; parameters are always kept in float32."""
+
     random_factors: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.0
     """Multiply each rank's gradient by a random factor, so far around 1, before it is reduced: only adds noise."""
 
@@ -51,23 +56,28 @@ def main(config: Config) -> None:
 
     from farandole.collectives.all_reduce import ALL_REDUCES
     from farandole.collectives.shared_memory import SharedVectors
+    from farandole.data_parallel.mixed_precision import MixedPrecisionSGD
     from farandole.data_parallel.overlapped import OverlappedSGD
     from farandole.data_parallel.random_factors import with_random_factors
     from farandole.data_parallel.synchronous import SynchronousSGD
-    from farandole.data_parallel.training import train
+    from farandole.data_parallel.training import Strategy, train
     from farandole.report.table import print_summary
     from farandole.runtime.world import World
 
-    def strategy(world: World, model: nn.Module) -> SynchronousSGD | OverlappedSGD:
-        if config.collective == "window":
+    if config.precision != "float32" and (config.overlap or config.bucket_kb or config.collective == "window"):
+        raise UsageError(f"--precision {config.precision} goes without --overlap, --bucket-kb and --collective window")
+
+    def strategy(world: World, model: nn.Module) -> Strategy:
+        all_reduce, gradients = ALL_REDUCES.get(config.collective), None
+        if all_reduce is None:
             vectors = SharedVectors(world.comm, sum(each.numel() for each in model.parameters()))
             all_reduce, gradients = (lambda _, part: vectors.all_reduce(part)), vectors.own
-        else:
-            all_reduce, gradients = ALL_REDUCES[config.collective], None
         if config.random_factors:
             all_reduce = with_random_factors(all_reduce, config.random_factors, config.seed)
-        bucket_kb = config.bucket_kb or (BUCKET_KB if config.overlap else None)
         ours = config.collective != "mpi"  # what MPI sends inside its own is not ours to count
+        if config.precision != "float32":
+            return MixedPrecisionSGD(world, model, config.lr, all_reduce, config.precision, bytes_are_counted=ours)
+        bucket_kb = config.bucket_kb or (BUCKET_KB if config.overlap else None)
         kind = (
             partial(OverlappedSGD, bucket_bytes=1000 * bucket_kb, overlap=config.overlap)
             if bucket_kb

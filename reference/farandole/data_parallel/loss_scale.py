@@ -1,0 +1,45 @@
+"""Dynamic loss scaling (动态损失缩放): keeps small gradients from becoming 0 in half precision.
+
+The smallest number float16 knows is 6e-8; gradients below it vanish (underflow, 下溢). So the loss, and with it every
+gradient, is multiplied by a large number before backward, and the gradients are divided by it afterwards, in float32.
+If the number is too large some become infinite (overflow, 溢出): then the step is left out and the number halved.
+
+    an overflow               scale ← scale / 2, and no update
+    2000 steps without one    scale ← 2·scale
+
+Source: Micikevicius et al., "Mixed precision training", 2018, section 3.2.
+"""
+
+from __future__ import annotations
+
+FIRST = 2.0**16
+PATIENCE = 2000  # steps without overflow before a larger scale is tried
+LEAST = 1.0
+
+
+class LossScale:
+    """The number, decided on the same way by all ranks, for all see the same overflows.
+
+    Attributes:
+        value: by which the loss is to be multiplied now; always a power of two, so that it costs no bit.
+        skipped: how many steps were left out.
+    """
+
+    def __init__(self, value: float = FIRST, patience: int = PATIENCE) -> None:
+        self.value = value
+        self.patience = patience
+        self.skipped = 0
+        self._good = 0
+
+    def observe(self, finite: bool) -> bool:
+        """A step's gradients are known; returns whether to take the step."""
+        if not finite:
+            self.value = max(LEAST, self.value / 2)
+            self.skipped += 1
+            self._good = 0
+            return False
+        self._good += 1
+        if self._good == self.patience:
+            self.value *= 2
+            self._good = 0
+        return True

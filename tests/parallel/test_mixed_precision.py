@@ -1,0 +1,38 @@
+"""Mixed precision under mpirun: the same as in one process, skipped by all together, and it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farandole import UsageError, launch
+from farandole.runtime.launcher import run_ranks
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+def test_it_is_what_one_process_does_and_skips_together(under_mpirun: Callable[..., Any], ranks: int) -> None:
+    found = under_mpirun("mixed.py", ranks)
+    assert found["difference"] < 2e-2, "a bit of bfloat16 at most, where a sum in another order crosses it"
+    assert found["skipped"] == [1, 512.0, True], "one step left out, the scale halved, nothing moved"
+    assert found["goes_on"]
+    assert found["kept"]
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_it_learns_what_float32_learns(precision: str, tmp_path: Path) -> None:
+    options = {"steps": 200, "hidden": 32}
+    half = launch("sync_sgd", 2, **options, precision=precision, out=tmp_path / "half")
+    full = launch("sync_sgd", 2, **options, out=tmp_path / "full")
+    assert len(set(half.summary.params_sha256)) == 1
+    assert half.summary.params_sha256 != full.summary.params_sha256
+    assert half.summary.test_accuracy == pytest.approx(full.summary.test_accuracy, abs=0.03)
+    assert half.summary.test_accuracy > 0.8
+    assert half.summary.bytes_sent == full.summary.bytes_sent, "gradients are sent in float32"
+
+
+def test_what_does_not_go_together_is_said() -> None:
+    with pytest.raises(UsageError, match="--precision float16 goes without --overlap"):
+        run_ranks(["-m", "farandole.scenarios.sync_sgd", "--precision", "float16", "--overlap"], 1)

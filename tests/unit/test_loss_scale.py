@@ -1,0 +1,53 @@
+"""The loss scale goes the way of torch's own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from farandole.data_parallel.loss_scale import FIRST, LossScale
+
+
+@settings(deadline=None)
+@given(st.lists(st.booleans(), max_size=30), st.integers(1, 5))
+def test_it_is_torchs(finite: list[bool], patience: int) -> None:
+    parameter = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    theirs = torch.amp.GradScaler("cpu", init_scale=2.0**20, growth_interval=patience)
+    ours = LossScale(2.0**20, patience)
+    for each in finite:
+        before = parameter.item()
+        optimizer.zero_grad()
+        theirs.scale(parameter.sum() * (1.0 if each else float("inf"))).backward()
+        theirs.step(optimizer)
+        theirs.update()
+        assert ours.observe(each) == (parameter.item() != before)
+        assert ours.value == theirs.get_scale()
+    assert ours.skipped == finite.count(False)
+
+
+def test_it_does_not_fall_below_one() -> None:
+    scale = LossScale(2.0)
+    assert [(scale.observe(False), scale.value) for _ in range(3)] == [(False, 1.0)] * 3
+
+
+def test_it_begins_at_65536_and_waits_2000_steps() -> None:
+    scale = LossScale()
+    assert scale.value == FIRST == 65536
+    assert all(scale.observe(True) for _ in range(1999))
+    assert scale.value == FIRST
+    scale.observe(True)
+    assert scale.value == 2 * FIRST
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_what_it_is_for(kind: torch.dtype) -> None:
+    """A gradient that float16 loses, and bfloat16 does not; a step that only float32 remembers."""
+    lost = torch.tensor(1e-8).to(kind)
+    kept = torch.tensor(1e-8 * FIRST).to(kind).float() / FIRST
+    assert (lost == 0) == (kind == torch.float16)
+    assert kept == pytest.approx(1e-8, rel=1e-2)
+    assert torch.tensor(1.0).to(kind) + torch.tensor(2.0**-12).to(kind) == 1
+    assert torch.tensor(1.0) + torch.tensor(2.0**-12) > 1
