@@ -1,6 +1,7 @@
 """Data parallel: every rank holds the whole model and a share of the data.
 
-Reading order: ``synchronous`` (the method itself), ``horovod_twin`` and ``ddp_twin`` (the same
-step as Horovod and torch's DistributedDataParallel do it), ``training`` (what all three share:
-shards, the loop, the record, the evaluation), ``options``.
+Reading order: ``synchronous`` (the method itself), ``buckets`` and ``overlapped`` (while backward goes on),
+``mixed_precision`` with ``loss_scale`` (in 16 bits), ``local_sgd`` (less often), ``random_factors`` (with noise);
+``horovod_twin`` and ``ddp_twin`` (the same step as Horovod and torch's DistributedDataParallel do it), ``training``
+(what all share: shards, the loop, the record, the evaluation), ``options``.
 """
