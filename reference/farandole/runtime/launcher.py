@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from farandole.errors import LaunchError, UsageError
-from farandole.runtime import mpirun, processes, rank
+from farandole.runtime import mpirun, processes, rank, warm
 from farandole.runtime.failure import EXIT_CODE, Failure, first_failure
 from farandole.runtime.flight_recorder import NO_STEP, read_positions
 from farandole.runtime.record import Run, new_folder
@@ -76,6 +76,7 @@ def run_ranks(
     timeout_s: float = TIMEOUT_S,
     follow: bool = False,
     progress: bool = False,
+    with_torch: bool = True,
 ) -> Output:
     """Run a Python program on `ranks` processes and wait for its end.
 
@@ -84,6 +85,7 @@ def run_ranks(
         timeout_s: after so many seconds everything is ended.
         follow: copy rank 0's output to this process's as it comes; once it has died, the others'.
         progress: let rank 0 draw a progress bar.
+        with_torch: false for a program that has no use for torch: then its ranks begin without one (`warm`), sooner.
 
     Raises:
         LaunchError: a rank failed, or the time-out passed.
@@ -101,6 +103,8 @@ def run_ranks(
         rank.PROGRESS: str(int(progress)),
         "COLUMNS": str(shutil.get_terminal_size().columns),
     }
+    if not with_torch:
+        environment.pop(warm.ADDRESS, None)
     command = mpi.command(ranks, [sys.executable, "-m", "farandole.runtime", *program])
     own_output = scratch / "launcher"
     try:
