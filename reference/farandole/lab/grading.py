@@ -128,7 +128,7 @@ class Launch:
         program = ["-m", "farandole.lab.runner", *files, str(self.limit_s), *names]
         ended = "they ended at once"
         try:
-            run_ranks(program, self.ranks, timeout_s=limit_s)
+            run_ranks(program, self.ranks, timeout_s=limit_s, with_torch=False)
         except LaunchError as error:
             ended = error.message  # how a launch that began ended is in the folder
         if len(board.read(self.folder, self.ranks)) < self.ranks:
@@ -137,7 +137,9 @@ class Launch:
             )
 
     def completed(self, phase: str) -> bool:
-        return len(self._outcomes(phase)) == self.ranks
+        """Whether the launch goes on after it: a rank that has lost another still leaves an outcome, its last."""
+        kinds = [outcome.kind for outcome in self._outcomes(phase)]
+        return len(kinds) == self.ranks and "lost" not in kinds
 
     def reason(self, phase: str) -> str:
         """Why the phase failed, the cause before what followed from it; "" if every rank passed."""
