@@ -148,3 +148,7 @@ def test_nothing_outlives_whoever_has_started_it(tmp_path: Path) -> None:
 def test_with_nobody_to_ask_it_does_the_work_itself(tmp_path: Path) -> None:
     nobody = {warm.ADDRESS: f"{sys.executable}:{tmp_path}/nobody"}
     assert told(rank(tmp_path, TELL, nobody))["torch"] is False
+
+
+def test_in_a_slurm_job_it_does_the_work_itself(address: dict[str, str], tmp_path: Path) -> None:
+    assert told(rank(tmp_path, TELL, address | {"SLURM_JOB_ID": "7"}))["torch"] is False

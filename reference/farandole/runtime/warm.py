@@ -18,7 +18,8 @@ noticed), its death ends the copy, and it ends as the copy has ended, by the sam
 what that imports are shared: MPI, the program and this project's own modules are imported by each copy, so what was
 edited in between is seen.
 
-A rank that finds nobody to ask (on another host, say) does its work itself. Linux only. Cost: a few milliseconds a
+A rank that finds nobody to ask (on another host, say) does its work itself; so does one in a Slurm job, for Slurm
+counts, limits and ends what it has started. Linux only. Cost: a few milliseconds a
 rank, and the memory of one torch. The idea is that of the fork server in Python's multiprocessing.
 """
 
@@ -89,7 +90,7 @@ def start() -> None:
 def ask() -> None:
     """Have this process's work done by a copy of the warm process, and end as that ends; return if there is none."""
     executable, _, path = os.environ.get(ADDRESS, "").rpartition(":")
-    if executable != sys.executable:
+    if executable != sys.executable or "SLURM_JOB_ID" in os.environ:
         return
     connection = socket.socket(socket.AF_UNIX)
     try:
