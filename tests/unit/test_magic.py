@@ -110,10 +110,10 @@ def test_what_is_not_python_is_not_launched(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_temporary_file_is_called_cell_wherever_it_appears(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def warns(program: list[str], ranks: int, timeout_s: float) -> Output:
+    def warns(program: list[str], ranks: int, **_: object) -> Output:
         return Output([f"{program[0]}\n"] * ranks, [f"{program[0]}:2: UserWarning\n"] * ranks)
 
-    def fails(program: list[str], ranks: int, timeout_s: float) -> Output:
+    def fails(program: list[str], ranks: int, **_: object) -> Output:
         raise LaunchError(f"rank 0 raised in {program[0]}", 1, f"{program[0]} printed")
 
     monkeypatch.setattr(magic, "run_ranks", warns)
