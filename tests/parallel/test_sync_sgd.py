@@ -21,7 +21,8 @@ NO_HOROVOD = pytest.mark.skipif(importlib.util.find_spec("horovod") is None, rea
 
 def check(answer: dict[str, dict[str, float]], kind: str, ranks: int) -> None:
     for name, found in answer.items():
-        assert found["difference"] <= TOLERANCE[kind], name
+        rounding = 100 if name.startswith("adam") else 1  # it divides by roots that may be small
+        assert found["difference"] <= rounding * TOLERANCE[kind], name
         assert found["digests"] == 1, f"{name}: {ranks} ranks, {found['digests']} different models"
         assert found["moved"] > 0.05, "the model was trained at all"
 
@@ -49,7 +50,15 @@ def test_ddp_is_the_same_method(under_mpirun: Callable[..., Any]) -> None:
 
 
 def test_the_language_model_equals_the_single_process_too(under_mpirun: Callable[..., Any]) -> None:
-    check(under_mpirun("sync_equals_single.py", 3, "float64", "pydoc", "6,3,1", "ring", "ddp"), "float64", 3)
+    strategies = ("ring", "ddp", "overlapped", "local", "adam, decay")
+    check(under_mpirun("sync_equals_single.py", 3, "float64", "pydoc", "6,3,1", *strategies), "float64", 3)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_with_another_optimizer_too(under_mpirun: Callable[..., Any], ranks: int) -> None:
+    """The penalty of L2 counts once, not once a rank."""
+    optimizers = ("momentum", "adam, L2", "adam, decay")
+    check(under_mpirun("sync_equals_single.py", ranks, "float64", "digits", "equal", *optimizers), "float64", ranks)
 
 
 @NO_HOROVOD

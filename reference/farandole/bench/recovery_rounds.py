@@ -21,7 +21,7 @@ from farandole.recovery.buddies import Buddies
 from farandole.recovery.checkpointer import Checkpointer
 from farandole.recovery.options import ReplicaOptions
 from farandole.recovery.replica import Replica
-from farandole.recovery.restart import StopRequest
+from farandole.runtime.stop_request import StopRequest
 from farandole.runtime.world import World
 
 RECIPE = ReplicaOptions(data="mnist5k", hidden=256, batch=256, steps=1, lr=0.05)

@@ -24,6 +24,7 @@ from farandole.data_parallel.overlapped import OverlappedSGD
 from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.data_parallel.training import Strategy
 from farandole.models.classifiers import mlp
+from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 
@@ -41,9 +42,9 @@ def make(world: World, name: str, width: int) -> Strategy:
     collective, overlapped = OURS[name]
     kind = partial(OverlappedSGD, bucket_bytes=BUCKET_BYTES) if overlapped else SynchronousSGD
     if collective != "window":
-        return kind(world, model, LR, ALL_REDUCES[collective])
+        return kind(world, model, maker("sgd", LR), ALL_REDUCES[collective])
     vectors = SharedVectors(world.comm, parameters(width))
-    return kind(world, model, LR, lambda _, part: vectors.all_reduce(part), gradients=vectors.own)
+    return kind(world, model, maker("sgd", LR), lambda _, part: vectors.all_reduce(part), gradients=vectors.own)
 
 
 def measure(world: World, names: list[str], width: int, rounds: int) -> dict[str, list[float]]:

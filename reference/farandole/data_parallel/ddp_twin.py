@@ -17,12 +17,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
 from farandole.data_parallel.backward_clock import BackwardClock
-from farandole.data_parallel.training import mean_cross_entropy
+from farandole.data_parallel.training import Strategy, mean_cross_entropy
 from farandole.runtime.communicator import broadcast_text
 from farandole.runtime.world import World
 
 
-class DdpSGD:
+class DdpSGD(Strategy):
     """A model trained by torch DDP in step with its copies on all other ranks."""
 
     bytes_are_counted = False

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from farandole.data_parallel.backward_clock import BackwardClock
-from farandole.data_parallel.training import mean_cross_entropy
+from farandole.data_parallel.training import Strategy, mean_cross_entropy
 from farandole.errors import UsageError
 from farandole.runtime.world import World
 
 
-class HorovodSGD:
+class HorovodSGD(Strategy):
     """A model trained by Horovod in step with its copies on all other ranks."""
 
     bytes_are_counted = False

@@ -9,7 +9,7 @@ their mean; with α = 1 all begin again from it. In between the copies drift apa
 and the less the shards have in common.
 
     H = 1, α = 1     synchronous SGD, to rounding: the mean of the steps is the step with the mean gradient
-    H = all steps    MapReduce SGD (document 004): one average, at the end
+    H = all steps    MapReduce SGD (document 004): one average, at the end, as there always is one with α = 1
     post-local       synchronous at first, when gradients change most, and then every H steps
 
 Cost: an all-reduce every H steps instead of every step; waiting for the slowest rank likewise. Sources: Stich, "Local
@@ -23,17 +23,17 @@ import numpy as np
 from torch import Tensor, nn
 
 from farandole.collectives.executor import AllReduce
-from farandole.data_parallel.training import mean_cross_entropy
+from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
 
 
-class LocalSGD:
+class LocalSGD(Strategy):
     """A model that is trained apart from its copies on the other ranks, and averaged with them.
 
     Args:
-        steps: of the whole training; after the last one all have the mean.
-        period: so many steps from one average to the next.
+        period: so many steps from one average to the next; None: there is none before the end.
         alpha: how far each rank moves to the mean, above 0 and up to 1.
         synchronous: so many steps at first have an average each, with an alpha of 1.
     """
@@ -42,24 +42,24 @@ class LocalSGD:
         self,
         world: World,
         model: nn.Module,
-        lr: float,
+        make_optimizer: MakeOptimizer,
         all_reduce: AllReduce,
-        steps: int,
-        period: int,
+        period: int | None,
         alpha: float = 1.0,
         synchronous: int = 0,
         bytes_are_counted: bool = True,
     ) -> None:
         self.world = world
         self.model = model
-        self.lr = lr
         self.all_reduce = all_reduce
-        self.steps, self.period, self.alpha, self.synchronous = steps, period, alpha, synchronous
+        self.period, self.alpha, self.synchronous = period, alpha, synchronous
         self.bytes_are_counted = bytes_are_counted
         self.flat = FlatBuffers(model)
+        self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
         self._mean = np.empty_like(self.flat.values_np)
         self._done = 0
         self._shares: list[float] = []  # since the last average
+        self._weight = 0.0  # in the last average
 
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
         with self.world.compute("forward and backward"):
@@ -67,21 +67,28 @@ class LocalSGD:
             mean_loss = mean_cross_entropy(self.model(inputs), targets)
             mean_loss.backward()
         with self.world.compute("update"):
-            self.flat.values.add_(self.flat.gradients, alpha=-self.lr)
+            self.optimizer.step()
         self._done += 1
         self._shares.append(share)
-        if self._done <= self.synchronous or self._done == self.steps:
+        if self._done <= self.synchronous:
             self.average(alpha=1.0)
-        elif (self._done - self.synchronous) % self.period == 0:
+        elif self.period and (self._done - self.synchronous) % self.period == 0:
             self.average(self.alpha)
         return mean_loss.item()
+
+    def finish(self) -> None:
+        """All go the whole way to the mean, unless they have just done so."""
+        if self._shares or self.alpha < 1:
+            self.average(alpha=1.0)
 
     def average(self, alpha: float) -> None:
         """Move by `alpha` to the mean of all, each rank weighted by its share of the samples. Collective."""
         with self.world.communicate("average"):
             self.flat.values_to_host()
             own = self.flat.values_np
-            np.multiply(own, sum(self._shares) / len(self._shares), out=self._mean)
+            if self._shares:
+                self._weight = sum(self._shares) / len(self._shares)
+            np.multiply(own, self._weight, out=self._mean)
             self.all_reduce(self.world.comm, self._mean)
             if alpha == 1:
                 own[:] = self._mean  # the same bits on all ranks

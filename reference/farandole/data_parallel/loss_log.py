@@ -5,7 +5,8 @@ No method needs the loss of the whole batch, so it is not exchanged at every ste
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from mpi4py import MPI
@@ -24,6 +25,22 @@ class Noted:
     share: float
     wall_s: float
     samples: int
+    also: Mapping[str, float] = field(default_factory=dict)
+
+
+def everybodys(own: Sequence[Noted], all_reduce: Callable[..., None]) -> list[Noted]:
+    """All ranks' parts of these steps together; of what is known to whoever was there, the largest."""
+    parts = np.array([(each.weighted_loss, each.share) for each in own])
+    summed = np.empty_like(parts)
+    all_reduce(parts, summed, MPI.SUM)
+    # Whoever writes may have come later than the step.
+    known = np.array([(each.wall_s, each.samples) for each in own])
+    latest = np.empty_like(known)
+    all_reduce(known, latest, MPI.MAX)
+    return [
+        Noted(float(loss), float(share), float(wall_s), int(samples), each.also)
+        for (loss, share), (wall_s, samples), each in zip(summed, latest, own, strict=True)
+    ]
 
 
 class LossLog:
@@ -45,15 +62,16 @@ class LossLog:
         self.last = self.last_mean = 0.0
         self._noted: dict[int, Noted] = {}
 
-    def add(self, step: int, loss: float, share: float, samples: int) -> None:
+    def add(self, step: int, loss: float, share: float, samples: int, **also: float) -> None:
         """Note a step. Collective, and every so often an exchange.
 
         Args:
             loss: mean over this rank's part of the batch.
             share: that part's share of the whole batch, 0 to 1.
             samples: of the whole batch.
+            also: what else its line is to say, the same on all ranks.
         """
-        self._noted[step] = Noted(loss * share, share, self.recorder.elapsed_s, samples)
+        self._noted[step] = Noted(loss * share, share, self.recorder.elapsed_s, samples, also)
         following = step + 1
         if following % LOSS_WINDOW == 0 or following == self.steps:
             self.flush(following)
@@ -66,26 +84,33 @@ class LossLog:
         steps = range(self.following, following)
         if not steps:
             return
-        nothing = Noted(0.0, 0.0, 0.0, 0)
-        noted = [self._noted.get(step, nothing) for step in steps]
-        parts = np.array([(each.weighted_loss, each.share) for each in noted])
         with self.world.comm.waiting("sum of losses", -1):
-            summed = np.empty_like(parts)
-            self.world.control.Allreduce(parts, summed)
-            # Whoever writes may have come later than the step.
-            own = np.array([(each.wall_s, each.samples) for each in noted])
-            seen = np.empty_like(own)
-            self.world.control.Allreduce(own, seen, MPI.MAX)
-        for step, (loss, share), (wall_s, samples) in zip(steps, summed, seen, strict=True):
-            if share:
-                self.last = float(loss / share)
-                self.recorder.log(step=step, wall_s=float(wall_s), loss=self.last, samples=int(samples))
-        if known := summed[:, 1].sum():
-            self.last_mean = float(summed[:, 0].sum() / known)
+            self._write(steps, everybodys(self._own(steps), self.world.control.Allreduce))
         self.following = following
-        # Who writes may have died in this exchange without having written: what it was about is kept until the next.
-        for step in [step for step in self._noted if step < steps.start]:
+        self._forget(steps.start)
+
+    def _own(self, steps: range) -> list[Noted]:
+        """This rank's part of these steps; of those before its time, nothing."""
+        nothing = Noted(0.0, 0.0, 0.0, 0)
+        return [self._noted.get(step, nothing) for step in steps]
+
+    def _write(self, steps: range, noted: Sequence[Noted]) -> None:
+        """A line for each step, of which all ranks together know so much."""
+        for step, each in zip(steps, noted, strict=True):
+            if each.share:
+                self.last = each.weighted_loss / each.share
+                values = {"wall_s": each.wall_s, "loss": self.last, "samples": each.samples}
+                self.recorder.log(step=step, **values, **each.also)
+        if known := sum(each.share for each in noted):
+            self.last_mean = sum(each.weighted_loss for each in noted) / known
+
+    def _forget(self, before: int) -> None:
+        """Whoever writes may have died in the last exchange without having written: it is kept until the next."""
+        for step in [step for step in self._noted if step < before]:
             del self._noted[step]
+
+    def finish(self) -> None:
+        """Return when all is written: here it is. Collective."""
 
     def go_on_from(self, step: int, written: int) -> None:
         """The next step is `step`, and those before `written` have been written, after a change of the ranks."""

@@ -7,7 +7,8 @@ If the number is too large some become infinite (overflow, 溢出): then the ste
     an overflow               scale ← scale / 2, and no update
     2000 steps without one    scale ← 2·scale
 
-Source: Micikevicius et al., "Mixed precision training", 2018, section 3.2.
+Cost: one step in 2000 that is tried in vain, and those at the beginning until the number fits. Source: Micikevicius et
+al., "Mixed precision training", 2018, section 3.2.
 """
 
 from __future__ import annotations
@@ -31,15 +32,14 @@ class LossScale:
         self.skipped = 0
         self._good = 0
 
-    def observe(self, finite: bool) -> bool:
-        """A step's gradients are known; returns whether to take the step."""
+    def observe(self, finite: bool) -> None:
+        """A step's gradients are known; unless all are finite the step is to be left out."""
         if not finite:
             self.value = max(LEAST, self.value / 2)
             self.skipped += 1
             self._good = 0
-            return False
+            return
         self._good += 1
         if self._good == self.patience:
             self.value *= 2
             self._good = 0
-        return True

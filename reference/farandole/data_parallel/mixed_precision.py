@@ -8,7 +8,7 @@
     (scale · loss) backward in 16 bits
     gradient ← half gradient / scale, in float32
     all-reduce of the gradient
-    if it is finite: master ← master − η·gradient, else nothing
+    if it is finite: master ← the optimizer's step, else nothing
 
 The copy in 32 bits is needed because an update may be too small for 16: in float16 1 + 2⁻¹² is 1. An infinite
 gradient on one rank is infinite, or no number, in the sum on all ranks; so all leave out the same step without
@@ -27,30 +27,32 @@ from torch import Tensor, nn
 
 from farandole.collectives.executor import AllReduce
 from farandole.data_parallel.loss_scale import LossScale
-from farandole.data_parallel.training import mean_cross_entropy
+from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
 
 KINDS = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-class MixedPrecisionSGD:
+class MixedPrecisionSGD(Strategy):
     """A model trained in step with its copies on all other ranks, computing in 16 bits.
 
     Args:
         model: in float32; it becomes the master copy.
-        precision: "float16" or "bfloat16".
-        scale: of the loss; None: a new one for float16, and none for bfloat16.
+        precision: "float16", with a scale of the loss, or "bfloat16", without.
+        scale: to begin with; None: a new one.
 
     Attributes:
         half: the copy that computes.
+        scale: of the loss; None for bfloat16.
     """
 
     def __init__(
         self,
         world: World,
         model: nn.Module,
-        lr: float,
+        make_optimizer: MakeOptimizer,
         all_reduce: AllReduce,
         precision: str,
         scale: LossScale | None = None,
@@ -58,26 +60,27 @@ class MixedPrecisionSGD:
     ) -> None:
         self.world = world
         self.model = model
-        self.lr = lr
         self.all_reduce = all_reduce
-        self.scale = scale or (LossScale() if precision == "float16" else LossScale(1.0, patience=0))
+        self.scale = (scale or LossScale()) if precision == "float16" else None
         self.bytes_are_counted = bytes_are_counted
         self.kind = KINDS[precision]
         self.half = copy.deepcopy(model).to(self.kind)
         self.master = FlatBuffers(model)
+        self.optimizer = make_optimizer(self.master.values, self.master.gradients)
         self._pairs = list(zip(self.half.parameters(), model.parameters(), strict=True))
 
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+        scale = self.scale.value if self.scale else 1.0
         with self.world.compute("forward and backward"):
             for half, master in self._pairs:
                 half.data.copy_(master.data)
                 half.grad = None
             outputs = self.half(inputs.to(self.kind) if inputs.is_floating_point() else inputs)
             mean_loss = mean_cross_entropy(outputs.float(), targets)
-            (mean_loss * self.scale.value).backward()
+            (mean_loss * scale).backward()
             for half, master in self._pairs:
                 _gradient(master).copy_(_gradient(half))
-            self.master.gradients.mul_(share / self.scale.value)
+            self.master.gradients.mul_(share / scale)
 
         with self.world.communicate("all-reduce"):
             self.master.to_host()
@@ -85,8 +88,11 @@ class MixedPrecisionSGD:
             self.master.from_host()
 
         with self.world.compute("update"):
-            if self.scale.observe(bool(self.master.gradients.isfinite().all())):
-                self.master.values.add_(self.master.gradients, alpha=-self.lr)
+            finite = bool(self.master.gradients.isfinite().all())
+            if self.scale:
+                self.scale.observe(finite)
+            if finite:
+                self.optimizer.step()
         return mean_loss.item()
 
 

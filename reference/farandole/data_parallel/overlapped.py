@@ -24,13 +24,14 @@ from torch import Tensor, nn
 from farandole.collectives.executor import AllReduce
 from farandole.data_parallel.backward_clock import BackwardClock
 from farandole.data_parallel.buckets import cut
-from farandole.data_parallel.training import mean_cross_entropy
+from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.communicator import Buffer
 from farandole.runtime.world import World
 
 
-class OverlappedSGD:
+class OverlappedSGD(Strategy):
     """A model trained in step with its copies on all other ranks, its gradient reduced bucket by bucket.
 
     Args:
@@ -43,7 +44,7 @@ class OverlappedSGD:
         self,
         world: World,
         model: nn.Module,
-        lr: float,
+        make_optimizer: MakeOptimizer,
         all_reduce: AllReduce,
         bucket_bytes: int,
         overlap: bool = True,
@@ -52,11 +53,11 @@ class OverlappedSGD:
     ) -> None:
         self.world = world
         self.model = model
-        self.lr = lr
         self.all_reduce = all_reduce
         self.overlap = overlap
         self.bytes_are_counted = bytes_are_counted
         self.flat = FlatBuffers(model, gradients)
+        self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
         self.comm = world.comm.split(0, world.rank)  # the thread's own: its messages meet no others
         parameters = list(model.parameters())
         self.buckets = cut([each.numel() for each in parameters], bucket_bytes // self.flat.values.itemsize)
@@ -84,8 +85,11 @@ class OverlappedSGD:
         self.clock.communicated()
 
         with self.world.compute("update"):
-            self.flat.values.add_(self.flat.gradients, alpha=-self.lr)
+            self.optimizer.step()
         return mean_loss.item()
+
+    def finish(self) -> None:
+        self._thread.shutdown()
 
     def _gradient_is_there(self, bucket: int, _: Tensor) -> None:
         self._missing[bucket] -= 1

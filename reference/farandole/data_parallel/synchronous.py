@@ -19,13 +19,14 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from farandole.collectives.executor import AllReduce
-from farandole.data_parallel.training import mean_cross_entropy
+from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.communicator import Buffer
 from farandole.runtime.world import World
 
 
-class SynchronousSGD:
+class SynchronousSGD(Strategy):
     """A model trained in step with its copies on all other ranks.
 
     Args:
@@ -37,7 +38,7 @@ class SynchronousSGD:
         self,
         world: World,
         model: nn.Module,
-        lr: float,
+        make_optimizer: MakeOptimizer,
         all_reduce: AllReduce,
         bytes_are_counted: bool = True,
         loss: Callable[[Tensor, Tensor], Tensor] = mean_cross_entropy,
@@ -45,11 +46,11 @@ class SynchronousSGD:
     ) -> None:
         self.world = world
         self.model = model
-        self.lr = lr
         self.all_reduce = all_reduce
         self.bytes_are_counted = bytes_are_counted
         self.loss = loss
         self.flat = FlatBuffers(model, gradients)
+        self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
 
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
         with self.world.compute("forward and backward"):
@@ -64,5 +65,5 @@ class SynchronousSGD:
             self.flat.from_host()
 
         with self.world.compute("update"):
-            self.flat.values.add_(self.flat.gradients, alpha=-self.lr)
+            self.optimizer.step()
         return mean_loss.item()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -18,8 +18,11 @@ from torch.nn.functional import cross_entropy
 from farandole.data import datasets, shards
 from farandole.data.sampler import EpochSampler, batch_size, check_filled, steps_per_epoch
 from farandole.data.shares import equal_shares, proportional_shares
+from farandole.data_parallel.background_metrics import BackgroundLossLog
+from farandole.data_parallel.evaluation import sharded_accuracy
+from farandole.data_parallel.learning_rate import LearningRate
 from farandole.data_parallel.loss_log import LossLog
-from farandole.data_parallel.options import DataParallelOptions
+from farandole.data_parallel.options import DataParallelOptions, LoopOptions
 from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.runtime.buffers import sha256
@@ -27,20 +30,21 @@ from farandole.runtime.communicator import broadcast_text
 from farandole.runtime.progress import progress
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
+from farandole.runtime.stop_request import StopRequest
 from farandole.runtime.world import World
-
-EVALUATION_BATCH = 512  # samples
 
 
 class Strategy(Protocol):
-    """One way of taking a step together.
+    """One way of taking steps together.
 
     Attributes:
         model: this rank's copy.
+        optimizer: what moves it; one of ours lets its `lr` be changed between two steps.
         bytes_are_counted: False where a library communicates on its own.
     """
 
     model: nn.Module
+    optimizer: Any
     bytes_are_counted: bool
 
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
@@ -54,11 +58,24 @@ class Strategy(Protocol):
         """
         ...
 
+    def finish(self) -> None:
+        """No further step will be taken: have `model` be what was trained. Collective."""
+        return  # nothing to do, for most
+
 
 def train(
-    scenario: str, options: DataParallelOptions, make_strategy: Callable[[World, nn.Module], Strategy]
+    scenario: str,
+    options: LoopOptions,
+    make_strategy: Callable[[World, nn.Module], Strategy],
+    rate: LearningRate | None = None,
 ) -> Summary | None:
-    """Train, evaluate and write the record; the summary on rank 0, None elsewhere."""
+    """Train, evaluate and write the record; the summary on rank 0, None elsewhere.
+
+    Args:
+        rate: of each step; None: always that with which the strategy's optimizer begins.
+
+    After a SIGUSR1 to any rank the training ends within `2 * LOSS_WINDOW` steps, and is evaluated and recorded.
+    """
     choices.check(options)
     with World.start(options) as world:
         recorder = Recorder(world, scenario, options)
@@ -70,15 +87,20 @@ def train(
         shard = load_shard(options.loading, everything, dict(enumerate(shares)), world, recorder.shard_folder)
         model = choices.build(options).to(world.device)
         strategy = make_strategy(world, model)
-        final_loss = _loop(world, options, strategy, shard, shares, recorder)
-        return recorder.finish(
-            steps=options.steps,
-            samples=samples_used(shares, options.batch, options.steps),
+        final_loss, steps = _loop(world, options, strategy, shard, shares, recorder, rate)
+        summary = recorder.finish(
+            steps=steps,
+            samples=samples_used(shares, options.batch, steps),
             final_loss=final_loss,
-            test_accuracy=accuracy(strategy.model, splits.test, world.device) if splits else None,
+            test_accuracy=sharded_accuracy(strategy.model, splits.test if splits else None, world),
             params_sha256=sha256(strategy.model),
             bytes_are_counted=strategy.bytes_are_counted,
         )
+        if options.export and recorder.folder:
+            from farandole.data_parallel.export import write  # loads torch's compiler
+
+            write(strategy.model, shard[:2].inputs, recorder.folder)
+        return summary
 
 
 def load_shard(
@@ -109,41 +131,43 @@ def mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return cross_entropy(logits.flatten(0, -2), targets.flatten()) if len(targets) else logits.sum() * 0
 
 
-def accuracy(model: nn.Module, dataset: datasets.Dataset, device: torch.device) -> float:
-    """Share of `dataset` that `model` gets right, 0 to 1: of the images, or of all next characters."""
-    right = 0
-    for start in range(0, len(dataset), EVALUATION_BATCH):
-        part = dataset[slice(start, start + EVALUATION_BATCH)]
-        with torch.no_grad():
-            guesses = model(torch.from_numpy(part.inputs).to(device)).argmax(dim=-1).cpu().numpy()
-        right += int((guesses == part.targets).sum())
-    return right / dataset.targets.size
-
-
 def _loop(
     world: World,
-    options: DataParallelOptions,
+    options: LoopOptions,
     strategy: Strategy,
     shard: datasets.Dataset,
     shares: list[int],
     recorder: Recorder,
-) -> float:
-    """All steps; returns the loss of the last one."""
+    rate: LearningRate | None,
+) -> tuple[float, int]:
+    """All steps; returns the loss of the last one, and how many there were."""
     inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
     targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
     check_filled(shares, options.batch, options.steps)
     epoch = steps_per_epoch(sum(shares), options.batch)
     sampler = EpochSampler(len(shard), epoch, options.seed, world.rank)
-    losses = LossLog(world, recorder, options.steps)
+    losses = (BackgroundLossLog if options.background_metrics else LossLog)(world, recorder, options.steps)
+    stop, following = StopRequest(world), 0
     recorder.start()
     for step in progress(world.steps(options.steps), options.steps, world.rank):
         rows = torch.from_numpy(next(sampler)).to(world.device)
         whole = sum(batch_size(share, epoch, step) for share in shares)
         share = len(rows) / whole
+        if rate:
+            strategy.optimizer.lr = rate.at(step)
         loss = strategy.step(inputs[rows], targets[rows], share)
-        losses.add(step, loss, share, whole)
+        losses.add(step, loss, share, whole, **({"lr": strategy.optimizer.lr} if rate else {}))
+        following = step + 1
+        if losses.following == following:  # all have just exchanged their losses
+            if rate:
+                rate.observe(losses.last_mean)
+            if stop.heard():
+                break
+    strategy.finish()
+    stop.complete()
+    losses.finish()
     recorder.stop()
-    return losses.last
+    return losses.last, following
 
 
 def _shares(options: DataParallelOptions, samples: int, ranks: int) -> list[int]:

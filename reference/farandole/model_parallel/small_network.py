@@ -29,6 +29,7 @@ from farandole.model_parallel.executor import Pipeline
 from farandole.model_parallel.layer_split import Plan
 from farandole.model_parallel.schedules.naive import NAIVE
 from farandole.model_parallel.stage import Stage
+from farandole.models.optimizers import maker
 from farandole.runtime.buffers import FlatBuffers, sha256
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.options import RunOptions
@@ -93,7 +94,7 @@ def data_parallel(world: World, model: nn.Sequential, seed: int, steps: int, sta
     shares, epoch = equal_shares(SAMPLES, world.size), steps_per_epoch(SAMPLES, BATCH)
     first = slices(shares)[world.rank].start
     sampler = EpochSampler(shares[world.rank], epoch, seed, world.rank)
-    strategy = SynchronousSGD(world, model, LR, ALL_REDUCES["ring"], loss=mean_squared_error)
+    strategy = SynchronousSGD(world, model, maker("sgd", LR), ALL_REDUCES["ring"], loss=mean_squared_error)
     for step in world.steps(start + steps, start):
         rows = torch.from_numpy(first + next(sampler)).to(world.device)
         share = len(rows) / sum(batch_size(each, epoch, step) for each in shares)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from farandole.data_parallel.training import accuracy
+from farandole.data_parallel.evaluation import accuracy
 from farandole.model_parallel.accounting import account
 from farandole.model_parallel.options import ModelParallelOptions
 from farandole.model_parallel.parts import Layout, Parts

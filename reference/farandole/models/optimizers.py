@@ -4,6 +4,15 @@
     momentum   v ← μv + g;  w ← w − ηv                                    Polyak 1964
     adam       m, v: running means of g, g²;  w ← w − ηm̂ / (√v̂ + ε)       Kingma & Ba 2015
 
+Each with weight decay (权重衰减), of one of two kinds, which pull the parameters towards 0:
+
+    L2           g ← g + λw, before the rest: the gradient of the penalty λ/2·‖w‖² on the loss
+    decoupled    w ← (1 − ηλ)·w, before the rest                           Loshchilov & Hutter 2019
+
+For plain SGD they are the same. Under Adam the penalty's gradient is divided by √v̂ as all of it is, so that parameters
+with large gradients hardly decay; decoupled, all decay alike. Either is for after the all-reduce: added to every rank's
+gradient before, the penalty would be summed P times.
+
 They are elementwise, so a part of the vector can be moved by a rank of its own (`model_parallel.zero`),
 and what they remember lies in plain sight, to be saved, sent or divided. Formulas and order of
 operations are those of torch.optim, to which the tests compare them; that one loads torch's compiler
@@ -23,15 +32,24 @@ class SGD:
 
     Attributes:
         lr: the learning rate; may be changed between two steps.
+        l2, decay: λ of the L2 penalty, whose gradient is added to `gradients`, and of decoupled decay.
         state: name → what is remembered from step to step; change it in place only.
     """
 
     def __init__(self, values: Tensor, gradients: Tensor, lr: float) -> None:
         self.values, self.gradients, self.lr = values, gradients, lr
+        self.l2 = self.decay = 0.0
         self.state: dict[str, Tensor] = {}
 
     @torch.no_grad()
     def step(self) -> None:
+        if self.decay:
+            self.values.mul_(1 - self.lr * self.decay)
+        if self.l2:
+            self.gradients.add_(self.values, alpha=self.l2)
+        self._move()
+
+    def _move(self) -> None:
         self.values.add_(self.gradients, alpha=-self.lr)
 
 
@@ -41,8 +59,7 @@ class Momentum(SGD):
         self.momentum = momentum
         self.state["velocity"] = torch.zeros_like(values)
 
-    @torch.no_grad()
-    def step(self) -> None:
+    def _move(self) -> None:
         velocity = self.state["velocity"].mul_(self.momentum).add_(self.gradients)
         self.values.add_(velocity, alpha=-self.lr)
 
@@ -62,8 +79,7 @@ class Adam(SGD):
         self.state["mean square"] = torch.zeros_like(values)
         self.state["steps"] = torch.zeros((), dtype=torch.int64)
 
-    @torch.no_grad()
-    def step(self) -> None:
+    def _move(self) -> None:
         first, second = self.betas
         steps = int(self.state["steps"].add_(1))
         mean = self.state["mean"].lerp_(self.gradients, 1 - first)
@@ -76,6 +92,12 @@ MakeOptimizer = Callable[[Tensor, Tensor], SGD]
 OPTIMIZERS: dict[str, type[SGD]] = {"sgd": SGD, "momentum": Momentum, "adam": Adam}
 
 
-def maker(name: str, lr: float) -> MakeOptimizer:
+def maker(name: str, lr: float, l2: float = 0.0, decay: float = 0.0) -> MakeOptimizer:
     """Makes the optimizer of that name for a vector of parameters and the vector of their gradients."""
-    return lambda values, gradients: OPTIMIZERS[name](values, gradients, lr)
+
+    def make(values: Tensor, gradients: Tensor) -> SGD:
+        optimizer = OPTIMIZERS[name](values, gradients, lr)
+        optimizer.l2, optimizer.decay = l2, decay
+        return optimizer
+
+    return make

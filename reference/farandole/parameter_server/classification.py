@@ -13,7 +13,8 @@ from torch import Tensor
 
 from farandole.data import datasets
 from farandole.data.shares import equal_shares, proportional_shares
-from farandole.data_parallel.training import accuracy, load_shard, mean_cross_entropy
+from farandole.data_parallel.evaluation import accuracy
+from farandole.data_parallel.training import load_shard, mean_cross_entropy
 from farandole.errors import UsageError
 from farandole.models.choices import build
 from farandole.parameter_server import choices

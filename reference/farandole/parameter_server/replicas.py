@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from farandole.data import datasets
-from farandole.data_parallel.training import accuracy, load_shard
+from farandole.data_parallel.evaluation import accuracy
+from farandole.data_parallel.training import load_shard
 from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.parameter_server import cluster

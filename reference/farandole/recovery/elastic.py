@@ -17,8 +17,9 @@ import numpy as np
 from mpi4py import MPI
 
 from farandole.data_parallel.bold_driver import BoldDriver
+from farandole.data_parallel.evaluation import accuracy
 from farandole.data_parallel.loss_log import LossLog
-from farandole.data_parallel.training import accuracy, samples_used
+from farandole.data_parallel.training import samples_used
 from farandole.models import choices
 from farandole.recovery.batches import Batches
 from farandole.recovery.membership import NobodyLeft

@@ -36,12 +36,14 @@ from torch import Tensor, nn
 
 from farandole.data import datasets, shards
 from farandole.data.elastic_sampler import ElasticSampler, divide
-from farandole.data_parallel.training import accuracy, mean_cross_entropy
+from farandole.data_parallel.evaluation import accuracy
+from farandole.data_parallel.training import mean_cross_entropy
 from farandole.models import choices
 from farandole.recovery.logbook import UNKNOWN, Logbook, RankWitness
 from farandole.recovery.options import ElasticHorovodOptions
 from farandole.recovery.replica import seed_random
 from farandole.runtime import devices
+from farandole.runtime.board import Board
 from farandole.runtime.buffers import sha256
 from farandole.runtime.faults import Fail, Slowness
 from farandole.runtime.flight_recorder import FlightRecorder
@@ -109,6 +111,7 @@ class Worker:
         self.data = shards.MappedShards(self.folder / "shards")
         self.sampler = ElasticSampler(self.data.shares, options.batch, options.seed)
         self.dropout = nn.Dropout(options.dropout)
+        self.board: Board | None = None
         self.losses: list[tuple[float, float, int]] = []  # since the last commit: share of the loss, seconds, samples
 
     def run(self) -> Finished:
@@ -215,7 +218,12 @@ class Worker:
             with (self.folder / "metrics.jsonl").open("a+") as file:
                 file.seek(0)
                 written = sum(1 for _ in file)  # a line a step
-                file.write("".join(json.dumps(line) + "\n" for line in state.window if line["step"] >= written))
+                lines = [line for line in state.window if line["step"] >= written]
+                file.write("".join(json.dumps(line) + "\n" for line in lines))
+            if self.options.tensorboard:
+                self.board = self.board or Board(self.options.tensorboard / self.folder.name, written)
+                for line in lines:
+                    self.board.log(line, state.began)
 
     def _finish(self, state: Any) -> Finished:
         self.watchdog.stop()
@@ -223,6 +231,9 @@ class Worker:
         since_1970 = time.time() - time.perf_counter()
         spans = [replace(s, start=s.start + since_1970, end=s.end + since_1970) for s in self.trace.spans]
         test = datasets.split(datasets.load(self.options.data), self.options.seed).test if leads else None
+        test_accuracy = accuracy(state.model, test, self.device) if test else None
+        if self.board:
+            self.board.close(state.step, test_accuracy)
         return Finished(
             number=self.number,
             leader=leads,
@@ -231,7 +242,7 @@ class Worker:
             device=devices.describe(self.device),
             spans=to_json(spans),
             final_loss=state.window[-1]["loss"],
-            test_accuracy=accuracy(state.model, test, self.device) if test else None,
+            test_accuracy=test_accuracy,
         )
 
     def _begin_step(self, step: int) -> None:

@@ -15,7 +15,6 @@ starts the job again: `farandole supervise`, Slurm (``--requeue``), or the reade
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 import uuid
@@ -24,8 +23,9 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
+from farandole.data_parallel.evaluation import accuracy
 from farandole.data_parallel.loss_log import LossLog
-from farandole.data_parallel.training import accuracy, samples_used
+from farandole.data_parallel.training import samples_used
 from farandole.models import choices
 from farandole.recovery import checkpoint
 from farandole.recovery.batches import Batches
@@ -40,40 +40,10 @@ from farandole.runtime.failure import Interrupted
 from farandole.runtime.progress import progress
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
+from farandole.runtime.stop_request import StopRequest
 from farandole.runtime.world import World
 
 NO_CHECKPOINT = -1
-
-
-class StopRequest:
-    """Whether somebody has asked for the end, by SIGUSR1 to any rank.
-
-    Cost: an all-reduce of 4 bytes at every step, for all must stop after the same one. It goes on while the next
-    step is taken, so that nobody waits for it, and the answer is one step old.
-    """
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.asked = False
-        self._said, self._heard = np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32)
-        self._asking = MPI.REQUEST_NULL
-        signal.signal(signal.SIGUSR1, self._note)
-
-    def heard(self) -> bool:
-        """Whether any rank had been asked one call before; the same answer on all. Collective."""
-        self.complete()
-        heard = bool(self._heard[0])
-        self._said[0] = self.asked
-        self._asking = self.world.control.Iallreduce(self._said, self._heard, MPI.MAX)
-        return heard
-
-    def complete(self) -> None:
-        """Nothing is under way any more when this returns."""
-        with self.world.comm.waiting("whether to stop", -1):
-            self._asking.Wait()
-
-    def _note(self, *_: object) -> None:
-        self.asked = True
 
 
 class Restartable:

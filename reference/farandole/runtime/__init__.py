@@ -4,6 +4,7 @@ The launching side imports no MPI: ``mpirun`` (which MPI is here and how it is c
 (start, watch, end), ``warm`` (start sooner), ``magic`` (the ``%%mpi`` cell), ``record`` (what a run leaves behind).
 The rank's side: ``rank`` (the first and last thing a process does), ``world`` (one process's place
 in the launch), ``communicator`` (the one place where messages leave and are counted), ``grid``,
-``buffers``, ``devices``, ``faults``, ``chaos``, ``trace``, ``clock``, ``watchdog``, ``recorder``.
+``buffers``, ``devices``, ``faults``, ``chaos``, ``stop_request``, ``trace``, ``clock``, ``watchdog``, ``recorder``,
+``board`` (TensorBoard).
 Read ``launcher``, then ``world``, then ``communicator``.
 """

@@ -42,7 +42,7 @@ class RunOptions:
     """Whether one process is launched, which starts as many `workers` as were asked for by itself."""
 
     incidental: ClassVar[frozenset[str]] = frozenset(
-        {"out", "device", "slow", "fail", "chaos", "wait_timeout", "expect_ranks", "json"}
+        {"out", "device", "slow", "fail", "chaos", "wait_timeout", "expect_ranks", "tensorboard", "json"}
     )
     """Options that do not decide what is computed, and may differ when a run goes on."""
 
@@ -69,6 +69,9 @@ class RunOptions:
 
     expect_ranks: AtLeastOne | None = None
     """Refuse to run with another number of ranks: batch scripts give $SLURM_NTASKS."""
+
+    tensorboard: Path | None = None
+    """Folder in which TensorBoard finds this run beside others: event files, written while it goes on."""
 
     json: Annotated[bool, Parameter(show_default=False)] = False
     """Print the record's summary as JSON, and nothing else, on standard output."""

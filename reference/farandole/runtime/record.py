@@ -1,10 +1,11 @@
 """The record: what every run leaves behind, in one schema, so that any two methods compare.
 
     runs/<name>/config.json     the scenario's options
-                metrics.jsonl   one line a step: step, wall_s, loss, samples
+                metrics.jsonl   one line a step: step, wall_s, loss, samples, and where it changes lr
                 trace.json      Chrome trace, one process per rank (opens in Perfetto)
                 summary.json    the fields of `Summary`
-                plan.json      only where a model is cut: which layers are where (`model_parallel.layer_split.Plan`)
+                plan.json       only where a model is cut: which layers are where (`model_parallel.layer_split.Plan`)
+                trials.json     only of a search: what was tried, and how good it was
                 serving.jsonl   only where predictions are served meanwhile (`parameter_server.serving.Served`)
 
 This side only reads, and imports neither MPI nor torch; `runtime.recorder` writes.

@@ -22,7 +22,7 @@ from mpi4py import MPI
 
 import farandole
 from farandole.errors import UsageError
-from farandole.runtime import devices, trace
+from farandole.runtime import board, devices, trace
 from farandole.runtime.clock import offset_to_rank_0
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.options import RunOptions
@@ -59,17 +59,18 @@ class Recorder:
         self.offset = offset_to_rank_0(world.control)
         self.folder: Path | None = None
         self._metrics: IO[str] | None = None
+        self._board: board.Board | None = None
         self._started = self._wall_s = 0.0
         self._sent_before = self._sent = (0, 0)  # bytes, messages
         if world.rank == 0:
             self.folder = open_folder(scenario, options)
-            self._metrics = (self.folder / "metrics.jsonl").open("a")
+            self._open(self.folder)
 
     def take_over(self, folder: Path) -> int:
         """Be the one that writes, perhaps in the place of a rank that has died; returns the first step not written."""
         self.folder = folder
         if self._metrics is None:
-            self._metrics = (folder / "metrics.jsonl").open("a")
+            self._open(folder)
         lines = (folder / "metrics.jsonl").read_text().splitlines()
         return max((int(step) + 1 for step in map(_step_of, lines) if step < float("inf")), default=0)
 
@@ -82,7 +83,7 @@ class Recorder:
             shorter = file.with_name(file.name + ".unfinished")
             shorter.write_text("".join(line + "\n" for line in kept))
             shorter.replace(file)
-            self._metrics = file.open("a")
+            self._open(file.parent, step)
 
     def start(self, before_s: float = 0.0) -> None:
         """The first step begins on all ranks, and from the same moment on all count their seconds.
@@ -118,10 +119,18 @@ class Recorder:
         self._started = clock["started"] - offset
 
     def log(self, **values: float) -> None:
-        """Append one line to metrics.jsonl."""
+        """Append one line to metrics.jsonl, and show it where TensorBoard looks."""
         if self._metrics:
             self._metrics.write(json.dumps(values) + "\n")
             self._metrics.flush()
+        if self._board:
+            self._board.log(values, time.time() - self.elapsed_s)
+
+    def _open(self, folder: Path, step: int = 0) -> None:
+        """Be ready to write the lines from `step` on."""
+        self._metrics = (folder / "metrics.jsonl").open("a")
+        if self.options.tensorboard:
+            self._board = board.Board(self.options.tensorboard / folder.resolve().name, step)
 
     @property
     def writes(self) -> bool:
@@ -189,6 +198,8 @@ class Recorder:
         if self.folder is None or self._metrics is None:
             return None
         self._metrics.close()
+        if self._board:
+            self._board.close(steps, test_accuracy)
         ranks = sorted((json.loads(text) for text in texts), key=lambda own: own["rank"])
         return write_summary(
             self.folder,
@@ -217,6 +228,8 @@ def open_folder(scenario: str, options: RunOptions) -> Path:
     Raises:
         UsageError: as `Recorder`.
     """
+    if options.tensorboard:
+        board.make_folder(options.tensorboard)
     folder = new_folder(scenario, options.out, options.resumes)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
-from farandole.data_parallel.options import DataParallelOptions
+from farandole.data_parallel.options import LoopOptions
 from farandole.scenarios import run_as_program
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Config(DataParallelOptions):
+class Config(LoopOptions):
     """The options that all data-parallel scenarios share."""
 
 

@@ -16,14 +16,14 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from farandole.data_parallel.options import Collective, DataParallelOptions
+from farandole.data_parallel.options import Collective, OptimizerOptions
 from farandole.runtime.options import AtLeastOne
 from farandole.scenarios import run_as_program
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Config(DataParallelOptions):
+class Config(OptimizerOptions):
     """Options of local_sgd."""
 
     period: AtLeastOne = 8
@@ -46,8 +46,10 @@ def main(config: Config) -> None:
     from torch import nn
 
     from farandole.collectives.all_reduce import ALL_REDUCES
+    from farandole.data_parallel.learning_rate import LearningRate
     from farandole.data_parallel.local_sgd import LocalSGD
     from farandole.data_parallel.training import train
+    from farandole.models.optimizers import maker
     from farandole.report.table import print_summary
     from farandole.runtime.world import World
 
@@ -55,16 +57,15 @@ def main(config: Config) -> None:
         return LocalSGD(
             world,
             model,
-            config.lr,
+            maker(config.optimizer, config.lr, config.l2, config.weight_decay),
             ALL_REDUCES[config.collective],
-            steps=config.steps,
-            period=config.steps if config.once else config.period,
+            period=None if config.once else config.period,
             alpha=config.alpha,
             synchronous=config.synchronous,
             bytes_are_counted=config.collective != "mpi",
         )
 
-    print_summary(train("local_sgd", config, strategy), config.json)
+    print_summary(train("local_sgd", config, strategy, LearningRate.of(config)), config.json)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ of its part of the batch, an all-reduce forms the mean, and all copies of the mo
     farandole run sync_sgd -n 4 --collective window
     farandole run sync_sgd -n 4 --overlap --bucket-kb 256
     farandole run sync_sgd -n 4 --precision float16
+    farandole run sync_sgd -n 4 --batch 512 --lr-batch 64 --warm-up 20 --lr-schedule cosine
+    farandole run sync_sgd -n 4 --optimizer adam --lr 0.003 --weight-decay 0.1 --export --tensorboard boards
     farandole run sync_sgd -n 4 --slow rank=3,factor=3
     farandole run sync_sgd -n 2 --data pydoc --model transformer --hidden 64 --batch 32
     mpirun -n 4 python -m farandole.scenarios.sync_sgd --data mnist5k --model cnn --lr 0.1
@@ -19,7 +21,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from farandole.data_parallel.options import Collective, DataParallelOptions
+from farandole.data_parallel.options import Collective, OptimizerOptions
 from farandole.errors import UsageError
 from farandole.runtime.options import AtLeastOne
 from farandole.scenarios import run_as_program
@@ -29,7 +31,7 @@ BUCKET_KB = 1024
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Config(DataParallelOptions):
+class Config(OptimizerOptions):
     """Options of sync_sgd."""
 
     collective: Literal[Collective, "window"] = "ring"
@@ -56,16 +58,20 @@ def main(config: Config) -> None:
 
     from farandole.collectives.all_reduce import ALL_REDUCES
     from farandole.collectives.shared_memory import SharedVectors
+    from farandole.data_parallel.learning_rate import LearningRate
     from farandole.data_parallel.mixed_precision import MixedPrecisionSGD
     from farandole.data_parallel.overlapped import OverlappedSGD
     from farandole.data_parallel.random_factors import with_random_factors
     from farandole.data_parallel.synchronous import SynchronousSGD
     from farandole.data_parallel.training import Strategy, train
+    from farandole.models.optimizers import maker
     from farandole.report.table import print_summary
     from farandole.runtime.world import World
 
     if config.precision != "float32" and (config.overlap or config.bucket_kb or config.collective == "window"):
         raise UsageError(f"--precision {config.precision} goes without --overlap, --bucket-kb and --collective window")
+
+    make, rate = maker(config.optimizer, config.lr, config.l2, config.weight_decay), LearningRate.of(config)
 
     def strategy(world: World, model: nn.Module) -> Strategy:
         all_reduce, gradients = ALL_REDUCES.get(config.collective), None
@@ -76,16 +82,16 @@ def main(config: Config) -> None:
             all_reduce = with_random_factors(all_reduce, config.random_factors, config.seed)
         ours = config.collective != "mpi"  # what MPI sends inside its own is not ours to count
         if config.precision != "float32":
-            return MixedPrecisionSGD(world, model, config.lr, all_reduce, config.precision, bytes_are_counted=ours)
+            return MixedPrecisionSGD(world, model, make, all_reduce, config.precision, bytes_are_counted=ours)
         bucket_kb = config.bucket_kb or (BUCKET_KB if config.overlap else None)
         kind = (
             partial(OverlappedSGD, bucket_bytes=1000 * bucket_kb, overlap=config.overlap)
             if bucket_kb
             else SynchronousSGD
         )
-        return kind(world, model, config.lr, all_reduce, bytes_are_counted=ours, gradients=gradients)
+        return kind(world, model, make, all_reduce, bytes_are_counted=ours, gradients=gradients)
 
-    print_summary(train("sync_sgd", config, strategy), config.json)
+    print_summary(train("sync_sgd", config, strategy, rate), config.json)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.data_parallel.local_sgd import LocalSGD
+from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 
@@ -19,7 +20,7 @@ CASES = {
     "whole way": {"period": 3},
     "half the way": {"period": 3, "alpha": 0.5},
     "post-local": {"period": 4, "synchronous": 3},
-    "once": {"period": STEPS},
+    "once": {"period": None},
 }
 
 
@@ -37,7 +38,7 @@ def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(noise.standard_normal((5, 6))), torch.from_numpy(noise.integers(0, 3, 5))
 
 
-def one_process(ranks: int, shares: list[float], period: int, alpha: float = 1.0, synchronous: int = 0):
+def one_process(ranks: int, shares: list[float], period: int | None, alpha: float = 1.0, synchronous: int = 0):
     """All ranks' parameters after each step."""
     models = [model() for _ in range(ranks)]
     seen = []
@@ -49,7 +50,7 @@ def one_process(ranks: int, shares: list[float], period: int, alpha: float = 1.0
             with torch.no_grad():
                 for each in its.parameters():
                     each -= LR * each.grad
-        due = (step - synchronous) % period == 0
+        due = period and (step - synchronous) % period == 0
         if step <= synchronous or due or step == STEPS:
             far = 1.0 if step <= synchronous or step == STEPS else alpha
             before = copy.deepcopy(models)
@@ -73,10 +74,12 @@ with World.start(RunOptions(wait_timeout=30)) as world:
     for name, case in CASES.items():
         expected = found_by_one(world, lambda case=case: one_process(world.size, shares, **case))
         expected = [step.reshape(world.size, -1) for step in expected]
-        local = LocalSGD(world, model(), LR, ALL_REDUCES["ring"], steps=STEPS, **case)
+        local = LocalSGD(world, model(), maker("sgd", LR), ALL_REDUCES["ring"], **case)
         apart = 0
         for step in range(1, STEPS + 1):
             local.step(*batch(world.rank, step), shares[world.rank])
+            if step == STEPS:
+                local.finish()
             np.testing.assert_allclose(vector(local.model), expected[step - 1][world.rank], atol=1e-12, err_msg=name)
             apart += np.ptp(expected[step - 1], axis=0).max() > 1e-9
         assert len(set(world.control.allgather(vector(local.model).tobytes()))) == 1, "in the end all have the mean"

@@ -12,6 +12,7 @@ from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.shared_memory import SharedVectors
 from farandole.data_parallel.overlapped import OverlappedSGD
 from farandole.data_parallel.synchronous import SynchronousSGD
+from farandole.models.optimizers import maker
 from farandole.runtime.buffers import sha256
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
@@ -35,7 +36,7 @@ def trained(world: World, collective: str, bucket_bytes: int | None = None, over
         vectors = SharedVectors(world.comm, sum(each.numel() for each in net.parameters()))
         all_reduce, options = (lambda _, part: vectors.all_reduce(part)), {"gradients": vectors.own}
     kind = partial(OverlappedSGD, bucket_bytes=bucket_bytes, overlap=overlap) if bucket_bytes else SynchronousSGD
-    strategy = kind(world, net, 0.1, all_reduce, **options)
+    strategy = kind(world, net, maker("sgd", 0.1), all_reduce, **options)
     noise = np.random.default_rng(world.rank)
     for _ in range(STEPS):
         inputs = torch.from_numpy(noise.standard_normal((6, 20), np.float32))

@@ -18,8 +18,10 @@ from farandole.data.shares import equal_shares, proportional_shares, slices
 from farandole.data_parallel.ddp_twin import DdpSGD
 from farandole.data_parallel.horovod_twin import HorovodSGD
 from farandole.data_parallel.local_sgd import LocalSGD
+from farandole.data_parallel.overlapped import OverlappedSGD
 from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.models.classifiers import mlp
+from farandole.models.optimizers import maker
 from farandole.models.transformer import transformer
 from farandole.runtime.buffers import sha256
 from farandole.runtime.communicator import gather_text
@@ -29,6 +31,13 @@ from farandole.runtime.world import World
 KIND = getattr(torch, sys.argv[1])
 DATA, CAPABILITIES, STRATEGIES = sys.argv[2], sys.argv[3], sys.argv[4:]
 SEED, LR, STEPS = 3, 0.2, 40
+# An optimizer by ours and by torch's; for the others it is plain SGD.
+OPTIMIZERS = {
+    "momentum": (maker("momentum", 0.05), lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)),
+    "adam, L2": (maker("adam", 0.01, l2=0.1), lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.1)),
+    "adam, decay": (maker("adam", 0.01, decay=0.5), lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.5)),
+}
+PLAIN = (maker("sgd", LR), lambda p: torch.optim.SGD(p, lr=LR))
 SAMPLES, BATCH = (200, 8) if DATA == "pydoc" else (1437, 50)
 
 
@@ -47,11 +56,11 @@ def vector(model: torch.nn.Module) -> np.ndarray:
     return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]).double().numpy()
 
 
-def single_process(train, shares) -> list[np.ndarray]:
+def single_process(train, shares, make_optimizer) -> list[np.ndarray]:
     """The parameters at first and after each step: its own loop, torch's own optimizer, the union of the batches."""
     parts, epoch = slices(shares), steps_per_epoch(len(train), BATCH)
     model = fresh_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    optimizer = make_optimizer(model.parameters())
     every = [EpochSampler(share, epoch, SEED, rank) for rank, share in enumerate(shares)]
     seen = [vector(model)]
     for step in range(STEPS):
@@ -77,17 +86,22 @@ with World.start(RunOptions(wait_timeout=30)) as world:
     shard = shards.scatter(train if world.rank == 0 else None, shares, world.comm)
     assert np.array_equal(shard.inputs, train[slices(shares)[world.rank]].inputs)
 
-    expected = found_by_one(world, lambda: single_process(train, shares))
+    found_by_plain = found_by_one(world, lambda: single_process(train, shares, PLAIN[1]))
     answer = {}
     for name in STRATEGIES:
+        (make, twin), expected = OPTIMIZERS.get(name, PLAIN), found_by_plain
+        if name in OPTIMIZERS:
+            expected = found_by_one(world, lambda twin=twin: single_process(train, shares, twin))
         if name == "horovod":
             strategy = HorovodSGD(world, fresh_model(), LR)
         elif name == "ddp":
             strategy = DdpSGD(world, fresh_model(), LR, timeout_s=30)
+        elif name == "overlapped":
+            strategy = OverlappedSGD(world, fresh_model(), make, ALL_REDUCES["ring"], bucket_bytes=4000)
         elif name == "local":
-            strategy = LocalSGD(world, fresh_model(), LR, ALL_REDUCES["ring"], steps=STEPS, period=1)
+            strategy = LocalSGD(world, fresh_model(), make, ALL_REDUCES["ring"], period=1)
         else:
-            strategy = SynchronousSGD(world, fresh_model(), LR, ALL_REDUCES[name])
+            strategy = SynchronousSGD(world, fresh_model(), make, ALL_REDUCES.get(name, ALL_REDUCES["ring"]))
         sampler = EpochSampler(len(shard), epoch, SEED, world.rank)
         largest = 0.0
         for step in range(STEPS):

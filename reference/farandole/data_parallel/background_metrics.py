@@ -1,0 +1,61 @@
+"""Background metrics (异步更新 in document 001): the training does not stop to be measured.
+
+    main thread     step │ step │ … │ step │ step │ …         hands over what it has noted, and goes on
+    second thread                   └ sum over all ranks, a line for each step
+
+Document 001 calls it asynchronous update; nothing about the updates is asynchronous, only the look at them (erratum
+001.14). The numbers are those of `loss_log`, bit by bit, but they come later, and on every rank at another step. So
+nothing may be decided by them that all ranks must decide alike: a learning rate that follows the loss needs the
+exchange between the steps.
+
+Cost: the same two small all-reduces every `LOSS_WINDOW` steps, beside the computation. The thread looks every
+millisecond whether they are done: a blocking call would take a core from those who compute.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from mpi4py import MPI
+
+from farandole.data_parallel.loss_log import LossLog, Noted, everybodys
+from farandole.runtime.communicator import Buffer
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
+
+PAUSE_S = 0.001
+
+
+class BackgroundLossLog(LossLog):
+    """A loss log whose exchanges a thread makes; for a training in which no rank is lost or comes later."""
+
+    def __init__(self, world: World, recorder: Recorder, steps: int) -> None:
+        super().__init__(world, recorder, steps)
+        self._control = world.control.Dup()  # the thread's own: its messages meet no others
+        self._thread = ThreadPoolExecutor(1, "metrics")
+        self._exchanges: list[Future[None]] = []
+
+    def flush(self, following: int) -> None:
+        """Have a line written for each step before `following`; returns at once."""
+        steps = range(self.following, following)
+        self.following = following
+        self._exchanges.append(self._thread.submit(self._exchange, steps, self._own(steps)))
+        self._forget(following)
+
+    def finish(self) -> None:
+        """Return when all is written. Collective."""
+        with self.world.comm.waiting("sum of losses", -1):
+            for exchange in self._exchanges:
+                exchange.result()
+        self._thread.shutdown()
+        self._control.Free()
+
+    def _exchange(self, steps: range, own: list[Noted]) -> None:
+        """In the thread."""
+        self._write(steps, everybodys(own, self._all_reduce))
+
+    def _all_reduce(self, own: Buffer, result: Buffer, operation: MPI.Op) -> None:
+        request = self._control.Iallreduce(own, result, operation)
+        while not request.Test():
+            time.sleep(PAUSE_S)

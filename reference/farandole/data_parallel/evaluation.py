@@ -1,0 +1,57 @@
+"""How good a model is: the share of samples that it gets right, counted by one process or by all ranks.
+
+Sharded evaluation (分布式评估): every rank judges its share of the test samples, and the counts are added up.
+
+    accuracy = Σ_r (right answers of rank r) / number of answers
+
+Counts, and no means: shares differ in size, and a mean of their means would weigh the samples of a small one more. The
+quotient is the same to the last bit on however many ranks.
+
+Cost: N/P samples each, and one all-reduce of two numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from mpi4py import MPI
+from torch import nn
+
+from farandole.data import shards
+from farandole.data.datasets import Dataset
+from farandole.data.shares import equal_shares
+from farandole.runtime.world import World
+
+BATCH = 512  # samples
+
+
+def right_answers(model: nn.Module, dataset: Dataset, device: torch.device) -> int:
+    """How often `model` is right: about an image, or about a next character."""
+    right = 0
+    for start in range(0, len(dataset), BATCH):
+        part = dataset[slice(start, start + BATCH)]
+        with torch.no_grad():
+            guesses = model(torch.from_numpy(part.inputs).to(device)).argmax(dim=-1).cpu().numpy()
+        right += int((guesses == part.targets).sum())
+    return right
+
+
+def accuracy(model: nn.Module, dataset: Dataset, device: torch.device) -> float:
+    """Share of `dataset` that `model` gets right, 0 to 1: of the images, or of all next characters."""
+    return right_answers(model, dataset, device) / dataset.targets.size
+
+
+def sharded_accuracy(model: nn.Module, dataset: Dataset | None, world: World) -> float:
+    """The same, by all ranks, each of which has this model. Collective.
+
+    Args:
+        dataset: on rank 0; each rank gets its share of it.
+    """
+    count = np.array([len(dataset) if dataset else 0])
+    world.control.Bcast(count)
+    share = shards.scatter(dataset, equal_shares(int(count[0]), world.size), world.comm)
+    counts = np.array([right_answers(model, share, world.device), share.targets.size])
+    with world.comm.waiting("evaluation", -1):
+        world.control.Allreduce(MPI.IN_PLACE, counts)
+    right, answers = counts.tolist()
+    return float(right / answers)

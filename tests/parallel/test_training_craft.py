@@ -1,0 +1,176 @@
+"""What goes on around the steps: rates, decay, evaluation, metrics beside the training, boards, exports."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from farandole import Run, UsageError, launch
+from farandole.data import datasets
+from farandole.data_parallel import export
+from farandole.runtime.launcher import run_ranks
+
+SMALL: dict[str, Any] = {"steps": 40, "hidden": 16}
+
+
+def losses(run: Run) -> list[float]:
+    return [line["loss"] for line in run.metrics]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+def test_sharded_evaluation_counts_as_one_process_does(under_mpirun: Callable[..., Any], ranks: int) -> None:
+    assert under_mpirun("evaluated.py", ranks)["sizes"] == 3
+
+
+def test_the_options_of_the_optimizer_arrive_there(tmp_path: Path) -> None:
+    """Each of them makes it another training."""
+    plain: dict[str, Any] = {"optimizer": "adam", "lr": 0.01}
+    cases = [
+        plain,
+        plain | {"l2": 0.3},
+        plain | {"weight_decay": 0.3},
+        {"optimizer": "momentum", "lr": 0.01},
+        {"lr": 0.01},
+    ]
+    runs = [launch("sync_sgd", 2, **SMALL, **case, out=tmp_path / str(n)) for n, case in enumerate(cases)]
+    assert len({run.summary.params_sha256[0] for run in runs}) == len(cases)
+    assert len({losses(run)[0] for run in runs}) == 1, "the first step has another update, not another loss"
+    for run in runs:
+        assert len(set(run.summary.params_sha256)) == 1
+
+
+def test_a_rate_that_warms_up_and_falls_is_the_same_on_all_ranks(tmp_path: Path) -> None:
+    options = {"batch": 128, "lr_batch": 64, "lr": 0.2, "warm_up": 5, "lr_schedule": "cosine"}
+    run = launch("sync_sgd", 3, **SMALL, **options, out=tmp_path / "run")
+    rates = [line["lr"] for line in run.metrics]
+    assert rates[:5] == pytest.approx([0.08, 0.16, 0.24, 0.32, 0.4])
+    assert max(rates) == rates[5] == pytest.approx(0.4)
+    assert rates[5:] == sorted(rates[5:], reverse=True)
+    assert len(set(run.summary.params_sha256)) == 1
+
+
+@pytest.mark.parametrize("scenario", ["sync_sgd", "local_sgd"])
+def test_a_rate_that_follows_the_loss_is_the_same_on_all_ranks(scenario: str, tmp_path: Path) -> None:
+    """At so large a rate nothing is learned, and it falls."""
+    run = launch(scenario, 3, steps=130, hidden=16, lr=8.0, lr_schedule="plateau", out=tmp_path / "run")
+    rates = [line["lr"] for line in run.metrics]
+    assert rates[0] == 8.0
+    assert rates[-1] in [pytest.approx(0.8), pytest.approx(0.08), pytest.approx(0.008)]
+    assert rates == sorted(rates, reverse=True)
+    changes = [step for step in range(1, 130) if rates[step] != rates[step - 1]]
+    assert all(step % 10 == 0 for step in changes), "after an exchange of losses"
+    assert len(set(run.summary.params_sha256)) == 1
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("more", [{}, {"overlap": True, "bucket_kb": 4}])
+def test_background_metrics_change_nothing_but_when_they_come(ranks: int, more: dict[str, Any], tmp_path: Path) -> None:
+    options = {"steps": 33, "hidden": 16, **more}
+    between = launch("sync_sgd", ranks, **options, out=tmp_path / "between")
+    beside = launch("sync_sgd", ranks, **options, background_metrics=True, out=tmp_path / "beside")
+    assert losses(between) == losses(beside)
+    assert [line["samples"] for line in between.metrics] == [line["samples"] for line in beside.metrics]
+    assert between.summary.params_sha256 == beside.summary.params_sha256
+    assert beside.summary.final_loss == losses(beside)[-1]
+    assert between.summary.bytes_sent == beside.summary.bytes_sent
+
+
+@pytest.mark.parametrize("scenario", ["ddp_sgd", "horovod_sgd"])
+def test_they_are_for_libraries_too(scenario: str, tmp_path: Path) -> None:
+    run = launch(scenario, 2, steps=25, hidden=16, background_metrics=True, export=True, out=tmp_path / "run")
+    assert [line["step"] for line in run.metrics] == list(range(25))
+    assert accuracy_of_export(run) == run.summary.test_accuracy
+
+
+def test_a_rank_that_dies_takes_the_others_with_it_though_a_thread_still_waits(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="rank 1 at step 15 was killed"):
+        launch(
+            "local_sgd", 3, **SMALL, once=True, background_metrics=True, fail=["rank=1,step=15,how=kill"],
+            out=tmp_path / "run",
+        )  # fmt: skip
+
+
+def test_told_to_stop_it_ends_in_order(tmp_path: Path) -> None:
+    """One rank is told, all stop after the same step; copies that were apart are brought together before."""
+    out = tmp_path / "run"
+    words = ["--steps", "100000", "--hidden", "16", "--period", "7", "--alpha", "0.5", "--out", str(out)]
+    command = [sys.executable, "-m", "farandole", "run", "local_sgd", "-n", "3", *words]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not ((out / "metrics.jsonl").exists() and (out / "metrics.jsonl").read_text()):
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    ranks = [each for each in psutil.Process(process.pid).children(recursive=True) if is_rank(each)]
+    assert len(ranks) == 3
+    ranks[2].send_signal(signal.SIGUSR1)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    run = Run.open(out)
+    assert 0 < run.summary.steps < 100000
+    assert [line["step"] for line in run.metrics] == list(range(run.summary.steps))
+    assert len(set(run.summary.params_sha256)) == 1
+    assert run.summary.final_loss == losses(run)[-1]
+
+
+def is_rank(process: psutil.Process) -> bool:
+    return "farandole.runtime" in process.cmdline()[:4]
+
+
+def test_what_goes_wrong_is_said() -> None:
+    with pytest.raises(UsageError, match="--lr-schedule plateau goes without --background-metrics"):
+        run_ranks(["-m", "farandole.scenarios.sync_sgd", "--lr-schedule", "plateau", "--background-metrics"], 1)
+
+
+def test_tensorboard_shows_what_the_record_says(tmp_path: Path) -> None:
+    run = launch("sync_sgd", 2, steps=25, hidden=16, tensorboard=tmp_path / "boards", out=tmp_path / "run")
+    events = EventAccumulator(str(tmp_path / "boards" / "run"))
+    events.Reload()
+    shown = events.Scalars("loss")
+    assert [each.step for each in shown] == [line["step"] for line in run.metrics]
+    assert [each.value for each in shown] == [np.float32(loss) for loss in losses(run)]
+    passed = [each.wall_time - shown[0].wall_time for each in shown]
+    wall_s = [line["wall_s"] - run.metrics[0]["wall_s"] for line in run.metrics]
+    assert passed == pytest.approx(wall_s, abs=0.05)
+    [judged] = events.Scalars("test_accuracy")
+    assert judged.value == np.float32(run.summary.test_accuracy)
+
+
+def test_a_board_that_cannot_be_written_costs_no_record(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be written"):
+        launch("sync_sgd", 2, **SMALL, tensorboard=tmp_path / "file", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def accuracy_of_export(run: Run) -> float:
+    """On the test samples, by the exported program alone."""
+    test = datasets.split(datasets.load(run.config["data"]), run.config["seed"]).test
+    guesses = export.read(run.folder)(torch.from_numpy(test.inputs)).argmax(dim=-1).numpy()
+    return float((guesses == test.targets).mean())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"hidden": 16},
+        {"model": "cnn", "hidden": 8, "precision": "bfloat16"},
+        {"data": "pydoc", "model": "transformer", "hidden": 16, "depth": 1, "batch": 16},
+    ],
+)
+def test_an_exported_model_answers_as_the_trained_one(options: dict[str, Any], tmp_path: Path) -> None:
+    run = launch("sync_sgd", 2, steps=20, **options, export=True, out=tmp_path / "run")
+    assert accuracy_of_export(run) == pytest.approx(run.summary.test_accuracy, abs=1e-9)
+    with pytest.raises(UsageError, match="run the scenario with --export"):
+        export.read(tmp_path)
