@@ -95,7 +95,7 @@ def test_a_transient_straggler_is_slow_in_its_share_of_computations_and_the_seed
 
 
 def test_every_scenario_has_a_title_and_a_config() -> None:
-    assert {"ddp_sgd", "horovod_sgd", "local_sgd", "sync_sgd"} <= set(scenarios.names())
+    assert {"ddp_sgd", "horovod_sgd", "local_sgd", "search", "sync_sgd"} <= set(scenarios.names())
     for name in scenarios.names():
         module = scenarios.load(name)
         assert scenarios.title(module).endswith(".")

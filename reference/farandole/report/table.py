@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from farandole.runtime.rank import under_mpirun
 from farandole.runtime.record import Summary
+
+if TYPE_CHECKING:  # torch is not needed for tables
+    from farandole.data_parallel.search import Trial
 
 NOT_COUNTED = "–"
 
@@ -98,8 +102,22 @@ def show(tables: Sequence[Table]) -> None:
         console.print(table)
 
 
-def print_summary(summary: Summary | None, as_json: bool) -> None:
-    """What a scenario says at its end, on the rank that has the summary."""
+def trials(tried: Sequence[Trial]) -> Table:
+    """A row per trial of a search: what it tried, how long it went on, how good it was then."""
+    table = Table()
+    for heading in ("trial", "learning rate", "width", "steps", "validation loss"):
+        table.add_column(heading, justify="right")
+    for trial in tried:
+        table.add_row(str(trial.number), f"{trial.lr:.4g}", str(trial.hidden), str(trial.steps), f"{trial.loss:.3f}")
+    return table
+
+
+def print_summary(summary: Summary | None, as_json: bool, *more: Table) -> None:
+    """What a scenario says at its end, on the rank that has the summary.
+
+    Args:
+        more: tables of its own, to follow the others.
+    """
     if summary is None:
         return
     if as_json:
@@ -107,7 +125,7 @@ def print_summary(summary: Summary | None, as_json: bool) -> None:
     else:
         failed = [faults(summary)] if summary.faults else []
         came = [joined(summary)] if summary.joined else []
-        show([comparison({summary.scenario: summary}), per_rank(summary), *failed, *came])
+        show([comparison({summary.scenario: summary}), per_rank(summary), *failed, *came, *more])
 
 
 def _by_run(

@@ -1,0 +1,219 @@
+"""Hyper-parameter search (超参数搜索) by successive halving: many trials begin, the better half goes on, and so forth.
+
+    trials     16     8     4     2          each of its own learning rate and width
+    steps      37    75   150   300          after which the validation loss decides
+    ranks      every rank trains some of them, by itself: rank r those at the places r, r + P, … of the ranking
+
+Document 000's "different hyper-parameters on different machines" is this (erratum 000.13): copies of one model must
+take the same steps, but models that compete need not, and talk only when they are compared. Those of one width begin
+with the same parameters, and all see the same batches. A trial that goes on does so where it stopped, if need be on
+another rank, to which its parameters are sent.
+
+Cost: about (log₂N + 1)·T steps instead of N·T, for N trials and T steps of the longest; 4 bytes for each parameter of a
+trial that moves. A round lasts until its slowest rank is done, and in the last ones there are fewer trials than ranks.
+Sources: Jamieson & Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", 2016; Li et
+al., "A system for massively parallel hyperparameter tuning", 2020, which does without the waiting.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import inf, isfinite
+
+import numpy as np
+import torch
+from mpi4py import MPI
+from torch import nn
+
+from farandole.data import datasets
+from farandole.data.sampler import EpochSampler, steps_per_epoch
+from farandole.data_parallel.evaluation import sharded_accuracy
+from farandole.data_parallel.options import SearchOptions
+from farandole.data_parallel.training import mean_cross_entropy
+from farandole.errors import UsageError
+from farandole.models import choices
+from farandole.models.optimizers import SGD
+from farandole.runtime.buffers import FlatBuffers, sha256
+from farandole.runtime.record import Summary
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A choice of hyper-parameters, and how good it has turned out to be.
+
+    Attributes:
+        steps: for which it has been trained.
+        loss: on the validation samples then; infinite if it was no number.
+    """
+
+    number: int
+    lr: float
+    hidden: int
+    steps: int = 0
+    loss: float = inf
+
+
+def draw(options: SearchOptions) -> list[Trial]:
+    """The trials: learning rates even on a logarithmic scale, around --lr, and one of the widths.
+
+    Raises:
+        UsageError: a model that cannot be so wide.
+    """
+    widths = options.widths or (options.hidden,)
+    for width in widths:
+        choices.check(replace(options, hidden=width))
+    trials = []
+    for number in range(options.trials):
+        noise = np.random.default_rng([options.seed, number])  # the same trial, however many there are
+        lr = options.lr * options.spread ** noise.uniform(-1, 1)
+        trials.append(Trial(number, float(lr), int(noise.choice(widths))))
+    return trials
+
+
+def rounds(trials: int, steps: int) -> list[tuple[int, int]]:
+    """Of each round how many trials it has, and after how many steps of each it ends; in the last one two are left.
+
+    Raises:
+        UsageError: too few steps to be halved as often as the trials.
+    """
+    sizes = [trials]
+    while sizes[-1] > 2:
+        sizes.append(-(-sizes[-1] // 2))
+    if steps < 2 ** (len(sizes) - 1):
+        raise UsageError(
+            f"--steps {steps}: {trials} trials take {2 ** (len(sizes) - 1)} or more, of which half, a "
+            "quarter and so on come before"
+        )
+    return [(size, steps >> (len(sizes) - 1 - place)) for place, size in enumerate(sizes)]
+
+
+class Contender:
+    """A trial's model, on the rank that trains it."""
+
+    def __init__(self, trial: Trial, options: SearchOptions, splits: datasets.Splits[datasets.Dataset], world: World):
+        self.trial, self.splits, self.device = trial, splits, world.device
+        torch.manual_seed(options.seed)
+        self.model = choices.build(replace(options, hidden=trial.hidden)).to(world.device)
+        self.flat = FlatBuffers(self.model)
+        self.optimizer = SGD(self.flat.values, self.flat.gradients, trial.lr)
+        self.epoch = steps_per_epoch(len(splits.train), options.batch)
+        self.sampler = EpochSampler(len(splits.train), self.epoch, options.seed, rank=0)
+
+    def train(self, steps: int) -> Trial:
+        """Go on until so many steps are done; returns the trial, judged."""
+        epoch, step = divmod(self.trial.steps, self.epoch)
+        self.sampler.restore(self.sampler.state() | {"epoch": epoch, "step": step})
+        for _ in range(self.trial.steps, steps):
+            self.flat.zero_gradients()
+            self._loss(self.splits.train[next(self.sampler)]).backward()
+            self.optimizer.step()
+        with torch.no_grad():
+            loss = self._loss(self.splits.validation).item()
+        self.trial = replace(self.trial, steps=steps, loss=loss if isfinite(loss) else inf)
+        return self.trial
+
+    def _loss(self, part: datasets.Dataset) -> torch.Tensor:
+        outputs = self.model(torch.from_numpy(part.inputs).to(self.device))
+        return mean_cross_entropy(outputs, torch.from_numpy(part.targets).to(self.device))
+
+
+class Search:
+    """All trials that still run, of which this rank trains its own.
+
+    Attributes:
+        ranking: the trials of this round, the best first; the same on all ranks.
+        done: what became of each trial, by its number.
+    """
+
+    def __init__(self, world: World, options: SearchOptions) -> None:
+        self.world, self.options = world, options
+        self.ranking = draw(options)
+        self.plan = rounds(options.trials, options.steps)
+        self.done = {trial.number: trial for trial in self.ranking}
+        self.splits = datasets.split(datasets.load(options.data), options.seed)
+        self.owner: dict[int, int] = {}  # of each trial in this round
+        self.own: dict[int, Contender] = {}
+
+    def run(self) -> Iterator[int]:
+        """All rounds; yields after each how many steps every trial in it has taken. Collective."""
+        for number in self.world.steps(len(self.plan)):
+            size, steps = self.plan[number]
+            self._deal(self.ranking[:size])
+            with self.world.compute("trials"):
+                judged = {number: contender.train(steps) for number, contender in self.own.items()}
+            losses = np.full(len(self.done), inf)
+            losses[list(judged)] = [trial.loss for trial in judged.values()]
+            with self.world.comm.waiting("losses of all trials", -1), self.world.communicate("comparison"):
+                self.world.control.Allreduce(MPI.IN_PLACE, losses, MPI.MIN)
+            seen = [replace(self.done[number], steps=steps, loss=float(losses[number])) for number in self.owner]
+            self.ranking = sorted(seen, key=lambda trial: (trial.loss, trial.number))
+            self.done |= {trial.number: trial for trial in seen}
+            yield steps
+
+    def winner(self) -> nn.Module:
+        """The best trial's model, on every rank. Collective."""
+        best = self.ranking[0]
+        contender = self.own.get(best.number) or Contender(best, self.options, self.splits, self.world)
+        contender.flat.values_to_host()
+        with self.world.comm.waiting("the best model", self.owner[best.number]):
+            self.world.control.Bcast(contender.flat.values_np, self.owner[best.number])
+        contender.flat.values_from_host()
+        return contender.model
+
+    def _deal(self, trials: Sequence[Trial]) -> None:
+        """Let these go on, one after the other on each rank, and no others."""
+        here, before = self.world.rank, self.owner
+        self.owner = {trial.number: place % self.world.size for place, trial in enumerate(trials)}
+        for trial in trials:
+            if self.owner[trial.number] == here and trial.number not in self.own:
+                self.own[trial.number] = Contender(trial, self.options, self.splits, self.world)
+        with self.world.communicate("trials that move"):
+            for number, now in self.owner.items():  # in the same order on all ranks: nobody waits in a circle
+                self._move(number, before.get(number, now), now)
+        self.own = {number: each for number, each in self.own.items() if self.owner.get(number) == here}
+
+    def _move(self, number: int, before: int, now: int) -> None:
+        if before != now and self.world.rank in (before, now):
+            flat = self.own[number].flat
+            if self.world.rank == before:
+                flat.values_to_host()
+                self.world.comm.send(flat.values_np, now)
+            else:
+                self.world.comm.receive(flat.values_np, before)
+                flat.values_from_host()
+
+
+def run(scenario: str, options: SearchOptions) -> tuple[Summary | None, list[Trial]]:
+    """Search, judge the best trial on the test samples, and write the record; the summary on rank 0, None elsewhere.
+
+    Returns:
+        Likewise, and all trials, those that came farthest first.
+    """
+    draw(options), rounds(options.trials, options.steps)  # what is wrong is said before anything begins
+    with World.start(options) as world:
+        recorder = Recorder(world, scenario, options)
+        search = Search(world, options)
+        recorder.start()
+        samples = 0
+        for steps in search.run():
+            samples = sum(trial.steps for trial in search.done.values()) * options.batch
+            best = search.ranking[0]
+            recorder.log(step=steps - 1, wall_s=recorder.elapsed_s, loss=best.loss, samples=samples)
+        recorder.stop()
+        trials = sorted(search.done.values(), key=lambda trial: (-trial.steps, trial.loss, trial.number))
+        if recorder.folder:
+            (recorder.folder / "trials.json").write_text(json.dumps([asdict(trial) for trial in trials], indent=2))
+        model = search.winner()
+        test = search.splits.test if world.rank == 0 else None
+        summary = recorder.finish(
+            steps=options.steps,
+            samples=samples,
+            final_loss=search.ranking[0].loss,
+            test_accuracy=sharded_accuracy(model, test, world),
+            params_sha256=sha256(model),
+        )
+        return summary, trials
