@@ -21,10 +21,11 @@ import numpy as np
 from rich.table import Table
 
 from farandole.bench.allreduce_systems import ADD, COPY, OURS
-from farandole.bench.turns import Medians, medians, why_not
+from farandole.bench.turns import Medians, medians, row, why_not
 from farandole.collectives.costs import Machine, bus_factor, coefficients, predicted_s
 from farandole.collectives.fitting import Measurement, fitted
 from farandole.collectives.schedules import SCHEDULES
+from farandole.report.table import binary
 
 ROUNDS_PROGRAM = "farandole.bench.allreduce_rounds"
 SIZES = {4 << 10: 30, 64 << 10: 30, 1 << 20: 20, 16 << 20: 8, 64 << 20: 5}  # in bytes → rounds of a sweep
@@ -54,20 +55,17 @@ def composed(found: Medians, missing: dict[str, str], ranks: int) -> list[dict[s
     rows = []
     for size, its in found.items():
         for name in OURS:
-            peers: dict[str, dict[str, Any]] = {PEERS[peer]: {"error": error} for peer, error in missing.items()}
-            peers |= {called: {"median_s": its[peer], "ratio": its[peer] / its[name]}
-                      for peer, called in PEERS.items() if peer in its}  # fmt: skip
-            row = {"name": name, "size": size, "ranks": ranks, "median_s": its[name], "peers": peers}
-            row["bus_bytes_per_s"] = bus_factor(ranks) * size / its[name]
+            its_row = row(name, size, ranks, its, PEERS, missing)
+            its_row["bus_bytes_per_s"] = bus_factor(ranks) * size / its[name]
             if name in MODELLED:
                 schedule, _ = SCHEDULES[name]
-                row["model"] = {
+                its_row["model"] = {
                     "alpha_s": machine.link.alpha,
                     "beta_s_per_byte": machine.link.beta,
                     "gamma_s_per_byte": machine.gamma,
                     "predicted_s": predicted_s(schedule, ranks, size, machine),
                 }
-            rows.append(row)
+            rows.append(its_row)
     return rows
 
 
@@ -86,11 +84,11 @@ def notes(rows: list[dict[str, Any]]) -> list[str | Table]:
     fastest = {
         size: min((row for row in rows if row["size"] == size), key=lambda row: row["median_s"]) for size in sizes
     }
-    said = "; ".join(f"{_named(size)}: {row['name']}" for size, row in fastest.items())
+    said = "; ".join(f"{binary(size)}: {row['name']}" for size, row in fastest.items())
     model = next(row["model"] for row in rows if "model" in row)
     alpha, beta, gamma = (model[name] for name in ("alpha_s", "beta_s_per_byte", "gamma_s_per_byte"))
     figures = f"α = {alpha * 1e6:.3g} µs, β = {beta * 1e9:.3g} ns a byte, γ = {gamma * 1e9:.3g} ns a byte"
-    table = Table("ranks", *map(_named, MODEL_SIZES), title="the schedule that is fastest by the model")
+    table = Table("ranks", *map(binary, MODEL_SIZES), title="the schedule that is fastest by the model")
     for ranks in MODEL_RANKS:
         ways = {name: coefficients(SCHEDULES[name][0], ranks) for name in MODELLED}
         best = (
@@ -98,7 +96,3 @@ def notes(rows: list[dict[str, Any]]) -> list[str | Table]:
         )
         table.add_row(str(ranks), *best)
     return [f"the fastest of ours: {said}", f"the model: {figures}", table]
-
-
-def _named(size: int) -> str:
-    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"

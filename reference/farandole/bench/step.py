@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from farandole.bench.step_task import OURS, parameters
-from farandole.bench.turns import Medians, medians, why_not
+from farandole.bench.turns import Medians, medians, row, why_not
 
 ROUNDS_PROGRAM = "farandole.bench.step_rounds"
 WIDTHS = {2048: 8, 110: 40}  # of the hidden layers → rounds of a sweep
@@ -36,12 +36,6 @@ def rows(ranks: int) -> list[dict[str, Any]]:
 
 def composed(found: Medians, missing: dict[str, str], ranks: int) -> list[dict[str, Any]]:
     """The rows, from the medians by width and system, and why some peers have none."""
-    rows = []
-    for width, its in found.items():
-        for name in OURS:
-            peers: dict[str, dict[str, Any]] = {PEERS[peer]: {"error": error} for peer, error in missing.items()}
-            peers |= {called: {"median_s": its[peer], "ratio": its[peer] / its[name]}
-                      for peer, called in PEERS.items() if peer in its}  # fmt: skip
-            size = 4 * parameters(width)
-            rows.append({"name": name, "size": size, "ranks": ranks, "median_s": its[name], "peers": peers})
-    return rows
+    return [
+        row(name, 4 * parameters(width), ranks, its, PEERS, missing) for width, its in found.items() for name in OURS
+    ]

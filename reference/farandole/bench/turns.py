@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from statistics import median
+from typing import Any
 
 from farandole.runtime.launcher import run_ranks
 
@@ -39,6 +40,24 @@ def medians(program: str, launches: list[list[str]], rounds: dict[int, int], ran
                 for name, its in found.items():
                     seconds[case].setdefault(name, []).extend(its[WARM_UP:])
     return {case: {name: median(values) for name, values in its.items()} for case, its in seconds.items()}
+
+
+def row(
+    name: str, size: int, ranks: int, seconds: dict[str, float], peers: dict[str, str], missing: dict[str, str]
+) -> dict[str, Any]:
+    """What `farandole bench` prints and hands out of one of ours.
+
+    Args:
+        size: in bytes.
+        seconds: every system's median.
+        peers: the systems it is compared with, and what each is called.
+        missing: those of them that cannot be measured, and why.
+    """
+    beside: dict[str, dict[str, Any]] = {peers[peer]: {"error": error} for peer, error in missing.items()}
+    for peer, called in peers.items():
+        if peer in seconds:
+            beside[called] = {"median_s": seconds[peer], "ratio": seconds[peer] / seconds[name]}
+    return {"name": name, "size": size, "ranks": ranks, "median_s": seconds[name], "peers": beside}
 
 
 def why_not(name: str) -> str | None:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from farandole.report.colours import SERIES
+from farandole.report.table import binary
 
 INK = "#444444"
 COLOURS = (*SERIES, INK, "#8B5A2B")
@@ -55,14 +56,10 @@ def _line(axes: Axes, rows: list[Row], seconds: list[float], **style: Any) -> No
 def _style(axes: Axes, title: str) -> None:
     axes.set_title(title, fontsize=10)
     axes.set_xlabel("size of the vector")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: _named(size)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: binary(size)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda ms, _: f"{ms:g}"))
     axes.set_xticks([1 << power for power in (12, 16, 20, 24, 26)])
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
-
-
-def _named(size: float) -> str:
-    return f"{size / (1 << 20):g} MiB" if size >= 1 << 20 else f"{size / (1 << 10):g} KiB"

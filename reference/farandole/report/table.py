@@ -22,6 +22,11 @@ def megabytes_per_rank(summary: Summary) -> str:
     return NOT_COUNTED if summary.bytes_sent is None else f"{max(summary.bytes_sent) / 1e6:.1f}"
 
 
+def binary(size: float) -> str:
+    """So many bytes, in powers of 1024."""
+    return f"{size / (1 << 20):g} MiB" if size >= 1 << 20 else f"{size / (1 << 10):g} KiB"
+
+
 def percent(share: float | None) -> str:
     return NOT_COUNTED if share is None else f"{share:.1%}"
 

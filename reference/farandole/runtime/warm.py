@@ -16,11 +16,12 @@ The copy gets all that makes the rank that asks: environment, arguments, folder,
 limits. The two live and die together: a signal to the rank that asks is passed on (but for SIGSTOP, which is not to be
 noticed), its death ends the copy, and it ends as the copy has ended, by the same signal if it was one. Only torch and
 what that imports are shared: MPI, the program and this project's own modules are imported by each copy, so what was
-edited in between is seen.
+edited in between is seen. Shared, too, is the seed of Python's hash(), which other processes draw each for itself.
 
 A rank that finds nobody to ask (on another host, say) does its work itself; so does one in a Slurm job, for Slurm
-counts, limits and ends what it has started. Linux only. Cost: a few milliseconds a
-rank, and the memory of one torch. The idea is that of the fork server in Python's multiprocessing.
+counts, limits and ends what it has started. Linux only. Cost: a few milliseconds a rank, and the memory of one torch; a
+process that is killed leaves the empty socket of its warm one behind. The idea is that of the fork server in Python's
+multiprocessing.
 """
 
 from __future__ import annotations
