@@ -69,13 +69,18 @@ def test_messages_of_a_pipeline_are_counted(tmp_path: Path) -> None:
 def test_the_measured_bubble_is_the_formulas(tmp_path: Path, schedule: str) -> None:
     """Four equal stages whose passes take a set time; the stages' idle time over all time is bubble/total.
 
-    A busy machine only adds to it, so that the step with the least shows the schedule best.
+    A busy machine only adds to it, so that the step with the least shows the schedule best; without a flush steps
+    overlap, and it is the run of two with the least.
     """
     flushes = choose(schedule).flushes
     steps = 4 if flushes else 24
     options: dict[str, Any] = {"schedule": schedule, "steps": steps, "pace_ms": PACE_MS, "hidden": 16, "depth": 7}
-    run = launch("pipeline", 4, out=tmp_path / "run", micro_batches=8, balance="layers", **options)
-    found = min(measured(run, step).idle_share for step in range(steps)) if flushes else run.summary.idle_share
+    folders = [tmp_path / "run"] if flushes else [tmp_path / "run", tmp_path / "again"]
+    runs = [launch("pipeline", 4, out=out, micro_batches=8, balance="layers", **options) for out in folders]
+    found = min(
+        min(measured(run, step).idle_share for step in range(steps)) if flushes else run.summary.idle_share
+        for run in runs
+    )
     expected = choose(schedule).bubble_of_total(4, 8 if flushes else steps, Times(*[PACE_MS / 1000] * 3))
     assert found == pytest.approx(expected, rel=0.15)
 
