@@ -16,7 +16,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from farandole import Run, UsageError, launch
+from farandole import LaunchError, Run, UsageError, launch
 from farandole.data import datasets
 from farandole.data_parallel import export
 from farandole.runtime.launcher import run_ranks
@@ -94,7 +94,7 @@ def test_they_are_for_libraries_too(scenario: str, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_dies_takes_the_others_with_it_though_a_thread_still_waits(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="rank 1 at step 15 was killed"):
+    with pytest.raises(LaunchError, match="rank 1 at step 15 was killed"):
         launch(
             "local_sgd", 3, **SMALL, once=True, background_metrics=True, fail=["rank=1,step=15,how=kill"],
             out=tmp_path / "run",
@@ -135,8 +135,7 @@ def test_what_goes_wrong_is_said() -> None:
 
 def test_tensorboard_shows_what_the_record_says(tmp_path: Path) -> None:
     run = launch("sync_sgd", 2, steps=25, hidden=16, tensorboard=tmp_path / "boards", out=tmp_path / "run")
-    events = EventAccumulator(str(tmp_path / "boards" / "run"))
-    events.Reload()
+    events = shown_on(tmp_path / "boards" / "run")
     shown = events.Scalars("loss")
     assert [each.step for each in shown] == [line["step"] for line in run.metrics]
     assert [each.value for each in shown] == [np.float32(loss) for loss in losses(run)]
@@ -145,6 +144,30 @@ def test_tensorboard_shows_what_the_record_says(tmp_path: Path) -> None:
     assert passed == pytest.approx(wall_s, abs=0.05)
     [judged] = events.Scalars("test_accuracy")
     assert judged.value == np.float32(run.summary.test_accuracy)
+
+
+def test_a_board_goes_on_where_its_run_goes_on(tmp_path: Path) -> None:
+    """Steps that are done again are shown once; another rank may show what one that has died cannot."""
+    options: dict[str, Any] = {"tensorboard": tmp_path / "boards", "steps": 30}
+    restart = options | {"checkpoint_every": 10, "fail": ["rank=1,step=17,how=kill"], "out": tmp_path / "restart"}
+    with pytest.raises(LaunchError, match="rank 1 at step 17"):
+        launch("restart", 2, **restart)
+    runs = [
+        launch("restart", 2, **restart),
+        launch("membership", 3, **options, fail=["rank=0,step=17,how=kill"], out=tmp_path / "membership"),
+    ]
+    for run in runs:
+        shown = shown_on(tmp_path / "boards" / run.folder.name).Scalars("loss")
+        assert sorted(each.step for each in shown) == list(range(30))
+        assert {each.step: each.value for each in shown} == {
+            line["step"]: np.float32(line["loss"]) for line in run.metrics
+        }
+
+
+def shown_on(board: Path) -> EventAccumulator:
+    events = EventAccumulator(str(board))
+    events.Reload()
+    return events
 
 
 def test_a_board_that_cannot_be_written_costs_no_record(tmp_path: Path) -> None:

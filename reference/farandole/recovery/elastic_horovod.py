@@ -221,7 +221,7 @@ class Worker:
                 lines = [line for line in state.window if line["step"] >= written]
                 file.write("".join(json.dumps(line) + "\n" for line in lines))
             if self.options.tensorboard:
-                self.board = self.board or Board(self.options.tensorboard / self.folder.name, written)
+                self.board = self.board or Board(self.options.tensorboard / self.folder.name)
                 for line in lines:
                     self.board.log(line, state.began)
 

@@ -35,13 +35,13 @@ class Board:
 
     Args:
         folder: it may hold those of earlier starts.
-        step: what they say of this one and later ones is void.
+        void_from: what they say of this step and later ones does not hold; None: all of it does.
     """
 
-    def __init__(self, folder: Path, step: int = 0) -> None:
+    def __init__(self, folder: Path, void_from: int | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder), purge_step=step)
+        self._writer = SummaryWriter(str(folder), purge_step=void_from)
 
     def log(self, values: Mapping[str, float], began: float) -> None:
         """Add what was measured in a step.

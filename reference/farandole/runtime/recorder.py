@@ -60,17 +60,18 @@ class Recorder:
         self.folder: Path | None = None
         self._metrics: IO[str] | None = None
         self._board: board.Board | None = None
+        self._void_from: int | None = None  # the first step of which an earlier start has written what does not hold
         self._started = self._wall_s = 0.0
         self._sent_before = self._sent = (0, 0)  # bytes, messages
         if world.rank == 0:
             self.folder = open_folder(scenario, options)
-            self._open(self.folder)
+            self._metrics = (self.folder / "metrics.jsonl").open("a")
 
     def take_over(self, folder: Path) -> int:
         """Be the one that writes, perhaps in the place of a rank that has died; returns the first step not written."""
         self.folder = folder
         if self._metrics is None:
-            self._open(folder)
+            self._metrics = (folder / "metrics.jsonl").open("a")
         lines = (folder / "metrics.jsonl").read_text().splitlines()
         return max((int(step) + 1 for step in map(_step_of, lines) if step < float("inf")), default=0)
 
@@ -79,11 +80,13 @@ class Recorder:
         if self._metrics:
             self._metrics.close()
             file = Path(self._metrics.name)
-            kept = [line for line in file.read_text().splitlines() if _step_of(line) < step]
+            lines = file.read_text().splitlines()
+            kept = [line for line in lines if _step_of(line) < step]
+            self._void_from = step if len(kept) < len(lines) else None
             shorter = file.with_name(file.name + ".unfinished")
             shorter.write_text("".join(line + "\n" for line in kept))
             shorter.replace(file)
-            self._open(file.parent, step)
+            self._metrics = file.open("a")
 
     def start(self, before_s: float = 0.0) -> None:
         """The first step begins on all ranks, and from the same moment on all count their seconds.
@@ -123,14 +126,11 @@ class Recorder:
         if self._metrics:
             self._metrics.write(json.dumps(values) + "\n")
             self._metrics.flush()
-        if self._board:
-            self._board.log(values, time.time() - self.elapsed_s)
-
-    def _open(self, folder: Path, step: int = 0) -> None:
-        """Be ready to write the lines from `step` on."""
-        self._metrics = (folder / "metrics.jsonl").open("a")
-        if self.options.tensorboard:
-            self._board = board.Board(self.options.tensorboard / folder.resolve().name, step)
+            if self.options.tensorboard and self.folder:
+                self._board = self._board or board.Board(
+                    self.options.tensorboard / self.folder.resolve().name, self._void_from
+                )
+                self._board.log(values, time.time() - self.elapsed_s)
 
     @property
     def writes(self) -> bool:
