@@ -1,8 +1,8 @@
 """``farandole bench step``: one data-parallel training step, beside torch DDP's and Horovod's.
 
 A round is that of `step_rounds.py`: forward, backward, the gradient's mean over all ranks, the update, on 8 samples a
-rank of a perceptron with three hidden layers, of 10 million parameters or of 0.1 million. Peers, each with a launch of
-its own, in several sweeps by turns with ours:
+rank. The models are a perceptron of 10 million parameters in three hidden layers, one of 0.1 million, and a transformer
+of 0.8 million that reads 64 characters. Peers, each with a launch of its own, in several sweeps by turns with ours:
 
 - torch DDP over Gloo;
 - Horovod's DistributedOptimizer over MPI; where it is not installed there is an error instead of its median.
@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.bench.step_task import OURS, parameters
-from farandole.bench.turns import Medians, medians, row, why_not
+from farandole.bench.step_task import LANGUAGE, OURS, parameters
+from farandole.bench.turns import medians, row, why_not
 
 ROUNDS_PROGRAM = "farandole.bench.step_rounds"
-WIDTHS = {2048: 8, 110: 40}  # of the hidden layers → rounds of a sweep
+ROUNDS = {"10 M": 8, "0.1 M": 40, LANGUAGE: 8}  # model → rounds of a sweep
 SWEEPS = 3
 PEERS = {"ddp": "torch DDP", "Horovod": "Horovod", "ring": "our ring"}
 
@@ -31,11 +31,9 @@ def rows(ranks: int) -> list[dict[str, Any]]:
     """
     missing = {name: error for name in PEERS if (error := why_not(name))}
     launches = [list(OURS), *([name] for name in ("ddp", "Horovod") if name not in missing)]
-    return composed(medians(ROUNDS_PROGRAM, launches, WIDTHS, ranks, SWEEPS), missing, ranks)
-
-
-def composed(found: Medians, missing: dict[str, str], ranks: int) -> list[dict[str, Any]]:
-    """The rows, from the medians by width and system, and why some peers have none."""
+    found = medians(ROUNDS_PROGRAM, launches, ROUNDS, ranks, SWEEPS)
     return [
-        row(name, 4 * parameters(width), ranks, its, PEERS, missing) for width, its in found.items() for name in OURS
+        row(name, 4 * parameters(case), ranks, its, PEERS, missing) | {"name": f"{case}: {name}"}
+        for case, its in found.items()
+        for name in OURS
     ]

@@ -1,9 +1,9 @@
 """Training steps of the same model, in turn: the program of the ranks.
 
-    mpirun -n 4 python -m farandole.bench.step_rounds '[[WIDTH, ROUNDS], ...]' SYSTEM ...
+    mpirun -n 4 python -m farandole.bench.step_rounds '[[MODEL, ROUNDS], ...]' SYSTEM ...
 
 Every system begins with the same model and takes the same batches, so in the end all must have the same parameters, to
-rounding: that is checked against the plainest of them. Rank 0 prints, for each width, every system's seconds as JSON.
+rounding: that is checked against the plainest of them. Rank 0 prints, for each model, every system's seconds as JSON.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 
-from farandole.bench.step_task import BUCKET_BYTES, CLASSES, DEPTH, LR, OURS, SAMPLES, SHAPE, parameters
+from farandole.bench.step_task import BUCKET_BYTES, LR, MODELS, OURS, batch, parameters
 from farandole.bench.timing import slowest_s
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.shared_memory import SharedVectors
@@ -23,7 +23,6 @@ from farandole.data_parallel.horovod_twin import HorovodSGD
 from farandole.data_parallel.overlapped import OverlappedSGD
 from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.data_parallel.training import Strategy
-from farandole.models.classifiers import mlp
 from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
@@ -31,10 +30,10 @@ from farandole.runtime.world import World
 PLAINEST = "MPI_Allreduce"
 
 
-def make(world: World, name: str, width: int) -> Strategy:
+def make(world: World, name: str, case: str) -> Strategy:
     """The system of that name, with a new model. Collective."""
     torch.manual_seed(0)
-    model = mlp(SHAPE, CLASSES, width, DEPTH)
+    model = MODELS[case]()
     if name == "ddp":
         return DdpSGD(world, model, LR, timeout_s=60.0)
     if name == "Horovod":
@@ -43,22 +42,20 @@ def make(world: World, name: str, width: int) -> Strategy:
     kind = partial(OverlappedSGD, bucket_bytes=BUCKET_BYTES) if overlapped else SynchronousSGD
     if collective != "window":
         return kind(world, model, maker("sgd", LR), ALL_REDUCES[collective])
-    vectors = SharedVectors(world.comm, parameters(width))
+    vectors = SharedVectors(world.comm, parameters(case))
     return kind(world, model, maker("sgd", LR), lambda _, part: vectors.all_reduce(part), gradients=vectors.own)
 
 
-def measure(world: World, names: list[str], width: int, rounds: int) -> dict[str, list[float]]:
+def measure(world: World, names: list[str], case: str, rounds: int) -> dict[str, list[float]]:
     """Each system's seconds, round after round. Collective."""
-    noise = torch.Generator().manual_seed(world.rank)
-    inputs = torch.randn(SAMPLES, *SHAPE, generator=noise)
-    targets = torch.randint(CLASSES, (SAMPLES,), generator=noise)
-    systems = {name: make(world, name, width) for name in names}
+    inputs, targets = batch(case, seed=world.rank)
+    systems = {name: make(world, name, case) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(rounds):
         for name, system in systems.items():
             work = partial(system.step, inputs, targets, 1 / world.size)
             seconds[name].append(slowest_s(world.control, work))
-    plainest = make(world, PLAINEST, width)
+    plainest = make(world, PLAINEST, case)
     for _ in range(rounds):
         plainest.step(inputs, targets, 1 / world.size)
     for name, system in systems.items():
@@ -75,7 +72,7 @@ def check(name: str, system: Strategy, plainest: Strategy) -> None:
 def main() -> None:
     task, names = json.loads(sys.argv[1]), sys.argv[2:]
     with World.start(RunOptions(device="cpu")) as world:
-        found = [measure(world, names, width, rounds) for width, rounds in task]
+        found = [measure(world, names, case, rounds) for case, rounds in task]
     if world.rank == 0:
         print(json.dumps(found))
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 import importlib.util
 import json
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from farandole.runtime.launcher import run_ranks
 
 WARM_UP = 2
 TIMEOUT_S = 300.0
 
-Medians = dict[int, dict[str, float]]  # case → system → seconds
+Case = TypeVar("Case", bound=int | str)
+Medians = dict[int, dict[str, float]]  # of vectors so long, of each system, in seconds
 
 
-def medians(program: str, launches: list[list[str]], rounds: dict[int, int], ranks: int, sweeps: int) -> Medians:
+def medians(
+    program: str, launches: list[list[str]], rounds: dict[Case, int], ranks: int, sweeps: int
+) -> dict[Case, dict[str, float]]:
     """Each system's median seconds in each case, over the rounds of all sweeps without the first ones.
 
     Args:
@@ -31,7 +34,7 @@ def medians(program: str, launches: list[list[str]], rounds: dict[int, int], ran
     Raises:
         LaunchError: one of the systems failed or did wrong.
     """
-    seconds: dict[int, dict[str, list[float]]] = {case: {} for case in rounds}
+    seconds: dict[Case, dict[str, list[float]]] = {case: {} for case in rounds}
     task = json.dumps([[case, WARM_UP + number] for case, number in rounds.items()])
     for _ in range(sweeps):
         for names in launches:
