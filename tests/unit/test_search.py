@@ -37,7 +37,7 @@ def test_it_costs_what_it_says() -> None:
 
 
 def test_too_few_steps() -> None:
-    with pytest.raises(UsageError, match="--steps 7: 16 trials take 8 or more"):
+    with pytest.raises(UsageError, match="--steps 7: too few for 16 trials, halved 3 times: give 8 or more"):
         rounds(16, 7)
 
 

@@ -83,12 +83,12 @@ def rounds(trials: int, steps: int) -> list[tuple[int, int]]:
     sizes = [trials]
     while sizes[-1] > 2:
         sizes.append(-(-sizes[-1] // 2))
-    if steps < 2 ** (len(sizes) - 1):
+    halvings = len(sizes) - 1
+    if steps < 2**halvings:
         raise UsageError(
-            f"--steps {steps}: {trials} trials take {2 ** (len(sizes) - 1)} or more, of which half, a "
-            "quarter and so on come before"
+            f"--steps {steps}: too few for {trials} trials, halved {halvings} times: give {2**halvings} or more"
         )
-    return [(size, steps >> (len(sizes) - 1 - place)) for place, size in enumerate(sizes)]
+    return [(size, steps >> (halvings - place)) for place, size in enumerate(sizes)]
 
 
 class Contender:
@@ -193,7 +193,8 @@ def run(scenario: str, options: SearchOptions) -> tuple[Summary | None, list[Tri
     Returns:
         Likewise, and all trials, those that came farthest first.
     """
-    draw(options), rounds(options.trials, options.steps)  # what is wrong is said before anything begins
+    draw(options)  # what is wrong is said before anything begins
+    rounds(options.trials, options.steps)
     with World.start(options) as world:
         recorder = Recorder(world, scenario, options)
         search = Search(world, options)
@@ -206,7 +207,8 @@ def run(scenario: str, options: SearchOptions) -> tuple[Summary | None, list[Tri
         recorder.stop()
         trials = sorted(search.done.values(), key=lambda trial: (-trial.steps, trial.loss, trial.number))
         if recorder.folder:
-            (recorder.folder / "trials.json").write_text(json.dumps([asdict(trial) for trial in trials], indent=2))
+            found = [asdict(trial) | {"loss": trial.loss if isfinite(trial.loss) else None} for trial in trials]
+            (recorder.folder / "trials.json").write_text(json.dumps(found, indent=2))
         model = search.winner()
         test = search.splits.test if world.rank == 0 else None
         summary = recorder.finish(

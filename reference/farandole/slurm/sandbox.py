@@ -130,8 +130,11 @@ class Sandbox:
         printed = self.run("sbatch", "--parsable", *options, str(script), *arguments, cwd=cwd)
         return int(printed.split(";")[0])
 
-    def wait(self, job_id: int, timeout: float = 120) -> JobResult:
+    def wait(self, job_id: int | str, timeout: float = 120) -> JobResult:
         """Waits until the job has ended, however it ended.
+
+        Args:
+            job_id: its number; of an element of an array, "7_2".
 
         Raises:
             TimeoutError: after `timeout` seconds; names the job's state and Slurm's reason for it.
