@@ -22,3 +22,6 @@ echo "export OMPI_MCA_mpi_yield_when_idle=1"
 
 # Where libfabric finds no fast network, Open MPI sleeps for a second at the start of every process.
 echo "export OMPI_MCA_btl=^ofi"
+
+# UCX's one-sided component prints a warning where there is no fast network.
+echo "export OMPI_MCA_osc=^ucx"

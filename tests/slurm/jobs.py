@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,18 +48,34 @@ def run(cluster: Sandbox, checkout: Path, script: Path, *arguments: str) -> Job:
     return Job(number, result.state, result.exit_code, result.output, result.output.read_text(), folder)
 
 
-def words_of(script: Path, folder: Path, **environment: str) -> list[str]:
-    """What the script would have mpirun, srun or python do, word by word, as job 7 with the option --seed 3."""
+def wait_for(happened: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline, f"still no {what}"
+        time.sleep(0.1)
+
+
+def words_of(script: Path, folder: Path, *arguments: str, **environment: str) -> list[str]:
+    """What the script would have mpirun, srun or python do, word by word, as job 7 (of an array, element 2)."""
     (folder / "reference" / "farandole").mkdir(parents=True)
-    for launcher in ("mpirun", "srun", "python"):
-        (folder / launcher).write_text(f"#!/bin/sh\nprintf '%s\\n' {launcher} \"$@\"\n")
-        (folder / launcher).chmod(0o755)
-    (folder / "scontrol").write_text("#!/bin/sh\n")
-    (folder / "scontrol").chmod(0o755)
+    done = run_it(script, folder, *arguments, **environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def run_it(script: Path, folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs the script without Slurm, as if submitted from the folder; the launchers only print, if not there yet."""
+    for name in ("mpirun", "srun", "python", "scontrol"):
+        if not (folder / name).exists():
+            printing = "" if name == "scontrol" else f"printf '%s\\n' {name} \"$@\"\n"
+            (folder / name).write_text(f"#!/bin/sh\n{printing}")
+            (folder / name).chmod(0o755)
     slurm = {
         "SLURM_SUBMIT_DIR": str(folder),
         "SLURM_JOB_NAME": script.stem,
         "SLURM_JOB_ID": "7",
+        "SLURM_ARRAY_JOB_ID": "7",
+        "SLURM_ARRAY_TASK_ID": "2",
         "SLURM_NTASKS": _asked_for(script),
     }
     if script.stem.endswith("_het"):
@@ -69,16 +87,14 @@ def words_of(script: Path, folder: Path, **environment: str) -> list[str]:
                 f"SLURM_CPUS_PER_TASK_HET_GROUP_{group}": "4",
             }
     path = os.pathsep.join([str(folder), os.defpath])
-    done = subprocess.run(
-        ["bash", str(script), "--seed", "3"],
+    return subprocess.run(
+        ["bash", str(script), *arguments],
         env={"PATH": path, **slurm, **environment},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
 
 
 def _asked_for(script: Path) -> str:

@@ -24,6 +24,11 @@ def test_every_stage_learns_on_its_node(cluster: Sandbox, checkout: Path, name: 
     assert job.state == "COMPLETED", job.output
     record = Run.open(job.folder)
     assert record.rank_names == ROLES[name]
+    assert (record.summary.steps, record.summary.faults) == (40, [])
+    digests = record.summary.params_sha256 or []
+    assert len(set(digests)) > 1, "stages"
+    assert digests[:2] == digests[2:] or name != "hybrid", "the same stages of two pipelines"
+    assert len(digests) == 4
     assert record.summary.test_accuracy is not None
     assert record.summary.test_accuracy > 0.5, "of ten classes"
     assert json.loads((job.folder / "plan.json").read_text())["bounds"][-1] == 6

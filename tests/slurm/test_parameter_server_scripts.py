@@ -51,6 +51,8 @@ def test_manager_and_servers_on_cpu_nodes_and_workers_on_gpu_nodes(cluster: Sand
     assert record.config["place"] == "cleaner=0,servers=1-1,workers=2-5"
     assert {event["pid"] for event in record.trace if event["name"] == "forward and backward"} == {2, 3, 4, 5}
     assert record.summary.steps == 160, "one for the gradient of each of 4 workers"
+    assert len(record.summary.params_sha256 or []) == 6
+    assert len(set(record.summary.params_sha256 or [])) == 1
     assert record.summary.test_accuracy is not None
     assert record.summary.test_accuracy >= 0.5, "of ten classes"
 

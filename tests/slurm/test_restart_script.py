@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,19 +10,12 @@ import pytest
 from farandole.recovery.logbook import Line, Logbook
 from farandole.runtime.record import Run
 from farandole.slurm.sandbox import Sandbox, SandboxError
-from tests.slurm.jobs import PATIENCE
+from tests.slurm.jobs import PATIENCE, wait_for
 
 SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "restart.sbatch"
 STEPS = 100
 RECIPE = ("--steps", str(STEPS), "--checkpoint-every", "10")
 UNHURRIED = ("--slow", "rank=0,factor=30")  # long enough to be stopped on the way, not long enough to be waited for
-
-
-def wait_for(happened: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < deadline, f"still no {what}"
-        time.sleep(0.1)
 
 
 def lines(folder: Path, what: str) -> list[Line]:

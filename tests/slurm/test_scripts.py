@@ -14,7 +14,7 @@ import pytest
 
 from farandole import scenarios
 from farandole.slurm.sandbox import Sandbox
-from tests.slurm.jobs import programs, run, words_of
+from tests.slurm.jobs import programs, run, run_it, words_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((REPOSITORY / "slurm").glob("*.sbatch"))
@@ -26,38 +26,43 @@ RANKS = {
     "horovod_sgd": 4,
     "hybrid": 4,
     "hybrid_parameters": 6,
+    "language_model": 4,
     "layer_split": 4,
+    "local_sgd": 4,
     "membership": 6,
     "online": 6,
     "parameter_server": 6,
     "parameter_server_het": 6,
     "pipeline": 4,
     "restart": 4,
+    "search": 4,
+    "search_array": 2,
     "sync_sgd": 4,
     "tensor_split": 2,
 }
+# What they run, where that has another name.
+SCENARIOS = {"language_model": "sync_sgd", "parameter_server_het": "parameter_server", "search_array": "sync_sgd"}
 # How many of them are there at the end, elsewhere all: those that wait until somebody dies have not trained.
 TRAINED = {"backup": 3, "membership": 4}
 # Of how many parts, elsewhere one, the ranks' models are: a part has other parameters than the next one.
-PARTS = {"hybrid": 2, "layer_split": 4, "pipeline": 4, "tensor_split": 2}
+PARTS = {"layer_split": 4, "tensor_split": 2}
 STEPS = 20
 SHORT = {"online": ("--samples", "600")}
 # Other updates of the parameters than one a step: stale makes one for each of 4 workers' gradients, online
 # for each of 3 workers' 13 batches, downpour for each push, of which there may be some more than needed.
-UPDATES = {"parameter_server": [80], "parameter_server_het": [80], "online": [39], "downpour": range(16, 40)}
+UPDATES = {"parameter_server": [80], "online": [39], "downpour": range(16, 40)}
 NEED_HOROVOD = ("elastic_horovod", "horovod_sgd")
-# Elastic Horovod's driver is a single process, which counts the nodes by itself.
-LAUNCHED = [script for script in SCRIPTS if script.stem != "elastic_horovod"]
+# Whose trainings without a fault are in files of their own, test_*_script.py and test_*_scripts.py.
+ELSEWHERE = ("hybrid", "language_model", "parameter_server_het", "pipeline", "search_array", "sync_sgd")
 
 
-@pytest.fixture(params=SCRIPTS, ids=lambda path: path.name)
+@pytest.fixture(params=[script.stem for script in SCRIPTS])
 def script(request: pytest.FixtureRequest) -> Path:
-    path: Path = request.param
-    return path
+    return REPOSITORY / "slurm" / f"{request.param}.sbatch"
 
 
 def scenario_of(script: Path) -> str:
-    return script.stem.removesuffix("_het")
+    return SCENARIOS.get(script.stem, script.stem)
 
 
 # --- as text -----------------------------------------------------------------------------------------------
@@ -94,12 +99,19 @@ def test_what_it_names_exists(script: Path) -> None:
 
 
 def test_its_options_are_the_scenarios(script: Path, tmp_path: Path) -> None:
-    for words in programs(words_of(script, tmp_path)):
+    for words in programs(words_of(script, tmp_path, "--seed", "3")):
         assert words[0] == f"farandole.scenarios.{scenario_of(script)}"
         config = scenarios.parse(scenarios.load(scenario_of(script)).Config, words[1:])
         assert config.expect_ranks == RANKS[script.stem]
-        assert str(config.out) == f"runs/{script.stem}-7"
+        assert str(config.out) == f"runs/{script.stem}-7" + ("/2" if script.stem == "search_array" else "")
         assert config.seed == 3, "what follows the script's name goes to the scenario"
+
+
+def test_it_refuses_to_start_elsewhere(script: Path, tmp_path: Path) -> None:
+    done = run_it(script, tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == f"{script.stem}: submit from the root of the checkout, not from {tmp_path}\n"
+    assert not done.stdout
 
 
 # --- in the sandbox ----------------------------------------------------------------------------------------
@@ -109,6 +121,7 @@ def test_slurm_accepts_it(script: Path, cluster: Sandbox, checkout: Path) -> Non
     cluster.run("sbatch", "--test-only", str(script), cwd=checkout)
 
 
+@pytest.mark.parametrize("script", [name for name in RANKS if name not in ELSEWHERE], indirect=True)
 def test_it_trains_on_all_ranks_and_leaves_a_record(script: Path, cluster: Sandbox, checkout: Path) -> None:
     if script.stem in NEED_HOROVOD and importlib.util.find_spec("horovod") is None:
         pytest.skip("no Horovod here: `make tour` builds it where there is a C++ compiler")
@@ -128,9 +141,12 @@ def test_it_trains_on_all_ranks_and_leaves_a_record(script: Path, cluster: Sandb
     assert record["faults"] == []
 
 
-@pytest.mark.parametrize("script", LAUNCHED, ids=lambda path: path.name)
+@pytest.mark.parametrize("script", ["sync_sgd", "parameter_server_het"], indirect=True)
 def test_a_wrong_world_size_fails_the_job(script: Path, cluster: Sandbox, checkout: Path) -> None:
-    """srun without PMIx starts as many programs of one rank each, and each believes that it is alone."""
+    """srun without PMIx starts as many programs of one rank each, and each believes that it is alone.
+
+    Two scripts are enough: all say --expect-ranks, as seen above, which is one line of `World` for all scenarios.
+    """
     text = script.read_text()
     trap = checkout / "trap.sbatch"
     trap.write_text(re.sub(r"mpirun .*-n", "srun --mpi=none -n", text).replace("--mpi=pmix", "--mpi=none"))
@@ -143,7 +159,9 @@ def test_a_wrong_world_size_fails_the_job(script: Path, cluster: Sandbox, checko
     assert not list(checkout.glob("runs/*/summary.json"))
 
 
+@pytest.mark.parametrize("script", ["sync_sgd"], indirect=True)
 def test_a_submission_from_elsewhere_is_refused(script: Path, cluster: Sandbox, tmp_path: Path) -> None:
+    """One is enough: that each refuses the folder in SLURM_SUBMIT_DIR is seen above."""
     job = run(cluster, tmp_path, script)
     assert (job.state, job.exit_code) == ("FAILED", 2)
     assert job.output == f"{script.stem}: submit from the root of the checkout, not from {tmp_path}\n"
