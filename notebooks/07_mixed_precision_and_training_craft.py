@@ -1,0 +1,859 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 07 · Mixed precision, and the craft of training
+#
+# **Question:** the ranks have a gradient, and they have its sum. What else does a training need?
+#
+# Document 001 has a list of it: half precision, weight decay, a learning rate that is adapted, metrics that are
+# gathered beside the training, evaluation on all ranks, a model saved so that it can be used, hyper-parameters found by
+# trying. Each is a small thing. Nearly each has a place where "on several ranks" makes a difference, and at most of
+# these places the document is not quite right (errata 001.13 to 001.16).
+
+# %%
+# %load_ext farandole
+import copy
+import inspect
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from farandole import launch
+from farandole.data import datasets
+from farandole.data.sampler import EpochSampler, steps_per_epoch
+from farandole.data.shares import equal_shares, slices
+from farandole.data_parallel import export, loss_scale
+from farandole.data_parallel.evaluation import right_answers
+from farandole.data_parallel.learning_rate import LearningRate
+from farandole.data_parallel.mixed_precision import MixedPrecisionSGD
+from farandole.data_parallel.search import rounds
+from farandole.data_parallel.training import mean_cross_entropy
+from farandole.models import optimizers
+from farandole.models.classifiers import mlp
+from farandole.models.transformer import transformer
+from farandole.report import table, timeline
+from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
+from farandole.report.curves import smooth
+from farandole.runtime.buffers import FlatBuffers
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+torch.set_num_threads(1)
+
+
+def tidy(*axes):
+    """Take away what is not needed to read a picture."""
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.legend(frameon=False, fontsize=9)
+    axes[0].figure.tight_layout()
+
+
+# %% [markdown]
+# ## 1 What 16 bits can hold
+#
+# **Mixed precision** (混合精度训练) means to compute in 16 bits where that is good enough, and in 32 where it is not.
+# Half the bytes, and on hardware made for it twice as fast or more. There are two kinds of 16 bits. **float16** has 5
+# bits for the exponent and 10 for the digits after the first; **bfloat16** has 8 and 7: the exponents of float32, and
+# the fewest digits of all.
+#
+# **Predict:** what becomes of 70,000, of one part in a hundred million, of 1 + 2⁻¹² and of 2,049 in each of them?
+
+# %% tags=["nbval-check-output"]
+KINDS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+print("            largest    smallest normal   least above 0    1 and the next number are apart by")
+for name, kind in KINDS.items():
+    limits = torch.finfo(kind)
+    least = limits.smallest_normal * limits.eps
+    print(f"{name:9}{limits.max:10.3g}{limits.smallest_normal:17.2g}{least:17.2g}{limits.eps:20.2g}")
+print("\n                  70,000           1e-8       1 + 2^-12          2,049")
+for name, kind in KINDS.items():
+    became = torch.tensor([70_000, 1e-8, 1 + 2**-12, 2049], dtype=torch.float64).to(kind).double()
+    print(f"{name:9}" + "".join(f"{value:15.8g}" for value in became.tolist()))
+
+# %% [markdown]
+# Three kinds of loss. What is too large becomes infinite (**overflow**, 溢出), what is too small becomes 0
+# (**underflow**, 下溢), and what is in between loses digits. float16 suffers from the first two, bfloat16 from the
+# third. In a picture: how far from a number, at worst, is the nearest one that can be held?
+
+# %%
+exponents = np.linspace(-45, 40, 1200)
+figure, ax = plt.subplots(figsize=(8, 3.2))
+for (name, kind), colour in zip(KINDS.items(), (BLUE, ORANGE, GREEN), strict=True):
+    limits = torch.finfo(kind)
+    spacing = limits.eps * 2.0 ** np.maximum(np.floor(exponents), np.log2(limits.smallest_normal))
+    error = np.minimum(spacing / 2 / 2.0**exponents, 1)
+    error[2.0**exponents > limits.max] = np.nan  # infinite
+    ax.semilogy(exponents, error, color=colour, label=name)
+ax.set(xlabel="the number is 2 to the power of …", ylabel="relative error, at worst")
+tidy(ax)
+
+# %% [markdown]
+# float16 is precise in a window, and outside it there is nothing: at the left everything is rounded to 0 (an error of
+# 1), at the right the line ends, at 65,504. Is a gradient in the window?
+#
+# ## 2 Gradients that are too small
+#
+# We take two real models that have learned for a while: a perceptron on digits and a small transformer on English
+# text, the two workloads of all chapters. `gradient` does what a step of mixed precision does: cast the parameters, run
+# forward and backward in 16 bits on a loss that was multiplied by `scale`, and divide by it, in float32.
+
+
+# %%
+def batches(data, batch):
+    """The batches of one process, without end: inputs and targets."""
+    train = datasets.split(datasets.load(data), seed=0).train
+    for rows in EpochSampler(len(train), steps_per_epoch(len(train), batch), seed=0, rank=0):
+        yield torch.from_numpy(train[rows].inputs), torch.from_numpy(train[rows].targets)
+
+
+def gradient(model, kind, scale, batch):
+    """Of the mean loss over `batch`, as one vector of float32; and the loss."""
+    inputs, targets = batch
+    half = copy.deepcopy(model).to(kind)
+    half.zero_grad()
+    loss = mean_cross_entropy(half(inputs.to(kind) if inputs.is_floating_point() else inputs).float(), targets)
+    (loss * scale).backward()
+    return torch.cat([each.grad.float().reshape(-1) for each in half.parameters()]) / scale, loss.item()
+
+
+def trained(model, steps, lr, data, batch):
+    """`model` after so many steps in float32, and the batch that would come next."""
+    flat, stream = FlatBuffers(model), batches(data, batch)
+    for _ in range(steps):
+        flat.zero_gradients()
+        inputs, targets = next(stream)
+        mean_cross_entropy(model(inputs), targets).backward()
+        flat.values.add_(flat.gradients, alpha=-lr)
+    return model, next(stream)
+
+
+torch.manual_seed(0)
+workloads = {
+    "perceptron": trained(mlp(datasets.shape("digits"), 10, 128, 2), 1500, 0.3, "digits", 64),
+    "transformer": trained(
+        transformer(datasets.shape("pydoc"), datasets.classes("pydoc"), hidden=64, depth=2), 60, 0.1, "pydoc", 16
+    ),
+}
+exact = {name: gradient(model, torch.float32, 1, batch)[0] for name, (model, batch) in workloads.items()}
+
+# %% [markdown]
+# **Predict:** which part of each gradient lies below float16's least number? And how far can the histogram be moved to
+# the right before its other end drops out?
+
+# %%
+scales = 2.0 ** np.arange(0, 29, 2)
+figure, axes = plt.subplots(2, 2, figsize=(10, 5.6))
+for (left, right), (name, (model, batch)) in zip(axes, workloads.items(), strict=True):
+    whole = exact[name][exact[name] != 0]
+    sizes, bins = np.log2(whole.abs().numpy()), np.arange(-52, 20)
+    left.hist(sizes, bins, color=BLUE, label="as it is")
+    left.hist(sizes + 16, bins, color=ORANGE, alpha=0.6, label="times 2¹⁶")
+    left.axvspan(-52, -25, color=GREY, alpha=0.5, linewidth=0, label="0 in float16")
+    left.axvspan(-25, -14, color=GREY, alpha=0.2, linewidth=0, label="fewer digits")
+    left.axvspan(16, 20, color=RED, alpha=0.4, linewidth=0, label="infinite")
+    left.set(ylabel=f"elements of the\n{name}'s gradient", yscale="log", xlim=(-52, 20))
+    found = [gradient(model, torch.float16, scale, batch)[0] for scale in scales]
+    lost = [((half == 0) & (exact[name] != 0)).sum().item() / len(whole) for half in found]
+    infinite = [(~half.isfinite()).float().mean().item() for half in found]
+    right.plot(np.log2(scales), 100 * np.array(lost), "o-", color=BLUE, label="became 0")
+    right.plot(np.log2(scales), 100 * np.array(infinite), "o-", color=RED, label="became infinite or no number")
+    right.set(ylabel="% of the elements", yscale="log", ylim=(5e-4, 200))
+axes[1, 0].set(xlabel="log₂ of an element's size")
+axes[1, 1].set(xlabel="log₂ of the scale")
+tidy(*axes.flat)
+for ax in axes[:, 0]:
+    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, 1.02))
+
+# %% [markdown]
+# A gradient spreads over thirty powers of two and more, and its lower end is outside. Multiplied by 2¹⁶ nearly all of
+# it is inside. That is what a **scaled loss** is for: multiply the loss, and the chain rule multiplies every gradient
+# by as much. Too large a scale, and the upper end becomes infinite, all at once and much worse.
+#
+# To be honest: what was lost here are the smallest elements, a few in a hundred at most, and it is the largest that
+# decide where a step goes. But that is luck. How large a gradient is depends on the unit in which the loss is counted.
+# Count it in millions (of 2²⁰), and take a learning rate a million times as large: that is *the same training*.
+#
+# **Predict:** is it the same in float32, to the bit? And in float16?
+
+
+# %%
+def train(kind, unit=1.0, scale=1.0, steps=300, lr=0.3, remembered=torch.float32):
+    """A perceptron trained with its loss times `unit`, computing in `kind`, its parameters kept in `remembered`.
+
+    Returns the parameters, the losses, and in which share of the steps a parameter moved.
+    """
+    torch.manual_seed(0)
+    model, stream, losses, moved = mlp(datasets.shape("digits"), 10, 128, 2), batches("digits", 64), [], 0.0
+    values = FlatBuffers(model).values
+    values.copy_(values.to(remembered))
+    for _ in range(steps):
+        found, loss = gradient(model, kind, unit * scale, next(stream))
+        after = (values - lr / unit * (found * unit)).to(remembered).float()
+        moved += (after != values).float().mean().item() / steps
+        values.copy_(after)
+        losses.append(loss)
+    return values, losses, moved
+
+
+# The gradient that is divided by `unit * scale` and multiplied by `unit` is the one of the loss in that unit.
+unit = 2.0**-20
+ways = {
+    "float32": train(torch.float32),
+    "float32, another unit": train(torch.float32, unit),
+    "float16, another unit": train(torch.float16, unit),
+    "float16, another unit, scaled": train(torch.float16, unit, 2.0**16),
+    "bfloat16, another unit": train(torch.bfloat16, unit),
+}
+
+# %% tags=["nbval-check-output"]
+final = {name: np.mean(losses[-50:]) for name, (_, losses, _) in ways.items()}
+print("float32: the unit changes no bit:", torch.equal(ways["float32"][0], ways["float32, another unit"][0]))
+print("float16 in that unit has learned little:", final["float16, another unit"] > 1.5)
+for name in ("float16, another unit, scaled", "bfloat16, another unit"):
+    print(f"{name}: as good as float32:", abs(final[name] - final["float32"]) < 0.1)
+
+# %%
+figure, ax = plt.subplots(figsize=(8, 3.2))
+styles = ("-", "--", "-", ":", "-.")
+for (name, (_, losses, _)), colour, style in zip(ways.items(), (BLUE, SKY, RED, ORANGE, GREEN), styles, strict=True):
+    ax.plot(smooth(np.array(losses)), style, color=colour, label=name)
+ax.set(xlabel="step", ylabel="training loss", ylim=(0, 5))
+tidy(ax)
+
+# %% [markdown]
+# A power of two changes the exponent and not one digit, so in float32 nothing happens at all. float16 knows only its
+# window: without a scale nearly nothing of the gradient is left. bfloat16 has the exponents of float32 and needs no
+# scale.
+#
+# **Try:** other units, for all three. At which does float16 begin to suffer?
+#
+# ## 3 Updates that are too small
+#
+# The second danger is elsewhere. An update is the gradient times a small learning rate, and it is added to a parameter
+# that is much larger. Section 1: 1 + 2⁻¹² is 1.
+#
+# **Predict:** 4,096 times 2⁻¹² is 1. What do you get if you add it up one after the other, in each of the three kinds?
+
+# %% tags=["nbval-check-output"]
+for name, kind in KINDS.items():
+    total = torch.ones((), dtype=kind)
+    for _ in range(4096):
+        total += torch.tensor(2.0**-12, dtype=kind)
+    print(f"{name:9} 1 + 4096 times 2^-12 = {total.item():g}")
+
+
+# %% [markdown]
+# So the parameters are remembered in float32, the **master copy** (主副本), and cast before each step. With a
+# perceptron and a small learning rate, as at the end of a schedule:
+
+# %%
+steps, lr = 1500, 0.008
+kept = {
+    (name, remembered): train(KINDS[name], 1.0, 2.0**10, steps, lr, KINDS[remembered])
+    for name in KINDS
+    for remembered in dict.fromkeys(("float32", name))
+}
+
+# %%
+figure, ax = plt.subplots(figsize=(8, 3.2))
+looks = dict(zip(KINDS, ((BLUE, 6), (ORANGE, 3.5), (GREEN, 1.5)), strict=True))  # one lies on the other
+for (name, remembered), (_, losses, _) in kept.items():
+    colour, width = looks[name]
+    style = "-" if remembered == "float32" else "--"
+    label = f"computed in {name}, remembered in {remembered}"
+    ax.plot(smooth(np.array(losses), 50), style, color=colour, linewidth=width, label=label)
+ax.set(xlabel="step", ylabel="training loss", ylim=(0, None))
+tidy(ax)
+for (name, remembered), (_, _, moved) in kept.items():
+    print(f"computed in {name:9}remembered in {remembered:9}a parameter moves in {moved:.1%} of the steps")
+
+# %% tags=["nbval-check-output"]
+final = {key: np.mean(losses[-200:]) for key, (_, losses, _) in kept.items()}
+oracle = final["float32", "float32"]
+for name in ("float16", "bfloat16"):
+    print(f"{name}: with a master copy as good as float32:", abs(final[name, "float32"] - oracle) < 0.05)
+    print(f"{name}: without it behind by more than 0.1:", final[name, name] > oracle + 0.1)
+    print(f"{name}: a parameter stays where it is in most steps:", kept[name, name][2] < 0.5)
+
+# %% [markdown]
+# bfloat16 suffers more, for it has fewer digits. Without a master copy nothing crashes and no number looks wrong; the
+# model just learns more slowly, or stops. Document 001 says that mixed precision *raises* the accuracy. It saves
+# memory and time, and with a scale and a master copy it *keeps* the accuracy (erratum 001.13).
+#
+# ## 4 On several ranks
+#
+# This is the step of `--precision`. What is new, compared with `03_synchronous_sgd`? And in what type are the gradients
+# when they are added up over the ranks?
+
+# %%
+print(inspect.getsource(MixedPrecisionSGD.step))
+
+# %% [markdown]
+# In float32, and divided by the scale already: a sum of 16-bit numbers would lose digits once for each rank, and could
+# overflow where no rank's own part did. It costs twice the bytes. (Libraries offer both. On a fast network with many
+# ranks one may choose to send 16 bits, and add up in 32.)
+#
+# The language model, on two ranks, in all three precisions:
+
+# %%
+text = {"data": "pydoc", "model": "transformer", "hidden": 64, "depth": 1, "batch": 32, "steps": 60, "lr": 0.1}
+runs = {name: launch("sync_sgd", ranks=2, **text, precision=name, out=folder / f"text-{name}") for name in KINDS}
+table.show([table.comparison({name: run.summary for name, run in runs.items()})])
+
+# %%
+figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.2))
+losses = {name: np.array([line["loss"] for line in run.metrics]) for name, run in runs.items()}
+for (name, loss), colour, style in zip(losses.items(), (BLUE, ORANGE, GREEN), ("-", "--", ":"), strict=True):
+    left.plot(loss, style, color=colour, label=name)
+    if name != "float32":
+        right.semilogy(np.maximum(abs(loss - losses["float32"]), 1e-7), color=colour, label=name)
+left.set(xlabel="step", ylabel="training loss")
+right.set(xlabel="step", ylabel="|loss − float32's|")
+tidy(left, right)
+
+# %% tags=["nbval-check-output"]
+for name, run in runs.items():
+    apart = abs(losses[name] - losses["float32"]).max()
+    print(f"{name:9} loss within 0.1 of float32's in every step: {apart < 0.1};", end=" ")
+    print("equal copies:", len(set(run.summary.params_sha256)) == 1)
+print("the same bytes sent by all three:", len({tuple(run.summary.bytes_sent) for run in runs.values()}) == 1)
+
+# %% [markdown]
+# Whether it is *faster* depends on the processor. One without units for 16 bits converts back and forth, and the column
+# of samples per second shows it; on a graphics card with such units, and a model large enough, it is the other way
+# round.
+#
+# ## 5 Too large, on one rank
+#
+# A scale that is too large makes gradients infinite. Then the step must be left out, and the scale halved. But which
+# rank sees it? Each has other samples. If three of them took the step and one did not, the copies would be different
+# ever after. Must they ask each other?
+#
+# **Predict:** rank 2 alone is given an image that overflows. Who leaves out the step, and how many messages does it
+# cost?
+
+# %% tags=["nbval-check-output"]
+# %%mpi -n 4
+import numpy as np
+import torch
+
+from farandole.collectives.all_reduce import ALL_REDUCES
+from farandole.data import datasets
+from farandole.data_parallel.loss_scale import LossScale
+from farandole.data_parallel.mixed_precision import MixedPrecisionSGD
+from farandole.models.classifiers import mlp
+from farandole.models.optimizers import maker
+from farandole.runtime.buffers import sha256
+from farandole.runtime.options import RunOptions
+from farandole.runtime.world import World
+
+with World.start(RunOptions(wait_timeout=30)) as world:
+    torch.manual_seed(0)
+    model = mlp(datasets.shape("digits"), 10, 32, 1)
+    mixed = MixedPrecisionSGD(world, model, maker("sgd", 0.3), ALL_REDUCES["ring"], "float16", LossScale(2.0**10))
+    train = datasets.split(datasets.load("digits"), seed=0).train
+    said = []
+    for step in range(3):
+        rows = np.arange(64 * step + 16 * world.rank, 64 * step + 16 * (world.rank + 1))
+        images = torch.from_numpy(train[rows].inputs)
+        if step == 1 and world.rank == 2:
+            images[0, 0] = 1e6
+        before, messages = sha256(model), world.comm.messages_sent
+        mixed.step(images, torch.from_numpy(train[rows].targets), share=1 / world.size)
+        equal = len(set(world.control.allgather(sha256(model)))) == 1
+        moved, sent = sha256(model) != before, world.comm.messages_sent - messages
+        said.append(f"moved {moved!s:5}  scale {mixed.scale.value:4.0f}  messages {sent}  copies equal {equal}")
+    everybodys = world.control.gather(said)
+    if world.rank == 0:
+        for step in range(3):
+            for rank in range(world.size):
+                print(f"step {step}, rank {rank}: {everybodys[rank][step]}")
+
+# %% [markdown]
+# All do, without a word more than always. Infinity plus anything is infinite, or no number at all; so the *sum* tells
+# everybody. That works because the question "is it finite?" is asked after the all-reduce. Asked before, of the rank's
+# own part, three ranks would go on.
+#
+# And who finds the right scale? Nobody has to know it. `LossScale` begins too high, halves at each overflow, and tries
+# the double after a while without one: 2000 steps, as in the paper. Here we are less patient, to see something, and
+# begin far too high.
+
+# %%
+scale, model, stream = (
+    loss_scale.LossScale(2.0**30, patience=40),
+    mlp(datasets.shape("digits"), 10, 128, 2),
+    batches("digits", 64),
+)
+flat, used, overflowed = FlatBuffers(model), [], []
+for step in range(400):
+    used.append(scale.value)
+    found, _ = gradient(model, torch.float16, scale.value, next(stream))
+    finite = bool(found.isfinite().all())
+    scale.observe(finite)
+    if finite:
+        flat.values.sub_(0.3 * found)
+    else:
+        overflowed.append(step)
+figure, ax = plt.subplots(figsize=(8, 2.8))
+ax.step(range(400), np.log2(used), color=BLUE, where="post", label="scale")
+ax.plot(overflowed, np.log2(np.array(used)[overflowed]), "x", color=RED, label="overflow: no update")
+ax.set(xlabel="step", ylabel="log₂ of the scale")
+tidy(ax)
+print(f"{scale.skipped} of 400 steps were left out")
+
+# %% [markdown]
+# It hangs just below the ceiling, and the ceiling moves: gradients become smaller as the model learns. An overflow
+# here is nothing to worry about, but the way in which the number is found.
+#
+# ## 6 Weight decay, of two kinds
+#
+# Document 001 wants the loss to get "the product of the squared norm of the weights". It is a *sum* (erratum 001.15):
+# the penalty $\frac\lambda2\lVert w\rVert^2$ is added to the loss, so λw is added to the gradient. That is **L2**. The
+# other kind, **decoupled weight decay** (权重衰减), leaves the gradient alone and shrinks the parameters, by ηλ of
+# themselves in each step.
+#
+# To see them by themselves: 200 parameters, all 1 at first, and gradients that are pure noise, with nothing to learn.
+# The first parameters have tiny gradients, the last ones large.
+#
+# **Predict:** what is left of each after 1,000 steps, by plain SGD and by Adam, with each kind?
+
+
+# %%
+def decayed(optimizer, lr, sizes, *, l2=0.0, decay=0.0, steps=1000):
+    """What is left of parameters that were 1, after steps with gradients of these sizes that go to and fro."""
+    values, gradients = torch.ones(len(sizes)), torch.zeros(len(sizes))
+    moves = optimizers.maker(optimizer, lr, l2, decay)(values, gradients)
+    noise = torch.Generator().manual_seed(0)
+    for _ in range(steps // 2):
+        kick = sizes * torch.randn(len(sizes), generator=noise)
+        for gradient_now in (kick, -kick):  # their mean is 0: nothing but decay moves a parameter in the long run
+            gradients.copy_(gradient_now)
+            moves.step()
+    return values
+
+
+sizes, lam = torch.logspace(-4, 2, 200), 0.1
+left = {
+    (optimizer, kind): decayed(optimizer, lr, sizes if optimizer == "adam" else sizes / 100, **{kind: lam})
+    for optimizer, lr in (("sgd", 0.01), ("adam", 0.01))
+    for kind in ("l2", "decay")
+}
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.2), sharey=True)
+for ax, optimizer in zip(axes, ("sgd", "adam"), strict=True):
+    at = sizes if optimizer == "adam" else sizes / 100
+    ax.semilogx(at, left[optimizer, "l2"], color=ORANGE, linewidth=4, alpha=0.6, label="L2")
+    ax.semilogx(at, left[optimizer, "decay"], color=BLUE, label="decoupled")
+    ax.axhline((1 - 0.01 * lam) ** 1000, color=GREY, linestyle=":", label="(1 − ηλ)¹⁰⁰⁰")
+    ax.set(title=optimizer, xlabel="size of the parameter's gradient", ylim=(-0.1, 1.15))
+axes[0].set(ylabel="left of the parameter")
+tidy(*axes)
+
+# %% tags=["nbval-check-output"]
+apart = {optimizer: (left[optimizer, "l2"] - left[optimizer, "decay"]).abs() for optimizer in ("sgd", "adam")}
+print("SGD:  the two kinds differ by less than 1e-4:", apart["sgd"].max().item() < 1e-4)
+print("Adam: they differ by more than 0.2:", apart["adam"].max().item() > 0.2)
+small, large = left["adam", "l2"][sizes < 1e-3], left["adam", "l2"][sizes > 10]
+print("Adam, L2: those with small gradients are gone:", small.abs().max().item() < 0.1)
+print("Adam, L2: those with large ones have hardly decayed:", large.mean().item() > 0.8)
+expected = (1 - 0.01 * lam) ** 1000
+print("Adam, decoupled: all have decayed alike:", (left["adam", "decay"] - expected).abs().max().item() < 0.1)
+
+# %% [markdown]
+# For plain SGD the two are one, written in two ways. Adam divides every gradient by its usual size. The penalty's
+# gradient is in there, and is divided too: so L2 decays most what has the smallest gradients, and what has the largest
+# hardly at all. Decoupled, everything decays alike (Loshchilov & Hutter 2019; `--weight-decay`, and L2 is `--l2`).
+#
+# On several ranks there is a trap besides: either belongs *after* the all-reduce. A penalty that each rank adds to its
+# own gradient is counted P times in the sum.
+#
+# ## 7 A batch eight times as large
+#
+# Eight ranks, each with the batch that one process had: a step now uses 512 samples instead of 64, and there are eight
+# times fewer steps for the same samples. With the old learning rate each is as long as before. So the rate is made
+# eight times as large (**linear scaling**), and, since at the start so long a step is too long, it begins small
+# (**warm-up**, 预热). Goyal et al. (2017) trained ImageNet in an hour in this way.
+#
+# For all ways the same 51,200 images of handwritten digits, from three random starts each. (On 8 ranks it would be the
+# same training, as `03_synchronous_sgd` shows; here one process will do.)
+#
+# **Predict:** the order of the four, by the loss at the end.
+
+# %%
+plans = {
+    "batch 64": (64, 0.05, 0),
+    "batch 512, the same rate": (512, 0.05, 0),
+    "batch 512, 8 times the rate": (512, 0.4, 0),
+    "batch 512, 8 times, warmed up": (512, 0.4, 25),
+}
+
+
+def trained_by_plan(batch, peak, warm_up, seed):
+    """The loss of each batch."""
+    torch.manual_seed(seed)
+    model, stream = mlp(datasets.shape("mnist5k"), 10, 64, 2), batches("mnist5k", batch)
+    flat, steps, losses = FlatBuffers(model), 51_200 // batch, []
+    rate, moves = LearningRate(peak, steps, warm_up), optimizers.SGD(flat.values, flat.gradients, peak)
+    for step in range(steps):
+        inputs, targets = next(stream)
+        flat.zero_gradients()
+        loss = mean_cross_entropy(model(inputs), targets)
+        loss.backward()
+        moves.lr = rate.at(step)
+        moves.step()
+        losses.append(loss.item())
+    return np.array(losses)
+
+
+curves = {name: [trained_by_plan(*plan, seed) for seed in range(3)] for name, plan in plans.items()}
+
+# %%
+figure, axes = plt.subplots(1, 4, figsize=(11, 3), sharey=True)
+for ax, (name, found), colour in zip(axes, curves.items(), (BLUE, GREY, ORANGE, GREEN), strict=True):
+    for losses in found:
+        ax.plot(np.arange(1, len(losses) + 1) * plans[name][0] / 1000, losses, color=colour, linewidth=1)
+    ax.set(title=name, xlabel="thousand samples", ylim=(0, 4))
+    ax.title.set_fontsize(9)
+    ax.spines[["top", "right"]].set_visible(False)
+axes[0].set(ylabel="training loss")
+figure.tight_layout()
+at_the_end = {name: [losses[-len(losses) // 10 :].mean() for losses in found] for name, found in curves.items()}
+for name, means in at_the_end.items():
+    print(f"{name:32} at the end {', '.join(f'{mean:.2f}' for mean in means)}")
+
+# %% tags=["nbval-check-output"]
+means = {name: np.mean(found) for name, found in at_the_end.items()}
+print("the same rate is far behind:", means["batch 512, the same rate"] > 1)
+scaled = [name for name in plans if "8 times" in name]
+print("either way of scaling has caught up most of it:", all(means[name] < 0.8 for name in scaled))
+
+# %% [markdown]
+# Scaling repairs most of it. The warm-up does not help here: it costs 25 short steps, and the peaks come anyway, only
+# later. It was found for deep networks, whose gradient changes most at the very start; two hidden layers hardly have
+# such a start. A transformer under Adam has. Adam's first steps all have full length, before it knows anything of a
+# gradient's usual size. The language model, with a rate that was meant for batches of 8 and now gets 64:
+
+# %%
+text |= {"hidden": 32, "batch": 64, "lr_batch": 8, "lr": 0.005, "optimizer": "adam"}
+figure, ax = plt.subplots(figsize=(8, 3))
+at_the_end = {}
+for warm_up, colour in ((0, ORANGE), (20, GREEN)):
+    for seed in range(3):
+        out = folder / f"warm-up-{warm_up}-{seed}"
+        run = launch("sync_sgd", ranks=2, **text, warm_up=warm_up, seed=seed, out=out)
+        losses = np.array([line["loss"] for line in run.metrics])
+        at_the_end[warm_up, seed] = losses[-10:].mean()
+        ax.plot(smooth(losses), color=colour, linewidth=1, label=None if seed else f"warm-up of {warm_up} steps")
+ax.set(xlabel="step", ylabel="training loss")
+tidy(ax)
+for seed in range(3):
+    without, warmed = at_the_end[0, seed], at_the_end[20, seed]
+    print(f"start {seed}: loss at the end {without:.2f} without a warm-up, {warmed:.2f} with one")
+
+# %% [markdown]
+# So measure whether you need it. And scaling has a limit: a step cannot go farther than the gradient is a good guide,
+# however precisely a huge batch has measured it (section "What to try", 6).
+#
+# `--lr-batch 64` says for which batch `--lr` was meant, `--warm-up 25` the rest. What comes after the warm-up may be a
+# **schedule**. Document 001 calls it an adaptive learning rate to "start large and lower it gradually"; adaptive is
+# what Adam does, a rate for each parameter (erratum 001.16). "plateau" lowers the rate to a tenth when the loss does
+# not fall any more. It has to be decided alike on all ranks, or the copies part. So it listens to the mean over all of
+# them, which they exchange every ten steps.
+
+# %%
+high = {"data": "digits", "hidden": 64, "steps": 400, "lr": 0.6}
+runs = {
+    name: launch("sync_sgd", ranks=3, **high, lr_schedule=name, out=folder / name) for name in ("constant", "plateau")
+}
+figure, (left_ax, right_ax) = plt.subplots(1, 2, figsize=(9.5, 3))
+for (name, run), colour in zip(runs.items(), (GREY, BLUE), strict=True):
+    left_ax.semilogy([line["lr"] for line in run.metrics], color=colour, label=name)
+    right_ax.plot(smooth(np.array([line["loss"] for line in run.metrics])), color=colour, label=name)
+left_ax.set(xlabel="step", ylabel="learning rate")
+right_ax.set(xlabel="step", ylabel="training loss", yscale="log")
+tidy(left_ax, right_ax)
+
+# %% tags=["nbval-check-output"]
+rates = [line["lr"] for line in runs["plateau"].metrics]
+changes = [step for step in range(1, len(rates)) if rates[step] != rates[step - 1]]
+print("the rate has been lowered, and never raised:", len(changes) > 0 and rates == sorted(rates, reverse=True))
+print("always right after an exchange of losses:", all(step % 10 == 0 for step in changes))
+print("the copies of all ranks are equal:", len(set(runs["plateau"].summary.params_sha256)) == 1)
+
+# %% [markdown]
+# ## 8 To measure without stopping
+#
+# Those exchanges cost something. In the picture of a training there is a small gap every ten steps: all ranks meet, add
+# up their losses and write them down. Document 001 has a thread do it, and calls it asynchronous update. Nothing is
+# updated asynchronously, only looked at (erratum 001.14); here it is called `--background-metrics`.
+#
+# **Predict:** which of these change: the losses in the record, the model, the time?
+
+# %%
+small = {"data": "digits", "hidden": 64, "steps": 200}
+ways = {"between the steps": {}, "beside them": {"background_metrics": True}}
+tried = {name: [] for name in ways}
+for _ in range(3):  # in turns, since the computer may have other things to do
+    for name, option in ways.items():
+        out = folder / f"metrics-{len(tried[name])}-{name.split()[0]}"
+        tried[name].append(launch("sync_sgd", ranks=2, **small, **option, out=out))
+fastest = {name: min(found, key=lambda run: run.summary.wall_s) for name, found in tried.items()}
+figure, axes = plt.subplots(2, 1, figsize=(9.5, 4.4))
+for ax, (name, run) in zip(axes, fastest.items(), strict=True):
+    timeline.plot(run, ax, steps=22, title=name)
+figure.tight_layout()
+
+# %%
+for name, run in fastest.items():
+    passed = 1e3 * np.diff([line["wall_s"] for line in run.metrics])  # until the next step was done
+    after = np.arange(1, len(run.metrics)) % 10 == 0  # those that follow an exchange
+    print(
+        f"{name:18} a step {np.median(passed[~after]):.2f} ms, after an exchange {np.median(passed[after]):.2f} ms;",
+        end=" ",
+    )
+    print(f"all of it {run.summary.wall_s:.2f} s, and in the other attempts", end=" ")
+    print(", ".join(f"{other.summary.wall_s:.2f}" for other in tried[name] if other is not run))
+
+# %% tags=["nbval-check-output"]
+lines = [[(line["step"], line["loss"], line["samples"]) for line in run.metrics] for run in fastest.values()]
+print("the same losses, to the bit:", lines[0] == lines[1])
+digests = {digest for run in fastest.values() for digest in run.summary.params_sha256}
+print("the same model, to the bit:", len(digests) == 1)
+
+# %% [markdown]
+# The gap becomes smaller, and does not vanish: the thread needs a core to look from, and with as many ranks as cores it
+# takes its time from those who compute. Look at the seconds whether it was worth it here. On a cluster the two small
+# all-reduces wait for a network, and a waiting thread needs no core.
+#
+# The numbers are the same, but they come later, and on each rank at another moment. So nothing may depend on them that
+# all must decide alike. That is why this does not go with "plateau", and says so.
+#
+# **Try:** `launch("sync_sgd", ranks=2, background_metrics=True, lr_schedule="plateau")`.
+#
+# ## 9 How good is it? All ranks count
+#
+# A large test set takes time as well, and while one rank judges it the others wait. **Sharded evaluation**
+# (分布式评估): each judges its share. What is then added up: the accuracies, or the counts?
+#
+# **Predict:** 180 test images on 1 to 16 ranks. For which numbers is the mean of the ranks' accuracies the accuracy?
+
+# %% tags=["nbval-check-output"]
+splits = datasets.split(datasets.load("digits"), seed=0)
+model, cpu = workloads["perceptron"][0], torch.device("cpu")
+alone = right_answers(model, splits.test, cpu) / len(splits.test)
+means = {}
+for ranks in (1, 2, 3, 4, 7, 8, 11, 16):
+    shares = slices(equal_shares(len(splits.test), ranks))
+    counts = [right_answers(model, splits.test[share], cpu) for share in shares]
+    lengths = [share.stop - share.start for share in shares]
+    means[ranks] = np.mean([count / length for count, length in zip(counts, lengths, strict=True)])
+    same = sum(counts) / sum(lengths) == alone
+    print(f"{ranks} ranks, shares of {min(lengths)} to {max(lengths)} images: by counts the same accuracy: {same}")
+
+# %%
+for ranks, mean in means.items():
+    print(f"{ranks} ranks: the mean of their accuracies {mean:.6f}, right is {alone:.6f}")
+
+# %% [markdown]
+# A mean of means weighs the samples of a small share more. Here it is a difference nobody would notice; with shares by
+# capability, or a last rank that got the remainder, it is one that sends people looking for the mistake in their model.
+# Counts are whole numbers, whose sum is the same in every order. On real ranks, with the model handed over by file:
+
+# %%
+torch.save(model.state_dict(), folder / "perceptron.pt")
+(folder / "alone.json").write_text(json.dumps(alone))
+os.environ["HANDED_OVER"] = str(folder)
+
+# %% tags=["nbval-check-output"]
+# %%mpi -n 4
+import json
+import os
+from pathlib import Path
+
+import torch
+
+from farandole.data import datasets
+from farandole.data_parallel.evaluation import sharded_accuracy
+from farandole.models.classifiers import mlp
+from farandole.runtime.options import RunOptions
+from farandole.runtime.world import World
+
+folder = Path(os.environ["HANDED_OVER"])
+with World.start(RunOptions(wait_timeout=30)) as world:
+    model = mlp(datasets.shape("digits"), 10, 128, 2)
+    model.load_state_dict(torch.load(folder / "perceptron.pt"))
+    test = datasets.split(datasets.load("digits"), seed=0).test if world.rank == 0 else None
+    found = sharded_accuracy(model, test, world)
+    print(
+        f"rank {world.rank}: the accuracy that one process found:",
+        found == json.loads((folder / "alone.json").read_text()),
+    )
+
+# %% [markdown]
+# ## 10 On a board
+#
+# Many engineers are used to look at **TensorBoard**. With `--tensorboard boards` a run writes its numbers into event
+# files, as well as into its own record, and `tensorboard --logdir boards` shows all runs of that folder. We read the
+# file back without a server.
+
+# %%
+craft = {"data": "digits", "hidden": 64, "steps": 120, "optimizer": "adam", "lr": 0.003, "weight_decay": 0.1}
+more = {"batch": 128, "lr_batch": 64, "warm_up": 20, "lr_schedule": "cosine", "precision": "bfloat16"}
+run = launch("sync_sgd", ranks=4, **craft, **more, export=True, tensorboard=folder / "boards", out=folder / "craft")
+events = EventAccumulator(str(folder / "boards" / "craft"))
+_ = events.Reload()
+
+# %% tags=["nbval-check-output"]
+print("scalars:", ", ".join(sorted(events.Tags()["scalars"])))
+for name in ("loss", "lr"):
+    shown, recorded = events.Scalars(name), run.metrics
+    print(f"{name}: as many as steps: {len(shown) == len(recorded) == 120};", end=" ")
+    same = all(event.value == np.float32(line[name]) for event, line in zip(shown, recorded, strict=True))
+    print("as in the record, in float32:", same)
+print("the accuracy at the end:", events.Scalars("test_accuracy")[0].value == np.float32(run.summary.test_accuracy))
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(9.5, 2.8))
+for ax, name, colour in zip(axes, ("lr", "loss"), (ORANGE, BLUE), strict=True):
+    ax.plot(
+        [event.step for event in events.Scalars(name)], [event.value for event in events.Scalars(name)], color=colour
+    )
+    ax.set(xlabel="step", ylabel=name, ylim=(0, None))
+    ax.spines[["top", "right"]].set_visible(False)
+figure.tight_layout()
+
+# %% [markdown]
+# That run used nearly all of this notebook at once: bfloat16, Adam with decoupled decay, a scaled rate that is warmed
+# up and falls along a cosine. And it has left something to take away.
+#
+# ## 11 To be used elsewhere
+#
+# A checkpoint is for going on with the training, by the program that wrote it. To be *used*, a model should need
+# neither the optimizer's memory nor our code. Document 001 saves a TensorFlow SavedModel; here it is `--export`, by
+# `torch.export`: the graph of operations and the parameters in one file.
+#
+# **Predict:** reloaded, does it give the same guesses? The same logits, to the bit? For a batch of another size, too?
+
+# %%
+model, batch = workloads["transformer"]
+export.write(model, batch[0][:2].numpy(), folder)
+predict = export.read(folder)
+with torch.no_grad():
+    compared = [(predict(batch[0][:count]), model(batch[0][:count])) for count in (1, 5, 16)]
+
+# %% tags=["nbval-check-output"]
+same_guesses = all(torch.equal(ours.argmax(-1), its.argmax(-1)) for ours, its in compared)
+print("the transformer, reloaded: the same guesses for 1, 5 and 16 texts:", same_guesses)
+print("the same logits, to the bit:", all(torch.equal(ours, its) for ours, its in compared))
+with torch.no_grad():
+    guesses = export.read(run.folder)(torch.from_numpy(splits.test.inputs)).argmax(dim=-1).numpy()
+same = bool((guesses == splits.test.targets).mean() == run.summary.test_accuracy)
+print("the model of section 10, trained on 4 ranks: as accurate as its record says:", same)
+
+# %% [markdown]
+# ## 12 Which numbers, then?
+#
+# Learning rate, width, decay, warm-up: somebody has to choose them. Document 000 would have each machine train with
+# hyper-parameters of its own. Not if they train *one* model: copies with different rates are copies no more (erratum
+# 000.13). But a *search* (超参数搜索) is just that: many models that have nothing to do with each other until they are
+# compared.
+#
+# **Successive halving** does not train all of them to the end. All begin; the better half goes on to twice the steps;
+# and so on.
+#
+# **Predict:** 16 trials, the longest of 160 steps. How many steps is that in all, where training each to the end would
+# be 2,560?
+
+# %% tags=["nbval-check-output"]
+plan = rounds(trials=16, steps=160)
+done = 0
+for number, (size, steps) in enumerate(plan):
+    new = size * (steps - (plan[number - 1][1] if number else 0))
+    done += new
+    busiest = -(-size // 4)
+    print(
+        f"round {number}: {size:2} trials, each up to step {steps:3}; {new} steps; on 4 ranks {busiest} at most on each"
+    )
+print(f"{done} steps in all")
+
+# %%
+tries = {"data": "digits", "trials": 16, "steps": 160, "hidden": 64, "widths": (16, 64), "lr": 0.1, "spread": 30}
+searches = {ranks: launch("search", ranks=ranks, **tries, out=folder / f"search-{ranks}") for ranks in (4, 1)}
+found = {ranks: json.loads((search.folder / "trials.json").read_text()) for ranks, search in searches.items()}
+print(searches[4].output)
+
+# %%
+figure, ax = plt.subplots(figsize=(8, 3.4))
+for (_, steps), colour in zip(plan, (GREY, SKY, PURPLE, RED), strict=True):
+    ended = [trial for trial in found[4] if trial["steps"] == steps]
+    for width, marker in ((16, "o"), (64, "s")):
+        these = [trial for trial in ended if trial["hidden"] == width]
+        ax.loglog([each["lr"] for each in these], [each["loss"] for each in these], marker, color=colour)
+    ax.plot([], [], "o", color=colour, label=f"ended at step {steps}")
+ax.set(xlabel="learning rate (squares: 64 wide, circles: 16)", ylabel="validation loss when it ended")
+ax.spines[["top", "right"]].set_visible(False)
+ax.legend(frameon=False, fontsize=8)
+figure.tight_layout()
+
+# %%
+figure, ax = plt.subplots(figsize=(9.5, 2.6))
+timeline.plot(searches[4], ax, steps=160, title="the search")
+figure.tight_layout()
+
+# %% tags=["nbval-check-output"]
+chosen = [[(trial["number"], trial["hidden"], trial["steps"]) for trial in found[ranks]] for ranks in (4, 1)]
+print("how many ended at which step:", [sum(trial["steps"] == steps for trial in found[4]) for _, steps in plan])
+print("on 1 rank the same trials go on:", chosen[0] == chosen[1])
+print("all ranks end with the best one's model:", len(set(searches[4].summary.params_sha256)) == 1)
+print("more than 8 of 10 test images right:", searches[4].summary.test_accuracy > 0.8)
+
+# %% [markdown]
+# Half of the trials are given up after an eighth of the way. It may be the wrong half: a small learning rate looks
+# worse early than it is. And look at the last picture: a round lasts until its slowest rank is done, and in the
+# last one two trials are left for four ranks. Halving is cheap in steps, and not as cheap in time.
+#
+# ## What you have seen
+#
+# - float16 is a window: a scale moves the gradients into it. bfloat16 is wide and coarse and needs none.
+# - Updates are smaller than the digits of 16 bits; the parameters are remembered in float32.
+# - The sum of all ranks is infinite if one rank's part is. So all skip the same step, with no message more.
+# - L2 and decoupled decay are one under SGD, and two under Adam.
+# - A larger batch wants a larger rate, and sometimes a warm-up to get there. What decides about the rate has to be
+#   known to all ranks at the same step.
+# - Metrics may be gathered beside the training, evaluation may be divided (add counts), and a model be exported.
+# - Hyper-parameters that differ from rank to rank are a search, and no data parallelism.
+#
+# ## What to try
+#
+# 1. Section 2: a loss scale that is *not* a power of two, 50,000 for instance. In which digit of the gradient do you
+#    see it, and why does `LossScale` only double and halve?
+# 2. Section 3 with `lr=0.3`. Is a master copy still needed? Then think of the last steps of a cosine.
+# 3. Section 5: what if each rank had a scale of its own? Follow the overflow of rank 2 through the next step.
+# 4. Section 5 with a `Bcast` of "rank 0 saw no overflow" instead of the sum. Which overflows would it miss?
+# 5. Section 6 with `"momentum"`. Which of the two optimizers does it resemble, and do the kinds differ?
+# 6. Section 7 with a batch of 2,048 and 32 times the rate. Find any warm-up for which it works.
+# 7. Section 12 with `--steps 40`: are the same two trials left? What does it say about the first round?
+# 8. `farandole run search -n 2 --data pydoc --model transformer --hidden 32 --trials 4 --steps 60 --lr 0.1`: the same
+#    for the language model.
