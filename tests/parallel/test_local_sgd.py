@@ -71,3 +71,15 @@ def test_random_factors_are_right_on_average_and_add_noise(tmp_path: Path) -> No
     some = launch("sync_sgd", 2, steps=10, hidden=16, random_factors=0.5, out=tmp_path / "some")
     assert plain.summary.params_sha256 == none.summary.params_sha256 != some.summary.params_sha256
     assert len(set(some.summary.params_sha256)) == 1, "all copies still move alike"
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_the_ranks_draw_their_random_factors_independently(under_mpirun: Callable[..., Any], ranks: int) -> None:
+    found = under_mpirun("random_factors.py", ranks)
+    spread, draws = found["spread"], found["draws"]
+    vectors = np.arange(1, ranks + 1)
+    variance = spread**2 / 3 * (vectors**2).sum()  # had all the same factor: spread² / 3 · (Σ x)²
+    assert abs(found["mean"] - vectors.sum()) < 4 * np.sqrt(variance / draws), "unbiased"
+    assert found["variance"] == pytest.approx(variance, rel=4 * np.sqrt(2 / draws))  # a normal sum's bound, and wider
+    apart = np.array(found["correlations"]) - np.eye(ranks)
+    assert abs(apart).max() < 4 / np.sqrt(draws), "independent of each other"

@@ -1,10 +1,14 @@
 """All-reduce with random factors (带随机因子的 AllReduce): document 001's variant, and why nobody needs it.
 
-    g = Σ_r ξ_r·x_r        ξ_r drawn anew for each rank and step, uniform in 1 ± s
+    g = Σ_r ξ_r·x_r        ξ_r uniform in 1 ± s, drawn anew by each rank in every all-reduce
 
-Since ξ has the mean 1 the sum is right on average, and only then; but each term's variance is added to: by
-s²/3·x_r², which is there even where all gradients are the same. The training is that much noisier, for nothing in
-return. With s = 0 it is the all-reduce beneath, to the bit. Source: erratum 001.3.
+That is once a step, or where the gradient goes in buckets once for each bucket. Since ξ has the mean 1 the sum is
+right on average, and only then; but the ranks draw independently, so its variance grows by Σ_r s²/3·x_r², which is
+there even where all gradients are the same. The training is that much noisier, for nothing in return. With s = 0 it is
+the all-reduce beneath, to the bit.
+
+Cost: a random number and a multiplication of the vector in place, on each rank, and no message more. Source: erratum
+001.3.
 """
 
 from __future__ import annotations
