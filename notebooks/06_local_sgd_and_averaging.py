@@ -14,6 +14,7 @@
 # ---
 
 # %% [markdown]
+#
 # %% [markdown]
 # # 06 · Local SGD and averaging
 #
@@ -220,7 +221,7 @@ for ax in (left, right):
 # $\frac12 c_r(w-a_r)^2$. Then H steps bring its w nearer to $a_r$ by the factor $q_r=(1-\eta c_r)^H$, and the place
 # where the averages come to rest, whatever the number of steps, is
 #
-# $$ w^* = \frac{\sum_r (1-q_r)\,a_r}{\sum_r (1-q_r)} \qquad\text{instead of}\qquad \frac{\sum_r c_r\,a_r}{\sum_r c_r} $$
+# $$ w^* = \frac{\sum_r (1-q_r)\,a_r}{\sum_r (1-q_r)} \quad\text{instead of}\quad \frac{\sum_r c_r\,a_r}{\sum_r c_r} $$
 #
 # **Predict:** which H makes the two equal? Where does $w^*$ go for a very long period?
 
@@ -234,7 +235,8 @@ for period in (1, 4, 16, 256):
             w -= rate * curved * (w - goals)
         w[:] = w.mean()
     left_over = 1 - (1 - rate * curved) ** period
-    print(f"H = {period:3}: comes to rest at {w[0]:.4f}, by the formula {(left_over * goals).sum() / left_over.sum():.4f}")
+    formula = (left_over * goals).sum() / left_over.sum()
+    print(f"H = {period:3}: comes to rest at {w[0]:.4f}, by the formula {formula:.4f}")
 
 # %% [markdown]
 # With H = 1 it is the minimum. With a long period each rank reaches its own goal and forgets how much it mattered to
@@ -265,7 +267,7 @@ for name, run, averages in [*((f"H = {h}", run, 192 // h) for h, run in runs.ite
 
 # %%
 def compare(named):
-    figure, (by_step, by_time) = plt.subplots(1, 2, figsize=(10, 3.4), sharey=True, layout="constrained")
+    _, (by_step, by_time) = plt.subplots(1, 2, figsize=(10, 3.4), sharey=True, layout="constrained")
     curves.plot(named, by_step, by_time)
     for name, run in named.items():
         s = run.summary
@@ -288,7 +290,8 @@ compare({f"H = {period}": run for period, run in runs.items()} | {"once": once})
 #
 # With a single average at the end local SGD is **MapReduce SGD** (document 004): the map is a whole training, the
 # reduce a mean (erratum 004.6; Zinkevich et al. 2010). It is right for convex losses. For a deep network the mean of
-# two good models may be a bad one; here all have the same start, and digits are easy. Look at "once" above: is it worse?
+# two good models may be a bad one; here all have the same start, and digits are easy. Look at "once" above: is it
+# worse?
 #
 # **Post-local** SGD (Lin et al. 2020) is synchronous at first, when gradients are large and drift does most harm, and
 # local afterwards.
