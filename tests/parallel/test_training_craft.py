@@ -40,8 +40,7 @@ def test_the_options_of_the_optimizer_arrive_there(tmp_path: Path) -> None:
         plain,
         plain | {"l2": 0.3},
         plain | {"weight_decay": 0.3},
-        {"optimizer": "momentum", "lr": 0.01},
-        {"lr": 0.01},
+        *({"optimizer": name, "lr": 0.01} for name in ("sgd", "momentum", "lars", "lamb")),
     ]
     runs = [launch("sync_sgd", 2, **SMALL, **case, out=tmp_path / str(n)) for n, case in enumerate(cases)]
     assert len({run.summary.params_sha256[0] for run in runs}) == len(cases)

@@ -2,6 +2,6 @@
 
 Reading order: ``classifiers`` (for images), ``transformer`` (a language model), ``choices`` (which of
 them the options mean), ``options`` (what they have in common wherever a model is trained),
-``optimizers`` (what moves their parameters), ``sparse_logistic`` (for text as sparse features; its
-parameters are a table on servers).
+``optimizers`` and ``layerwise`` (what moves their parameters), ``sparse_logistic`` (for text as sparse
+features; its parameters are a table on servers).
 """

@@ -43,11 +43,14 @@ class SGD:
 
     @torch.no_grad()
     def step(self) -> None:
-        if self.decay:
-            self.values.mul_(1 - self.lr * self.decay)
+        self._shrink()
         if self.l2:
             self.gradients.add_(self.values, alpha=self.l2)
         self._move()
+
+    def _shrink(self) -> None:
+        if self.decay:
+            self.values.mul_(1 - self.lr * self.decay)
 
     def _move(self) -> None:
         self.values.add_(self.gradients, alpha=-self.lr)
@@ -80,12 +83,17 @@ class Adam(SGD):
         self.state["steps"] = torch.zeros((), dtype=torch.int64)
 
     def _move(self) -> None:
+        mean, root, correction = self._moments()
+        self.values.addcdiv_(mean, root, value=-self.lr / correction)
+
+    def _moments(self) -> tuple[Tensor, Tensor, float]:
+        """m, √v̂ + ε, and by what m is to be divided to become m̂."""
         first, second = self.betas
         steps = int(self.state["steps"].add_(1))
         mean = self.state["mean"].lerp_(self.gradients, 1 - first)
         mean_square = self.state["mean square"].mul_(second).addcmul_(self.gradients, self.gradients, value=1 - second)
         root = (mean_square.sqrt() / (1 - second**steps) ** 0.5).add_(self.epsilon)
-        self.values.addcdiv_(mean, root, value=-self.lr / (1 - first**steps))
+        return mean, root, 1 - first**steps
 
 
 MakeOptimizer = Callable[[Tensor, Tensor], SGD]

@@ -49,7 +49,7 @@ def main(config: Config) -> None:
     from farandole.data_parallel.learning_rate import LearningRate
     from farandole.data_parallel.local_sgd import LocalSGD
     from farandole.data_parallel.training import train
-    from farandole.models.optimizers import maker
+    from farandole.models.layerwise import maker_for
     from farandole.report.table import print_summary
     from farandole.runtime.world import World
 
@@ -57,7 +57,7 @@ def main(config: Config) -> None:
         return LocalSGD(
             world,
             model,
-            maker(config.optimizer, config.lr, config.l2, config.weight_decay),
+            maker_for(model, config.optimizer, config.lr, config.l2, config.weight_decay),
             ALL_REDUCES[config.collective],
             period=None if config.once else config.period,
             alpha=config.alpha,

@@ -64,16 +64,17 @@ def main(config: Config) -> None:
     from farandole.data_parallel.random_factors import with_random_factors
     from farandole.data_parallel.synchronous import SynchronousSGD
     from farandole.data_parallel.training import Strategy, train
-    from farandole.models.optimizers import maker
+    from farandole.models.layerwise import maker_for
     from farandole.report.table import print_summary
     from farandole.runtime.world import World
 
     if config.precision != "float32" and (config.overlap or config.bucket_kb or config.collective == "window"):
         raise UsageError(f"--precision {config.precision} goes without --overlap, --bucket-kb and --collective window")
 
-    make, rate = maker(config.optimizer, config.lr, config.l2, config.weight_decay), LearningRate.of(config)
+    rate = LearningRate.of(config)
 
     def strategy(world: World, model: nn.Module) -> Strategy:
+        make = maker_for(model, config.optimizer, config.lr, config.l2, config.weight_decay)
         all_reduce, gradients = ALL_REDUCES.get(config.collective), None
         if all_reduce is None:
             vectors = SharedVectors(world.comm, sum(each.numel() for each in model.parameters()))
