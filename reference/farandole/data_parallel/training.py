@@ -78,6 +78,7 @@ def train(
     """
     choices.check(options)
     with World.start(options) as world:
+        stop = StopRequest(world)
         recorder = Recorder(world, scenario, options)
         splits = datasets.split(datasets.load(options.data), options.seed) if world.rank == 0 else None
         count = np.array([len(splits.train) if splits else 0])
@@ -87,7 +88,7 @@ def train(
         shard = load_shard(options.loading, everything, dict(enumerate(shares)), world, recorder.shard_folder)
         model = choices.build(options).to(world.device)
         strategy = make_strategy(world, model)
-        final_loss, steps = _loop(world, options, strategy, shard, shares, recorder, rate)
+        final_loss, steps = _loop(world, options, strategy, shard, shares, recorder, rate, stop)
         summary = recorder.finish(
             steps=steps,
             samples=samples_used(shares, options.batch, steps),
@@ -139,6 +140,7 @@ def _loop(
     shares: list[int],
     recorder: Recorder,
     rate: LearningRate | None,
+    stop: StopRequest,
 ) -> tuple[float, int]:
     """All steps; returns the loss of the last one, and how many there were."""
     inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
@@ -147,7 +149,7 @@ def _loop(
     epoch = steps_per_epoch(sum(shares), options.batch)
     sampler = EpochSampler(len(shard), epoch, options.seed, world.rank)
     losses = (BackgroundLossLog if options.background_metrics else LossLog)(world, recorder, options.steps)
-    stop, following = StopRequest(world), 0
+    following = 0
     recorder.start()
     for step in progress(world.steps(options.steps), options.steps, world.rank):
         rows = torch.from_numpy(next(sampler)).to(world.device)
