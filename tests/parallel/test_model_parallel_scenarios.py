@@ -82,7 +82,7 @@ def test_the_measured_bubble_is_the_formulas(tmp_path: Path, schedule: str) -> N
         for run in runs
     )
     expected = choose(schedule).bubble_of_total(4, 8 if flushes else steps, Times(*[PACE_MS / 1000] * 3))
-    assert found == pytest.approx(expected, rel=0.15)
+    assert found == pytest.approx(expected, rel=0.25)  # the nearest other schedule's is 40 % away
 
 
 def test_a_wait_ends_where_the_message_is_sent(tmp_path: Path) -> None:
