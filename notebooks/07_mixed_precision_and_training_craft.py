@@ -857,3 +857,5 @@ print("more than 8 of 10 test images right:", searches[4].summary.test_accuracy 
 # 7. Section 12 with `--steps 40`: are the same two trials left? What does it say about the first round?
 # 8. `farandole run search -n 2 --data pydoc --model transformer --hidden 32 --trials 4 --steps 60 --lr 0.1`: the same
 #    for the language model.
+# 9. Write it yourself: `farandole lab start 5`, mixed precision. There a loss that float16 does not see is learned
+#    from, and one rank alone has an overflow.
