@@ -63,7 +63,6 @@ class OverlappedSGD(Strategy):
         self.buckets = cut([each.numel() for each in parameters], bucket_bytes // self.flat.values.itemsize)
         self.clock = BackwardClock(world, model)
         self._thread = ThreadPoolExecutor(1, "all-reduce")
-        self._share = 0.0
         self._missing: list[int] = []  # of each bucket, how many gradients
         self._reductions: list[Future[None]] = []  # of the buckets handed over, which are the first ones
         for number, bucket in enumerate(self.buckets):
@@ -73,11 +72,11 @@ class OverlappedSGD(Strategy):
 
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
         self.flat.zero_gradients()
-        self._share, self._reductions = share, []
+        self._reductions = []
         self._missing = [len(bucket.parameters) for bucket in self.buckets]
         self.clock.start()
         mean_loss = mean_cross_entropy(self.model(inputs), targets)
-        mean_loss.backward()
+        (mean_loss * share).backward()
         while len(self._reductions) < len(self.buckets):
             self._hand_over_next()
         for reduction in self._reductions:
@@ -105,7 +104,6 @@ class OverlappedSGD(Strategy):
         """In the thread."""
         part = self.flat.gradients_np[place]
         self.flat.to_host(place)
-        part *= self._share
         with self.world.trace.beside("all-reduce of a bucket"):
             self.all_reduce(self.comm, part)
         self.flat.from_host(place)

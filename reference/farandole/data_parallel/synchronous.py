@@ -6,7 +6,8 @@ One step (document 002, its steps 2 to 4):
     g   = Σ_r (n_r / n)·g_r            n_r of the step's n samples are on rank r
     w   ← w − η·g
 
-With equal parts n_r / n = 1/K, the documents' plain mean. Because every rank applies the same g
+With equal parts n_r / n = 1/K, the documents' plain mean. The loss is multiplied by it before backward, which saves a
+pass through the whole gradient. Because every rank applies the same g
 to the same w, the copies stay bitwise equal, and the run equals single-process SGD on the union
 of the batches, to rounding. Cost per step: one all-reduce of the gradient; the slowest rank sets
 the pace. Source: Chen et al., "Revisiting distributed synchronous SGD", 2016.
@@ -56,8 +57,7 @@ class SynchronousSGD(Strategy):
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
             mean_loss = self.loss(self.model(inputs), targets)
-            mean_loss.backward()
-            self.flat.gradients.mul_(share)
+            (mean_loss * share).backward()
 
         with self.world.communicate("all-reduce"):
             self.flat.to_host()

@@ -75,8 +75,7 @@ class Replica:
         with self.world.compute("forward and backward"):
             seen = self.dropout(inputs) if inputs.is_floating_point() else inputs  # characters cannot be scaled
             loss = mean_cross_entropy(self.model(seen), targets)
-            loss.backward()
-            self.flat.gradients.mul_(share)
+            (loss * share).backward()
             return loss.item()
 
     def state(self, step: int) -> TrainingState:
