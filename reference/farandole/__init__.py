@@ -12,17 +12,31 @@ a launch, a trace and a record come about.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from farandole.errors import LaunchError, UsageError
-from farandole.runtime.launcher import launch
-from farandole.runtime.record import Run
-
+TYPE_CHECKING = False  # as mypy knows it: `typing` would be a quarter of what a rank that only asks (`asker`) imports
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__version__ = "0.1.0.dev0"
+    from farandole.errors import LaunchError, UsageError
+    from farandole.runtime.launcher import launch
+    from farandole.runtime.record import Run
+
+__version__ = "0.1.0"
 __all__ = ["LaunchError", "Run", "UsageError", "launch"]
+HOMES = {
+    "LaunchError": "farandole.errors",
+    "Run": "farandole.runtime.record",
+    "UsageError": "farandole.errors",
+    "launch": "farandole.runtime.launcher",
+}
+
+
+def __getattr__(name: str) -> object:
+    """What is exported, imported when it is asked for."""
+    if name not in HOMES:
+        raise AttributeError(f"module 'farandole' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(HOMES[name]), name)
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -101,6 +102,15 @@ def interrupted(stop: signal.Signals) -> subprocess.CompletedProcess[str]:
     job.send_signal(stop)
     out, err = job.communicate(timeout=20)
     return subprocess.CompletedProcess(command, job.returncode, out, err)
+
+
+def test_a_launch_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither ours nor mpirun's, which is killed here."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with pytest.raises(LaunchError):
+        run_ranks([SPEAK, "raise"], 3)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ctrl_c_takes_every_rank_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,11 +19,12 @@ import psutil
 import pytest
 
 import farandole
-from farandole.runtime import warm
+from farandole.runtime import asker
 
 PATIENCE_S = 30
 START = (
-    "import os; from farandole.runtime import warm; warm.start(); print(os.environ[warm.ADDRESS], flush=True); input()"
+    "import os; from farandole.runtime import asker, warm; warm.start(*os.environ.get('START_WITH', '').split()); "
+    "print(os.environ[asker.ADDRESS], flush=True); input()"
 )
 # All that makes a process.
 TELL = """
@@ -39,7 +40,7 @@ SLEEP = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 
 def start(words: list[str], environment: dict[str, str], **keywords: Any) -> subprocess.Popen[str]:
     """A process in this one's environment, without its warm process, and with `environment`."""
-    cold = {name: value for name, value in os.environ.items() if name != warm.ADDRESS}
+    cold = {name: value for name, value in os.environ.items() if name != asker.ADDRESS}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, *words]
     return subprocess.Popen(command, env=cold | environment, text=True, **pipes, **keywords)  # type: ignore[call-overload, no-any-return]
@@ -49,7 +50,7 @@ def start(words: list[str], environment: dict[str, str], **keywords: Any) -> sub
 def owner(**environment: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
     """A process that has started a warm one, and where that is."""
     with start(["-c", START], environment) as process:
-        yield process, environment | {warm.ADDRESS: process.stdout.readline().strip()}
+        yield process, environment | {asker.ADDRESS: process.stdout.readline().strip()}
         process.stdin.close()
 
 
@@ -95,6 +96,29 @@ def test_a_warm_rank_is_like_a_cold_one(address: dict[str, str], tmp_path: Path)
     assert warmed.pop("pid") != cold.pop("pid")
     assert warmed == cold
     assert (warmed["given"], warmed["argv"], warmed["read"], warmed["files"]) == ("ü 1", words, "asked", 200)
+
+
+def test_it_imports_what_it_is_asked_to(tmp_path: Path) -> None:
+    show = "import sys; print('mailbox' in sys.modules)"
+    with owner(START_WITH="mailbox") as (_, environment):
+        shown, _ = rank(tmp_path, show, environment).communicate(timeout=PATIENCE_S)
+    assert shown == "True\n"
+
+
+@pytest.mark.parametrize("how", ["falls off its end", "calls exit"])
+@pytest.mark.parametrize("warmed", [True, False])
+def test_at_its_end_threads_are_waited_for_and_exit_functions_called(
+    how: str, warmed: bool, address: dict[str, str], tmp_path: Path
+) -> None:
+    code = """
+import atexit, sys, threading, time
+atexit.register(print, "exit function", end="")
+threading.Thread(target=lambda: (time.sleep(0.5), print("thread"))).start()
+"""
+    code += "sys.exit(0)" if how == "calls exit" else ""
+    process = rank(tmp_path, code, address if warmed else {})
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert (said, process.returncode) == ("thread\nexit function", 0)
 
 
 def test_what_was_edited_in_between_is_seen(tmp_path: Path) -> None:
@@ -146,7 +170,7 @@ def test_nothing_outlives_whoever_has_started_it(tmp_path: Path) -> None:
 
 
 def test_with_nobody_to_ask_it_does_the_work_itself(tmp_path: Path) -> None:
-    nobody = {warm.ADDRESS: f"{sys.executable}:{tmp_path}/nobody"}
+    nobody = {asker.ADDRESS: f"{sys.executable}:{tmp_path}/nobody"}
     assert told(rank(tmp_path, TELL, nobody))["torch"] is False
 
 

@@ -51,6 +51,7 @@ def test_gradients_are_staged_through_pinned_memory() -> None:
     module = nn.Linear(3, 2).cuda()
     flat = FlatBuffers(module)
     module(torch.rand(5, 3).cuda()).sum().backward()
+    assert all(torch.from_numpy(array).is_pinned() for array in (flat.gradients_np, flat.values_np))
     flat.to_host()
     assert np.array_equal(flat.gradients_np, flat.gradients.cpu().numpy())
     flat.gradients_np[:] = 7

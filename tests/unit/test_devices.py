@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
 from farandole.errors import UsageError
 from farandole.runtime import devices
@@ -44,7 +45,9 @@ def test_threads_are_shared_by_the_ranks_of_a_host() -> None:
         cores = len(os.sched_getaffinity(0))
         assert devices.limit_threads(1) == cores == torch.get_num_threads()
         assert devices.limit_threads(10 * cores) == 1 == torch.get_num_threads()
+        assert {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"} == {1}
     finally:
+        devices.limit_threads(1)
         torch.set_num_threads(before)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import UsageError
-from farandole.runtime.mpirun import Mpi, parse_version
+from farandole.runtime.mpirun import Mpi, has_ulfm, parse_version
+from farandole.runtime.placement import Placement
 
 HYDRA = """HYDRA build details:
     Version:                                 4.0.2
@@ -45,6 +46,34 @@ def test_each_mpi_is_called_its_own_way(mpi: Mpi, expected: str) -> None:
     assert " ".join(mpi.command(7, ["python", "x"])) == expected
 
 
+@pytest.mark.parametrize(
+    ("says", "version", "expected"),
+    [
+        ("options:ft_mpi_support:yes", (5, 0, 11), True),
+        ("options:ft_mpi_support:no", (5, 0, 11), False),
+        (None, (5, 0, 11), True),
+        ("options:ft_mpi_support:yes", (4, 1, 4), False),
+    ],
+)
+def test_whether_ranks_outlive_each_other_is_asked_of_ompi_info_if_it_is_there(
+    says: str | None, version: tuple[int, ...], expected: bool, tmp_path: Path
+) -> None:
+    if says:
+        (tmp_path / "ompi_info").write_text(f"#!/bin/sh\necho {says}\n")
+        (tmp_path / "ompi_info").chmod(0o755)
+    assert has_ulfm(tmp_path / "mpirun", "Open MPI", version) == expected
+    assert not has_ulfm(tmp_path / "mpirun", "MPICH", version)
+
+
+def test_ranks_are_placed_on_hosts_by_open_mpi_5_and_no_other() -> None:
+    placement = Placement(["h1", "h2"], "10.77.0.0/24", Path("agent"))
+    command = Mpi(Path("mpirun"), "Open MPI", (5, 0, 11), False).command(3, ["python", "x"], placement)
+    assert " ".join(command) == "mpirun -n 3 --host h1:2,h2:1 --map-by slot:oversubscribe python x"
+    for mpi in (Mpi(Path("mpirun"), "Open MPI", (4, 1, 4), False), Mpi(Path("mpiexec"), "MPICH", (4, 0, 2), False)):
+        with pytest.raises(UsageError, match="FARANDOLE_HOSTS is for Open MPI 5, and this is"):
+            mpi.command(3, ["python", "x"], placement)
+
+
 def test_the_environment_of_an_enclosing_launch_is_left_behind() -> None:
     outer = {"OMPI_COMM_WORLD_RANK": "3", "PMIX_RANK": "3", "PMI_RANK": "3", "SLURM_JOB_ID": "7", "HOME": "/home/x"}
     inner = Mpi(Path("mpirun"), "Open MPI", (5, 0, 11), True).environment(outer)
@@ -53,3 +82,12 @@ def test_the_environment_of_an_enclosing_launch_is_left_behind() -> None:
     assert "PMI_RANK" not in inner
     assert (inner["SLURM_JOB_ID"], inner["HOME"]) == ("7", "/home/x")
     assert inner["OMPI_ALLOW_RUN_AS_ROOT"] == "1"
+
+
+def test_what_the_user_sets_for_mpi_is_kept_but_not_what_an_enclosing_mpirun_has_set() -> None:
+    mpi = Mpi(Path("mpirun"), "Open MPI", (5, 0, 11), True)
+    settings = {"OMPI_MCA_btl": "self,sm", "PRTE_MCA_prte_if_include": "eth0"}
+    inner = mpi.environment(settings)
+    assert inner.items() >= settings.items()
+    assert inner["OMPI_MCA_osc"] == "^ucx"
+    assert mpi.environment(settings | {"PMIX_RANK": "0"})["OMPI_MCA_btl"] == "^ofi"

@@ -12,6 +12,7 @@ from farandole.cli.run import changed
 from farandole.errors import UsageError
 from farandole.runtime.chaos import Chaos
 from farandole.runtime.faults import Fail, Slow, Slowness, check_ranks
+from farandole.runtime.links import LinkChange
 from farandole.runtime.record import Run, new_folder
 from farandole.scenarios.sync_sgd import Config
 
@@ -25,9 +26,11 @@ def test_options_survive_the_way_to_the_ranks() -> None:
         steps=7,
         lr=0.05,
         collective="central",
-        slow=(Slow(3, 2.5), Slow(1, 2, 0.5)),
+        slow=(Slow(3, 2.5), Slow(1, 2, 0.5, first=3, end=9)),
         fail=(Fail(2, 30, "hang"),),
         chaos=Chaos(20.0, 7),
+        link_mbps=100.0,
+        link_change=(LinkChange(5, 20), LinkChange(9, 0.5)),
         capabilities=(1.0, 0.5),
         json=True,
         out=Path("x y"),
@@ -52,6 +55,12 @@ def test_options_survive_the_way_to_the_ranks() -> None:
         (["--slow", "rank=3,factor=4,share=nan"], "share=0.25 (above 0, up to 1)"),
         (["--slow", "rank=3,factor=4,share=often"], "share=0.25 (above 0, up to 1)"),
         (["--slow", "rank=3,rank=3,factor=2"], "write it as"),
+        (["--slow", "rank=3,factor=4,from=-1"], "from=100 or until=200"),
+        (["--slow", "rank=3,factor=4,from=9,until=9"], "from=100 or until=200"),
+        (["--slow", "rank=3,factor=4,from=soon"], "from=100 or until=200"),
+        (["--link-change", "mbps=20"], "step=200,mbps=20"),
+        (["--link-change", "step=-1,mbps=20"], "step=200,mbps=20"),
+        (["--link-change", "step=5,mbps=0"], "above 0 Mbit/s"),
         (["--fail", "rank=2"], "how=kill"),
         (["--fail", "rank=2,step=3,how=explode"], "how=kill"),
         (["--fail", "rank=-1,step=3"], "how=kill"),
@@ -74,7 +83,7 @@ def test_a_fault_for_a_rank_that_is_not_there_is_refused() -> None:
         check_ranks([Fail(4, 1)], ranks=4)
 
 
-@pytest.mark.parametrize("fault", [Slow(3, 2.5), Slow(3, 4, 0.25), Fail(2, 30, "raise")])
+@pytest.mark.parametrize("fault", [Slow(3, 2.5), Slow(3, 4, 0.25, 7, 9), Fail(2, 30, "raise"), LinkChange(5, 2.5)])
 def test_faults_are_written_as_they_are_read(fault: Any) -> None:
     assert type(fault).parse(str(fault)) == fault
 
@@ -82,7 +91,7 @@ def test_faults_are_written_as_they_are_read(fault: Any) -> None:
 def test_a_transient_straggler_is_slow_in_its_share_of_computations_and_the_seed_says_in_which() -> None:
     def factors(slow: list[Slow], rank: int = 3, seed: int = 0) -> list[float]:
         slowness = Slowness(slow, rank, seed)
-        return [slowness.next_factor() for _ in range(4000)]
+        return [slowness.next_factor(step) for step in range(4000)]
 
     transient = factors([Slow(3, 4, 0.25)])
     assert set(transient) == {1, 4}
@@ -94,8 +103,13 @@ def test_a_transient_straggler_is_slow_in_its_share_of_computations_and_the_seed
     assert set(factors([Slow(3, 2.5)])) == {2.5}
 
 
+def test_a_rank_may_be_slow_for_a_while() -> None:
+    slowness = Slowness([Slow(3, 4, first=2, end=4), Slow(3, 2, first=5)], 3, seed=0)
+    assert [slowness.next_factor(step) for step in range(7)] == [1, 1, 4, 4, 1, 2, 2]
+
+
 def test_every_scenario_has_a_title_and_a_config() -> None:
-    assert {"ddp_sgd", "horovod_sgd", "local_sgd", "search", "sync_sgd"} <= set(scenarios.names())
+    assert {"compressed_sgd", "ddp_sgd", "horovod_sgd", "local_sgd", "search", "sync_sgd"} <= set(scenarios.names())
     for name in scenarios.names():
         module = scenarios.load(name)
         assert scenarios.title(module).endswith(".")

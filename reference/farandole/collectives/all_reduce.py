@@ -1,6 +1,6 @@
 """The all-reduces that a scenario can choose from, under the names of its ``--collective``.
 
-Each sums a vector over all ranks, in place, and leaves the same bits on every rank.
+Each sums a vector over all ranks, in place; each of ours leaves the same bits on every rank.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def run(schedule: Schedule, comm: Communicator, buffer: Buffer) -> None:
 
     Args:
         buffer: contiguous vector of any length, 0 included, of a type MPI knows (float32,
-            float64, any integer), the same length and type on all ranks.
+            float64, any integer) or float16, the same length and type on all ranks.
 
     Raises:
         ValueError: `buffer` is not one contiguous vector.
@@ -44,11 +44,11 @@ def run(schedule: Schedule, comm: Communicator, buffer: Buffer) -> None:
         sent, own = buffer[_span(parts, step.sent)], buffer[_span(parts, step.received)]
         arriving = scratch[: len(own)] if step.reduce else own
         if step.to is not None and step.source is not None:
-            comm.exchange(sent, step.to, arriving, step.source)
+            comm.exchange(_on_wire(sent), step.to, _on_wire(arriving), step.source)
         elif step.to is not None:
-            comm.send(sent, step.to)
+            comm.send(_on_wire(sent), step.to)
         elif step.source is not None:
-            comm.receive(arriving, step.source)
+            comm.receive(_on_wire(arriving), step.source)
         if step.reduce:
             np.add(own, arriving, out=own)
 
@@ -57,6 +57,11 @@ def run_segmented_ring(comm: Communicator, buffer: Buffer) -> None:
     """The ring, in messages of `SEGMENT` bytes at most. Collective."""
     chunk = -(-buffer.nbytes // comm.size)
     run(segmented(max(1, -(-chunk // SEGMENT))), comm, buffer)
+
+
+def _on_wire(part: Buffer) -> Buffer:
+    """The same memory, as a type that MPI knows: it has no float16."""
+    return part.view(np.uint16) if part.dtype == np.float16 else part
 
 
 def _span(parts: list[slice], chunks: range) -> slice:

@@ -8,8 +8,8 @@ nodes, sum it up over the nodes, all L groups at the same time; and within each 
     across     all-reduce in a ring of M          2(M−1)/M·n/L, the only ones that leave the node
     within     all-gather in a ring of L          (L−1)/L·n
 
-A plain ring sends 2(P−1)/P·n over the link between two nodes, and waits 2(P−1) times for it; here a node sends as
-much with all its ranks together, and waits 2(M−1) times.
+A plain ring sends 2(P−1)/P·n over the link between two nodes, and waits 2(P−1) times for it; here a node sends
+2(M−1)/M·n with all its ranks together, and waits 2(M−1) times.
 
 This is the schedule, which can be checked, drawn and costed for any L and M. What runs is `node_aware`, which has no
 messages within a node.

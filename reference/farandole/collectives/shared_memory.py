@@ -29,6 +29,7 @@ from numpy.typing import DTypeLike
 from farandole.collectives.steps import chunk_slice, chunk_slices
 from farandole.errors import UsageError
 from farandole.runtime.communicator import Buffer, Communicator
+from farandole.runtime.links import refuse
 
 BLOCK = 128 << 10  # bytes that are added up at a time: they stay in the cache
 SHORT = 16 << 10  # bytes up to which a second barrier costs more than adding up everything
@@ -45,10 +46,11 @@ class SharedVectors:
         vectors: rank → its vector.
 
     Raises:
-        UsageError: the ranks are on several nodes.
+        UsageError: the ranks are on several nodes, or `--link-mbps` is to slow down their messages.
     """
 
     def __init__(self, comm: Communicator, length: int, dtype: DTypeLike = np.float32) -> None:
+        refuse(comm.link, "shared memory")
         node = comm.mpi.Split_type(MPI.COMM_TYPE_SHARED)
         together = node.size == comm.size
         node.Free()

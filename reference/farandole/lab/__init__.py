@@ -10,7 +10,7 @@ sends with), ``board`` and ``overseer`` (who waits for whom: how a deadlock is f
 of a launch), ``grading`` (the launches, and what came of them), ``submissions`` (which files),
 ``tables`` (grades for the eye). Apart from these: ``watched_network`` and ``background``, on which lab 4 is
 written; ``half_network`` and ``summing``, on which lab 5 is; ``disk``, on which lab 10 is; ``mortal``,
-``simulated_ranks`` and ``small_training``, on which lab 12 is.
+``simulated_ranks`` and ``small_training``, on which lab 12 is; ``slow_link``, on which lab 15 is.
 """
 
 from farandole.lab.labs import Check, Lab, expect

@@ -28,6 +28,8 @@ from farandole.runtime.flight_recorder import NO_STEP
 class LabCommunicator(Communicator):
     """Typed messages between ranks 0 … size − 1.
 
+    Give it a `link`, such as `slow_link.SlowLink`, and messages take as long as over that.
+
     Attributes:
         rank, size: this process's number, and how many there are.
         bytes_sent, messages_sent: what this rank has sent since the communicator was made.
@@ -54,7 +56,7 @@ class LabCommunicator(Communicator):
     def send(self, array: Buffer, to: int) -> None:
         """Send `array` to rank `to`; returns once that rank receives it."""
         self._check("send", array, to)
-        self._count(array.nbytes)
+        self._carry(array.nbytes)
         with self._board.waiting("send", to=to), self.waiting("send", to):
             self.mpi.Ssend(array, to)
 
@@ -65,6 +67,7 @@ class LabCommunicator(Communicator):
         with self._board.waiting("receive", source=source), self.waiting("receive", source), _whole(array, source):
             self.mpi.Recv(array, source, status=status)
         _check_filled(status, array, source)
+        self._arrived(array.nbytes)
 
     def exchange(self, send: Buffer, to: int, receive: Buffer, source: int) -> None:
         """Send one array to rank `to` and fill another from rank `source`, both at the same time."""
@@ -75,12 +78,13 @@ class LabCommunicator(Communicator):
                 "exchange: the array to send and the array to receive into overlap, so that what arrives "
                 "would overwrite what has still to leave"
             )
-        self._count(send.nbytes)
+        self._carry(send.nbytes)
         status = MPI.Status()
         waiting = self._board.waiting("exchange", to, source)
         with waiting, self.waiting("exchange", source), _whole(receive, source):
             self.mpi.Sendrecv(send, to, 0, receive, source, 0, status)
         _check_filled(status, receive, source)
+        self._arrived(receive.nbytes)
 
     def barrier(self) -> None:
         """Return once every rank has called it."""

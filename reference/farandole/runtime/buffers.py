@@ -8,8 +8,9 @@ two flat buffers, so communicating needs no copy: numpy and torch see the same m
     comm_all_reduce(flat.gradients_np)  # the same memory, as numpy
     flat.values.add_(flat.gradients, alpha=-learning_rate)
 
-On a GPU the buffers live on the card, and the numpy view is a pinned copy on the host that
-`to_host` and `from_host` keep up to date: an MPI that cannot read GPU memory is given that.
+On a GPU the buffers live on the card, and the numpy view is a copy on the host that `to_host` and
+`from_host` keep up to date: an MPI that cannot read GPU memory is given that. It is pinned, which makes
+the way there and back faster, unless it lies in memory of the caller's, such as a shared window.
 """
 
 from __future__ import annotations

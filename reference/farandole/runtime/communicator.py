@@ -9,9 +9,10 @@ MPI's own collectives move inside is theirs to know and is not counted.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from farandole.runtime.failure import NoAnswer, PeerLost
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder
+from farandole.runtime.links import Link, refuse
 from farandole.runtime.watchdog import Watchdog
 
 Buffer = NDArray[Any]
@@ -35,12 +37,16 @@ class Pending:
     Attributes:
         source: who is to send.
         receiving, sending: MPI's requests.
+        nbytes: how much is to be received.
+        begun: when, on `time.perf_counter`.
         broken: somebody has died in it.
     """
 
     source: int
     receiving: list[MPI.Request]
     sending: list[MPI.Request]
+    nbytes: int
+    begun: float = field(default_factory=time.perf_counter)
     broken: bool = False
 
     def wait(self) -> None:
@@ -71,9 +77,10 @@ class Communicator:
         recorder: knows the current step, for messages.
         before: the communicator whose place this one takes, and whose counts it goes on with.
         members: of each rank in this group, its number among all; None: all were launched together.
+        link: how fast this rank is connected to all others; None: as fast as it is.
 
     Attributes:
-        members: likewise.
+        members, link: likewise.
         kept: what algorithms keep for this group from one call to the next: shared windows, groups within it.
     """
 
@@ -84,8 +91,10 @@ class Communicator:
         recorder: FlightRecorder | None = None,
         before: Communicator | None = None,
         members: Sequence[int] | None = None,
+        link: Link | None = None,
     ) -> None:
         self.mpi = mpi
+        self.link = link
         self.rank = mpi.rank
         self.size = mpi.size
         self._own_bytes = before.bytes_sent if before else 0
@@ -108,7 +117,7 @@ class Communicator:
 
     def send(self, buffer: Buffer, to: int) -> None:
         """Send `buffer` to rank `to`; returns when it may be changed again."""
-        self._count(buffer.nbytes)
+        self._carry(buffer.nbytes)
         with self.waiting("send", to):
             self.mpi.Send(buffer, to)
 
@@ -116,12 +125,14 @@ class Communicator:
         """Fill `buffer` with the next message of rank `source`."""
         with self.waiting("receive", source):
             self.mpi.Recv(buffer, source)
+        self._arrived(buffer.nbytes)
 
     def exchange(self, send: Buffer, to: int, receive: Buffer, source: int) -> None:
         """Send to one rank and receive from another at the same time: cannot deadlock in a ring."""
-        self._count(send.nbytes)
+        self._carry(send.nbytes)
         with self.waiting("exchange", source):
             self.mpi.Sendrecv(send, to, 0, receive, source, 0)
+        self._arrived(receive.nbytes)
 
     def post(self, buffer: Any, to: int, tag: int, nbytes: int | None = None) -> MPI.Request:
         """Begin to send, and return at once; `buffer` must stay as it is until the request is complete.
@@ -129,7 +140,7 @@ class Communicator:
         Args:
             buffer: an array, or anything else that MPI takes; then `nbytes` says what to count.
         """
-        self._count(buffer.nbytes if nbytes is None else nbytes)
+        self._carry(buffer.nbytes if nbytes is None else nbytes)
         with self.naming_the_lost("send", to):
             return self.mpi.Isend(buffer, to, tag)
 
@@ -142,16 +153,17 @@ class Communicator:
             tag: of the first message each way; those that follow have the next ones.
         """
         for buffer in send:
-            self._count(buffer.nbytes)
+            self._carry(buffer.nbytes)
         with self.naming_the_lost("exchange", source):
             receiving = [self.mpi.Irecv(buffer, source, tag + number) for number, buffer in enumerate(receive)]
             sending = [self.mpi.Isend(buffer, to, tag + number) for number, buffer in enumerate(send)]
-        return Pending(source, receiving, sending)
+        return Pending(source, receiving, sending, sum(buffer.nbytes for buffer in receive))
 
     def complete(self, pending: Pending) -> None:
         """Return when what was begun is done."""
         with self.waiting("exchange", pending.source):
             pending.wait()
+        self._arrived(pending.nbytes, pending.begun)
 
     def arrived(self, tag: int, source: int = MPI.ANY_SOURCE) -> int | None:
         """The rank whose next message with `tag` can be taken now; None while there is none."""
@@ -161,8 +173,10 @@ class Communicator:
 
     def take(self, buffer: Any, source: int, tag: int) -> None:
         """Fill `buffer` with the next message of `source` with `tag`. Puts no time-out on itself."""
+        status = MPI.Status()
         with self.naming_the_lost("receive", source):
-            self.mpi.Recv(buffer, source, tag)
+            self.mpi.Recv(buffer, source, tag, status)
+        self._arrived(status.Get_count(MPI.BYTE))
 
     def acknowledge_the_lost(self) -> set[int]:
         """Who of the group has died, as far as this rank knows; from now on it receives from anybody without them.
@@ -179,6 +193,7 @@ class Communicator:
 
     def mpi_all_reduce(self, buffer: Buffer) -> None:
         """MPI's own all-reduce (sum, in place): the peer our algorithms are compared with. Not counted."""
+        refuse(self.link, "MPI's own all-reduce")
         with self.waiting("MPI all-reduce", -1):
             self.mpi.Allreduce(MPI.IN_PLACE, buffer)
 
@@ -186,7 +201,7 @@ class Communicator:
         """The group of all ranks that give the same `color`, in order of `key`. Collective."""
         part = MPI.Intracomm(self.mpi.Split(color, key))
         members = [self.members[rank] for rank in ranks_within(part, self.mpi)]
-        group = Communicator(part, self._watchdog, self._recorder, members=members)
+        group = Communicator(part, self._watchdog, self._recorder, members=members, link=self.link)
         self._groups.append(group)
         return group
 
@@ -239,6 +254,17 @@ class Communicator:
     def _count(self, nbytes: int) -> None:
         self._own_bytes += nbytes
         self._own_messages += 1
+
+    def _carry(self, nbytes: int) -> None:
+        """A message leaves: it is counted, and takes its time."""
+        self._count(nbytes)
+        if self.link:
+            self.link.send(nbytes)
+
+    def _arrived(self, nbytes: int, expected: float | None = None) -> None:
+        """A message has come, and would have taken its time."""
+        if self.link:
+            self.link.receive(nbytes, expected)
 
     def _named(self, rank: int) -> int:
         """A rank of this group as users know it: by its number among all; -1 is nobody in particular."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from farandole.errors import UsageError
@@ -35,9 +36,13 @@ def describe(device: torch.device) -> str:
 
 
 def limit_threads(local_size: int) -> int:
-    """Give each of the host's `local_size` ranks its part of the cores, at least one; returns it."""
+    """Give each of the host's `local_size` ranks its part of the cores, at least one; returns it.
+
+    To torch and to numpy's linear algebra, whose threads would else keep each other from the cores while they wait.
+    """
     threads = max(1, available_cores() // local_size)
     torch.set_num_threads(threads)
+    threadpool_limits(threads, user_api="blas")
     return threads
 
 

@@ -2,6 +2,7 @@
 
     --slow rank=3,factor=3             rank 3 takes three times as long to compute
     --slow rank=3,factor=4,share=0.25  … four times as long, in a quarter of its computations
+    --slow rank=3,factor=4,from=100    … from step 100 on; with until=200 up to there
     --fail rank=2,step=30,how=kill     rank 2 sends itself SIGKILL when step 30 begins
                           how=raise    … raises an exception
                           how=hang     … stops answering, but lives
@@ -51,27 +52,46 @@ class Slow:
 
     Attributes:
         share: in which part of its computations, above 0 and up to 1; below 1 it is a transient straggler.
+        first, end: from step `first` on, and before step `end`; None: for ever.
     """
 
     rank: int
     factor: float
     share: float = 1.0
+    first: int = 0
+    end: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Slow:
-        form = "--slow rank=3,factor=3 (factor 1 or more), or with share=0.25 (above 0, up to 1)"
-        pairs = named_values(text, form, {"rank", "factor", "share"})
+        form = (
+            "--slow rank=3,factor=3 (factor 1 or more), or with share=0.25 (above 0, up to 1), "
+            "or with from=100 or until=200 (steps)"
+        )
+        pairs = named_values(text, form, {"rank", "factor", "share", "from", "until"})
         try:
-            slow = cls(int(pairs["rank"]), float(pairs["factor"]), float(pairs.get("share", 1)))
+            slow = cls(
+                int(pairs["rank"]),
+                float(pairs["factor"]),
+                float(pairs.get("share", 1)),
+                int(pairs.get("from", 0)),
+                int(pairs["until"]) if "until" in pairs else None,
+            )
         except (KeyError, ValueError) as error:
             raise UsageError(f"{text!r} does not fit: write it as {form}") from error
-        if slow.rank < 0 or not 1 <= slow.factor < float("inf") or not 0 < slow.share <= 1:
+        fits = slow.rank >= 0 and 1 <= slow.factor < float("inf") and 0 < slow.share <= 1 and slow.first >= 0
+        if not fits or (slow.end is not None and slow.end <= slow.first):
             raise UsageError(f"{text!r} does not fit: write it as {form}")
         return slow
 
+    def lasts(self, step: int) -> bool:
+        """Whether it is so at this step."""
+        return self.first <= step and (self.end is None or step < self.end)
+
     def __str__(self) -> str:
         share = "" if self.share == 1 else f",share={self.share:g}"
-        return f"rank={self.rank},factor={self.factor:g}{share}"
+        first = f",from={self.first}" if self.first else ""
+        end = "" if self.end is None else f",until={self.end}"
+        return f"rank={self.rank},factor={self.factor:g}{share}{first}{end}"
 
 
 class Slowness:
@@ -81,9 +101,9 @@ class Slowness:
         self._slow = [each for each in slow if each.rank == rank]
         self._random = random.Random(f"{seed} {rank}")
 
-    def next_factor(self) -> float:
-        """The factor of the next computation; if several strike at once, the largest counts."""
-        struck = [each.factor for each in self._slow if self._random.random() < each.share]
+    def next_factor(self, step: int) -> float:
+        """The factor of the next computation, one of step `step`; if several strike at once, the largest counts."""
+        struck = [each.factor for each in self._slow if self._random.random() < each.share and each.lasts(step)]
         return max(struck, default=1.0)
 
 

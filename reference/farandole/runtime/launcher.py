@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from farandole.errors import LaunchError, UsageError
-from farandole.runtime import mpirun, processes, rank, warm
+from farandole.runtime import asker, mpirun, placement, processes, rank
 from farandole.runtime.failure import EXIT_CODE, Failure, first_failure
 from farandole.runtime.flight_recorder import NO_STEP, read_positions
 from farandole.runtime.record import Run, new_folder
@@ -93,19 +93,24 @@ def run_ranks(
     """
     if ranks < 1:
         raise UsageError(f"{ranks} ranks: give 1 or more")
-    mpi = mpirun.detect()
+    mpi, hosts = mpirun.detect(), placement.chosen()
     number = uuid.uuid4().hex
-    scratch = Path(tempfile.mkdtemp(prefix="farandole-", dir=_shared_folder()))
-    environment = mpi.environment(os.environ) | {
+    shared = _shared_folder()
+    scratch = Path(tempfile.mkdtemp(prefix="farandole-", dir=shared))
+    environment = mpi.environment(os.environ, None if shared else scratch) | {
         rank.SCRATCH: str(scratch),
         rank.LAUNCH: number,
         rank.LAUNCHER: f"{socket.gethostname()}:{os.getpid()}",
         rank.PROGRESS: str(int(progress)),
         "COLUMNS": str(shutil.get_terminal_size().columns),
     }
-    if not with_torch:
-        environment.pop(warm.ADDRESS, None)
-    command = mpi.command(ranks, [sys.executable, "-m", "farandole.runtime", *program])
+    if hosts:
+        environment |= hosts.environment()
+    if hosts or not with_torch:  # a warm process is on this host
+        environment.pop(asker.ADDRESS, None)
+    if not with_torch:  # numpy's threads wait for work at full speed: while it is imported, half of its time
+        environment.setdefault("OPENBLAS_NUM_THREADS", "1")
+    command = mpi.command(ranks, [sys.executable, "-m", "farandole.runtime", *program], hosts)
     own_output = scratch / "launcher"
     try:
         with own_output.open("wb") as noise:

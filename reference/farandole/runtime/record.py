@@ -5,6 +5,7 @@
                 trace.json      Chrome trace, one process per rank (opens in Perfetto)
                 summary.json    the fields of `Summary`
                 plan.json       only where a model is cut: which layers are where (`model_parallel.layer_split.Plan`)
+                costs.json      only of `sync_cost`: what each way was predicted to cost, and did (`cost.sync_cost.Row`)
                 trials.json     only of a search: what was tried, and how good it was
                 serving.jsonl   only where predictions are served meanwhile (`parameter_server.serving.Served`)
 
@@ -54,6 +55,9 @@ class Summary:
         versions: of everything that computes or communicates.
         joined: processes that have come later, each with rank, step (its first), joined_s (seconds from when it was
             sent for until that step was done).
+        compression: where what is sent is compressed, encode_s, transfer_s and decode_s, parts of compute_s and comm_s
+            (to a server, transfer is pushing and pulling), and ring_bytes, what would have been sent as it is: by a
+            ring all-reduce, to the neighbours, or to the servers.
     """
 
     scenario: str
@@ -79,6 +83,7 @@ class Summary:
     faults: list[dict[str, Any]]
     versions: dict[str, str]
     joined: list[dict[str, Any]] = field(default_factory=list)
+    compression: dict[str, list[float]] | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
@@ -118,6 +123,7 @@ class Run:
     @property
     def summary(self) -> Summary:
         values = self._json("summary.json")
+        values = {"compression": None} | values  # records from before it was measured
         missing = [field.name for field in fields(Summary) if field.name not in values]
         if missing:
             raise UsageError(f"{self.folder / 'summary.json'} lacks {', '.join(missing)}; run the scenario again")

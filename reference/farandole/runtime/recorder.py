@@ -29,6 +29,9 @@ from farandole.runtime.options import RunOptions
 from farandole.runtime.record import Summary, new_folder
 from farandole.runtime.world import World
 
+# What spans are called in which something compressed travels: all together, between neighbours, to a server.
+TRANSFERS = ("transfer", "send to", "receive from", "have sent", "push and pull", "receive a gradient")
+
 
 def versions() -> dict[str, str]:
     """What computes and communicates here."""
@@ -95,13 +98,14 @@ class Recorder:
             before_s: what the training has taken already, in earlier starts and between them.
         """
         begun = np.array([time.perf_counter() + self.offset])
+        # Before anybody can have begun: a rank that takes no steps together may be asked before it leaves the barrier.
+        self._sent_before = self.world.comm.bytes_sent, self.world.comm.messages_sent
         try:
             with self.world.comm.waiting("start of the training", -1):
                 self.world.control.Barrier()
                 begun[0] = time.perf_counter() + self.offset
                 self.world.control.Bcast(begun)
         finally:  # where ranks outlive each other, it begins even if one of them has died just now
-            self._sent_before = self.world.comm.bytes_sent, self.world.comm.messages_sent
             self._started = float(begun[0]) - self.offset - before_s
             self.world.begin_chaos()
 
@@ -169,6 +173,7 @@ class Recorder:
         roles: Sequence[str] = (),
         faults: Sequence[dict[str, Any]] = (),
         joined: Sequence[dict[str, Any]] = (),
+        ring_bytes: int | None = None,
     ) -> Summary | None:
         """Bring all ranks' measurements together and write summary.json and trace.json.
 
@@ -178,6 +183,7 @@ class Recorder:
             roles: what each rank is, where they differ.
             faults: what has gone wrong, and been made good.
             joined: who has come later.
+            ring_bytes: where something is compressed, what this rank would have sent without.
 
         Returns:
             The summary on the rank that writes, None elsewhere.
@@ -191,6 +197,7 @@ class Recorder:
             "messages": self._sent[1],
         }
         own["memory"] = memory
+        own["ring_bytes"] = ring_bytes
         shifted = [replace(s, start=s.start + self.offset, end=s.end + self.offset) for s in world.trace.spans]
         with world.comm.waiting("measurements of the others", -1):
             texts = gather_text(world.control, json.dumps(own))
@@ -256,7 +263,8 @@ def write_summary(
     """Write summary.json and trace.json from what all ranks have measured.
 
     Args:
-        ranks: of each: rank, sha256, wall_s, bytes, messages, memory; in the order of their numbers.
+        ranks: of each: rank, sha256, wall_s, bytes, messages, memory, where gradients are compressed ring_bytes; in the
+            order of their numbers.
         spans: of all ranks, on one clock.
         joined: those of them that have come later.
         figures: the fields of `Summary` that do not follow from these.
@@ -283,6 +291,7 @@ def write_summary(
         params_sha256=[rank["sha256"] for rank in ranks],
         versions=versions(),
         joined=list(joined),
+        compression=_compression(ranks, spans),
         **figures,
     )
     (folder / "summary.json").write_text(summary.to_json())
@@ -322,6 +331,20 @@ def _step_of(line: str) -> float:
 def _by_kind(held: Sequence[dict[str, dict[str, int | None]]]) -> dict[str, dict[str, list[int | None]]]:
     """Every rank's memory by kind becomes a list, one entry a rank, of each kind."""
     return {how: {kind: [rank[how][kind] for rank in held] for kind in kinds} for how, kinds in held[0].items()}
+
+
+def _compression(ranks: Sequence[dict[str, Any]], spans: Sequence[trace.Span]) -> dict[str, list[float]] | None:
+    """What compression has cost and saved; waiting for others is no part of the transfer."""
+    before: list[float] = [rank["ring_bytes"] for rank in ranks if rank.get("ring_bytes") is not None]
+    if len(before) < len(ranks):
+        return None
+    figures: dict[str, list[float]] = {}
+    for name, spans_of in (("encode", ("encode",)), ("transfer", TRANSFERS), ("decode", ("decode",))):
+        figures[f"{name}_s"] = [
+            sum(span.end - span.start for span in spans if span.rank == rank["rank"] and span.name.startswith(spans_of))
+            for rank in ranks
+        ]
+    return {**figures, "ring_bytes": before}
 
 
 def _joined(traces: Sequence[str]) -> list[trace.Span]:

@@ -1,10 +1,10 @@
 """Ranks that need not import torch, since they are forked from a process that has.
 
-Four ranks on two cores take four seconds to start, and more than three of them are ``import torch``. A notebook and
-the tests, which launch again and again, spare themselves these:
+Four ranks on two cores take four seconds to start, and more than three of them are ``import torch``. A notebook, the
+tour, a comparison and the tests, which launch again and again, spare themselves these:
 
     warm.start()                       once: a process that imports torch, and waits
-    launch(…), launch(…), %%mpi        each rank that mpirun starts asks it for a copy, which does the rank's work
+    launch(…), launch(…), %%mpi        each rank that mpirun starts asks (`asker`) it for a copy, which does its work
 
     mpirun         rank, as mpirun started it               warm process
       └────────────────────────┴── ask: all that makes it ──→│ fork ────────→ copy: the rank that computes
@@ -14,9 +14,10 @@ the tests, which launch again and again, spare themselves these:
 
 The copy gets all that makes the rank that asks: environment, arguments, folder, standard streams, the cores it may use,
 limits. The two live and die together: a signal to the rank that asks is passed on (but for SIGSTOP, which is not to be
-noticed), its death ends the copy, and it ends as the copy has ended, by the same signal if it was one. Only torch and
-what that imports are shared: MPI, the program and this project's own modules are imported by each copy, so what was
-edited in between is seen. Shared, too, is the seed of Python's hash(), which other processes draw each for itself.
+noticed), its death ends the copy, and it ends as the copy has ended, by the same signal if it was one. Only torch,
+what that imports and MPI's library are shared: MPI is initialised, and the program and this project's own modules are
+imported, by each copy, so what was edited in between is seen. Shared, too, is the seed of Python's hash(), which other
+processes draw each for itself.
 
 A rank that finds nobody to ask (on another host, say) does its work itself; so does one in a Slurm job, for Slurm
 counts, limits and ends what it has started. Linux only. Cost: a few milliseconds a rank, and the memory of one torch; a
@@ -26,37 +27,40 @@ multiprocessing.
 
 from __future__ import annotations
 
+import ast
 import atexit
 import gc
-import json
+import importlib
 import os
 import resource
 import selectors
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, NoReturn
 
-ADDRESS = "FARANDOLE_WARM"  # in the environment: which Python it is, and where it listens
-PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
-NUMBER = struct.Struct("=q")
-STREAMS = (0, 1, 2)
+from farandole.runtime.asker import ADDRESS, LIMITS, NUMBER, STREAMS
+
+IMPORTED = ("torch", "cyclopts.validators", "rich.console", "rich.table")  # by nearly every rank
 
 
 # ---- Who launches -----------------------------------------------------------------------------------------------
 
 
-def start() -> None:
+def start(*modules: str) -> None:
     """From now on ranks of this process's launches are forked from one that has imported torch.
 
     It ends with the calling process. Where there is one already, or the system is not Linux, nothing happens.
+
+    Args:
+        modules: what else it imports, where nearly every rank would.
     """
     if ADDRESS in os.environ or sys.platform != "linux":
         return
@@ -66,7 +70,7 @@ def start() -> None:
     listener.bind(path)
     listener.listen(128)
     process = subprocess.Popen(
-        [sys.executable, "-m", "farandole.runtime.warm", str(listener.fileno())],
+        [sys.executable, "-m", "farandole.runtime.warm", str(listener.fileno()), *modules],
         stdin=subprocess.PIPE,  # its end tells the warm process that this one has ended
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -83,64 +87,6 @@ def start() -> None:
         folder.cleanup()
 
     atexit.register(stop)
-
-
-# ---- The rank as mpirun started it ------------------------------------------------------------------------------
-
-
-def ask() -> None:
-    """Have this process's work done by a copy of the warm process, and end as that ends; return if there is none."""
-    executable, _, path = os.environ.get(ADDRESS, "").rpartition(":")
-    if executable != sys.executable or "SLURM_JOB_ID" in os.environ:
-        return
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.connect(path)
-        text = json.dumps(_what_makes_this_process()).encode()
-        socket.send_fds(connection, [NUMBER.pack(len(text))], STREAMS)
-        connection.sendall(text)
-        copy = _number(connection)
-    except OSError:
-        return
-
-    def pass_on(number: int, _: object) -> None:
-        with suppress(ProcessLookupError):  # it has ended in this moment
-            os.kill(copy, number)
-
-    for each in PASSED_ON:
-        signal.signal(each, pass_on)
-    _end_like(_number(connection))
-
-
-def _what_makes_this_process() -> dict[str, Any]:
-    umask = os.umask(0)
-    os.umask(umask)
-    return {
-        "environment": dict(os.environ),
-        "folder": os.getcwd(),
-        "argv": sys.argv,
-        "path": sys.path,
-        "cores": sorted(os.sched_getaffinity(0)),
-        "limits": [resource.getrlimit(limit) for limit in LIMITS],
-        "umask": umask,
-    }
-
-
-def _end_like(status: int) -> NoReturn:
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        if number in PASSED_ON:
-            signal.signal(number, signal.SIG_DFL)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # if there is a core file it is the copy's
-        os.kill(os.getpid(), number)
-    os._exit(os.waitstatus_to_exitcode(status))
-
-
-def _number(connection: socket.socket) -> int:
-    data = connection.recv(NUMBER.size)
-    if len(data) < NUMBER.size:
-        raise ConnectionError("the other side has ended")
-    return int(NUMBER.unpack(data)[0])
 
 
 # ---- The warm process -------------------------------------------------------------------------------------------
@@ -164,11 +110,13 @@ class Copy:
 
 
 class Warm:
-    """Has imported torch, and forks a copy for each rank that asks."""
+    """Has imported torch and perhaps more, and forks a copy for each rank that asks."""
 
-    def __init__(self, listener: socket.socket) -> None:
-        import torch  # noqa: F401
-
+    def __init__(self, listener: socket.socket, modules: Sequence[str] = ()) -> None:
+        for name in (*IMPORTED, *modules):
+            importlib.import_module(name)
+        with suppress(ImportError, OSError, RuntimeError):  # where there is no MPI
+            find_spec("mpi4py.MPI")  # loads MPI's library, which is not initialised before the module is imported
         gc.freeze()  # else the first collection in each copy would write to all of torch's objects, and so copy them
         self.listener = listener
         self.copies: set[Copy] = set()
@@ -243,7 +191,7 @@ def _close(copy: Copy) -> None:
 def _request(asker: socket.socket) -> Request:
     header, streams, _, _ = socket.recv_fds(asker, NUMBER.size, len(STREAMS))
     with asker.makefile("rb") as file:
-        return Request(json.loads(file.read(int.from_bytes(header, sys.byteorder))), streams)
+        return Request(ast.literal_eval(file.read(*NUMBER.unpack(header)).decode()), streams)
 
 
 def become(request: Request) -> None:
@@ -265,7 +213,7 @@ def become(request: Request) -> None:
 
 
 if __name__ == "__main__":
-    become(Warm(socket.socket(fileno=int(sys.argv[1]))).serve())
+    become(Warm(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]).serve())
     from farandole.runtime import processes, rank
 
     processes.end_with_parent()

@@ -29,6 +29,7 @@ from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, PeerLost, describe
 from farandole.runtime.faults import Fail, Slowness, check_ranks
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder, Position
+from farandole.runtime.links import Link
 from farandole.runtime.newcomer import Arrival, arrival
 from farandole.runtime.options import RunOptions
 from farandole.runtime.trace import Trace
@@ -99,7 +100,9 @@ class World:
         self._death: threading.Timer | None = None
         self._recorder = FlightRecorder(self.rank, rank.scratch())
         self._watchdog = Watchdog(options.wait_timeout, self._recorder, self._expired, rank.launcher_pid())
-        self.comm = Communicator(mpi.Dup(), self._watchdog, self._recorder, members=[self.rank] if arrived else None)
+        members = [self.rank] if arrived else None
+        link = Link.of(options.link_mbps, options.link_change)
+        self.comm = Communicator(mpi.Dup(), self._watchdog, self._recorder, members=members, link=link)
 
     @classmethod
     def start(cls, options: RunOptions) -> World:
@@ -122,6 +125,8 @@ class World:
         # Where ranks outlive each other they have agreed on the end: a death that is found now concerns nobody.
         with suppress(PeerLost) if self.outlived else nullcontext(), self.comm.waiting("end of the run", -1):
             self.control.Barrier()
+        if self.outlived:
+            rank.do_not_wait_for_the_dead()
         self._watchdog.stop()
 
     def steps(self, count: int, start: int = 0) -> Iterator[int]:
@@ -133,6 +138,8 @@ class World:
     def begin_step(self, step: int) -> None:
         """Step `step` begins; for methods that cannot say beforehand which steps there will be."""
         self._recorder.step = step
+        if self.comm.link:
+            self.comm.link.change(step)
         for fail in list(self._failures):
             if fail.step == step:
                 self._failures = [other for other in self._failures if other is not fail]
@@ -171,7 +178,8 @@ class World:
             number: of the change, the same on all of them.
             members: the number among all of each of `workers`; None: all were launched together.
         """
-        self.comm = Communicator(workers, self._watchdog, self._recorder, before=self.comm, members=members)
+        before = self.comm
+        self.comm = Communicator(workers, self._watchdog, self._recorder, before, members, before.link)
         self.control = control
         self.trace.regroup(number)
 
@@ -218,7 +226,7 @@ class World:
         """
         if self.device.type == "cuda":  # kernels run on after the call that started them
             torch.cuda.synchronize(self.device)
-        slower = self._slowness.next_factor() - 1
+        slower = self._slowness.next_factor(self._recorder.step) - 1
         if slower > 0:
             time.sleep(slower * (time.perf_counter() - start))
 

@@ -1,6 +1,7 @@
 """Every all-reduce against MPI's own, on all types and on lengths that do not divide."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from farandole.collectives.checker import execute
 from farandole.collectives.doubling import DOUBLING
 from farandole.collectives.executor import run
 from farandole.collectives.halving_doubling import HALVING_DOUBLING
-from farandole.collectives.node_aware import Nodes
+from farandole.collectives.node_aware import nodes_of
 from farandole.collectives.schedules import SCHEDULES
 from farandole.collectives.steps import chunk_slices
 from farandole.collectives.tree import TREE
@@ -35,13 +36,27 @@ def same_bits_everywhere(buffer: np.ndarray) -> bool:
     return bool(np.array_equal(own, first))
 
 
-def on_nodes_of(per_node: int) -> Communicator:
+class OnNodes(MPI.Intracomm):
     """All ranks, as if so many were on each node; the last one may have fewer."""
-    comm = Communicator(world)
-    here = comm.split(rank // per_node, rank)
-    lanes = size % per_node or per_node
-    across = comm.split(here.rank, rank)
-    comm.kept["nodes"] = Nodes(here, across if here.rank < lanes else None, lanes)
+
+    per_node: int
+
+    def Split_type(self, *_: object) -> MPI.Intracomm:
+        return self.Split(self.rank // self.per_node, self.rank)
+
+
+def on_nodes_of(per_node: int) -> Communicator:
+    mpi = OnNodes(world)
+    mpi.per_node = per_node
+    comm = Communicator(mpi)
+    nodes = nodes_of(comm)
+    assert nodes.here.members == [other for other in range(size) if other // per_node == rank // per_node]
+    assert nodes.lanes == min(Counter(other // per_node for other in range(size)).values())
+    if rank % per_node >= nodes.lanes:
+        assert nodes.across is None, "the smallest node has no such place"
+    else:
+        assert nodes.across is not None
+        assert nodes.across.members == [other for other in range(size) if other % per_node == rank % per_node]
     return comm
 
 

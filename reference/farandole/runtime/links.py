@@ -1,0 +1,127 @@
+"""A slow network as an input.
+
+    --link-mbps 100                    every rank is connected to the others by 100 Mbit/s each way
+    --link-change step=200,mbps=20     … and from step 200 on by 20
+
+On one machine messages go through memory, where nothing that saves bytes can save time. With this each rank sends as if
+it stood on a host of its own: a message has left when the link has carried it, and those that arrive at the same time
+share the receiver's link. Both are made by sleeping, so that the cores are free for others:
+
+    sending n bytes       occupies the own link from when it is free, for n/rate; the sender waits for that
+    receiving n bytes     occupies it likewise; who has received one message at a time has waited already
+
+Latency is as it is, and what goes through no messages of ours is not slowed down, but refused: shared memory, MPI's own
+collectives, Horovod, DDP. Several hosts with a network between them are the real thing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farandole.errors import UsageError
+from farandole.runtime.faults import named_values
+
+SHORTEST_S = 200e-6  # a shorter sleep would last longer than it should; what is owed is kept for the next message
+
+
+@dataclass(frozen=True)
+class LinkChange:
+    """From step `step` on (they count from 0) every link has `mbps`."""
+
+    step: int
+    mbps: float
+
+    @classmethod
+    def parse(cls, text: str) -> LinkChange:
+        form = "--link-change step=200,mbps=20 (a step of 0 or more, above 0 Mbit/s)"
+        pairs = named_values(text, form, {"step", "mbps"})
+        try:
+            change = cls(int(pairs["step"]), float(pairs["mbps"]))
+        except (KeyError, ValueError) as error:
+            raise UsageError(f"{text!r} does not fit: write it as {form}") from error
+        if change.step < 0 or not 0 < change.mbps < float("inf"):
+            raise UsageError(f"{text!r} does not fit: write it as {form}")
+        return change
+
+    def __str__(self) -> str:
+        return f"step={self.step},mbps={self.mbps:g}"
+
+
+class Link:
+    """One rank's connection, of `mbps` million bits a second each way; may be used by several threads.
+
+    Args:
+        changes: what it has later.
+    """
+
+    def __init__(self, mbps: float, changes: Sequence[LinkChange] = ()) -> None:
+        self._changes = sorted(changes, key=lambda change: change.step)
+        self.s_per_byte = _s_per_byte(mbps)
+        self._lock = threading.Lock()
+        self._out = self._in = 0.0  # when all is carried that has been handed over so far
+
+    @classmethod
+    def of(cls, mbps: float | None, changes: Sequence[LinkChange] = ()) -> Link | None:
+        """What the options ask for; None: messages travel as fast as they do.
+
+        Raises:
+            UsageError: there is nothing to change.
+        """
+        if changes and not mbps:
+            raise UsageError(f"--link-change {changes[0]} changes --link-mbps: give that too")
+        return cls(mbps, changes) if mbps else None
+
+    def change(self, step: int) -> None:
+        """Step `step` begins: what was to change until now has changed."""
+        for change in self._changes:
+            if change.step <= step:
+                self.s_per_byte = _s_per_byte(change.mbps)
+
+    def send(self, nbytes: int) -> None:
+        """Return when so many bytes have left, after all that were there before."""
+        with self._lock:
+            self._out = max(self._out, time.perf_counter()) + self.occupied_s(nbytes)
+            carried = self._out
+        _sleep_until(carried)
+
+    def receive(self, nbytes: int, expected: float | None = None) -> None:
+        """So many bytes are here, sent over such a link: return when this one would have carried them too.
+
+        Args:
+            expected: since when this rank has been ready for them, and done other things meanwhile; None: it waited.
+        """
+        with self._lock:
+            if expected is None:
+                # It has carried them while the other one did, unless it was busy with something else.
+                self._in = max(self._in + self.occupied_s(nbytes), time.perf_counter())
+            else:
+                self._in = max(self._in, expected) + self.occupied_s(nbytes)
+            carried = self._in
+        _sleep_until(carried)
+
+    def occupied_s(self, nbytes: int) -> float:
+        """How long a message of so many bytes keeps the link busy."""
+        return nbytes * self.s_per_byte
+
+
+def refuse(link: Link | None, what: str) -> None:
+    """`what` would not notice how slow the link is.
+
+    Raises:
+        UsageError: there is one.
+    """
+    if link:
+        raise UsageError(f"--link-mbps slows down our own messages, and {what} sends none of them: choose another way")
+
+
+def _s_per_byte(mbps: float) -> float:
+    return 8 / (mbps * 1e6)
+
+
+def _sleep_until(moment: float) -> None:
+    rest = moment - time.perf_counter()
+    if rest > SHORTEST_S:
+        time.sleep(rest)

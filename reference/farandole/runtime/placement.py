@@ -1,0 +1,66 @@
+"""On which hosts a launch puts its ranks: on this one, or on those that $FARANDOLE_HOSTS says.
+
+The variable names a folder that `farandole hosts up` has made. In it hosts.json lists the hosts, and the program
+`agent` runs a command on one of them, as ssh would: with it mpirun starts its daemons.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from farandole.errors import UsageError
+
+HOSTS = "FARANDOLE_HOSTS"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Hosts to start ranks on.
+
+    Attributes:
+        names: of the hosts.
+        subnet: the network between them, as 10.77.0.0/24.
+        agent: the program that runs a command on one of them.
+    """
+
+    names: list[str]
+    subnet: str
+    agent: Path
+
+    def flags(self, ranks: int) -> list[str]:
+        """What Open MPI's mpirun is to be told: the first hosts get one rank more where it does not divide."""
+        each, more = divmod(ranks, len(self.names))
+        counts = {name: each + (number < more) for number, name in enumerate(self.names)}
+        slots = ",".join(f"{name}:{count}" for name, count in counts.items() if count)
+        return ["--host", slots, "--map-by", "slot:oversubscribe"]
+
+    def environment(self) -> dict[str, str]:
+        """What its environment is to say."""
+        return {
+            "PRTE_MCA_plm_ssh_agent": str(self.agent),
+            "PRTE_MCA_prte_if_include": self.subnet,
+            # Each host takes all cores for its own, and its ranks would keep them while they wait.
+            "OMPI_MCA_mpi_yield_when_idle": "1",
+        }
+
+
+def chosen() -> Placement | None:
+    """What the environment says; None: this host.
+
+    Raises:
+        UsageError: there are no hosts where it says.
+    """
+    place = os.environ.get(HOSTS)
+    if not place:
+        return None
+    folder = Path(place)
+    try:
+        about = json.loads((folder / "hosts.json").read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{HOSTS} is {place}, where no hosts are: start them with farandole hosts up, or unset it"
+        ) from error
+    return Placement(about["names"], about["subnet"], folder / "agent")

@@ -1,0 +1,35 @@
+"""On which hosts the ranks are, and how long 2 MiB take within one and to another."""
+
+import json
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+BYTES = 2 << 20
+
+world = MPI.COMM_WORLD
+node = world.Split_type(MPI.COMM_TYPE_SHARED)
+buffer = np.zeros(BYTES, np.uint8)
+
+
+def seconds(to: int) -> float:
+    """From rank 0 to rank `to`, until it says so; the shortest of three."""
+    taken = []
+    for _ in range(3):
+        start = time.perf_counter()
+        if world.rank == 0:
+            world.Send(buffer, to)
+            world.recv(source=to)
+        if world.rank == to:
+            world.Recv(buffer, 0)
+            world.send(None, 0)
+        taken.append(time.perf_counter() - start)
+        world.Barrier()
+    return min(taken)
+
+
+within, across = seconds(1), seconds(world.size - 1)
+hosts, sizes = world.gather(MPI.Get_processor_name()), world.gather(node.size)
+if world.rank == 0:
+    print(json.dumps({"hosts": hosts, "local_sizes": sizes, "bytes": BYTES, "within_s": within, "across_s": across}))
