@@ -1,0 +1,102 @@
+"""Hosts on this machine: ranks are on them, messages between them take their time, and nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farandole import LaunchError, UsageError, launch
+from farandole.hosts import network
+from farandole.runtime.placement import HOSTS, Placement, chosen
+
+MBPS = 100.0
+RECIPE: dict[str, Any] = {"steps": 5, "hidden": 16}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Two hosts that the tests share."""
+    if reason := network.why_not():
+        pytest.skip(f"no hosts can be made: {reason}")
+    folder = tmp_path_factory.mktemp("hosts")
+    network.up(folder, 2, MBPS)
+    yield folder
+    network.down(folder)
+
+
+@pytest.fixture
+def on_them(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOSTS, str(two))
+
+
+@pytest.mark.usefixtures("on_them")
+def test_ranks_are_on_two_hosts_and_what_goes_between_them_takes_its_time(under_mpirun: Callable[..., Any]) -> None:
+    found = under_mpirun("where.py", 3)
+    assert found["hosts"] == ["h1", "h1", "h2"]
+    assert found["local_sizes"] == [2, 2, 1]
+    ideal = found["bytes"] * 8 / (MBPS * 1e6)
+    assert found["across_s"] > 0.9 * ideal
+    assert found["within_s"] < 0.5 * ideal
+
+
+@pytest.mark.usefixtures("on_them")
+@pytest.mark.parametrize("collective", ["ring", "hierarchical"])
+def test_a_training_across_hosts_ends_with_the_parameters_of_one_on_one_host(collective: str, tmp_path: Path) -> None:
+    across = launch("sync_sgd", 4, **RECIPE, collective=collective, out=tmp_path / "across").summary
+    with pytest.MonkeyPatch.context() as here:
+        here.delenv(HOSTS)
+        alone = launch("sync_sgd", 4, **RECIPE, collective="ring", out=tmp_path / "alone").summary
+    assert across.final_loss == pytest.approx(alone.final_loss, rel=1e-5)
+    if collective == "ring":
+        assert across.params_sha256 == alone.params_sha256
+    assert across.bytes_sent
+    assert alone.bytes_sent
+    if collective == "hierarchical":  # across goes a half from each of two ranks, and back
+        assert sum(across.bytes_sent) < sum(alone.bytes_sent) / 2
+
+
+@pytest.mark.usefixtures("on_them")
+def test_a_rank_killed_on_another_host_is_named_and_ends_the_launch(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="rank 3 at step 2 was killed by SIGKILL"):
+        launch("sync_sgd", 4, **RECIPE, fail="rank=3,step=2,how=kill", out=tmp_path / "run")
+
+
+@pytest.mark.usefixtures("on_them")
+def test_memory_is_not_shared_between_hosts(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="2 ranks on several nodes share no memory"):
+        launch("sync_sgd", 2, **RECIPE, collective="shared-memory", out=tmp_path / "run")
+
+
+def test_up_again_changes_nothing_and_others_have_to_wait(two: Path) -> None:
+    before = network.status(two)
+    assert before.up
+    assert network.up(two, 2, MBPS) == before
+    with pytest.raises(UsageError, match="2 hosts are up already: farandole hosts down"):
+        network.up(two, 3, MBPS)
+
+
+def test_after_down_nothing_is_left(two: Path) -> None:
+    """The last test of this file: it takes the hosts away."""
+    holders = network.status(two).hosts.values()
+    assert network.down(two)
+    assert not any(Path(f"/proc/{holder}").exists() for holder in holders)
+    assert not list(Path("/sys/class/net").glob(f"{network.BRIDGE}*"))
+    assert not list(two.iterdir())
+    assert not network.down(two)
+
+
+def test_hosts_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOSTS, str(tmp_path))
+    with pytest.raises(UsageError, match="where no hosts are: start them with farandole hosts up, or unset it"):
+        chosen()
+    monkeypatch.setenv(HOSTS, "")
+    assert chosen() is None
+
+
+def test_the_first_hosts_get_one_rank_more() -> None:
+    placement = Placement(["h1", "h2", "h3"], "10.77.0.0/24", Path("agent"))
+    assert placement.flags(7)[1] == "h1:3,h2:2,h3:2"
+    assert placement.flags(2)[1] == "h1:1,h2:1"
