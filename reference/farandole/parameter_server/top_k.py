@@ -5,8 +5,8 @@ gradient (error feedback), so nothing is lost, only late: at any time
 
     Σ sent + residual = Σ gradients,    exactly.
 
-Cost: k indices and k values instead of n values. Sources: Aji & Heafield 2017; Lin et al., "Deep
-gradient compression", 2018.
+`compression.top_k` chooses; what is chosen travels as keys and values, as all pushes do. Cost: k indices and k values
+instead of n values. Sources: Aji & Heafield 2017; Lin et al., "Deep gradient compression", 2018.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from farandole.compression.top_k import count_of, largest
 
 
 class TopK:
@@ -25,14 +27,13 @@ class TopK:
     """
 
     def __init__(self, length: int, fraction: float, dtype: np.dtype[Any]) -> None:
-        self.count = max(1, round(fraction * length))
+        self.count = count_of(fraction, length)
         self.residual: NDArray[Any] = np.zeros(length, dtype)
 
     def choose(self, gradient: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """What to send: entry numbers, ascending, and their values."""
         self.residual += gradient
-        largest = np.argpartition(np.abs(self.residual), -self.count)[-self.count :]
-        entries = np.sort(largest).astype(np.int64)
+        entries = largest(self.residual, self.count)
         values = self.residual[entries]
         self.residual[entries] = 0
         return entries, values

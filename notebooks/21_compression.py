@@ -1,0 +1,228 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 21 · Gradient compression
+#
+# **Question:** must a gradient travel whole?
+#
+# A step of synchronous SGD sends four bytes for each parameter, in every step, both ways. **Gradient compression**
+# (梯度压缩, documents 001 and 002) sends fewer: fewer bits for each number (**quantisation**, 量化), fewer numbers
+# (**sparsification**, 稀疏化), or a matrix as the product of two thin ones (low rank, 矩阵压缩). What is lost that way
+# need not be lost for good. And what is saved has a price: encoding takes time.
+
+# %%
+# %load_ext farandole
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from farandole import launch
+from farandole.compression.error_feedback import ErrorFeedback
+from farandole.compression.half_precision import Float16
+from farandole.compression.powersgd import PowerSGD
+from farandole.compression.qsgd import QSGD
+from farandole.compression.sign import Sign
+from farandole.compression.terngrad import TernGrad
+from farandole.compression.top_k import TopK
+from farandole.report.colours import SERIES
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+
+# %% [markdown]
+# ## 1 What arrives
+#
+# A compressor turns a vector into bytes, whose number follows from the length alone, and bytes into a vector. Take
+# eight numbers and look at what becomes of them.
+#
+# **Predict:** which of these keep the largest number, which the sign of the smallest?
+
+# %% tags=["nbval-check-output"]
+vector = np.array([0.9, -0.02, 0.3, -0.5, 0.05, 0.01, -0.3, 0.1], np.float32)
+draw = np.random.default_rng(0)
+compressors = {
+    "float16": Float16(), "qsgd, 3 levels": QSGD(draw, 3, 8), "terngrad": TernGrad(draw, 8),
+    "sign": Sign(), "top-k, a quarter": TopK(0.25),
+}  # fmt: skip
+print(f"{'sent':18}", *(f"{number:7.3f}" for number in vector))
+for name, compressor in compressors.items():
+    payload = compressor.encode(vector)
+    arrived = compressor.decode(payload, 8)
+    print(f"{name:18}", *(f"{number:7.3f}" for number in arrived), f"  {len(payload):2} bytes of 32")
+
+# %% [markdown]
+# ## 2 Right on average
+#
+# QSGD and TernGrad round by chance: each number goes up or down so that the **mean** of what arrives is what was
+# sent. Such a compressor is called unbiased (无偏). It adds noise, and SGD is used to noise.
+#
+# **Predict:** over 4000 draws, which of these means come near the true numbers? What about `sign`?
+
+# %% tags=["nbval-check-output"]
+for name in ("qsgd, 3 levels", "terngrad", "sign"):
+    compressor = compressors[name]
+    arrived = np.array([compressor.decode(compressor.encode(vector), 8) for _ in range(4000)], np.float64)
+    near = np.abs(arrived.mean(0) - vector) < 5 * arrived.std(0) / np.sqrt(4000) + 1e-6
+    print(f"{name:15} right on average: {bool(near.all())}")
+
+# %% [markdown]
+# ## 3 What is lost comes back
+#
+# Top-k and sign are biased: a number that is always small is never sent, or always as ±the mean size. **Error
+# feedback** (误差反馈) keeps what a compressor has left out and adds it to the next vector. So at any time
+#
+# $$ \sum \text{sent} + \text{kept} = \sum \text{gradients} $$
+#
+# The same gradient again and again, of which one of eight numbers is sent each time.
+#
+# **Predict:** how much of the smallest number, 0.01, has arrived after 1000 steps, with and without feedback?
+
+# %% tags=["nbval-check-output"]
+plain, kept = TopK(1 / 8), ErrorFeedback(TopK(1 / 8), 8)
+sums = {"without": np.zeros(8), "with": np.zeros(8)}
+for _ in range(1000):
+    sums["without"] += plain.decode(plain.encode(vector), 8)
+    sums["with"] += kept.decode(kept.encode(vector), 8)
+print("all gradients  ", *(f"{1000 * number:8.1f}" for number in vector))
+for name, arrived in sums.items():
+    print(f"{name:15}", *(f"{number:8.1f}" for number in arrived))
+print("sent + kept = all:", bool(np.allclose(sums["with"] + kept.residual, 1000.0 * vector, atol=1e-2)))
+
+# %% [markdown]
+# Everything gets its turn, the large ones more often: what is late is at most as much as waits for its turn.
+#
+# ## 4 A case where it goes wrong
+#
+# Karimireddy et al. (2019) have a problem on which the sign alone never arrives: $f(x) = \frac12|x_1+x_2| +
+# |x_1-x_2|$, from (1, 1). Every gradient has two numbers of opposite signs, so ±(1, −1) is all that sign can say, and
+# $x_1+x_2$ stays as it is.
+
+
+# %%
+def descent(compressor):
+    x, path = np.array([1.0, 1.0]), []
+    for step in range(1, 600):
+        path.append(0.5 * abs(x.sum()) + abs(x[0] - x[1]))
+        along, across = np.sign(x.sum()) or 1.0, np.sign(x[0] - x[1]) or 1.0
+        gradient = np.array([0.5 * along + across, 0.5 * along - across], np.float32)
+        x -= 0.2 / np.sqrt(step) * compressor.decode(compressor.encode(gradient), 2)
+    return path
+
+
+_, ax = plt.subplots(figsize=(6, 2.8), layout="constrained")
+ax.semilogy(descent(Sign()), color=SERIES[1], label="sign")
+ax.semilogy(descent(ErrorFeedback(Sign(), 2)), color=SERIES[0], label="sign with feedback")
+ax.set(xlabel="step", ylabel="f(x)")
+ax.spines[["top", "right"]].set_visible(False)
+ax.grid(alpha=0.3)
+ax.legend(frameon=False)
+
+# %% [markdown]
+# ## 5 Thin matrices
+#
+# A layer's gradient is a matrix, and often a few directions say most of it. PowerSGD (Vogels et al. 2019) multiplies
+# it by a thin *Q*, adds the products of all ranks, makes them orthonormal, and multiplies back: two thin matrices to
+# send instead of a large one. The *Q* that comes out is where the next step begins, so the directions get better and
+# better.
+#
+# **Predict:** a matrix of 40 × 30 whose singular values halve from one to the next, with rank 2. How far from the best
+# approximation of rank 2 is the first step, and how far the tenth, if the gradient stays the same?
+
+# %% tags=["nbval-check-output"]
+noise = np.random.default_rng(1)
+left, right = (np.linalg.qr(noise.normal(size=(n, 30)))[0] for n in (40, 30))
+values = 0.5 ** np.arange(30)
+matrix = ((left * values) @ right.T).astype(np.float32)
+power = PowerSGD([(40, 30)], rank=2, ranks=1, generator=np.random.default_rng(2), feedback=False)
+best = np.sqrt((values[2:] ** 2).sum())
+for step in range(1, 11):
+    arrived = power.decode(power.project_back(power.project(matrix.reshape(-1))))  # with one rank nothing is added
+    if step in (1, 2, 3, 10):
+        error = np.linalg.norm(arrived - matrix.reshape(-1))
+        print(f"step {step:2}: error {error / best:.2f} of the best possible one")
+print("numbers sent:", sum(power.nbytes()) // 4, "of", matrix.size)
+
+# %% [markdown]
+# ## 6 In training: what is sent
+#
+# How do payloads of four ranks become a sum? Some can be added on their way (float16, PowerSGD's factors); the others
+# go to everybody, and everybody decodes all.
+#
+# **Predict:** bfloat16 has half the bytes of float32 and is gathered. With four ranks, does it send less than the ring
+# all-reduce of float32?
+
+# %% tags=["nbval-check-output"]
+recipe = {"data": "digits", "hidden": 64, "steps": 150, "batch": 64, "lr": 0.3, "seed": 0}
+names = ("none", "float16", "bfloat16", "qsgd", "sign", "top-k", "powersgd")
+runs = {name: launch("compressed_sgd", 4, **recipe, compressor=name, out=folder / name) for name in names}
+whole = sum(runs["none"].summary.bytes_sent)
+for name, run in runs.items():
+    print(f"{name:>9}: {sum(run.summary.bytes_sent) / whole:6.1%} of the bytes, the same parameters on all ranks:",
+          len(set(run.summary.params_sha256)) == 1)  # fmt: skip
+
+# %%
+_, ax = plt.subplots(figsize=(8, 3.2), layout="constrained")
+for (name, run), colour in zip(runs.items(), plt.cm.tab10.colors, strict=False):
+    ax.plot([line["loss"] for line in run.metrics], color=colour, lw=1, label=name)
+    print(f"{name:>9}: accuracy {run.summary.test_accuracy:.1%}")
+ax.set(xlabel="step", ylabel="loss")
+ax.spines[["top", "right"]].set_visible(False)
+ax.grid(alpha=0.3)
+ax.legend(frameon=False, ncols=2)
+
+# %% [markdown]
+# ## 7 Where it pays, and where it loses
+#
+# Bytes are not seconds. Every step has three parts: encode, transfer, decode. Here a larger model, once with messages
+# through memory, and once over links of 100 Mbit/s (`--link-mbps`).
+#
+# **Predict:** which compressors make a step faster through memory?
+
+# %%
+large = {"data": "digits", "hidden": 512, "steps": 20, "batch": 64, "lr": 0.1, "seed": 0}
+networks = {"through memory": {}, "100 Mbit/s": {"link_mbps": 100}}
+chosen = ("none", "float16", "qsgd", "sign", "top-k", "powersgd")
+_, axes = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
+for ax, (network, link) in zip(axes, networks.items(), strict=True):
+    parts = {}
+    for name in chosen:
+        run = launch("compressed_sgd", 4, **large, **link, compressor=name, out=folder / f"{name} {network}")
+        took = run.summary.compression
+        parts[name] = [1e3 * np.mean(took[part]) / 20 for part in ("encode_s", "transfer_s", "decode_s")]
+    below = np.zeros(len(chosen))
+    for number, part in enumerate(("encode", "transfer", "decode")):
+        heights = [parts[name][number] for name in chosen]
+        ax.bar(chosen, heights, bottom=below, color=SERIES[number], label=part)
+        below += heights
+    ax.set(title=network, ylabel="ms a step")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(axis="x", labelrotation=20)
+axes[0].legend(frameon=False)
+
+# %% [markdown]
+# Through memory nearly every compressor **loses**: encoding takes longer than the transfer it saves. Over a slow
+# network it is the other way round, and the ratio of the bytes is nearly that of the times. Between the two is a
+# network at which it is even: encode + decode = (bytes saved) · β. The page on compression has all ten, measured.
+#
+# ## Try
+#
+# - `fraction=0.001` with `top-k`: bytes, and accuracy? And `dgc` with `sparsity_warm_up=50` and `lr=0.05`?
+# - `compressor="sign", feedback=False` in section 6.
+# - At which `link_mbps` is `qsgd` even with `none`? Predict it from the left picture in section 7, then measure.
+# - Sixteen ranks instead of four: which of the compressors would lose their advantage? (Count the bytes of a gather.)

@@ -1,0 +1,9 @@
+"""Gradient compression: fewer bytes for a gradient, at the price of time to encode it and of some error.
+
+Everything stands behind one small contract, `compressor.Compressor`: a vector becomes bytes of a known number, and
+bytes become a vector again. What was lost on the way is kept by `error_feedback`, whoever lost it.
+
+Read `compressor`, then the quantisers (fewer bits an entry): `half_precision`, `sign`, `terngrad`, `qsgd`, which share
+`packing`; the sparsifiers (fewer entries): `top_k`, `random_k`, `dgc`; `powersgd`, which compresses whole matrices;
+`error_feedback`; last `exchange`, how what is encoded travels. `choices` makes one by its name.
+"""

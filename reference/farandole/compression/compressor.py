@@ -1,0 +1,66 @@
+"""The contract of a compressor: one float32 vector into so many bytes, and back.
+
+What holds for all of them:
+
+- `encode` leaves its argument as it is and returns one contiguous vector of uint8.
+- `nbytes` is its length, and follows from the vector's length alone: every rank knows how much the others send, and no
+  message has to say so. (With a warm-up, as in `dgc`, also from the number of calls, which is the same on all ranks.)
+- `decode` gives the vector that these bytes stand for; any rank can decode the bytes of any other. Decoding draws no
+  random numbers and changes nothing.
+- A compressor has no memory but its random generator. What was lost is another part's concern (`error_feedback`).
+- Vectors of any length, 0 included. A NaN or an infinity is never hidden behind a finite number: decoded, it is where
+  it was, or it has spread to all that share its scale. Random-k alone may leave it out, as it may anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float32]
+Payload = NDArray[np.uint8]
+
+
+class Compressor(Protocol):
+    """See above.
+
+    Attributes:
+        sums_as: the type of numbers the bytes hold, where adding the numbers of all ranks encodes the sum of their
+            vectors, so that an all-reduce can carry them; None: the bytes have to be gathered.
+    """
+
+    sums_as: np.dtype[Any] | None
+
+    def nbytes(self, length: int) -> int:
+        """How many bytes the next vector of `length` entries will take."""
+        ...
+
+    def encode(self, vector: Vector) -> Payload:
+        """The bytes that travel."""
+        ...
+
+    def decode(self, payload: Payload, length: int) -> Vector:
+        """The vector of `length` entries that `payload` stands for."""
+        ...
+
+
+def as_payload(*parts: NDArray[Any]) -> Payload:
+    """Arrays of any types as bytes, one after the other."""
+    return np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
+
+
+class Uncompressed:
+    """The vector as it is: 4n bytes, which may be added."""
+
+    sums_as: np.dtype[Any] | None = np.dtype(np.float32)
+
+    def nbytes(self, length: int) -> int:
+        return 4 * length
+
+    def encode(self, vector: Vector) -> Payload:
+        return as_payload(vector).copy()
+
+    def decode(self, payload: Payload, length: int) -> Vector:
+        return payload.view(np.float32).copy()

@@ -1,0 +1,92 @@
+"""The options of compression."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from farandole.errors import UsageError
+from farandole.runtime.options import AtLeastOne, Positive
+
+Name = Literal[
+    "none", "float16", "bfloat16", "qsgd", "terngrad", "sign", "top-k", "random-k", "dgc", "powersgd"
+]  # fmt: skip
+
+# Who is given error feedback unless told otherwise: those that are wrong on average.
+FEEDBACK: set[Name] = {"sign", "top-k", "random-k", "powersgd"}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RoundingOptions:
+    """How finely entries are rounded."""
+
+    levels: Annotated[int, Parameter(validator=Number(gte=1, lte=32767))] = 7
+    """Of qsgd: to so many levels of the norm each magnitude is rounded; 7 take 4 bits with the sign."""
+
+    bucket: AtLeastOne = 512
+    """Of qsgd and terngrad: so many entries share a scale."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class EncodingOptions(RoundingOptions):
+    """How many are sent."""
+
+    fraction: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] = 0.01
+    """Of top-k, random-k and dgc: the part of the entries that is sent in a step."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CompressionOptions(EncodingOptions):
+    """How gradients are encoded."""
+
+    compressor: Name = "top-k"
+    """What encodes the gradients; none: they travel as they are."""
+
+    matrix_rank: AtLeastOne = 2
+    """Of powersgd: the rank of what approximates each matrix."""
+
+    feedback: bool | None = None
+    """Add what was lost to the next gradient. [default: with sign, top-k, random-k and powersgd]"""
+
+    dgc_momentum: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.9
+    """Of dgc: the momentum, in place of the optimizer's."""
+
+    sparsity_warm_up: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    """Of dgc: in so many steps the part that is sent falls from near 1 to --fraction."""
+
+    clip: Positive | None = None
+    """Of dgc: scale each rank's gradient down to this over the root of the number of ranks, where it is longer."""
+
+    @property
+    def with_feedback(self) -> bool:
+        return self.compressor in FEEDBACK if self.feedback is None else self.feedback
+
+
+def check(options: CompressionOptions, optimizer: str) -> None:
+    """
+    Raises:
+        UsageError: the options do not go together.
+    """
+    name = options.compressor
+    if name == "dgc" and optimizer != "sgd":
+        raise UsageError(
+            f"--compressor dgc holds the momentum itself, so not with --optimizer {optimizer}: leave it sgd"
+        )
+    if name == "dgc" and options.feedback is not None:
+        raise UsageError("--compressor dgc keeps what it does not send, always: leave out --feedback and --no-feedback")
+    if name == "terngrad" and options.feedback:
+        raise UsageError("--compressor terngrad may lose more than it is given, so kept it would grow: no --feedback")
+    if name == "qsgd" and options.feedback and not error_below_one(options.levels, options.bucket):
+        raise UsageError(
+            f"with --levels {options.levels} and --bucket {options.bucket} qsgd may lose more than it is given, so "
+            "kept it would grow: give more levels than the root of the bucket, or no --feedback"
+        )
+
+
+def error_below_one(levels: int, bucket: int) -> bool:
+    """Whether QSGD's bound on the relative squared error is below 1, as error feedback needs it."""
+    return levels**2 > bucket  # the same as min(d/s², √d/s) < 1

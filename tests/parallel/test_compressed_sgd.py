@@ -1,0 +1,129 @@
+"""Compressed gradients between real ranks: the formula's bytes, the same bits everywhere, and learning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farandole import Run, UsageError, launch
+
+PARAMETERS = 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10  # 3466
+MATRICES = [(32, 64), (32, 32), (10, 32)]
+# Bytes of one payload, by hand, of what is gathered: 7 buckets of 512; 1 % of the entries; TernGrad's 2 bits, QSGD's 4.
+GATHERED = {
+    "bfloat16": 2 * PARAMETERS, "qsgd": 7 * 4 + PARAMETERS // 2, "terngrad": 7 * 4 + 867, "sign": 4 + 434,
+    "top-k": 8 * 35, "dgc": 8 * 35,
+}  # fmt: skip
+# … and of what is added on the way; PowerSGD's two, with the 74 biases.
+ADDED = {
+    "none": 4 * PARAMETERS, "float16": 2 * PARAMETERS, "random-k": 4 * 35,
+    "powersgd": 4 * (2 * sum(rows + columns for rows, columns in MATRICES) + 74),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_all_ranks_decode_the_same_sum_from_the_formulas_bytes(under_mpirun: Callable[..., Any], ranks: int) -> None:
+    assert under_mpirun("compressed_exchange.py", ranks)["checked"] == 9 * 5 * 3
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_powersgd_and_half_precision_are_torchs(under_mpirun: Callable[..., Any], ranks: int) -> None:
+    found = under_mpirun("compressed_torch.py", ranks)
+    assert found["rounds"] == 6
+    assert found["powersgd"] < 1e-4, "the same approximation, step after step"
+    assert found["lost"] > 0.01, "and it is one"
+    # Sums of 3 numbers are rounded in another order; of 2 they are the same.
+    assert found["float16"] <= (2**-9 if ranks > 2 else 0)
+
+
+@pytest.mark.parametrize("name", [*GATHERED, *ADDED])
+def test_a_training_sends_what_the_formula_says(name: str, tmp_path: Path) -> None:
+    summary = launch("compressed_sgd", 3, steps=6, hidden=32, compressor=name, out=tmp_path / "run").summary
+    assert len(set(summary.params_sha256 or [])) == 1
+    assert summary.bytes_sent
+    if name in GATHERED:
+        assert summary.bytes_sent == [6 * 2 * GATHERED[name]] * 3
+        assert summary.messages_sent == [6 * 2] * 3
+    else:
+        rounds = 2 if name == "powersgd" else 1
+        assert summary.bytes_sent == [pytest.approx(6 * 4 / 3 * ADDED[name], abs=6 * rounds * 8)] * 3
+        assert summary.messages_sent == [6 * 4 * rounds] * 3
+    figures = summary.compression
+    assert figures
+    assert figures["ring_bytes"] == [pytest.approx(6 * 4 / 3 * 4 * PARAMETERS, abs=6 * 8)] * 3
+    for rank in range(3):
+        assert 0 < figures["encode_s"][rank] + figures["decode_s"][rank] < summary.compute_s[rank]
+        assert 0 < figures["transfer_s"][rank] <= summary.comm_s[rank] * 1.001
+
+
+def test_nothing_compressed_is_synchronous_sgd_to_the_bit(tmp_path: Path) -> None:
+    for ranks in (1, 3):
+        none = launch("compressed_sgd", ranks, steps=20, compressor="none", out=tmp_path / f"none {ranks}").summary
+        plain = launch("sync_sgd", ranks, steps=20, out=tmp_path / f"plain {ranks}").summary
+        assert none.params_sha256 == plain.params_sha256
+        assert none.bytes_sent == plain.bytes_sent
+        assert plain.compression is None
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return launch("sync_sgd", 2, hidden=32, out=tmp_path_factory.mktemp("runs") / "plain")
+
+
+@pytest.mark.parametrize(
+    ("options", "margin"),
+    [
+        ({"compressor": "float16"}, 0.01),
+        ({"compressor": "sign"}, 0.03),
+        ({"compressor": "qsgd"}, 0.03),
+        ({"compressor": "terngrad", "bucket": 64}, 0.05),
+        ({"compressor": "top-k", "fraction": 0.05}, 0.03),
+        ({"compressor": "powersgd"}, 0.03),
+    ],
+)
+def test_it_learns_nearly_as_well(options: dict[str, Any], margin: float, plain: Run, tmp_path: Path) -> None:
+    run = launch("compressed_sgd", 2, hidden=32, **options, out=tmp_path / "run")
+    assert plain.summary.test_accuracy
+    assert run.summary.test_accuracy
+    assert run.summary.test_accuracy >= plain.summary.test_accuracy - margin
+
+
+def test_top_k_needs_its_feedback(plain: Run, tmp_path: Path) -> None:
+    """Without it, the small gradients never count."""
+    options: dict[str, Any] = {"hidden": 32, "compressor": "top-k", "fraction": 0.002}
+    kept = launch("compressed_sgd", 2, **options, out=tmp_path / "kept").summary
+    lost = launch("compressed_sgd", 2, **options, feedback=False, out=tmp_path / "lost").summary
+    assert kept.test_accuracy
+    assert lost.test_accuracy
+    assert kept.test_accuracy > lost.test_accuracy + 0.1
+
+
+def test_a_record_from_before_still_opens(plain: Run, tmp_path: Path) -> None:
+    values = json.loads((plain.folder / "summary.json").read_text())
+    del values["compression"]
+    (tmp_path / "summary.json").write_text(json.dumps(values))
+    assert Run.open(tmp_path).summary.compression is None
+    del values["steps"]
+    (tmp_path / "summary.json").write_text(json.dumps(values))
+    with pytest.raises(UsageError, match="lacks steps"):
+        _ = Run.open(tmp_path).summary
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"compressor": "dgc", "optimizer": "momentum"}, "holds the momentum itself"),
+        ({"compressor": "dgc", "feedback": False}, "leave out --feedback and --no-feedback"),
+        ({"compressor": "terngrad", "feedback": True}, "no --feedback"),
+        ({"compressor": "qsgd", "feedback": True}, "more levels than the root of the bucket"),
+        ({"fraction": 0}, "--fraction"),
+        ({"levels": 40000}, "--levels"),
+    ],
+)
+def test_what_cannot_work_is_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        launch("compressed_sgd", 2, steps=2, **options, out=tmp_path / "run")

@@ -1,0 +1,355 @@
+"""Compressors: what they promise of values, bytes and errors, one process, no messages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farandole.compression.compressor import Compressor, Uncompressed, Vector
+from farandole.compression.dgc import DGC
+from farandole.compression.error_feedback import ErrorFeedback
+from farandole.compression.half_precision import BFloat16, Float16
+from farandole.compression.packing import pack, packed_bytes, unpack
+from farandole.compression.powersgd import PowerSGD, orthogonalised
+from farandole.compression.qsgd import QSGD
+from farandole.compression.random_k import RandomK
+from farandole.compression.sign import Sign
+from farandole.compression.terngrad import TernGrad
+from farandole.compression.top_k import TopK, largest
+
+
+def generator(seed: int = 3) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+MAKERS: dict[str, Callable[[], Compressor]] = {
+    "none": Uncompressed,
+    "float16": Float16,
+    "bfloat16": BFloat16,
+    "sign": Sign,
+    "terngrad": lambda: TernGrad(generator(), bucket=64),
+    "qsgd": lambda: QSGD(generator(), levels=4, bucket=64),
+    "top-k": lambda: TopK(0.1),
+    "random-k": lambda: RandomK(generator(), 0.1),
+}
+# The bytes of a vector of 1000 entries, worked out by hand: 16 buckets of 64; s = 4 has 9 codes, so 4 bits.
+BYTES = {
+    "none": 4000, "float16": 2000, "bfloat16": 2000, "sign": 4 + 125, "terngrad": 16 * 4 + 250, "qsgd": 16 * 4 + 500,
+    "top-k": 800, "random-k": 400,
+}  # fmt: skip
+
+
+def noise(length: int, seed: int = 0) -> Vector:
+    return np.random.default_rng(seed).standard_normal(length).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("length", [0, 1, 7, 63, 64, 65, 1000])
+def test_the_bytes_are_known_beforehand(name: str, length: int) -> None:
+    compressor, vector = MAKERS[name](), noise(length)
+    before = vector.copy()
+    expected = compressor.nbytes(length)
+    payload = compressor.encode(vector)
+    assert (payload.dtype, payload.ndim, payload.flags.c_contiguous) == (np.uint8, 1, True)
+    assert len(payload) == expected
+    assert vector.tobytes() == before.tobytes(), "encoding leaves its argument as it is"
+    decoded = compressor.decode(payload, length)
+    assert (decoded.dtype, decoded.shape) == (np.float32, (length,))
+    assert decoded.tobytes() == compressor.decode(payload, length).tobytes(), "decoding changes nothing"
+    assert length != 1000 or len(payload) == BYTES[name]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_zeros_stay_zeros(name: str) -> None:
+    compressor = MAKERS[name]()
+    assert not compressor.decode(compressor.encode(np.zeros(100, np.float32)), 100).any()
+
+
+@pytest.mark.parametrize("name", sorted(set(MAKERS) - {"random-k"}))
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_never_hidden(name: str, bad: float) -> None:
+    compressor, vector = MAKERS[name](), noise(200)
+    vector[70] = bad
+    decoded = compressor.decode(compressor.encode(vector), 200)
+    assert not math.isfinite(decoded[70])
+    if name in ("qsgd", "terngrad"):
+        assert np.isfinite(decoded[:64]).all(), "nor spread beyond its bucket"
+        assert np.isnan(decoded[64:128]).all()
+
+
+@given(st.integers(1, 16), st.integers(0, 50), st.integers(0, 1000))
+def test_packing_keeps_the_numbers(bits: int, count: int, seed: int) -> None:
+    numbers = np.random.default_rng(seed).integers(0, 1 << bits, count)
+    packed = pack(numbers, bits)
+    assert len(packed) == packed_bytes(count, bits)
+    assert unpack(packed, bits, count).tolist() == numbers.tolist()
+
+
+def test_half_precision_is_what_torch_rounds_to() -> None:
+    vector = np.concatenate([noise(5000) * np.float32(10.0) ** noise(5000, 1), np.float32([1 + 2**-8, 1 + 3 * 2**-8])])
+    for compressor, kind in ((Float16(), torch.float16), (BFloat16(), torch.bfloat16)):
+        theirs = torch.from_numpy(vector).to(kind).float().numpy()
+        assert compressor.decode(compressor.encode(vector), len(vector)).tobytes() == theirs.tobytes()
+    normal = vector[(np.abs(vector) > 6.2e-5) & (np.abs(vector) < 65504)]
+    assert len(normal) > 4000
+    for compressor, bound in ((Float16(), 2**-11), (BFloat16(), 2**-8)):
+        error = np.abs(compressor.decode(compressor.encode(normal), len(normal)) - normal) / np.abs(normal)
+        assert 0.9 * bound < error.max() <= bound
+    assert np.isinf(Float16().decode(Float16().encode(np.float32([1e6])), 1)), "too large for it, and seen to be"
+    assert np.isfinite(BFloat16().decode(BFloat16().encode(np.float32([1e6])), 1))
+
+
+def many(compressor: Compressor, vector: Vector, times: int) -> np.ndarray:
+    return np.stack([compressor.decode(compressor.encode(vector), len(vector)) for _ in range(times)])
+
+
+@pytest.mark.parametrize("name", ["terngrad", "qsgd", "random-k"])
+def test_unbiased(name: str) -> None:
+    """Of 4000 draws each entry's mean is within 5 standard errors: by chance not so once in 9,000 such tests of 200."""
+    vector, times = noise(200), 4000
+    drawn = many(MAKERS[name](), vector, times)
+    errors = np.maximum(drawn.std(axis=0, ddof=1), 1e-6) / np.sqrt(times)
+    assert (np.abs(drawn.mean(axis=0, dtype=np.float64) - vector) < 5 * errors + 1e-6).all()
+
+
+@pytest.mark.parametrize("name", ["sign", "top-k"])
+def test_biased_and_said_to_be(name: str) -> None:
+    vector = noise(200)
+    assert np.abs(many(MAKERS[name](), vector, 3).mean(axis=0) - vector).max() > 0.1
+
+
+@pytest.mark.parametrize(("levels", "length"), [(1, 64), (4, 64), (4, 16), (16, 64)])
+def test_the_variance_of_qsgd_is_within_its_bound(levels: int, length: int) -> None:
+    vector = noise(length)
+    drawn = many(QSGD(generator(), levels, bucket=length), vector, 2000)
+    variance = np.square(drawn - vector, dtype=np.float64).sum(axis=1).mean()
+    bound = min(length / levels**2, math.sqrt(length) / levels) * np.square(vector).sum()
+    assert 0.05 * bound < variance <= bound
+    # What the formula of the rounding itself says: Σ (‖v‖/s)²·f(1 − f), f the part above the lower level.
+    norm = np.linalg.norm(vector.astype(np.float64))
+    above = (levels * np.abs(vector) / norm) % 1
+    assert variance == pytest.approx(((norm / levels) ** 2 * above * (1 - above)).sum(), rel=0.05)
+
+
+def test_qsgd_gives_levels_of_the_norm() -> None:
+    vector = np.float32([3, 0, -4, 0])  # its norm is 5
+    drawn = many(QSGD(generator(), levels=5, bucket=4), vector, 50)
+    assert (drawn == vector).all(), "levels of 1: nothing to round"
+    drawn = many(QSGD(generator(), levels=2, bucket=4), vector, 200)
+    assert [set(column.tolist()) for column in drawn.T] == [{2.5, 5.0}, {0.0}, {-2.5, -5.0}, {0.0}]
+
+
+def test_terngrad_gives_three_values_with_the_paper_variance() -> None:
+    vector = noise(64)
+    drawn, scale = many(TernGrad(generator(), bucket=64), vector, 3000), np.abs(vector).max()
+    assert set(np.unique(drawn)) == {-scale, 0, scale}
+    assert (drawn[:, np.abs(vector).argmax()] == vector[np.abs(vector).argmax()]).all(), "the largest is never lost"
+    expected = (np.abs(vector) * (scale - np.abs(vector))).sum()
+    assert np.square(drawn - vector).sum(axis=1).mean() == pytest.approx(expected, rel=0.05)
+
+
+def test_sign_sends_the_mean_magnitude() -> None:
+    vector = np.float32([1, -2, 0, 5])
+    assert Sign().decode(Sign().encode(vector), 4).tolist() == [2, -2, 2, 2]
+
+
+@given(st.integers(1, 40), st.floats(0.01, 1), st.integers(0, 1000))
+def test_top_k_sends_the_largest(length: int, fraction: float, seed: int) -> None:
+    vector = noise(length, seed)
+    decoded = TopK(fraction).decode(TopK(fraction).encode(vector), length)
+    sent = np.flatnonzero(decoded)
+    assert len(sent) == max(1, round(fraction * length))
+    assert (decoded[sent] == vector[sent]).all()
+    assert np.abs(np.delete(vector, sent)).max(initial=0) <= np.abs(vector[sent]).min()
+    assert set(sent) == set(np.argsort(-np.abs(vector), kind="stable")[: len(sent)])
+
+
+def test_more_than_all_is_all() -> None:
+    assert largest(noise(5), 5).tolist() == [0, 1, 2, 3, 4]
+    for compressor in (TopK(1.0), RandomK(generator(), 1.0)):
+        vector = noise(5)
+        assert compressor.decode(compressor.encode(vector), 5).tolist() == vector.tolist()
+
+
+def test_random_k_draws_alike_on_all_ranks_and_adds_up() -> None:
+    one, other = RandomK(generator(), 0.25), RandomK(generator(), 0.25)
+    for _ in range(3):
+        a, b = noise(40, 1), noise(40, 2)
+        summed = (one.encode(a).view(np.float32) + other.encode(b).view(np.float32)).view(np.uint8)
+        decoded = one.decode(summed, 40)
+        assert decoded.tolist() == other.decode(summed, 40).tolist()
+        assert np.count_nonzero(decoded) == 10
+        drawn = np.flatnonzero(decoded)
+        np.testing.assert_allclose(decoded[drawn], 4 * (a + b)[drawn], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_with_feedback_what_is_sent_and_what_is_kept_is_all(name: str) -> None:
+    inner = RandomK(generator(), 0.1, unbiased=False) if name == "random-k" else MAKERS[name]()
+    feedback = ErrorFeedback(inner, 100)
+    sent, total = np.zeros(100), np.zeros(100)
+    exact = name in ("none", "float16", "bfloat16", "top-k", "random-k")
+    most = 30_000 if exact else 50  # more bits than 16-bit formats have, and sums that float32 still has
+    for step in range(20):
+        gradient = np.random.default_rng(step).integers(-most, most, 100).astype(np.float32)
+        sent += feedback.decode(feedback.encode(gradient), 100)
+        total += gradient
+    assert feedback.residual.any() == (name != "none"), "something was lost on the way"
+    if exact:
+        assert (sent + feedback.residual == total).all(), "whole numbers, only moved about: exact"
+    else:
+        np.testing.assert_allclose(sent + feedback.residual, total, atol=1e-3)
+
+
+def test_a_scaled_random_k_would_explode_with_feedback() -> None:
+    """The reason why the factor n/k is left out there."""
+    grown = {}
+    for unbiased in (True, False):
+        feedback = ErrorFeedback(RandomK(generator(), 0.1, unbiased), 100)
+        for step in range(60):
+            feedback.encode(noise(100, step))
+        grown[unbiased] = np.abs(feedback.residual).max()
+    assert grown[False] < 50 < 1e6 < grown[True]
+
+
+def descend(compressor: Compressor, steps: int = 4000) -> float:
+    """How far from the minimum SGD ends, on a sum of absolute values whose gradients' signs never point there.
+
+    Karimireddy et al. 2019: f(x) = ε|x₁ + x₂| + |x₁ − x₂|, 0 < ε < 1, has its minimum 0 at the origin; the signs of
+    its subgradients are ±(1, −1), so x₁ + x₂ never changes.
+    """
+    x, epsilon = np.float32([1.0, 1.0]), 0.25
+    for step in range(steps):
+        along, across = (1 if x[0] + x[1] >= 0 else -1), (1 if x[0] >= x[1] else -1)
+        gradient = epsilon * along * np.ones(2) + across * np.array([1, -1])
+        rate = np.float32(0.1 / np.sqrt(step + 1))
+        x = x - compressor.decode(compressor.encode((rate * gradient).astype(np.float32)), 2)
+    return float(epsilon * abs(x[0] + x[1]) + abs(x[0] - x[1]))
+
+
+def test_plain_sign_fails_where_sign_with_feedback_converges() -> None:
+    assert descend(Uncompressed()) < 0.02
+    assert descend(Sign()) > 0.3
+    assert descend(ErrorFeedback(Sign(), 2)) < 0.02
+
+
+def test_dgc_without_momentum_is_top_k_with_feedback() -> None:
+    dgc, feedback = DGC(50, 0.1, momentum=0.0), ErrorFeedback(TopK(0.1), 50)
+    for step in range(10):
+        vector = noise(50, step)
+        assert dgc.encode(vector).tolist() == feedback.encode(vector).tolist()
+
+
+def test_dgc_that_sends_all_is_momentum_without_memory_of_what_was_sent() -> None:
+    """Everything is sent, so everything is masked: plain SGD; a fraction sees its own momentum, by hand here."""
+    dgc = DGC(4, 1.0, momentum=0.9)
+    for step in range(3):
+        vector = noise(4, step)
+        assert dgc.decode(dgc.encode(vector), 4).tolist() == vector.tolist()
+    dgc = DGC(2, 0.5, momentum=0.5)
+    first = dgc.decode(dgc.encode(np.float32([4, 1])), 2)
+    assert first.tolist() == [4, 0]
+    assert (dgc.velocity.tolist(), dgc.residual.tolist()) == ([0, 1], [0, 1])
+    second = dgc.decode(dgc.encode(np.float32([1, 1])), 2)  # velocity [1, 1.5], accumulated [1, 2.5]
+    assert second.tolist() == [0, 2.5]
+    assert (dgc.velocity.tolist(), dgc.residual.tolist()) == ([1, 0], [1, 0])
+
+
+def test_dgc_warms_up_and_clips() -> None:
+    dgc, sizes = DGC(1000, 0.001, warm_up=3), []
+    for step in range(5):
+        expected = dgc.nbytes(1000)
+        sizes.append(len(dgc.encode(noise(1000, step))) // 8)
+        assert sizes[-1] * 8 == expected
+    assert sizes == [100, 10, 1, 1, 1]
+    clipped = DGC(2, 1.0, clip=1.0)
+    np.testing.assert_allclose(clipped.decode(clipped.encode(np.float32([3, 4])), 2), [0.6, 0.8], rtol=1e-6)
+    assert clipped.decode(clipped.encode(np.float32([0.3, 0.4])), 2).tolist() == np.float32([0.3, 0.4]).tolist()
+
+
+SHAPES = [(12, 20), (12,), (5, 12), (5,), (6, 4, 3, 3), (2, 2)]
+ENTRIES = sum(math.prod(shape) for shape in SHAPES)
+
+
+def one_round(sides: list[PowerSGD], vectors: list[Vector]) -> list[Vector]:
+    """What every rank gets."""
+    left = np.sum([side.project(vector) for side, vector in zip(sides, vectors, strict=True)], axis=0)
+    right = np.sum([side.project_back(left) for side in sides], axis=0)
+    assert (left.nbytes, right.nbytes) == sides[0].nbytes()
+    return [side.decode(right) for side in sides]
+
+
+def low_rank(rank: int, seed: int) -> Vector:
+    """Every tensor as a matrix of that rank."""
+    parts = []
+    for number, shape in enumerate(SHAPES):
+        rows, columns = shape[0], math.prod(shape[1:])
+        parts.append((noise(rows * rank, seed + number).reshape(rows, rank)
+                      @ noise(rank * columns, seed + 50 + number).reshape(rank, columns)).reshape(-1))  # fmt: skip
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_powersgd_is_exact_where_the_rank_is_low_enough(rank: int, ranks: int) -> None:
+    sides = [PowerSGD(SHAPES, rank, ranks, generator()) for _ in range(ranks)]
+    vector = low_rank(rank, 7)
+    weights = np.float32([1, 2, 4][:ranks])
+    results = one_round(sides, [vector * weight for weight in weights])
+    for result in results:
+        assert result.tobytes() == results[0].tobytes()
+        np.testing.assert_allclose(result, vector * weights.sum(), atol=1e-3)
+
+
+def test_powersgd_depends_on_the_sum_alone_and_its_q_is_the_same_everywhere() -> None:
+    whole, parts = [PowerSGD(SHAPES, 1, 1, generator())], [PowerSGD(SHAPES, 1, 3, generator()) for _ in range(3)]
+    total, lost = np.zeros(ENTRIES), np.zeros(ENTRIES)
+    for step in range(5):
+        vectors = [noise(ENTRIES, 10 * step + rank) for rank in range(3)]
+        alone = one_round(whole, [np.sum(vectors, axis=0)])[0]
+        together = one_round(parts, vectors)
+        np.testing.assert_allclose(together[0], alone, atol=2e-3)
+        assert len({each.tobytes() for each in together}) == 1
+        assert len({np.concatenate([q.reshape(-1) for q in side.right]).tobytes() for side in parts}) == 1
+        total += np.sum(vectors, axis=0)
+        lost += together[0]
+    kept = np.sum([side.residual for side in parts], axis=0)
+    np.testing.assert_allclose(lost + kept, total, atol=1e-3, err_msg="Σ sent + residuals = Σ gradients")
+    assert np.abs(kept).max() > 0.5, "something was lost at all"
+
+
+def test_powersgd_leaves_vectors_and_small_matrices_alone() -> None:
+    side = PowerSGD(SHAPES, 2, 1, generator())
+    assert [(rows, columns) for _, rows, columns in side.matrices] == [(12, 20), (5, 12), (6, 36)]
+    vector = noise(ENTRIES)
+    result = one_round([side], [vector])[0]
+    for place in side.plain:
+        assert result[place].tobytes() == vector[place].tobytes()
+    assert side.nbytes() == (4 * (2 * (12 + 5 + 6) + 12 + 5 + 4), 4 * 2 * (20 + 12 + 36))
+    assert PowerSGD([(3,)], 1, 1, generator()).nbytes() == (12, 0)
+    assert len(one_round([PowerSGD([], 1, 1, generator())], [noise(0)])[0]) == 0
+
+
+def test_a_warm_start_approaches_the_best_approximation() -> None:
+    """Without feedback, the same matrix again and again: the power iteration, against the SVD."""
+    matrix = noise(30 * 40).reshape(30, 40)
+    side = PowerSGD([(30, 40)], 2, 1, generator(), feedback=False)
+    errors = [np.linalg.norm(one_round([side], [matrix.reshape(-1)])[0] - matrix.reshape(-1)) for _ in range(200)]
+    best = np.sqrt((np.linalg.svd(matrix)[1][2:] ** 2).sum())
+    assert best - 1e-3 < errors[-1] < 1.001 * best < 1.05 * best < errors[0]
+
+
+def test_powersgd_hides_nothing_and_divides_by_no_zero() -> None:
+    side = PowerSGD([(10, 10)], 1, 1, generator())
+    assert not one_round([side], [np.zeros(100, np.float32)])[0].any()
+    vector = noise(100)
+    vector[5] = math.nan
+    assert np.isnan(one_round([side], [vector])[0]).all()
+    basis = orthogonalised(noise(30).reshape(10, 3))
+    np.testing.assert_allclose(basis.T @ basis, np.eye(3), atol=1e-6)
