@@ -1,4 +1,4 @@
-"""``farandole draw WHAT …``: a collective, a pipeline or an election as a picture, with its figures in the terminal."""
+"""``farandole draw WHAT …``: a collective, mixing, a pipeline or an election as a picture, and its figures as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import cyclopts
 from cyclopts import Parameter
@@ -31,6 +31,8 @@ MOST_PARTS = 10_000  # of a vector: what a cost is a fraction of
 Numbers = Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative="")]
 Stages = Annotated[AtLeastOne, Parameter(alias="-n")]
 Ranks = Annotated[AtLeastOne, Parameter(alias="-n")]
+
+Topology = Literal["ring", "torus", "exponential", "one-peer-exponential", "complete"]
 
 app = cyclopts.App(name="draw", help="Draw who does what when, as a schedule says it: no rank is started.")
 
@@ -166,6 +168,48 @@ for _name, (_, _about) in SCHEDULES.items():
     app.command(_collective(_name), name=_name, help=_about)
 for _name, _command in (("segmented-ring", _segmented), ("hierarchical", _hierarchical)):
     app.command(_command, name=_name, help=FAMILIES[_name][1])
+
+
+@app.command(name="mixing")
+def _mixing(
+    *,
+    ranks: Ranks = 4,
+    topology: Topology = "ring",
+    graph: Path | None = None,
+    push: Annotated[bool, Parameter(negative="")] = False,
+    out: Path | None = None,
+) -> None:
+    """Who averages with whom, and with which weights, where there is no centre.
+
+    Args:
+        ranks: how many.
+        topology: who is whose neighbour.
+        graph: a file with a graph instead: a line for each edge, 0 1 for both ways, 0 > 1 for one way.
+        push: the weights of push-sum: each rank gives equal parts of its vector.
+        out: the picture, a .png, .svg or .pdf. [default: as mixing-ring-4.png, in the current folder]
+    """
+    from farandole.decentralised import graph_file, mixing, topologies
+    from farandole.report import topology_picture
+
+    if graph and topology != "ring":
+        raise UsageError("--graph takes the place of --topology: give one of them")
+    network = graph_file.read(graph, ranks) if graph else topologies.topology(topology, ranks)
+    rule = mixing.pushing if push else mixing.doubly_stochastic
+    file = out or Path(f"mixing-{graph.stem if graph else topology}-{ranks}.png")
+    save(file, lambda: topology_picture.draw(network, file, rule))
+    table = Table()
+    for heading in ("rank", "round", "messages", "what it does"):
+        table.add_column(heading)
+    for rank in range(ranks):
+        for number in range(len(network.rounds)):
+            step = rule(network, rank, number)
+            table.add_row(str(rank), str(number), str(len(step.to)), str(step))
+    Console().print(table)
+    if not push:
+        matrices = [mixing.mixing_matrix(network, number) for number in range(len(network.rounds))]
+        gaps = ", ".join(f"{mixing.spectral_gap(weights):.3f}" for weights in matrices)
+        print(f"spectral gap, round by round: {gaps}; of all rounds together: {mixing.gap_of_all(matrices):.3f}")
+    print(f"the picture: {file}")
 
 
 def _draw_collective(schedule: Collective, ranks: int, file: Path) -> None:

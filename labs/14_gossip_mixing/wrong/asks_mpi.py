@@ -1,0 +1,48 @@
+"""Sends past comm, with a collective of MPI."""
+
+from __future__ import annotations
+
+import numpy as np
+
+FAILS = {
+    "messages": "is everything sent through comm",
+}
+
+
+def metropolis(neighbours):
+    weights = np.zeros((len(neighbours), len(neighbours)))
+    for one, others in enumerate(neighbours):
+        for other in others:
+            weights[one, other] = 1 / (1 + max(len(others), len(neighbours[other])))
+    return weights + np.diag(1 - weights.sum(axis=1))
+
+
+def spectral_gap(weights):
+    moduli = sorted(abs(np.linalg.eigvalsh(weights)))
+    return 1 - moduli[-2] if len(moduli) > 1 else 1.0
+
+
+def one_peer(rank, ranks, number):
+    distances = [2**k for k in range(ranks) if 2**k < ranks] or [0]
+    distance = distances[number % len(distances)]
+    return (rank + distance) % ranks, (rank - distance) % ranks
+
+
+def mix(vector, neighbours, comm):
+    everybodys = np.array(comm.mpi.allgather(vector))
+    vector[:] = metropolis(neighbours)[comm.rank] @ everybodys
+
+
+def dpsgd_step(vector, gradient, rate, neighbours, comm):
+    move = rate * gradient(vector)
+    mix(vector, neighbours, comm)
+    vector -= move
+
+
+def push_sum_round(values, weights, hearers):
+    new_values, new_weights = np.zeros_like(values), np.zeros_like(weights)
+    for rank, others in enumerate(hearers):
+        for to in (rank, *others):
+            new_values[to] += values[rank] / (1 + len(others))
+            new_weights[to] += weights[rank] / (1 + len(others))
+    return new_values, new_weights

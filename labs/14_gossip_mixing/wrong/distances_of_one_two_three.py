@@ -1,0 +1,51 @@
+"""Sends at distances 1, 2, 3, and so on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+FAILS = {
+    "one peer": "the distances begin again",
+}
+
+
+def metropolis(neighbours):
+    weights = np.zeros((len(neighbours), len(neighbours)))
+    for one, others in enumerate(neighbours):
+        for other in others:
+            weights[one, other] = 1 / (1 + max(len(others), len(neighbours[other])))
+    return weights + np.diag(1 - weights.sum(axis=1))
+
+
+def spectral_gap(weights):
+    moduli = sorted(abs(np.linalg.eigvalsh(weights)))
+    return 1 - moduli[-2] if len(moduli) > 1 else 1.0
+
+
+def one_peer(rank, ranks, number):
+    distance = number % (ranks - 1) + 1 if ranks > 1 else 0
+    return (rank + distance) % ranks, (rank - distance) % ranks
+
+
+def mix(vector, neighbours, comm):
+    weights = metropolis(neighbours)[comm.rank]
+    old, arriving = vector.copy(), np.empty_like(vector)
+    vector *= weights[comm.rank]
+    for other in sorted(neighbours[comm.rank]):
+        comm.exchange(old, other, arriving, other)
+        vector += weights[other] * arriving
+
+
+def dpsgd_step(vector, gradient, rate, neighbours, comm):
+    move = rate * gradient(vector)
+    mix(vector, neighbours, comm)
+    vector -= move
+
+
+def push_sum_round(values, weights, hearers):
+    new_values, new_weights = np.zeros_like(values), np.zeros_like(weights)
+    for rank, others in enumerate(hearers):
+        for to in (rank, *others):
+            new_values[to] += values[rank] / (1 + len(others))
+            new_weights[to] += weights[rank] / (1 + len(others))
+    return new_values, new_weights

@@ -1,0 +1,231 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 22 · Decentralised training
+#
+# **Question:** do all have to agree in every step, or is it enough to talk to one's neighbours?
+#
+# An all-reduce gives everybody the mean of all, exactly and at once. In **decentralised SGD** (去中心化SGD) nobody asks
+# for that. Each rank averages its parameters with those of its neighbours in a graph, and takes its own step. What one
+# rank knows comes to the others over several rounds, as gossip does.
+#
+# (Document 001 calls something decentralised that has a centre: erratum 001.8. It is the last section here.)
+
+# %%
+# %load_ext farandole
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from farandole import launch
+from farandole.decentralised.mixing import consensus_error, mixing_matrix, spectral_gap
+from farandole.decentralised.pairing import partners
+from farandole.decentralised.topologies import TOPOLOGIES, topology
+from farandole.report.colours import SERIES
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+
+# %% [markdown]
+# ## 1 Graphs, and what they cost
+#
+# A rank sends its parameters to each neighbour in every round: the **degree** of the graph is what a round costs, and
+# it need not grow with the number of ranks.
+
+# %%
+_, axes = plt.subplots(1, 5, figsize=(11, 2.5), layout="constrained")
+angle = 2 * np.pi * np.arange(8) / 8
+x, y = np.sin(angle), np.cos(angle)
+for ax, name in zip(axes, TOPOLOGIES, strict=True):
+    graph = topology(name, 8)
+    for number, edges in enumerate(graph.rounds):
+        for one, other in edges:
+            ax.annotate("", (0.9 * x[other], 0.9 * y[other]), (0.9 * x[one], 0.9 * y[one]),
+                        arrowprops={"arrowstyle": "->", "color": SERIES[number], "lw": 0.8})  # fmt: skip
+    ax.plot(x, y, "o", color="black", ms=5)
+    degree = max(len(graph.hearers(rank, number)) for rank in range(8) for number in range(len(graph.rounds)))
+    ax.set(title=f"{name}\n{degree} message{'s' if degree > 1 else ''} a rank and round", aspect="equal")
+    ax.title.set_fontsize(9)
+    ax.axis("off")
+
+# %% [markdown]
+# In the one-peer graph each rank sends to one other only, another one in each round (a colour each); the exponential
+# graph has all of these edges at once.
+#
+# ## 2 The mixing matrix
+#
+# With weights $W_{ij}$ for what rank *i* takes of rank *j*'s vector, a round is $x \leftarrow Wx$. Two things are
+# asked of *W*: each row sums to 1, so that equal vectors stay equal; and each column, so that the **mean of all stays
+# where it is**. Metropolis' weights have both, for any graph, and each rank needs to know nothing but its neighbours'
+# degrees.
+#
+# **Predict:** in a ring of four, how much of its own vector does a rank keep?
+
+# %% tags=["nbval-check-output"]
+W = mixing_matrix(topology("ring", 4))
+print(W)
+print("rows sum to", W.sum(1), "columns to", W.sum(0))
+
+# %% [markdown]
+# How fast do all come together? The **consensus error** is how far the ranks' vectors are from their mean, as a root
+# mean square. A round shrinks it at least by the factor 1 − gap, where the **spectral gap** (谱间隙) is what separates
+# *W* from the perfect average.
+#
+# **Predict:** which is better for 16 ranks: a ring with two messages a round, or the exponential graph with four? And
+# for 64 ranks?
+
+# %% tags=["nbval-check-output"]
+print("spectral gap      ", *(f"P = {ranks:<4}" for ranks in (4, 16, 64)))
+for name in ("ring", "torus", "exponential", "complete"):
+    print(f"{name:18}", *(f"{spectral_gap(mixing_matrix(topology(name, ranks))):<8.4f}" for ranks in (4, 16, 64)))
+product = np.linalg.multi_dot([mixing_matrix(topology("one-peer-exponential", 16), number) for number in range(4)])
+print("four one-peer rounds on 16 ranks are the exact average:", bool(np.allclose(product, 1 / 16)))
+
+# %%
+_, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
+start = np.random.default_rng(0).normal(size=(16, 1000))
+for name, colour in zip(TOPOLOGIES, SERIES, strict=False):
+    vectors, errors = start.copy(), []
+    for number in range(24):
+        errors.append(consensus_error(vectors))
+        vectors = mixing_matrix(topology(name, 16), number) @ vectors
+    ax.semilogy(np.maximum(errors, 1e-16), color=colour, label=name)
+ax.set(xlabel="round", ylabel="consensus error", title="16 ranks, mixing alone", ylim=(1e-10, 100))
+ax.spines[["top", "right"]].set_visible(False)
+ax.grid(alpha=0.3)
+ax.legend(frameon=False, fontsize=8)
+
+# %% [markdown]
+# The ring's gap shrinks with the square of the number of ranks; the exponential graph's hardly. And with one message a
+# round the one-peer graph has the exact mean after $\log_2 16 = 4$ rounds.
+#
+# ## 3 Training
+#
+# D-PSGD (Lian et al. 2017): mix, and subtract one's own gradient.
+#
+# $$ x_i \leftarrow \sum_j W_{ij}\,x_j - \gamma\, \nabla f_i(x_i) $$
+#
+# **Predict:** how many messages does a rank send in 120 steps, on a ring of four and on the complete graph? How many
+# does the ring *all-reduce* of `sync_sgd` send?
+
+# %% tags=["nbval-check-output"]
+recipe = {"data": "digits", "hidden": 64, "steps": 120, "batch": 64, "lr": 0.2, "seed": 0}
+runs = {"sync_sgd": launch("sync_sgd", 4, **recipe, out=folder / "sync")}
+for name in ("ring", "one-peer-exponential", "complete"):
+    runs[name] = launch("gossip_sgd", 4, **recipe, topology=name, out=folder / name)
+for name, run in runs.items():
+    mean = 0 if name == "sync_sgd" else 2 * (4 - 1)  # in the end all take the mean of all, by a ring
+    print(f"{name:21} {(run.summary.messages_sent[0] - mean) / 120:g} messages a step,",
+          f"{run.summary.bytes_sent[0] / runs['complete'].summary.bytes_sent[0]:.2f} of complete's bytes")  # fmt: skip
+
+# %%
+_, (left, right) = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
+for (name, run), colour in zip(runs.items(), SERIES, strict=False):
+    left.plot([line["step"] for line in run.metrics], [line["loss"] for line in run.metrics], color=colour, label=name)
+    told = [line for line in run.metrics if "consensus_error" in line]
+    if told:
+        right.plot(
+            [line["step"] for line in told], [line["consensus_error"] for line in told], "o-", ms=3, color=colour
+        )
+    print(f"{name:>21}: accuracy {run.summary.test_accuracy:.1%} (of the mean of all copies)")
+left.set(xlabel="step", ylabel="loss of each rank's own copy, mean")
+left.legend(frameon=False)
+right.set(xlabel="step", ylabel="consensus error", ylim=(0, None))
+for ax in (left, right):
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(alpha=0.3)
+
+# %% [markdown]
+# Even on the complete graph the copies differ: each is its own last gradient away from the mean, and its loss is that
+# of one who has just taken such a step. (`--mix-after-update` mixes afterwards; on the complete graph that is
+# synchronous SGD, to rounding.) The error grows with the gradients, and in each round mixing takes away a part of what
+# they have brought: less on a ring than on the others. A larger rate and shards that are less alike make it larger too.
+#
+# ## 4 One way: push-sum
+#
+# If an edge leads one way only, simple weights cannot do it: who is heard by many counts for more. Take three ranks,
+# where 0 sends to 1 and 2, and these send back to 0.
+#
+# **Predict:** all begin with the numbers 0, 3 and 6, whose mean is 3. Each keeps as much as it gives to each hearer.
+# Where do they come to rest?
+
+# %% tags=["nbval-check-output"]
+P = np.array([[1 / 3, 1 / 2, 1 / 2], [1 / 3, 1 / 2, 0], [1 / 3, 0, 1 / 2]])  # columns sum to 1, rows do not
+x, w = np.array([0.0, 3.0, 6.0]), np.ones(3)
+for _ in range(60):
+    x, w = P @ x, P @ w
+print("x:    ", np.round(x, 3), "   their sum is still", round(x.sum(), 6))
+print("w:    ", np.round(w, 3), "   so is that of the weights,", round(w.sum(), 6))
+print("x / w:", np.round(x / w, 3))
+
+# %% [markdown]
+# What a rank has too much of *x*, it has too much of *w*: their quotient has no bias. Training with it is called SGP
+# (Assran et al. 2019): `--method push-sum`, here along the one-peer graph's edges, one message a step.
+
+# %%
+pushed = launch("gossip_sgd", 4, **recipe, method="push-sum", topology="one-peer-exponential", out=folder / "push")
+print(f"push-sum: accuracy {pushed.summary.test_accuracy:.1%},",
+      f"consensus error at the end {pushed.metrics[-1]['consensus_error']:.3f}")  # fmt: skip
+
+# %% [markdown]
+# ## 5 Nobody in step
+#
+# So far neighbours wait for each other, and so everybody waits for the slowest in the end. In **AD-PSGD** (Lian et al.
+# 2018) whoever has a gradient averages with *one* neighbour and goes on. Of two who ask each other both would wait for
+# ever; so some ranks ask, and the others answer.
+
+# %% tags=["nbval-check-output"]
+print("on a ring of 6, who asks whom:", partners(topology("ring", 6)))
+print("on a ring of 5:", partners(topology("ring", 5)))
+
+# %% [markdown]
+# **Predict:** rank 3 is four times slower. What share of their time do the others wait, in step and not?
+
+# %%
+slow = {"slow": [f"rank={rank},factor=5" for rank in range(3)] + ["rank=3,factor=20"]}
+for name, method in {"d-psgd": {}, "ad-psgd": {"method": "ad-psgd"}, "sync_sgd": None}.items():
+    which = "sync_sgd" if method is None else "gossip_sgd"
+    run = launch(which, 4, **recipe, **slow, **(method or {}), out=folder / f"slow-{name}")
+    s = run.summary
+    print(f"{name:>8}: {s.wall_s:5.2f} s, accuracy {s.test_accuracy:.1%},",
+          f"computing {sum(s.compute_s) / (4 * s.wall_s):.0%} of the ranks' time")  # fmt: skip
+
+# %% [markdown]
+# The slow one takes fewer of the iterations, so its shard counts for less: nothing is free.
+#
+# ## 6 What the document describes
+#
+# Document 001: "the centre collects all gradients and hands each node its direction". The text leaves the rule open;
+# `central_directions.py` has one: a rank's direction is the mean gradient and a part of its own, the larger the
+# better the two agree. With no part of its own it is synchronous SGD.
+
+# %% tags=["nbval-check-output"]
+directed = launch("gossip_sgd", 4, **recipe, method="central-directions", own_weight=0.0, out=folder / "directed")
+both = zip(directed.metrics, runs["sync_sgd"].metrics, strict=True)
+print("own weight 0 is synchronous SGD:", all(abs(a["loss"] - b["loss"]) < 1e-3 for a, b in list(both)[:20]))
+
+# %% [markdown]
+# ## Try
+#
+# - Section 3 with shards of few classes: `dynamic_sync` has `--concentration`. How would you give it to `gossip_sgd`?
+# - `--mixing-every 4` on a ring: local SGD among neighbours.
+# - `--link-mbps 20` with `sync_sgd` and with the one-peer graph: what does a step take?
+# - A graph of your own: a file with an edge a line, `--graph FILE`.
+# - `--compressor sign --consensus-step 0.1`: one bit an entry between neighbours (CHOCO-SGD). And with a step of 1?
+# - `farandole draw mixing -n 8 --topology exponential`: the weights, round by round.

@@ -1,0 +1,114 @@
+"""A training whose ranks take no steps together: who is ready takes the next iteration.
+
+What `data_parallel.training.in_step` is for the others. The losses are added up in a thread, and nobody waits for
+that: each rank notes what it has computed, and its part of a window of steps when its next iteration belongs to a
+later one. A line of the record is about P iterations, as many samples as a batch has, to rounding; its time is when
+the last of them was done. The consensus error is of copies, of which each rank makes one when it leaves the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from mpi4py import MPI
+
+from farandole.data.datasets import Dataset
+from farandole.data.sampler import EpochSampler, batch_size, check_filled, steps_per_epoch
+from farandole.data_parallel.background_metrics import BackgroundLossLog
+from farandole.data_parallel.learning_rate import LearningRate
+from farandole.data_parallel.loss_log import LOSS_WINDOW, Noted, Observation
+from farandole.data_parallel.options import LoopOptions
+from farandole.data_parallel.training import Outcome, Strategy
+from farandole.decentralised.bookkeeping import NONE_LEFT, Distribution
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.stop_request import StopRequest
+from farandole.runtime.world import World
+
+
+class UnevenLossLog(BackgroundLossLog):
+    """A loss log of steps of which a rank may have no part, or several.
+
+    Args:
+        rate: tells the learning rate of any step, whoever has taken it.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        recorder: Recorder,
+        steps: int,
+        observe: Callable[[], Observation | None],
+        rate: LearningRate | None,
+    ) -> None:
+        super().__init__(world, recorder, steps, observe)
+        self.rate = rate
+
+    def add(self, step: int, loss: float, share: float, samples: int, **also: float) -> None:
+        """Note an iteration."""
+        before = self._noted.get(step, Noted(0.0, 0.0, 0.0, samples))
+        weighted = before.weighted_loss + loss * share
+        self._noted[step] = Noted(weighted, before.share + share, self.recorder.elapsed_s, samples, also)
+
+    def _own(self, steps: range) -> list[Noted]:
+        noted = super()._own(steps)
+        if not self.rate:
+            return noted
+        return [replace(each, also={"lr": self.rate.at(step)}) for step, each in zip(steps, noted, strict=True)]
+
+    def reach(self, step: int) -> None:
+        """All this rank will have to do with the steps before `step` is done; returns at once."""
+        while self.following + LOSS_WINDOW <= step:
+            self.flush(self.following + LOSS_WINDOW)
+
+
+def whoever_is_ready(
+    world: World,
+    options: LoopOptions,
+    strategy: Strategy,
+    shard: Dataset,
+    shares: list[int],
+    recorder: Recorder,
+    rate: LearningRate | None,
+    stop: StopRequest,
+) -> Outcome:
+    """All iterations; a slow rank takes fewer of them."""
+    inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
+    targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
+    check_filled(shares, options.batch, options.steps)
+    epoch = steps_per_epoch(sum(shares), options.batch)
+    sampler = EpochSampler(len(shard), epoch, options.seed, world.rank)
+    losses = UnevenLossLog(world, recorder, options.steps, strategy.observe, rate)
+    work = Distribution(world, options.steps * world.size)
+    own = samples = 0
+    recorder.start()
+    while (number := work.next(stop.asked)) != NONE_LEFT:
+        step = number // world.size
+        losses.reach(step)
+        world.begin_step(own)
+        rows = torch.from_numpy(next(sampler)).to(world.device)
+        whole = sum(batch_size(each, epoch, own) for each in shares)  # if all were as far as this rank
+        share = len(rows) / whole
+        if rate:
+            strategy.optimizer.lr = rate.at(step)
+        loss = strategy.step(inputs[rows], targets[rows], share)
+        losses.add(step, loss, share, whole)
+        own, samples = own + 1, samples + len(rows)
+    steps = -(-work.begun // world.size)
+    losses.reach(steps)
+    if losses.following < steps:
+        losses.flush(steps)
+    strategy.finish()
+    work.close()
+    losses.finish()
+    recorder.stop()
+    total = np.array([samples])
+    world.control.Allreduce(MPI.IN_PLACE, total)
+    counted = work.iterations
+    return Outcome(losses.last, steps, int(total[0]), _histogram(counted.staleness), _histogram(counted.lead))
+
+
+def _histogram(counts: dict[int, int]) -> dict[str, int]:
+    return {str(value): counts[value] for value in sorted(counts)}

@@ -1,0 +1,147 @@
+"""CHOCO-SGD: gossip of compressed differences, which still comes to the mean.
+
+If a rank sent C(x_i) instead of x_i, what is lost would be lost: the mean of all would move with every round, and the
+copies would stay apart by what C leaves out. So each rank keeps what the others know of it, its public copy x̂_i, and
+sends only the difference to that:
+
+    x_i ← x_i − γ_SGD·g_i                          a step of its own
+    q_i = C(x_i − x̂_i)                             is sent to the neighbours
+    x̂_j ← x̂_j + q_j                               by all who hear it, and by rank j itself
+    x_i ← x_i + γ·Σ_j W_ij·(x̂_j − x̂_i)           towards the neighbours' public copies
+
+Nobody has to keep all neighbours' copies: of Σ_j W_ij·x̂_j it is enough to know the sum s_i, to which each round adds
+Σ_j W_ij·q_j. W is doubly stochastic and the same in all rounds, so the last line does not move the mean, whatever C has
+lost. What C leaves out stays in x_i − x̂_i, and is sent later: the error feedback of gossip. C must not lose more than
+it is given; the more it loses, the smaller the consensus step γ has to be. Without compression and with γ = 1 this is
+D-PSGD that mixes after the update, since then x̂_i = x_i.
+
+Cost: degree messages of c bytes a round, c of what C makes of the parameters; memory for two more vectors, in double
+precision. Source: Koloskova, Stich & Jaggi, "Decentralized stochastic optimization and gossip algorithms with
+compressed communication", 2019.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor, nn
+
+from farandole.compression.compressor import Compressor, Payload, Vector
+from farandole.data_parallel.loss_log import Observation
+from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.decentralised.exchange import average, consensus, swap
+from farandole.decentralised.mixing import doubly_stochastic
+from farandole.decentralised.steps import Mixing
+from farandole.decentralised.topologies import Topology
+from farandole.errors import UsageError
+from farandole.models.optimizers import MakeOptimizer
+from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.world import World
+
+
+class PublicCopies:
+    """What one rank keeps: its own public copy, and the weighted sum of its neighbours' and its own.
+
+    Args:
+        start: where all ranks begin, and know that of each other.
+        step: this rank's row of W.
+        consensus_step: γ, above 0 and up to 1.
+    """
+
+    def __init__(self, start: Vector, step: Mixing, consensus_step: float) -> None:
+        # In single precision what rounding leaves in them would move the mean a little in every round, always alike.
+        self.own, self.mixed = start.astype(np.float64), start.astype(np.float64)
+        self.step, self.consensus_step = step, consensus_step
+
+    def difference(self, vector: Vector) -> Vector:
+        """What the others do not know yet of `vector`, the own parameters."""
+        unknown: Vector = (vector - self.own).astype(np.float32)
+        return unknown
+
+    def mix(self, vector: Vector, sent: Vector, heard: Sequence[Vector]) -> None:
+        """Move `vector`, in place, once all have decoded what was sent.
+
+        Args:
+            sent: what this rank's payload stands for.
+            heard: what those of `step.sources` stand for, in that order.
+        """
+        self.own += sent
+        for weight, difference in zip((self.step.keep, *self.step.weights), (sent, *heard), strict=True):
+            self.mixed += weight * difference.astype(np.float64)
+        vector += (self.consensus_step * (self.mixed - self.own)).astype(np.float32)
+
+
+class ChocoSGD(Strategy):
+    """A model that is trained beside its copies on other ranks, and mixed with what they have told of theirs.
+
+    Args:
+        graph: who is whose neighbour, the same in all rounds.
+        compressor: this rank's; it must not lose more than it is given.
+        every: so many steps from one mixing to the next.
+
+    Raises:
+        UsageError: the graph changes from round to round.
+    """
+
+    bytes_are_counted = True
+    ring_bytes: int
+
+    def __init__(
+        self,
+        world: World,
+        model: nn.Module,
+        make_optimizer: MakeOptimizer,
+        graph: Topology,
+        compressor: Compressor,
+        consensus_step: float,
+        every: int = 1,
+    ) -> None:
+        if len(graph.rounds) > 1:
+            raise UsageError(
+                f"{graph.name} has other neighbours in each round, and --compressor needs the same ones, who know of "
+                "each other already: take another --topology"
+            )
+        self.world, self.model, self.compressor, self.every = world, model, compressor, every
+        self.flat = FlatBuffers(model)
+        self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
+        steps = [doubly_stochastic(graph, rank, 0) for rank in range(world.size)]  # all find the same fault, or none
+        self.flat.values_to_host()
+        self.copies = PublicCopies(self.flat.values_np, steps[world.rank], consensus_step)
+        self.ring_bytes = 0
+        self._done = 0
+
+    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+        with self.world.compute("forward and backward"):
+            self.flat.zero_gradients()
+            mean_loss = mean_cross_entropy(self.model(inputs), targets)
+            (mean_loss * (share * self.world.size)).backward()
+        with self.world.compute("update"):
+            self.optimizer.step()
+        self._done += 1
+        if self._done % self.every == 0:
+            self._mix()
+        return mean_loss.item()
+
+    def observe(self) -> Observation:
+        self.flat.values_to_host()
+        return consensus(self.flat.values_np, self.world.size)
+
+    def finish(self) -> None:
+        """The mean of all copies is what was trained."""
+        self.flat.values_to_host()
+        average(self.world, self.flat.values_np)
+        self.flat.values_from_host()
+
+    def _mix(self) -> None:
+        self.flat.values_to_host()
+        vector, step = self.flat.values_np, self.copies.step
+        with self.world.compute("encode"):
+            payload = self.compressor.encode(self.copies.difference(vector))
+        arriving: list[Payload] = [np.empty_like(payload) for _ in step.sources]
+        swap(self.world, step, f"mixing {self._done}", payload, arriving)
+        with self.world.compute("decode"):
+            sent, *heard = (self.compressor.decode(each, len(vector)) for each in (payload, *arriving))
+            self.copies.mix(vector, sent, heard)
+        self.flat.values_from_host()
+        self.ring_bytes += len(step.to) * vector.nbytes

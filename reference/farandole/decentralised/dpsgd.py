@@ -1,0 +1,91 @@
+"""D-PSGD: every rank averages its parameters with its neighbours' and takes a step of its own.
+
+One step of rank i, with the weights W of `mixing`:
+
+    x_i ← Σ_j W_ij·x_j − γ·g_i                     g_i = ∇f_i(x_i), at x_i as it was before the mixing
+    x_i ← Σ_j W_ij·(x_j − γ·g_j)                   after the update, with --mix-after-update
+
+In the first order, the paper's, the mixing needs no gradient and may go on beside the backward pass; here it comes
+after it, so that what each takes can be seen. In either, the mean of all moves as x̄ ← x̄ − γ·(1/P)·Σ_i g_i: as in
+synchronous SGD, but that each gradient was computed at another x_i. With equal parts of the batch f_i is the mean loss
+of rank i's; else it is that times P·n_i/n, so that the mean step is that of the whole batch.
+
+    W = 11ᵀ/P, after the update     synchronous SGD, to rounding: all copies are the mean again
+    W = 11ᵀ/P, the first order      not synchronous SGD: each copy is still its own last gradient away from the mean
+
+Cost: degree messages of n bytes a rank and step, however many ranks there are, and no waiting but for neighbours. How
+far the copies drift apart depends on γ, on how much the shards differ, and on the spectral gap. Source: Lian et al.,
+"Can decentralized algorithms outperform centralized algorithms? A case study for decentralized parallel stochastic
+gradient descent", 2017. Document 001's "decentralised SGD" has a centre: `central_directions` (erratum 001.8).
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from farandole.data_parallel.loss_log import Observation
+from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.decentralised.exchange import Mixer, average, consensus
+from farandole.decentralised.mixing import doubly_stochastic
+from farandole.decentralised.topologies import Topology
+from farandole.models.optimizers import MakeOptimizer
+from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.world import World
+
+
+class DPSGD(Strategy):
+    """A model that is trained beside its copies on other ranks, and mixed with the neighbours'.
+
+    Args:
+        graph: who is whose neighbour.
+        every: so many steps from one mixing to the next; those between are each rank's own.
+        after_update: mix what the update has led to, and not what it begins from.
+    """
+
+    bytes_are_counted = True
+
+    def __init__(
+        self,
+        world: World,
+        model: nn.Module,
+        make_optimizer: MakeOptimizer,
+        graph: Topology,
+        every: int = 1,
+        after_update: bool = False,
+    ) -> None:
+        self.world, self.model = world, model
+        self.every, self.after_update = every, after_update
+        self.flat = FlatBuffers(model)
+        self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
+        self.mixer = Mixer(world, graph, doubly_stochastic, self.flat.values_np)
+        self._done = 0
+
+    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+        with self.world.compute("forward and backward"):
+            self.flat.zero_gradients()
+            mean_loss = mean_cross_entropy(self.model(inputs), targets)
+            (mean_loss * (share * self.world.size)).backward()
+        self._done += 1
+        mixes = self._done % self.every == 0
+        if mixes and not self.after_update:
+            self._mix()
+        with self.world.compute("update"):
+            self.optimizer.step()
+        if mixes and self.after_update:
+            self._mix()
+        return mean_loss.item()
+
+    def observe(self) -> Observation:
+        self.flat.values_to_host()
+        return consensus(self.flat.values_np, self.world.size)
+
+    def finish(self) -> None:
+        """The mean of all copies is what was trained."""
+        self.flat.values_to_host()
+        average(self.world, self.flat.values_np)
+        self.flat.values_from_host()
+
+    def _mix(self) -> None:
+        self.flat.values_to_host()
+        self.mixer.mix(self.flat.values_np)
+        self.flat.values_from_host()

@@ -1,0 +1,55 @@
+"""A graph in a file: a line for each edge, `0 1` for one that leads both ways, `0 > 1` for one from 0 to 1 alone.
+
+    # a star, and one more edge that leads one way
+    0 1
+    0 2
+    1 > 2
+
+What follows a # is a remark. Every rank must reach every other, if by way of others.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from farandole.decentralised.topologies import Topology, check_connected
+from farandole.errors import UsageError
+
+EDGE = re.compile(r"(\d+)\s*(>|\s)\s*(\d+)")
+
+
+def read(file: Path, ranks: int) -> Topology:
+    """The graph in `file`, over so many ranks.
+
+    Raises:
+        UsageError: it cannot be read, a line is no edge, an edge is none between two of the ranks, or some rank
+            cannot reach all others.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(f"--graph {file} cannot be read ({why}): give a text file with an edge a line") from error
+    return parse(text, ranks, f"--graph {file}")
+
+
+def parse(text: str, ranks: int, name: str) -> Topology:
+    """The graph that `text` describes; `name` is for messages."""
+    edges: set[tuple[int, int]] = set()
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.partition("#")[0].strip()
+        if not words:
+            continue
+        found = EDGE.fullmatch(words)
+        if not found:
+            raise UsageError(f"{name}, line {number}: {words!r} is no edge: write 0 1 (both ways) or 0 > 1 (one way)")
+        one, other = int(found[1]), int(found[3])
+        if max(one, other) >= ranks:
+            raise UsageError(f"{name}, line {number}: there is no rank {max(one, other)}; ranks are 0 to {ranks - 1}")
+        if one == other:
+            raise UsageError(f"{name}, line {number}: rank {one} needs no edge to itself: leave it out")
+        edges |= {(one, other)} if found[2] == ">" else {(one, other), (other, one)}
+    graph = Topology(name, ranks, (frozenset(edges),))
+    check_connected(graph)
+    return graph

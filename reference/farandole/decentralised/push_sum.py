@@ -1,0 +1,87 @@
+"""Push-sum, or stochastic gradient push (SGP): mixing along edges that lead one way.
+
+Where edges lead one way, or change from step to step, simple weights cannot keep the mean: a rank that is heard by many
+would count for more. Push-sum lets it, and keeps the account. Every rank has a vector x and a number w, at first 1;
+one step:
+
+    x_i ← x_i − γ·∇f_i(z_i)                                 z_i = x_i / w_i, the model
+    (x_i, w_i) ← Σ_j p_ij·(x_j, w_j)                        p_ij = 1 / (1 + out-degree of j)
+    z_i ← x_i / w_i
+
+Each sender decides alone what it gives away, so every column of p sums to 1: Σx moves only by gradients, and Σw = P.
+What a rank has too much or too little of x, it has too much or too little of w: z has no bias. Where p is doubly
+stochastic w stays 1, and this is D-PSGD that mixes after the update.
+
+Cost: out-degree messages of n bytes, and of one number, a rank and step; with the one-peer exponential graph a single
+one. A rank needs to know nothing of its neighbours' degrees. Source: Assran et al., "Stochastic gradient push for
+distributed deep learning", 2019; Kempe et al. 2003 (push-sum).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor, nn
+
+from farandole.data_parallel.loss_log import Observation
+from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.decentralised.exchange import Mixer, average, consensus
+from farandole.decentralised.mixing import pushing
+from farandole.decentralised.topologies import Topology
+from farandole.models.optimizers import MakeOptimizer
+from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.world import World
+
+
+class PushSum(Strategy):
+    """A model z = x/w; parts of x and w are given to those that the graph's edges lead to.
+
+    Args:
+        every: so many steps from one mixing to the next.
+
+    Attributes:
+        pushed: x, and w behind it.
+    """
+
+    bytes_are_counted = True
+
+    def __init__(
+        self, world: World, model: nn.Module, make_optimizer: MakeOptimizer, graph: Topology, every: int = 1
+    ) -> None:
+        self.world, self.model, self.every = world, model, every
+        self.flat = FlatBuffers(model)
+        self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
+        self.flat.values_to_host()
+        self.pushed = np.append(self.flat.values_np, self.flat.values_np.dtype.type(1))
+        self.mixer = Mixer(world, graph, pushing, self.pushed)
+        self._done = 0
+
+    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+        with self.world.compute("forward and backward"):
+            self.flat.zero_gradients()
+            mean_loss = mean_cross_entropy(self.model(inputs), targets)
+            (mean_loss * (share * self.world.size)).backward()
+        with self.world.compute("update"):  # of x, by a gradient that was computed at z
+            self._have(self.pushed[:-1])
+            self.optimizer.step()
+            self.flat.values_to_host()
+            self.pushed[:-1] = self.flat.values_np
+        self._done += 1
+        if self._done % self.every == 0:
+            self.mixer.mix(self.pushed)
+        with self.world.compute("divide by the weight"):
+            self._have(self.pushed[:-1] / self.pushed[-1])
+        return mean_loss.item()
+
+    def observe(self) -> Observation:
+        return consensus(self.pushed[:-1] / self.pushed[-1], self.world.size)
+
+    def finish(self) -> None:
+        """The mean of all x is what was trained; the mean of all w is 1."""
+        total = self.pushed[:-1].copy()
+        average(self.world, total)
+        self._have(total)
+
+    def _have(self, vector: np.ndarray) -> None:
+        """Have `vector` be the model's parameters."""
+        self.flat.values_np[:] = vector
+        self.flat.values_from_host()

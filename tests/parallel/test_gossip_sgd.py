@@ -1,0 +1,214 @@
+"""Decentralised SGD is what its formulas say, costs a message an edge, and its limit cases are synchronous SGD."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from farandole import launch
+from farandole.decentralised.pairing import partners
+from farandole.decentralised.topologies import topology
+from farandole.errors import UsageError
+from farandole.runtime.record import Run
+
+HIDDEN = 32
+PARAMETERS = 64 * HIDDEN + HIDDEN + HIDDEN * HIDDEN + HIDDEN + HIDDEN * 10 + 10
+METHODS = ["d-psgd", "push-sum", "ad-psgd", "central-directions"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+def test_every_step_equals_the_loop_in_one_process(under_mpirun: Callable[..., Any], ranks: int) -> None:
+    found = under_mpirun("gossip_steps.py", ranks)
+    assert len(found) == 16
+    if ranks == 1:
+        assert {case["apart"] for case in found.values()} == {0}
+        return
+    # In 7 steps; that its ranks have sent so many messages of n bytes, and no more, the program has asserted.
+    assert found["d-psgd, ring"]["messages"] == [7 * min(2, ranks - 1)] * ranks
+    assert found["d-psgd, complete"]["messages"] == [7 * (ranks - 1)] * ranks
+    assert found["d-psgd, one-peer-exponential"]["messages"] == [7] * ranks
+    assert found["push-sum every 3"]["messages"] == [2] * ranks
+    assert found["d-psgd after, complete"]["apart"] < 1e-12, "W = 11ᵀ/P after the update: all are the mean"
+    assert found["d-psgd, complete"]["apart"] > 1e-3, "before it, each is its own last gradient away"
+
+
+@pytest.mark.parametrize(("ranks", "graph"), [(1, "ring"), (2, "ring"), (3, "ring"), (4, "complete"), (7, "ring")])
+def test_pairs_lose_nothing_whoever_is_slow(under_mpirun: Callable[..., Any], ranks: int, graph: str) -> None:
+    count = 40 * ranks
+    found = under_mpirun("gossip_pairs.py", ranks, graph, str(count))
+    active = partners(topology(graph, ranks))
+    assert sum(own for own, *_ in found["ranks"]) == sum(found["staleness"].values()) == sum(found["lead"].values())
+    assert sum(own for own, *_ in found["ranks"]) == count, "nobody's work was lost, or done twice"
+    for rank, (own, averages, sent, messages) in enumerate(found["ranks"]):
+        assert (messages, sent) == (averages, averages * 8 * found["length"]), "a vector each way for every average"
+        assert rank not in active or averages == (own if active[rank] else 0)
+    asked = sum(found["ranks"][rank][1] for rank in active)
+    assert sum(averages for _, averages, *_ in found["ranks"]) == 2 * asked, "every question was answered"
+    if ranks > 1:
+        slow = found["ranks"][-1][0]
+        assert slow < count / ranks, "a slow rank does less than its share, and is not waited for"
+    assert found["apart"] < 1
+
+
+def run(tmp_path: Path, ranks: int, steps: int, **options: Any) -> Run:
+    return launch("gossip_sgd", ranks, steps=steps, hidden=HIDDEN, **options, out=tmp_path / "gossip")
+
+
+def losses(run: Run) -> list[float]:
+    return [line["loss"] for line in run.metrics]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"topology": "complete", "mix_after_update": True},
+        {"method": "push-sum", "topology": "complete"},
+        {"method": "central-directions", "own_weight": 0.0},
+    ],
+    ids=lambda options: options.get("method", "d-psgd"),
+)
+def test_limit_cases_are_synchronous_sgd(options: dict[str, Any], tmp_path: Path) -> None:
+    plain = launch("sync_sgd", 3, steps=40, hidden=HIDDEN, out=tmp_path / "plain")
+    limit = run(tmp_path, 3, 40, **options)
+    np.testing.assert_allclose(losses(limit), losses(plain), rtol=1e-4)
+    errors = [line["consensus_error"] for line in limit.metrics if "consensus_error" in line]
+    assert len(errors) == 4
+    assert max(errors) < 1e-5
+    assert limit.summary.test_accuracy == pytest.approx(plain.summary.test_accuracy, abs=0.01)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_rank_is_one_process(method: str, tmp_path: Path) -> None:
+    plain = launch("sync_sgd", 1, steps=30, hidden=HIDDEN, out=tmp_path / "plain")
+    alone = run(tmp_path, 1, 30, method=method)
+    np.testing.assert_allclose(losses(alone), losses(plain), rtol=1e-5)
+    same = alone.summary.params_sha256 == plain.summary.params_sha256
+    assert same or method == "central-directions", "bit by bit, but for a centre's a·g + (1 − a)·g"
+    assert alone.summary.bytes_sent == [0]
+
+
+@pytest.mark.parametrize(
+    ("options", "messages"),  # of a rank, in 240 steps
+    [
+        ({}, 2 * 240),
+        ({"topology": "exponential", "mixing_every": 4}, 2 * 60),
+        ({"topology": "one-peer-exponential"}, 240),
+        ({"method": "push-sum", "topology": "one-peer-exponential"}, 240),
+        ({"method": "push-sum", "topology": "one-peer-exponential", "background_metrics": True}, 240),
+    ],
+)
+def test_it_learns_at_a_message_an_edge(options: dict[str, Any], messages: int, tmp_path: Path) -> None:
+    found = run(tmp_path, 4, 240, **options)
+    summary = found.summary
+    length = PARAMETERS + (options.get("method") == "push-sum")
+    average = 2 * 3  # messages of the mean at the end, each a quarter of n
+    assert summary.messages_sent == [messages + average] * 4
+    assert summary.bytes_sent == [pytest.approx(4 * (messages * length + average / 4 * PARAMETERS), rel=1e-4)] * 4
+    assert len(set(summary.params_sha256)) == 1, "what is evaluated is the mean of all"
+    assert summary.test_accuracy > 0.8
+    assert summary.staleness is summary.lead is None
+    errors = {line["step"]: line["consensus_error"] for line in found.metrics if "consensus_error" in line}
+    assert list(errors) == list(range(9, 240, 10))
+    assert 0 < max(errors.values()) < 10
+
+
+def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
+    digests = [
+        launch("gossip_sgd", 3, steps=15, hidden=16, out=tmp_path / str(number)).summary.params_sha256[0]
+        for number in range(2)
+    ]
+    assert digests[0] == digests[1]
+
+
+def test_the_centre_sends_and_hears_everybody(tmp_path: Path) -> None:
+    found = run(tmp_path, 4, 240, method="central-directions")
+    assert found.summary.messages_sent == [240 * 3 + 6, *[240 + 6] * 3]
+    assert found.summary.test_accuracy > 0.8
+    assert found.metrics[-1]["consensus_error"] > 1e-3, "each has gone in a direction of its own"
+
+
+def test_without_steps_together_nobody_waits_for_a_slow_rank(tmp_path: Path) -> None:
+    found = run(tmp_path, 4, 240, method="ad-psgd", slow="rank=3,factor=4")
+    summary = found.summary
+    assert summary.test_accuracy > 0.8
+    assert (len(found.metrics), summary.steps) == (240, 240)
+    assert [line["step"] for line in found.metrics] == list(range(240))
+    assert sum(summary.staleness.values()) == sum(summary.lead.values()) == 240 * 4
+    assert max(map(int, summary.lead)) > 5, "the others were ahead of the slow rank"
+    average = 2 * 3
+    asked = [sent - average for sent in summary.messages_sent]
+    assert asked[0] + asked[2] == asked[1] + asked[3], "a question of the even ranks, an answer of the odd ones"
+    assert sum(summary.bytes_sent) == pytest.approx(4 * PARAMETERS * (sum(asked) + 4 * average / 4), rel=1e-4)
+    assert len(set(summary.params_sha256)) == 1
+    errors = [line["consensus_error"] for line in found.metrics if "consensus_error" in line]
+    assert len(errors) == 24
+
+
+def test_a_graph_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "graph"
+    file.write_text("0 1\n1 2  # a line\n")
+    found = run(tmp_path, 3, 20, graph=file)
+    assert found.summary.messages_sent == [20 + 4, 40 + 4, 20 + 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("0 1\n", "has no way from rank 0 to rank 2: add an edge"),
+        ("0 > 1\n1 > 2\n2 > 0\n0 > 2\n", "take --method push-sum, or edges that lead both ways"),
+    ],
+)
+def test_a_graph_that_does_not_fit_is_refused(text: str, complaint: str, tmp_path: Path) -> None:
+    file = tmp_path / "graph"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=complaint):
+        run(tmp_path, 3, 20, graph=file)
+
+
+# Options, and the bytes of one payload of all parameters, by hand: QSGD's buckets of 40 with 4 bits an entry.
+ENCODED: dict[str, tuple[dict[str, Any], int]] = {
+    "float16": ({}, 2 * PARAMETERS),
+    "sign": ({}, 4 + -(-PARAMETERS // 8)),
+    "top-k": ({"fraction": 0.1}, 8 * -(-PARAMETERS // 10)),
+    "random-k": ({"fraction": 0.1}, 4 * -(-PARAMETERS // 10)),
+    "qsgd": ({"levels": 7, "bucket": 40}, 4 * -(-PARAMETERS // 40) + PARAMETERS // 2),
+}
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_compressed_differences_are_as_long_as_the_formula_says(name: str, tmp_path: Path) -> None:
+    options, nbytes = ENCODED[name]
+    recipe: dict[str, Any] = {"steps": 10, "hidden": HIDDEN, "mixing_every": 2}
+    run = launch("gossip_sgd", 4, **recipe, compressor=name, **options, out=tmp_path / "run")
+    at_the_end = 6 / 4 * 4 * PARAMETERS  # the average of all copies, by a ring
+    assert run.summary.bytes_sent == [pytest.approx(5 * 2 * nbytes + at_the_end, abs=64)] * 4
+    figures = run.summary.compression
+    assert figures
+    assert figures["ring_bytes"] == [5 * 2 * 4 * PARAMETERS] * 4
+    assert all(seconds > 0 for name in ("encode_s", "transfer_s", "decode_s") for seconds in figures[name])
+
+
+def test_half_precision_and_a_whole_step_is_d_psgd_almost(tmp_path: Path) -> None:
+    common: dict[str, Any] = {"steps": 40, "hidden": HIDDEN}
+    plain = launch("gossip_sgd", 3, **common, mix_after_update=True, out=tmp_path / "plain")
+    choco = launch("gossip_sgd", 3, **common, compressor="float16", consensus_step=1.0, out=tmp_path / "choco")
+    apart = [abs(one["loss"] - other["loss"]) for one, other in zip(plain.metrics, choco.metrics, strict=True)]
+    assert max(apart) < 5e-3
+
+
+@pytest.mark.parametrize(("ranks", "topology_name"), [(1, "ring"), (2, "ring"), (4, "ring"), (4, "exponential")])
+def test_a_twentieth_of_the_differences_is_enough_to_learn(ranks: int, topology_name: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"compressor": "top-k", "fraction": 0.05, "topology": topology_name}
+    run = launch("gossip_sgd", ranks, steps=150, **options, out=tmp_path / "run")
+    assert run.summary.test_accuracy is not None
+    assert run.summary.test_accuracy > 0.8
+    assert len(set(run.summary.params_sha256 or [])) == 1, "the mean of all copies is what was trained"
+
+
+def test_compression_needs_neighbours_that_stay(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has other neighbours in each round"):
+        launch("gossip_sgd", 4, steps=4, compressor="sign", topology="one-peer-exponential", out=tmp_path / "run")
