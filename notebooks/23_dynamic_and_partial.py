@@ -1,0 +1,253 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 23 · Partial and dynamic synchronisation
+#
+# **Question:** for whom shall the others wait, how often, and who decides when things change?
+#
+# Synchronous SGD waits for everybody, in every step. Document 002 loosens both: **partial synchronisation** (部分同步)
+# waits for some, and **dynamic scheduling** (动态调度) changes the strategy while the training goes on. Notebook
+# `09_update_modes` has both behind a parameter server; here we look at what they gain, and build a controller.
+
+# %%
+# %load_ext farandole
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from farandole import launch
+from farandole.data_parallel.controller import Controller
+from farandole.report.colours import SERIES
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+
+# %% [markdown]
+# ## 1 For how many?
+#
+# Let a step take every rank a random time, exponentially distributed with mean 1: mostly short, now and then long. Who
+# waits for all *n* waits for the largest of *n* draws, on average $H_n = 1 + \frac12 + \dots + \frac1n$. Who waits for
+# the first *k* waits for the *k*-th smallest: $H_n - H_{n-k}$.
+#
+# **Predict:** of 8 ranks, wait for 7 instead of 8. How much shorter is the step, and how many gradients are lost?
+
+# %% tags=["nbval-check-output"]
+draws = np.sort(np.random.default_rng(0).exponential(size=(200_000, 8)), axis=1)
+
+
+def harmonic(n):
+    return sum(1 / i for i in range(1, n + 1))
+
+
+print("wait for   formula   drawn   gradients per unit of time")
+for k in range(8, 3, -1):
+    formula = harmonic(8) - harmonic(8 - k)
+    print(f"{k:8}{formula:10.3f}{draws[:, k - 1].mean():8.3f}{k / formula:15.2f}")
+
+# %% [markdown]
+# The last one is waited for as long as the first six together. Leaving out one of eight makes steps a third shorter,
+# and even with one gradient less there are more gradients a second. That holds for times that *scatter*. If it is
+# always the same rank that is late, leaving it out means never to learn from its data.
+#
+# ## 2 The same for real
+#
+# A parameter server and five workers, each of which is six times slower in a quarter of its computations, at random.
+#
+# **Predict:** how much of the time is spent waiting with k = 5 (all), and with k = 4?
+
+# %%
+stragglers = [f"rank={rank},factor=6,share=0.25" for rank in range(2, 7)]
+recipe = {"data": "mnist5k", "hidden": 128, "batch": 320, "steps": 60, "lr": 0.2, "slow": stragglers}
+runs = {}
+for k in (5, 4, 3):
+    runs[k] = launch("parameter_server", 7, **recipe, sync="partial", enough=k, out=folder / f"partial-{k}")
+    s = runs[k].summary
+    waited, computed = sum(s.wait_s[2:]), sum(s.compute_s[2:])
+    print(f"k = {k}: {s.wall_s:5.2f} s, workers wait {waited / (waited + computed):.0%} of it,",
+          f"accuracy {s.test_accuracy:.1%}")  # fmt: skip
+
+# %% [markdown]
+# ## 3 Everybody takes as many steps as they can
+#
+# If one rank is *always* slow, it can take fewer steps instead of being left out: the others do more in the same time,
+# and nobody waits. That is document 001's **synchronisation-agnostic SGD** (不同步长的更新). How are unequal numbers of
+# steps to be combined? Let rank *r* want the parameter $a_r$, take $\tau_r$ steps to it, and then all go to the mean.
+#
+# **Predict:** ranks want 0, 1, 2 and 3; the last one is slow and takes one step where the others take four. Where does
+# the plain mean come to rest? The right place is 1.5.
+
+# %% tags=["nbval-check-output"]
+wants, steps, rate = np.arange(4.0), np.array([4, 4, 4, 1]), 0.01
+for rule in ("plain", "normalised"):
+    w = 0.0
+    for _ in range(3000):
+        moved = (1 - (1 - rate) ** steps) * (wants - w)  # what each comes to from the common w
+        w += np.mean(moved) if rule == "plain" else np.mean(moved / steps) * np.mean(steps)
+    print(f"{rule:>10}: {w:.2f}")
+
+# %% [markdown]
+# The plain mean goes where the fast ones want to. Normalised, each gives the *direction* of a mean step, and all move
+# by the mean number of steps (Wang et al. 2020). Now nobody's data count more because their machine is faster.
+#
+# ## 4 A controller
+#
+# Who is slow may change, and so may the network. `dynamic_sync` measures both in every round, and a controller plans
+# the next one:
+#
+# - **who:** with $c_r$ for rank *r*'s step, it gets the part $(1/c_r)/\sum 1/c$ of the round's steps;
+# - **when:** with *m* for the all-reduce and *c* for a step, a round has $\kappa\sqrt{m/c}$ steps, on average, or a
+#   number near it that can be divided with less waiting: 4 instead of 5, say.
+#
+# Why the root? A period of *H* steps makes each step cost $c + m/H$, but lets the copies drift apart, which costs
+# something in proportion to *H*. The sum of $m/H$ and a constant times *H* is smallest at an *H* in proportion to
+# $\sqrt m$ (Wang & Joshi 2019 derive it for local SGD).
+#
+# The controller is a pure function of what was measured, the same on all ranks. Let us be its ranks.
+#
+# **Predict:** all are equally fast, and the all-reduce takes 16 times as long as a step: how many steps has a round,
+# with κ = 4? And when rank 3 then becomes four times slower?
+
+# %% tags=["nbval-check-output"]
+controller = Controller(ranks=4, kappa=4)
+
+
+def live(title, step_s, exchange_s, rounds=20):
+    """So many rounds in which nothing changes."""
+    for _ in range(rounds):
+        controller.observe(step_s, [exchange_s] * 4)
+    print(f"{title:32} period {controller.plan.period:2}, steps {controller.plan.steps}")
+
+
+live("a slow network", [1, 1, 1, 1], exchange_s=16)
+live("and a straggler", [1, 1, 1, 4], exchange_s=16)
+live("a fast network", [1, 1, 1, 4], exchange_s=0.25)
+live("nobody is slow", [1, 1, 1, 1], exchange_s=0.25)
+live("one slow round", [1, 1, 1, 4], exchange_s=0.25, rounds=1)
+
+# %% [markdown]
+# ## 5 A straggler that moves
+#
+# Four ranks; the last one is four times slower in the first half, the first one in the second. The others sleep too,
+# so that two cores are enough for four ranks. Beside the controller three fixed choices: a step each (synchronous SGD),
+# rounds of eight steps, the same for everybody, and rounds of four, divided by the speed measured.
+#
+# The longer a round, and the less alike the ranks' parts of it, the less is learned in as many steps. So we compare
+# neither the time of all steps nor the loss after them, but **the time to the same loss**: that of the common
+# parameters over all training samples, without the time that measuring it takes.
+#
+# **Predict:** which of the three is the controller's closest rival, and what does its user have to know beforehand?
+
+# %%
+pace = [f"rank={rank},factor=4" for rank in range(4)]  # everybody sleeps: it is not the cores that are compared
+moving = [*pace, "rank=3,factor=16,until=200", "rank=0,factor=16,from=200"]
+task = {"hidden": 32, "steps": 400, "lr": 0.1, "slow": moving}
+moved = {"controller": launch("dynamic_sync", 4, **task, out=folder / "moving")}
+for period, division in ((1, "equal"), (8, "equal"), (4, "by speed")):
+    options = {"period": period} | ({"equal_steps": True} if division == "equal" else {})
+    name = f"period {period}, {division}"
+    moved[name] = launch("dynamic_sync", 4, **task, **options, out=folder / name)
+
+
+def reached(run, loss):
+    """When the loss was so small, also in the next line."""
+    lines = run.metrics
+    for line, following in zip(lines, [*lines[1:], lines[-1]], strict=True):
+        if max(line["loss"], following["loss"]) <= loss:
+            return f"{line['wall_s']:.1f} s"
+    return "never"
+
+
+def show(runs, losses, marks=()):
+    _, (by_time, plans) = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
+    for (name, run), colour in zip(runs.items(), SERIES, strict=False):
+        lines = run.metrics
+        by_time.semilogy([line["wall_s"] for line in lines], [line["loss"] for line in lines], color=colour, label=name)
+        s = run.summary
+        waiting = sum(s.wait_s) / (4 * s.wall_s)
+        print(f"{name:>18}:", ", ".join(f"to {loss} {reached(run, loss):>5}" for loss in losses),
+              f"| at the end {s.final_loss:.3f}; {waiting:3.0%} of the ranks' time is waiting")  # fmt: skip
+    lines = runs["controller"].metrics
+    at = [line["step"] for line in lines]
+    least, most = ([line[which] for line in lines] for which in ("fewest_steps", "most_steps"))
+    plans.fill_between(at, least, most, step="post", alpha=0.25, color=SERIES[0], label="slowest to fastest rank")
+    plans.step(at, [line["period"] for line in lines], where="post", color=SERIES[0], label="on average")
+    for mark in marks:
+        plans.axvline(mark, color="grey", lw=0.8, ls=":")
+    by_time.set(xlabel="seconds", ylabel="loss of the common parameters")
+    plans.set(xlabel="step", ylabel="steps of a rank in a round", ylim=(0, None))
+    for ax in (by_time, plans):
+        ax.grid(alpha=0.3)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.legend(frameon=False)
+
+
+show(moved, losses=(0.5, 0.35), marks=[200])
+
+# %% [markdown]
+# Steps divided by speed are most of the gain here, and whoever knows a good period for them needs no controller for the
+# other half. All have begun from the same parameters:
+
+# %% tags=["nbval-check-output"]
+first = {run.metrics[0]["loss"] for run in moved.values()}
+print(f"{len(moved)} trainings, {len(first)} loss before the first step")
+
+# %% [markdown]
+# ## 6 A network that changes
+#
+# The links have 4 Mbit/s at first and 1000 from step 300 on (`--link-mbps` makes a network of a computer's memory, see
+# the page on networks). The ranks have few of the ten digits each, so that a long period is not harmless.
+#
+# **Predict:** which fixed period is the fastest to a loss of 0.3? And to 0.1?
+
+# %%
+network = {"link_mbps": 4, "link_change": "step=300,mbps=1000", "concentration": 0.05}
+task = {"hidden": 32, "steps": 1200, "lr": 0.2, "slow": pace, **network}
+changed = {"controller": launch("dynamic_sync", 4, **task, out=folder / "network")}
+for period in (4, 16, 64):
+    changed[f"period {period}"] = launch("dynamic_sync", 4, **task, period=period, out=folder / f"network-{period}")
+show(changed, losses=(0.3, 0.15, 0.1), marks=[300])
+
+# %% [markdown]
+# A round is a ring all-reduce of the parameters, 2(P − 1) messages, and one of what was measured, lg P.
+#
+# **Predict:** how many messages does a rank send with each fixed period?
+
+# %% tags=["nbval-check-output"]
+for period in (4, 16, 64):
+    sent = changed[f"period {period}"].summary.messages_sent
+    rounds = -(-1200 // period)
+    print(f"period {period:2}: {rounds:3} rounds, {sent[0]:4} messages;",
+          f"each rank 8 a round: {sent == [8 * rounds] * 4}")  # fmt: skip
+
+# %% [markdown]
+# While the network is slow a long period is right, because in the beginning any direction is good enough; later it is
+# fast, and a long period is what keeps the loss from falling. Each fixed choice is wrong half of the time. The page
+# on data parallel has what `farandole bench dynamic` measured.
+#
+# What the controller does not know: κ, which says how much drift costs on *these* data. With data that are alike on
+# all ranks a larger κ is better, with sorted ones a smaller; it does not look at the loss. And it sees a change only
+# when it has lived through it.
+#
+# ## Try
+#
+# - `kappa=1` and `kappa=16` in section 6. Which is better before the change, which after it?
+# - Section 6 with `concentration="inf"`.
+# - A rank that is slow now and then (`share=0.25`) instead of always: should a controller follow that?
+# - `farandole run parameter_server -n 6 --sync dynamic` has another controller, for the staleness (notebook
+#   `09_update_modes`). What does it measure, and what does it decide?

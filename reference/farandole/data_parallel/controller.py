@@ -1,0 +1,126 @@
+"""Dynamic synchronisation (动态调度): how often ranks synchronise, and who takes how many steps, by what was measured.
+
+After every round each rank knows, of all ranks, how long a step of its own took, and how long the all-reduce did. From
+that follows the next round:
+
+    who    a step takes rank r the time c_r: it takes the part (1/c_r) / Σ 1/c of the round's steps, and all are done
+           at the same time; but nobody takes less than a quarter of the mean, for each rank's direction is stretched
+           to the mean length when they are combined (`agnostic`), and its noise with it
+    when   with m for the all-reduce and c for a step, a rank takes κ·√(m/c) steps, on average; at least so many that
+           the slowest has one to do. Of the whole numbers within a quarter of that, or beside it, it is the one with
+           which ranks wait least for each other: with 5 the slowest may have a step too many, and with 4 not
+
+A long period costs what it saves: the copies drift apart, and the error of their mean grows by something linear in the
+period, while communication's share of a step falls as its inverse; the best one grows as √m. The bound of which that is
+the minimum has constants that nobody knows beforehand: κ stands for them. The m of the rank that comes last is the
+shortest, for it waits for nobody, and that one is taken. All measurements are smoothed, half the old and half the new,
+so that one slow step changes little.
+
+Pure: no clock, no messages. Source: Wang & Joshi, "Adaptive communication strategies to achieve the best error-runtime
+trade-off in local-update SGD", 2019 (AdaComm), which
+also shortens H as the loss falls. Capability
+measured while training: Chen et al., "Fast distributed deep learning via worker-adaptive batch sizing", 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+from farandole.data.shares import proportional_shares
+
+MEMORY = 0.5  # of a smoothed measurement: so much is the old one
+STRETCH = 4  # times as long as it is a rank's direction may become
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One round.
+
+    Attributes:
+        period: steps of a rank, on average.
+        steps: of each rank; together `period` times the number of ranks.
+    """
+
+    period: int
+    steps: list[int]
+
+
+class Controller:
+    """What the next round is to be.
+
+    Args:
+        ranks: how many.
+        period: the same in every round; None: by what was measured.
+        balanced: whether who is fast takes more steps.
+        kappa: κ above.
+        longest: no period is longer.
+
+    Attributes:
+        plan: the next round; the first one has a step each, or `period`.
+    """
+
+    def __init__(
+        self, ranks: int, period: int | None = None, balanced: bool = True, kappa: float = 4.0, longest: int = 64
+    ) -> None:
+        self.ranks, self.period, self.balanced = ranks, period, balanced
+        self.kappa, self.longest = kappa, longest
+        self._step_s: list[float] = []
+        self._exchange_s = 0.0
+        self.plan = Plan(period or 1, [period or 1] * ranks)
+
+    def observe(self, step_s: Sequence[float], exchange_s: Sequence[float]) -> None:
+        """A round is over; `plan` is now the next one.
+
+        Args:
+            step_s: how long a step took each rank.
+            exchange_s: how long each rank was in the all-reduce.
+        """
+        if not self._step_s:
+            self._step_s, self._exchange_s = list(step_s), min(exchange_s)
+        self._step_s = [_smoothed(old, new) for old, new in zip(self._step_s, step_s, strict=True)]
+        self._exchange_s = _smoothed(self._exchange_s, min(exchange_s))
+        period = self.period or self._with_least_waiting(self._worth_its_cost())
+        self.plan = Plan(period, self._divided(period * self.ranks))
+
+    @property
+    def nominal_step_s(self) -> float:
+        """How long the ranks need for a step each on average, as they are divided; the c above."""
+        if self.balanced:
+            return self.ranks / sum(1 / each for each in self._step_s)
+        return max(self._step_s)
+
+    def _worth_its_cost(self) -> int:
+        wanted = round(self.kappa * sqrt(self._exchange_s / self.nominal_step_s))
+        return min(max(self._fewest(), wanted), self.longest)
+
+    def _fewest(self) -> int:
+        return max(1, round(max(self._step_s) / self.nominal_step_s)) if self.balanced else 1
+
+    def _with_least_waiting(self, period: int) -> int:
+        """Of the periods near this one that in which ranks wait least for each other, to a tenth; then the nearest."""
+        if not self.balanced:
+            return period
+        fewest, nearby = self._fewest(), max(1, round(period / 4))
+        near = range(max(fewest, period - nearby), min(period + nearby, self.longest) + 1)
+        return min(near or [period], key=lambda each: (round(self._waiting(each), 1), abs(each - period)))
+
+    def _waiting(self, period: int) -> float:
+        """How much longer a round of that period is than if all were done at the same time, as a part of that."""
+        steps = self._divided(period * self.ranks)
+        slowest_s = max(count * step_s for count, step_s in zip(steps, self._step_s, strict=True))
+        return slowest_s / (period * self.nominal_step_s) - 1
+
+    def _divided(self, steps: int) -> list[int]:
+        if not self.balanced:
+            return [steps // self.ranks] * self.ranks
+        divided = proportional_shares(steps, [1 / each for each in self._step_s])
+        while min(divided) < steps / self.ranks / STRETCH:
+            divided[divided.index(min(divided))] += 1
+            divided[divided.index(max(divided))] -= 1
+        return divided
+
+
+def _smoothed(old: float, new: float) -> float:
+    return MEMORY * old + (1 - MEMORY) * new

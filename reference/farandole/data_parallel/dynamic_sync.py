@@ -1,0 +1,138 @@
+"""Training whose rounds a controller plans anew from what the ones before have taken.
+
+A round is one of synchronisation-agnostic SGD (`agnostic`, whose normalised rule makes unequal numbers of steps
+harmless): rank r takes the τ_r steps of its plan on samples of its own share, and all combine. Then they tell each
+other what they have measured, and every rank's controller (`controller`) comes to the same next plan from the same
+numbers.
+
+    period fixed, not balanced    local SGD with equal batches
+    period 1, not balanced        synchronous SGD
+
+Cost: that of `agnostic`, and an all-reduce of 2P numbers a round by doubling, ⌈log₂ P⌉ messages of 16P bytes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from mpi4py import MPI
+from numpy.typing import NDArray
+from torch import nn
+
+from farandole.collectives.all_reduce import ALL_REDUCES
+from farandole.data import datasets, label_skew
+from farandole.data_parallel.agnostic import AgnosticSGD
+from farandole.data_parallel.controller import Controller
+from farandole.data_parallel.evaluation import sharded_accuracy
+from farandole.data_parallel.options import DynamicOptions
+from farandole.data_parallel.training import mean_cross_entropy
+from farandole.errors import UsageError
+from farandole.models import choices
+from farandole.runtime.buffers import sha256
+from farandole.runtime.record import Summary
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
+
+LOSS_EVERY = 16  # steps, at least, from one measurement of the loss to the next
+
+
+def train(scenario: str, options: DynamicOptions) -> Summary | None:
+    """Train, evaluate and write the record; the summary on rank 0, None elsewhere.
+
+    A step of the record is one of every rank, on average; the loss is that of the common parameters, over all training
+    samples. The record's seconds are those of the training, without the ones that measuring the loss has taken; the
+    summary's have these too.
+    """
+    choices.check(options)
+    with World.start(options) as world:
+        recorder = Recorder(world, scenario, options)
+        splits = datasets.split(datasets.load(options.data), options.seed)
+        rows = _rows(splits.train, options, world)
+        inputs, targets = (torch.from_numpy(part[rows]).to(world.device) for part in _parts(splits.train))
+        share = len(rows) / len(splits.train)
+        samples = Samples(len(rows), options.seed, world.rank)
+        size = max(1, options.batch // world.size)
+        model = choices.build(options).to(world.device)
+        method = AgnosticSGD(world, model, options.lr, 1.0, size, True, ALL_REDUCES[options.collective])
+        controller = Controller(world.size, options.period, not options.equal_steps, options.kappa, options.longest)
+        done = used = loss_due = 0
+        loss = measuring_s = 0.0
+        recorder.start()
+        while done < options.steps:
+            world.begin_step(done)
+            plan = controller.plan
+            if done >= loss_due:
+                trained = recorder.elapsed_s
+                loss = common_loss(world, model, inputs, targets, share)
+                loss_due = done + LOSS_EVERY
+                most, fewest = max(plan.steps), min(plan.steps)
+                figures = {"loss": loss, "period": plan.period, "most_steps": most, "fewest_steps": fewest}
+                recorder.log(step=done, wall_s=trained - measuring_s, **figures)
+                measuring_s += recorder.elapsed_s - trained
+            taken = torch.from_numpy(samples.take(plan.steps[world.rank] * size)).to(world.device)
+            start = time.perf_counter()
+            _, length = method.own_steps(inputs[taken], targets[taken])
+            ready = time.perf_counter()
+            method.combine(share, length)
+            end = time.perf_counter()
+            controller.observe(*told_to_all(world, (ready - start) / plan.steps[world.rank], end - ready))
+            done += plan.period
+            used += sum(plan.steps) * size
+        recorder.stop()
+        return recorder.finish(
+            steps=done,
+            samples=used,
+            final_loss=common_loss(world, model, inputs, targets, share),
+            test_accuracy=sharded_accuracy(model, splits.test if world.rank == 0 else None, world),
+            params_sha256=sha256(model),
+        )
+
+
+class Samples:
+    """The order in which a rank uses its share: shuffled anew whenever it is used up, any number at a time."""
+
+    def __init__(self, share: int, seed: int, rank: int) -> None:
+        self._endless = self._numbers(share, seed, rank)
+
+    def take(self, count: int) -> NDArray[np.intp]:
+        return np.fromiter(self._endless, np.intp, count)
+
+    @staticmethod
+    def _numbers(share: int, seed: int, rank: int) -> Iterator[int]:
+        noise = np.random.default_rng([seed, rank])
+        while True:
+            yield from noise.permutation(share).tolist()
+
+
+def told_to_all(world: World, *own: float) -> NDArray[np.float64]:
+    """Each rank's numbers, in a row for each of them. Collective."""
+    table = np.zeros((len(own), world.size))
+    table[:, world.rank] = own
+    with world.communicate("measurements"):
+        ALL_REDUCES["doubling"](world.comm, table.reshape(-1))
+    return table
+
+
+def common_loss(world: World, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, share: float) -> float:
+    """The mean loss over all ranks' samples. Collective, and not counted: it is for the record."""
+    with world.trace.span("loss", "compute"), torch.no_grad():
+        total = np.array([share * mean_cross_entropy(model(inputs), targets).item()])
+    with world.comm.waiting("sum of losses", -1):
+        world.control.Allreduce(MPI.IN_PLACE, total)
+    return float(total[0])
+
+
+def _rows(train: datasets.Dataset, options: DynamicOptions, world: World) -> label_skew.Rows:
+    """Which of the training samples are this rank's."""
+    if train.targets.ndim > 1:
+        raise UsageError(f"--data {options.data} has no classes to divide: choose digits or mnist5k")
+    if world.size > len(train):
+        raise UsageError(f"{len(train)} samples are too few for {world.size} ranks: use at most {len(train)}")
+    return label_skew.divide(train.targets, world.size, options.concentration, options.seed)[world.rank]
+
+
+def _parts(dataset: datasets.Dataset) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    return dataset.inputs, dataset.targets

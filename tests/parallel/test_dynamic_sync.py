@@ -1,0 +1,64 @@
+"""Dynamic synchronisation on ranks: it follows what changes, costs what it says, and learns."""
+
+from __future__ import annotations
+
+from math import ceil
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from farandole import Run, UsageError, launch
+
+SMALL: dict[str, Any] = {"hidden": 16}
+PARAMETERS = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10
+
+
+def lines(run: Run, first: int, end: int) -> list[dict[str, float]]:
+    """What the record has of these steps."""
+    return [line for line in run.metrics if first <= line["step"] < end]
+
+
+@pytest.mark.parametrize(("ranks", "hops"), [(1, 0), (2, 1), (4, 2)])
+def test_a_round_is_an_all_reduce_and_one_of_the_measurements(ranks: int, hops: int, tmp_path: Path) -> None:
+    run = launch("dynamic_sync", ranks, **SMALL, steps=30, period=8, equal_steps=True, out=tmp_path / "run")
+    rounds = ceil(30 / 8)
+    assert run.summary.steps == rounds * 8
+    assert run.summary.messages_sent == [rounds * (2 * (ranks - 1) + hops)] * ranks
+    assert run.summary.bytes_sent
+    measurements = hops * ranks * 8 * 2 * ranks
+    assert sum(run.summary.bytes_sent) == rounds * (2 * (ranks - 1) * 4 * (PARAMETERS + 1) + measurements)
+    assert len(set(run.summary.params_sha256 or [])) == 1
+
+
+def test_a_slow_rank_takes_fewer_steps_while_it_is_slow(tmp_path: Path) -> None:
+    slow = "rank=1,factor=12,from=100,until=400"
+    run = launch("dynamic_sync", 3, **SMALL, steps=600, kappa=16, slow=slow, out=tmp_path / "run")
+    among = [line["fewest_steps"] / line["most_steps"] for line in lines(run, 250, 400)]
+    later = [line["fewest_steps"] / line["most_steps"] for line in lines(run, 500, 600)]
+    assert among
+    assert later
+    assert max(among) < 1 / 3
+    assert median(later) > 2 * median(among)
+
+
+def test_a_slow_network_means_longer_rounds_and_a_fast_one_shorter_ones(tmp_path: Path) -> None:
+    links = {"link_mbps": 0.2, "link_change": "step=400,mbps=100000"}
+    run = launch("dynamic_sync", 2, **SMALL, steps=1000, longest=200, **links, out=tmp_path / "run")
+    slow, fast = lines(run, 100, 400)[-1]["period"], lines(run, 800, 1000)[-1]["period"]
+    assert slow > 30
+    assert fast < slow / 2
+
+
+def test_shares_may_be_unlike_and_everybody_learns_all_classes(tmp_path: Path) -> None:
+    run = launch("dynamic_sync", 4, **SMALL, steps=400, concentration=0.1, period=4, out=tmp_path / "run")
+    assert run.summary.test_accuracy is not None
+    assert run.summary.test_accuracy > 0.7  # 0.79 to 0.92: how many steps each rank takes, measured times decide
+    assert run.summary.final_loss is not None
+    assert run.summary.final_loss < run.metrics[0]["loss"] / 4
+
+
+def test_text_has_no_classes_to_divide(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--data pydoc has no classes to divide: choose digits or mnist5k"):
+        launch("dynamic_sync", 1, data="pydoc", model="transformer", out=tmp_path / "run")
