@@ -1,0 +1,231 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 25 · Federated learning
+#
+# **Question:** can a model learn from data that nobody may see?
+#
+# So far a rank was handed its samples. In **federated learning** (联邦学习, document 002's outlook) the data stay with
+# those who have them: telephones, hospitals, firms. There are many clients, each with few samples of its own kinds;
+# in a round some of them train the model at home and send what has become of it. A server adds that up, and, if it is
+# done well, sees nothing but the sum.
+
+# %%
+# %load_ext farandole
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from farandole import launch
+from farandole.data import datasets, label_skew
+from farandole.federated import secret_sharing
+from farandole.federated.secure_sum import SecureClient, from_whole, to_whole, unmasked
+from farandole.report.colours import SERIES
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+
+# %% [markdown]
+# ## 1 Who has what
+#
+# Real clients are not alike. `label_skew` divides each of the ten digits among the clients in proportions drawn from a
+# Dirichlet distribution: a concentration *a* of infinity deals them out evenly, a small one leaves each client with few
+# digits and some clients with hardly any samples.
+#
+# **Predict:** of how many different digits has a client samples, with *a* = 0.1?
+
+# %%
+digits = datasets.split(datasets.load("digits"), seed=0).train.targets
+_, axes = plt.subplots(1, 3, figsize=(10, 2.8), sharey=True, layout="constrained")
+for ax, concentration in zip(axes, (float("inf"), 1.0, 0.1), strict=True):
+    owned = label_skew.divide(digits, 20, concentration, seed=0)
+    counts = np.array([np.bincount(digits[rows], minlength=10) for rows in owned])
+    below = np.zeros(20)
+    for digit in range(10):
+        ax.bar(range(20), counts[:, digit], bottom=below, color=plt.cm.tab10(digit), width=0.85, label=str(digit))
+        below += counts[:, digit]
+    ax.set(title=f"a = {concentration:g}", xlabel="client")
+    ax.spines[["top", "right"]].set_visible(False)
+    print(f"a = {concentration:>3g}: a client has samples of {np.median((counts > 0).sum(1)):.0f} digits (median),",
+          f"and from {counts.sum(1).min()} to {counts.sum(1).max()} samples")  # fmt: skip
+axes[0].set(ylabel="samples")
+axes[2].legend(frameon=False, fontsize=7, ncols=2, title="digit")
+
+# %% [markdown]
+# ## 2 A round
+#
+# Client *k* with $n_k$ samples takes the server's *w* to its own $w_k$. The server moves by the mean of what they
+# moved, each weighted by its samples:
+#
+# $$ w \leftarrow w + \frac{\sum_k n_k (w_k - w)}{\sum_k n_k} $$
+#
+# Three clients, one parameter, and client *k*'s samples all want $w=a_k$. One step of gradient descent at each, then
+# the mean.
+#
+# **Predict:** where does the weighted mean come to rest, and where the plain one?
+
+# %% tags=["nbval-check-output"]
+wants, samples, rate = np.array([0.0, 3.0, 9.0]), np.array([10, 10, 80]), 0.1
+for name, weights in {"weighted": samples / samples.sum(), "plain": np.full(3, 1 / 3)}.items():
+    w = 0.0
+    for _ in range(400):
+        at_home = w - rate * (w - wants)  # each one's own step
+        w += weights @ (at_home - w)
+    print(f"{name:>8} mean comes to rest at {w:.2f}")
+print(f"everybody's samples together want {wants @ samples / samples.sum():.2f}")
+
+# %% [markdown]
+# Weighted, a round of one step on everything a client has **is** a step on everybody's samples; only that nobody had to
+# send one. With more steps at home it is not: clients go on towards what they themselves want, as the ranks of local
+# SGD do (notebook `06_local_sgd_and_averaging`, section 4).
+#
+# ## 3 Few rounds or much work
+#
+# Twenty clients, five of them in each round. They live on the ranks, client *k* on rank *k* mod *P*, so a rank is the
+# home of several.
+#
+# **Predict:** with five times the work at home (5 epochs instead of 1), how many rounds are saved? And with clients
+# of few digits each?
+
+# %%
+recipe = {"steps": 40, "clients": 20, "per_round": 5, "hidden": 64, "lr": 0.1, "seed": 0}
+kinds = {
+    "alike, 1 epoch": {"concentration": "inf", "epochs": 1},
+    "alike, 5 epochs": {"concentration": "inf", "epochs": 5},
+    "unlike, 1 epoch": {"concentration": 0.1, "epochs": 1},
+    "unlike, 5 epochs": {"concentration": 0.1, "epochs": 5},
+}
+runs = {name: launch("federated", 4, **recipe, **kind, out=folder / name) for name, kind in kinds.items()}
+_, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
+for (name, run), colour in zip(runs.items(), SERIES, strict=False):
+    ax.plot([line["loss"] for line in run.metrics], color=colour, label=name)
+    print(f"{name:>16}: accuracy {run.summary.test_accuracy:.1%} after {run.summary.steps} rounds,",
+          f"{sum(run.summary.bytes_sent) / 1e6:.1f} MB")  # fmt: skip
+ax.set(xlabel="round", ylabel="loss of the round's clients, before it", ylim=(0, None))
+ax.spines[["top", "right"]].set_visible(False)
+ax.grid(alpha=0.3)
+ax.legend(frameon=False)
+
+# %% [markdown]
+# Alike, work at home replaces rounds, and a round is what costs: the model to each client and back. Unlike, the loss
+# jumps up and down with whoever takes part, and the last rounds' clients decide what the model knows best. More
+# rounds, a smaller `--server-lr` or more clients per round calm it.
+#
+# Where a client lives must not matter, or the number of ranks would be part of the method:
+
+# %% tags=["nbval-check-output"]
+short = recipe | {"steps": 5, "concentration": 0.5}
+anywhere = {ranks: launch("federated", ranks, **short, out=folder / f"on-{ranks}") for ranks in (2, 3, 4)}
+digests = {run.summary.params_sha256[0] for run in anywhere.values()}
+print("on 2, 3 and 4 ranks the same parameters, to the bit:", len(digests) == 1)
+
+# %% [markdown]
+# ## 4 Only the sum
+#
+# The server needs $\sum_k n_k(w_k-w)$. A single one of these vectors would tell it much about that client's samples.
+# So any two clients agree on a **mask** that nobody else knows: one adds it, the other subtracts it. In the sum all
+# masks are gone (安全聚合).
+#
+# That works exactly because it is done in whole numbers modulo $2^{64}$: the vectors are rounded to 32 binary digits
+# behind the point, and a number plus one drawn evenly from all $2^{64}$ is drawn evenly itself.
+#
+# **Predict:** what does the server see of client 0, and how far is the sum from the true one?
+
+# %% tags=["nbval-check-output"]
+vectors = {client: np.full(1000, 0.25 * (client + 1)) for client in range(4)}  # 0.25, 0.5, 0.75 and 1
+clients = {client: SecureClient(client, threshold=3) for client in vectors}
+directory = {client: it.keys for client, it in clients.items()}  # public: the server hands them round
+all_sealed = {client: it.sealed_shares(directory) for client, it in clients.items()}
+for client, others in all_sealed.items():
+    for other, sealed in others.items():
+        clients[other].hold(client, sealed)  # what only `other` can open
+masked = {client: it.masked(to_whole(vectors[client])) for client, it in clients.items()}
+
+seen = masked[0] / 2.0**64  # as a part of all there are
+print("what client 0 has sent, if it were drawn evenly, has mean 0.5 and deviation 0.289: "
+      f"{abs(seen.mean() - 0.5) < 0.05} and {abs(seen.std() - 0.289) < 0.03}")  # fmt: skip
+told = {client: it.reveal(left=masked) for client, it in clients.items()}
+total = from_whole(unmasked(masked, directory, told))
+print("the sum that comes out:", set(total.tolist()))
+
+# %%
+_, (left, right) = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
+left.hist(masked[0] / 2.0**64, bins=20, color=SERIES[0])
+left.set(title="the 1000 numbers client 0 has sent", xlabel="part of 2⁶⁴")
+right.hist(total, bins=20, range=(0, 3), color=SERIES[1])
+right.set(title="the 1000 numbers of the sum")
+for ax in (left, right):
+    ax.spines[["top", "right"]].set_visible(False)
+
+# %% [markdown]
+# ## 5 If somebody is lost
+#
+# Client 2 sends its keys and shares, and then nothing. The others' vectors hold masks agreed with it, and nobody is
+# there to subtract them. That is what the **shares** are for: everybody has divided their secrets among all, so that
+# any three (the threshold) can rebuild one, and two know nothing about it (Shamir 1979).
+
+# %% tags=["nbval-check-output"]
+shares = secret_sharing.share(secret=42, holders=range(4), threshold=3)
+print("from three shares:", secret_sharing.recover({holder: shares[holder] for holder in (0, 1, 3)}))
+print("from two it is 42:", secret_sharing.recover({holder: shares[holder] for holder in (0, 3)}) == 42)
+
+left_over = {client: vector for client, vector in masked.items() if client != 2}
+told = {client: clients[client].reveal(left=left_over) for client in left_over}
+total = from_whole(unmasked(left_over, directory, told))
+print("the sum without client 2, 0.25 + 0.5 + 1:", set(total.tolist()))
+try:
+    clients[0].reveal(left=[0, 1])
+except ValueError as error:
+    print("two left:", error)
+
+# %% [markdown]
+# Of client 2 the three told the key, of themselves the seed of a second, own mask; never both of one client.
+# Otherwise a server could say "2 is lost", be told its key, take the masks off a vector that came late, and look at
+# it.
+#
+# ## 6 In training
+#
+# **Predict:** is a secure training's accuracy lower? How many more bytes does it send?
+
+# %% tags=["nbval-check-output"]
+secure = {"plain": {}, "secure": {"secure": True}, "secure, some lost": {"secure": True, "lost": 0.2}}
+protected = {name: launch("federated", 4, **short, **kind, out=folder / name) for name, kind in secure.items()}
+plain, same, lost = (np.array([line["loss"] for line in run.metrics]) for run in protected.values())
+print("the losses of plain and secure differ by less than 0.001:", bool(abs(plain - same).max() < 1e-3))
+print("clients left in each round:", [int(line["clients"]) for line in protected["secure, some lost"].metrics])
+
+# %%
+for name, run in protected.items():
+    print(f"{name:>18}: {sum(run.summary.bytes_sent) / 1e6:.2f} MB, {run.summary.wall_s:.2f} s")
+
+# %% [markdown]
+# Where only two were left, the round changed nothing. A vector takes twice the bytes, eight for each number instead of
+# four, and the keys and shares come on top; and it takes time for the masks, one for each pair of clients as long as
+# the model.
+#
+# What it does not do: it hides a client in a sum, but the sums of many rounds, or the finished model, may still tell
+# something of somebody with unusual data. Against that, noise is added (differential privacy). And nobody here proves
+# to be who they say they are. `federated/key_agreement.py` says what is missing for use in earnest.
+#
+# ## Try
+#
+# - `per_round=20` with unlike clients: calmer? What does it cost?
+# - `server_lr=0.3` with unlike clients and 5 epochs.
+# - In section 4, have client 1 lie about its vector. Who could notice?
+# - Lab `06_push_pull` and this notebook both have a server that adds up what others send. What does each one know?

@@ -1,0 +1,91 @@
+"""Federated averaging: clients train the model at home, the server averages what has become of it.
+
+    server      w to the clients of the round
+    client k    w_k ← w, then E epochs of SGD on its own n_k samples
+    server      w ← w + η_s · Σ_k n_k (w_k − w) / Σ_k n_k
+
+The sum of n_k (w_k − w) and that of n_k are all the server has to know; no single client's part of either
+(`secure_sum`). With η_s = 1 it is the mean of the clients' parameters. If all take part, with one step on all that they
+have, it is a step of gradient descent on everybody's samples. With more local steps clients go to the optima of their
+own data, the further the more these differ: what saves rounds costs accuracy (client drift).
+
+Cost of a round: the model to each of m clients, and a vector of the model's size from each. Source: McMahan et al.,
+"Communication-efficient learning of deep networks from decentralized data", 2017.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from farandole.data_parallel.training import mean_cross_entropy
+from farandole.models.optimizers import SGD
+from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.communicator import Buffer
+
+
+@dataclass(frozen=True)
+class Client:
+    """Somebody with data of their own."""
+
+    number: int
+    inputs: Tensor
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+class LocalTraining:
+    """What a client does in a round. One model serves all clients of a host, one after the other.
+
+    Args:
+        epochs: how often each sample is used.
+        batch: samples of a step; the last one of an epoch may have fewer.
+        seed: with the client and the round it decides on the order.
+    """
+
+    def __init__(self, model: nn.Module, lr: float, epochs: int, batch: int, seed: int) -> None:
+        self.model = model
+        self.epochs, self.batch, self.seed = epochs, batch, seed
+        self.flat = FlatBuffers(model)
+        self.optimizer = SGD(self.flat.values, self.flat.gradients, lr)
+
+    def contribution(self, client: Client, values: Buffer, number: int) -> tuple[Buffer, float]:
+        """Train at home.
+
+        Args:
+            values: the server's parameters, a vector.
+            number: of the round.
+
+        Returns:
+            n_k (w_k − w), and n_k behind it, one vector of float64; the loss of `values` on this client's samples.
+        """
+        self.flat.values_np[:] = values
+        self.flat.values_from_host()
+        with torch.no_grad():
+            loss = mean_cross_entropy(self.model(client.inputs), client.targets).item()
+        order = np.random.default_rng([self.seed, client.number, number])
+        for _ in range(self.epochs):
+            for rows in torch.from_numpy(order.permutation(len(client))).split(self.batch):
+                self.flat.zero_gradients()
+                mean_cross_entropy(self.model(client.inputs[rows]), client.targets[rows]).backward()
+                self.optimizer.step()
+        self.flat.values_to_host()
+        moved = len(client) * (self.flat.values_np.astype(np.float64) - values)
+        return np.append(moved, len(client)), loss
+
+
+def averaged(values: Buffer, total: Buffer, server_lr: float) -> Buffer:
+    """The server's next parameters.
+
+    Args:
+        total: the sum of all contributions.
+    """
+    if not total[-1]:
+        return values  # all were lost
+    moved: Buffer = (values + server_lr * total[:-1] / total[-1]).astype(values.dtype)
+    return moved

@@ -1,0 +1,148 @@
+"""Secure aggregation (安全聚合): the server learns the sum of the clients' vectors, and of no single one anything.
+
+Any two clients u < v agree on a mask that nobody else knows; u adds it, v subtracts it, and in the sum they cancel:
+
+    y_u = x_u + m_u + Σ_{v>u} m_uv − Σ_{v<u} m_vu        Σ y_u − Σ m_u = Σ x_u,   exactly
+
+All in whole numbers modulo 2⁶⁴, where a mask that is drawn evenly makes x_u even as well: y_u alone says nothing.
+
+Some are lost on the way, and their pairs' masks remain in the sum. So beforehand everybody shares two secrets among all
+(`secret_sharing`): the key that the pairs' masks follow from, and the seed of the own mask m_u. In the end any t of the
+others tell the server, of somebody who is lost the key, of everybody else the seed, and never both: if somebody's
+vector comes late after their key has been told, the own mask still hides it.
+
+    1  keys       each sends two public numbers, and the server hands all of them round      2 · 256 bytes
+    2  shares     each sends every other one a share of both, which only that one can open   (m − 1) · 132 bytes
+    3  vectors    each sends y_u                                                             8 bytes a number
+    4  unmasking  each who is left sends what it holds of everybody                          m · 66 bytes
+
+Whoever follows the protocol is protected from a server that is curious, and from up to t − 1 clients that help it; not
+from a server that tells lies about who is left. Source: Bonawitz et al., "Practical secure aggregation for
+privacy-preserving machine learning", 2017.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farandole.federated import key_agreement, secret_sharing
+from farandole.federated.key_agreement import agreed, stream
+from farandole.federated.secret_sharing import SHARE_BYTES
+
+Whole = NDArray[np.uint64]
+
+FRACTION = 32  # binary digits behind the point
+SEALED_BYTES = 2 * SHARE_BYTES
+
+
+@dataclass(frozen=True)
+class Keys:
+    """A client's public numbers: for its masks, and for what is sealed for it."""
+
+    masks: int
+    seals: int
+
+
+class SecureClient:
+    """One client's part in one round.
+
+    Args:
+        threshold: how many have to be left for the sum to be known.
+    """
+
+    def __init__(self, number: int, threshold: int) -> None:
+        self.number, self.threshold = number, threshold
+        self._mask_secret, self._seal_secret = key_agreement.secret(), key_agreement.secret()
+        self._seed = secrets.token_bytes(key_agreement.SECRET_BYTES)
+        self.keys = Keys(key_agreement.public(self._mask_secret), key_agreement.public(self._seal_secret))
+        self._directory: Mapping[int, Keys] = {}
+        self._held: dict[int, tuple[int, int]] = {}  # of each client: the share of its key, and of its seed
+
+    def sealed_shares(self, directory: Mapping[int, Keys]) -> dict[int, bytes]:
+        """For each other client what only that one can open.
+
+        Args:
+            directory: everybody's keys, the own ones among them.
+        """
+        self._directory = directory
+        of_key = secret_sharing.share(self._mask_secret, directory, self.threshold)
+        of_seed = secret_sharing.share(int.from_bytes(self._seed), directory, self.threshold)
+        self._held[self.number] = of_key[self.number], of_seed[self.number]
+        return {other: self._seal(other, self.number, of_key[other].to_bytes(SHARE_BYTES)
+                                  + of_seed[other].to_bytes(SHARE_BYTES))
+                for other in directory if other != self.number}  # fmt: skip
+
+    def hold(self, sender: int, sealed: bytes) -> None:
+        """Open what another client has sealed for this one, and keep it."""
+        both = self._seal(sender, sender, sealed)
+        self._held[sender] = int.from_bytes(both[:SHARE_BYTES]), int.from_bytes(both[SHARE_BYTES:])
+
+    def masked(self, vector: Whole) -> Whole:
+        """What may be shown of `vector`."""
+        total = vector + mask(self._seed, len(vector))
+        for other, keys in self._directory.items():
+            if other != self.number:
+                total += signed_mask(self.number, other, agreed(self._mask_secret, keys.masks, "mask"), len(vector))
+        return total
+
+    def reveal(self, left: Collection[int]) -> dict[int, int]:
+        """Of everybody one share: of the seed of those who are left, of the key of the lost.
+
+        Raises:
+            ValueError: too few are left for a sum.
+        """
+        if len(left) < self.threshold:
+            raise ValueError(f"only {len(left)} are left, and {self.threshold} have to be: nothing is revealed")
+        return {number: seed if number in left else key for number, (key, seed) in self._held.items()}
+
+    def _seal(self, other: int, sender: int, data: bytes) -> bytes:
+        """Seal, or open what was sealed: the two know the same key, and each direction has its own."""
+        key = agreed(self._seal_secret, self._directory[other].seals, f"sealed by {sender}")
+        return bytes(a ^ b for a, b in zip(data, stream(key, len(data)), strict=True))
+
+
+def unmasked(
+    masked: Mapping[int, Whole], directory: Mapping[int, Keys], revealed: Mapping[int, Mapping[int, int]]
+) -> Whole:
+    """The server's part: the sum of the vectors of all who are left.
+
+    Args:
+        masked: the vectors that have come, by client.
+        directory: the keys of all who took part in the beginning.
+        revealed: by each of them who is left: of everybody a share.
+    """
+    total: Whole = sum(masked.values(), np.zeros_like(next(iter(masked.values()))))
+    for client in directory:
+        secret = secret_sharing.recover({holder: shares[client] for holder, shares in revealed.items()})
+        if client in masked:
+            total -= mask(secret.to_bytes(key_agreement.SECRET_BYTES), len(total))
+            continue
+        for other in masked:  # who have this one's masks in their vectors
+            total -= signed_mask(other, client, agreed(secret, directory[other].masks, "mask"), len(total))
+    return total
+
+
+def mask(seed: bytes, length: int) -> Whole:
+    """So many whole numbers from 0 to 2⁶⁴ − 1 that follow from the seed."""
+    return np.frombuffer(stream(seed, 8 * length), dtype=np.uint64)
+
+
+def signed_mask(client: int, other: int, seed: bytes, length: int) -> Whole:
+    """What `client` adds for its pair with `other`: the opposite of what the other one adds."""
+    drawn = mask(seed, length)
+    return drawn if client < other else -drawn
+
+
+def to_whole(vector: NDArray[np.float64]) -> Whole:
+    """In fixed-point numbers: rounded to 2⁻³², and up to ±2³¹ in the sum."""
+    return np.round(vector * 2.0**FRACTION).astype(np.int64).view(np.uint64)
+
+
+def from_whole(vector: Whole) -> NDArray[np.float64]:
+    """And back."""
+    return vector.view(np.int64) / 2.0**FRACTION

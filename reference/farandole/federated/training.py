@@ -1,0 +1,142 @@
+"""The rounds of federated learning, on ranks each of which is the home of some clients.
+
+A round: the server's parameters go to all hosts down a tree, the clients that take part train at home, on each host one
+after the other, and their contributions come to the server, which adds them up. The samples themselves never travel:
+every host reads its clients' from where they are.
+"""
+
+from __future__ import annotations
+
+from math import isinf
+
+import numpy as np
+import torch
+from mpi4py import MPI
+
+from farandole.collectives.executor import run
+from farandole.collectives.tree import BROADCAST
+from farandole.data import datasets
+from farandole.data_parallel.evaluation import sharded_accuracy
+from farandole.errors import UsageError
+from farandole.federated.aggregation import SERVER, Aggregation, PlainSum, Round, SecureSum
+from farandole.federated.averaging import Client, LocalTraining, averaged
+from farandole.federated.clients import host, participants, possessions, survivors
+from farandole.federated.options import FederatedOptions
+from farandole.models import choices
+from farandole.runtime.buffers import sha256
+from farandole.runtime.progress import progress
+from farandole.runtime.record import Summary
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
+
+
+class Federation:
+    """This rank's part in it: the home of some clients, and on rank 0 the server as well.
+
+    Attributes:
+        samples: used so far, by all clients; each as often as it was used.
+    """
+
+    def __init__(self, world: World, options: FederatedOptions, train: datasets.Dataset) -> None:
+        self.world, self.options = world, options
+        classes = train.targets if train.targets.ndim == 1 else np.zeros(len(train), np.int64)
+        owned = possessions(classes, options.clients, options.concentration, options.seed)
+        self.sizes = [len(rows) for rows in owned]
+        self.clients = {
+            number: Client(number, *(torch.from_numpy(part).to(world.device) for part in _parts(train[rows])))
+            for number, rows in enumerate(owned)
+            if host(number, world.size) == world.rank
+        }
+        self.model = choices.build(options).to(world.device)
+        self.training = LocalTraining(self.model, options.lr, options.epochs, options.batch, options.seed)
+        self.values = self.training.flat.values_np.copy()
+        self.aggregation: Aggregation = PlainSum(world.comm)
+        if options.secure:
+            self.aggregation = SecureSum(world.comm, threshold(options))
+        self.samples = 0
+
+    def round(self, number: int) -> tuple[float, Round]:
+        """One round. Collective.
+
+        Returns:
+            The loss, before it, over the samples of all that take part; and who they are.
+        """
+        options = self.options
+        taking_part = participants(number, options.clients, options.per_round, options.seed)
+        of = Round(taking_part, survivors(number, taking_part, options.lost, options.seed))
+        self.hand_out()
+        contributions, losses = {}, np.zeros(2)
+        with self.world.compute("clients"):
+            for client in taking_part:
+                if client in self.clients:
+                    contributions[client], loss = self.training.contribution(self.clients[client], self.values, number)
+                    losses += loss * self.sizes[client], self.sizes[client]
+        left = {client: vector for client, vector in contributions.items() if client in of.left}
+        with self.world.communicate("secure sum" if options.secure else "sum"):
+            total = self.aggregation.total(left, of, len(self.values) + 1)
+        if total is not None:
+            self.values = averaged(self.values, total, options.server_lr)
+        self.samples += options.epochs * sum(self.sizes[client] for client in taking_part)
+        with self.world.comm.waiting("sum of losses", -1):
+            self.world.control.Allreduce(MPI.IN_PLACE, losses)
+        return float(losses[0] / losses[1]), of
+
+    def hand_out(self) -> None:
+        """The server's parameters to all hosts, and into their models. Collective."""
+        with self.world.communicate("broadcast"):
+            run(BROADCAST, self.world.comm, self.values)
+        self.training.flat.values_np[:] = self.values
+        self.training.flat.values_from_host()
+
+
+def check(options: FederatedOptions) -> None:
+    """Refuse what does not go together.
+
+    Raises:
+        UsageError: saying what would fit.
+    """
+    choices.check(options)
+    if options.per_round > options.clients:
+        raise UsageError(f"--per-round {options.per_round}: there are {options.clients} clients; give as many or fewer")
+    if options.threshold and not options.secure:
+        raise UsageError(f"--threshold {options.threshold} is for --secure: give both, or neither")
+    if options.threshold and options.threshold > options.per_round:
+        raise UsageError(
+            f"--threshold {options.threshold}: a round has {options.per_round} clients; give as many or fewer"
+        )
+    if len(datasets.shape(options.data)) == 1 and not isinf(options.concentration):
+        raise UsageError(f"--data {options.data} has no classes to divide: give --concentration inf")
+
+
+def threshold(options: FederatedOptions) -> int:
+    """So many clients have to be left for a secure sum."""
+    return options.threshold or options.per_round // 2 + 1
+
+
+def train(scenario: str, options: FederatedOptions) -> Summary | None:
+    """All rounds, the evaluation and the record; the summary on rank 0, None elsewhere."""
+    check(options)
+    with World.start(options) as world:
+        recorder = Recorder(world, scenario, options)
+        splits = datasets.split(datasets.load(options.data), options.seed)
+        federation = Federation(world, options, splits.train)
+        loss = 0.0
+        recorder.start()
+        for number in progress(world.steps(options.steps), options.steps, world.rank):
+            samples = federation.samples
+            loss, of = federation.round(number)
+            used = federation.samples - samples
+            recorder.log(step=number, wall_s=recorder.elapsed_s, loss=loss, samples=used, clients=len(of.left))
+        federation.hand_out()
+        recorder.stop()
+        return recorder.finish(
+            steps=options.steps,
+            samples=federation.samples,
+            final_loss=loss,
+            test_accuracy=sharded_accuracy(federation.model, splits.test if world.rank == SERVER else None, world),
+            params_sha256=sha256(federation.model),
+        )
+
+
+def _parts(dataset: datasets.Dataset) -> tuple[np.ndarray, np.ndarray]:
+    return dataset.inputs, dataset.targets

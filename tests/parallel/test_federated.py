@@ -1,0 +1,97 @@
+"""Federated averaging on ranks: the same whatever their number, plain or secure; counted; refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from farandole import Run, UsageError, launch
+from farandole.federated.clients import host, participants, survivors
+
+RECIPE: dict[str, Any] = {"steps": 6, "hidden": 16, "clients": 9, "per_round": 4}
+PARAMETERS = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10
+
+
+def losses(ranks: int, folder: Path, **options: object) -> tuple[list[float], list[str]]:
+    run = launch("federated", ranks, **(RECIPE | options), out=folder)
+    assert run.summary.params_sha256
+    assert len(set(run.summary.params_sha256)) == 1
+    return [line["loss"] for line in run.metrics], run.summary.params_sha256[:1]
+
+
+def test_it_does_not_matter_on_how_many_ranks_the_clients_live(tmp_path: Path) -> None:
+    two, digest = losses(2, tmp_path / "2")
+    for ranks in (1, 3, 4):
+        theirs, its = losses(ranks, tmp_path / str(ranks))
+        assert np.allclose(theirs, two, rtol=1e-4)
+        assert its == digest or ranks == 1, "to the bit; one rank alone computes with several threads"
+
+
+def test_a_secure_sum_trains_the_same_model_also_when_clients_are_lost(tmp_path: Path) -> None:
+    for lost in (0.0, 0.3):
+        plain, _ = losses(3, tmp_path / f"plain {lost}", lost=lost, threshold=None)
+        secure, _ = losses(3, tmp_path / f"secure {lost}", lost=lost, secure=True, threshold=1)
+        assert np.allclose(secure, plain, rtol=1e-4)
+        assert sum(Run.open(tmp_path / f"secure {lost}").summary.bytes_sent or []) == secure_bytes(3, lost)
+    assert plain != losses(3, tmp_path / "none lost")[0]
+
+
+def secure_bytes(ranks: int, lost: float) -> int:
+    """The model down a tree; in each round three tables up a tree and down again, and the vectors that are away."""
+    steps, per_round = RECIPE["steps"], RECIPE["per_round"]
+    total = (steps + 1) * (ranks - 1) * 4 * PARAMETERS
+    for number in range(steps):
+        left = survivors(number, participants(number, RECIPE["clients"], per_round, seed=0), lost, seed=0)
+        total += 2 * (ranks - 1) * (512 * per_round + 132 * per_round**2 + (66 * per_round**2 if left else 0))
+        total += sum(8 * (PARAMETERS + 1) for client in left if host(client, ranks) != 0)
+    return total
+
+
+def test_below_the_threshold_a_round_changes_nothing(tmp_path: Path) -> None:
+    run = launch("federated", 2, **RECIPE, lost=0.5, secure=True, threshold=4, out=tmp_path / "run")
+    start = launch("federated", 2, **(RECIPE | {"steps": 1}), lost=0.999, out=tmp_path / "start")
+    assert all(line["clients"] < 4 for line in run.metrics)
+    assert run.summary.params_sha256 == start.summary.params_sha256
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_bytes(ranks: int, tmp_path: Path) -> None:
+    """Down a tree the model once to each rank, and once more at the end; up a vector from each client that is away."""
+    summary = launch("federated", ranks, **RECIPE, out=tmp_path / "run").summary
+    away = [
+        client
+        for number in range(RECIPE["steps"])
+        for client in participants(number, RECIPE["clients"], RECIPE["per_round"], seed=0)
+        if host(client, ranks) != 0
+    ]
+    down = (RECIPE["steps"] + 1) * (ranks - 1) * 4 * PARAMETERS
+    assert summary.bytes_sent
+    assert sum(summary.bytes_sent) == down + len(away) * 4 * (PARAMETERS + 1)
+
+
+def test_clients_who_are_not_alike_learn_and_those_who_are_learn_better(tmp_path: Path) -> None:
+    longer = {"steps": 25, "per_round": 5, "clients": 20, "hidden": 64, "epochs": 3}
+    alike = launch("federated", 2, **longer, concentration="inf", out=tmp_path / "alike").summary
+    unlike = launch("federated", 2, **longer, concentration=0.1, out=tmp_path / "unlike").summary
+    assert alike.test_accuracy is not None
+    assert unlike.test_accuracy is not None
+    assert alike.test_accuracy > 0.85
+    assert alike.test_accuracy > unlike.test_accuracy > 0.3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"per_round": 10}, "--per-round 10: there are 9 clients; give as many or fewer"),
+        ({"threshold": 2}, "--threshold 2 is for --secure: give both, or neither"),
+        ({"threshold": 5, "secure": True}, "--threshold 5: a round has 4 clients; give as many or fewer"),
+        ({"clients": 5000}, "--clients 5000: must be from 1 to the"),
+        ({"data": "pydoc", "model": "transformer"}, "has no classes to divide: give --concentration inf"),
+    ],
+)
+def test_refusals(options: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        launch("federated", 1, **(RECIPE | options), out=tmp_path / "run")
