@@ -51,7 +51,8 @@ class Dynamic(Stale):
 
     def _worth_going_on(self, worker: int, now: float) -> int:
         """For how many more iterations `worker` should go on before it waits for the slowest."""
-        slowest = min(self.clocks, key=self.clocks.__getitem__)
+        slowest = self._slowest.worker()
+        assert slowest is not None, "the worker itself is there"
         own, its = self._interval.get(worker, 0.0), self._interval.get(slowest, 0.0)
         if not own or not its:
             return 0

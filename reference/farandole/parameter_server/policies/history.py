@@ -30,9 +30,14 @@ class History(Policy):
         self.enough = enough
         self.patience = patience
         self.step = 0
+        self._late = set(self.clocks)  # whose gradient for this step is not in
         self._newest: dict[int, Push] = {}
         self._began = 0.0  # when the step began; of no meaning before the first is over
         self._deadline: float | None = None
+
+    @property
+    def gate(self) -> int:
+        return self.step
 
     def next_clock(self, worker: int) -> int:
         return self.step
@@ -42,6 +47,8 @@ class History(Policy):
 
     def push(self, push: Push, now: float) -> list[Action]:
         self.clocks[push.worker] = push.clock + 1
+        if push.clock >= self.step:
+            self._late.discard(push.worker)
         replaced = self._newest.get(push.worker)
         self._newest[push.worker] = push
         forget: list[Action] = [Drop(replaced)] if replaced else []
@@ -52,20 +59,21 @@ class History(Policy):
 
     def leave(self, worker: int) -> list[Action]:
         """What it has given for this step counts once. Is only its gradient missing, the next tick finds out."""
-        late = self.clocks.get(worker, self.step + 1) <= self.step
+        late = worker in self._late
         super().leave(worker)
+        self._late.discard(worker)
         newest = self._newest.pop(worker, None) if late else None
         return [Drop(newest)] if newest else []
 
     def _complete(self, now: float) -> list[Action]:
-        missing = [worker for worker, clock in self.clocks.items() if clock <= self.step]
-        if missing and not self._is_time(len(self.clocks) - len(missing), now):
+        if self._late and not self._is_time(len(self.clocks) - len(self._late), now):
             return []
         if not self._newest:
             return []
         self.step, self._began = self.step + 1, now
         # Of several servers another may be further on: then enough may be in from the beginning.
-        enough = sum(clock > self.step for clock in self.clocks.values()) >= self.enough
+        self._late = {worker for worker, clock in self.clocks.items() if clock <= self.step}
+        enough = len(self.clocks) - len(self._late) >= self.enough
         self._deadline = now if enough else None
         parts = mean(self._newest.values())
         self._newest = {worker: push for worker, push in self._newest.items() if worker in self.clocks}

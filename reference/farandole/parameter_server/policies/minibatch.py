@@ -20,6 +20,7 @@ class Minibatch(Policy):
     def __init__(self, workers: Iterable[int]) -> None:
         super().__init__(workers)
         self._arrived: dict[int, Push] = {}
+        self._missing = set(self.clocks)
 
     def may_start(self, worker: int) -> bool:
         return self.lead(worker) == 0
@@ -27,15 +28,18 @@ class Minibatch(Policy):
     def push(self, push: Push, now: float) -> list[Action]:
         self.clocks[push.worker] = push.clock + 1
         self._arrived[push.worker] = push
+        self._missing.discard(push.worker)
         return self._complete()
 
     def leave(self, worker: int) -> list[Action]:
         super().leave(worker)
+        self._missing.discard(worker)
         return self._complete()
 
     def _complete(self) -> list[Action]:
-        if not self._arrived or self.clocks.keys() - self._arrived.keys():
+        if not self._arrived or self._missing:
             return []
         parts = mean(self._arrived.values())
         self._arrived.clear()
+        self._missing = set(self.clocks)
         return [Apply(parts)]

@@ -11,8 +11,9 @@ from clock c to c + 1; its gradient is pushed with the number c.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heappop, heapreplace
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,38 @@ class Drop:
 Action = Apply | Drop
 
 
+class Slowest:
+    """Finds the smallest of many clocks without looking at all of them, since a server asks at every push.
+
+    It remembers of each worker a clock that it had once. Clocks only rise, so that is too low at most, and has to be
+    brought up to date only where it is the smallest of all: at most once for each time that a clock is set.
+
+    Args:
+        clocks: worker → its clock; whoever owns it sets clocks higher, and removes workers.
+    """
+
+    def __init__(self, clocks: Mapping[int, int]) -> None:
+        self._clocks = clocks
+        self._remembered = sorted((clock, worker) for worker, clock in clocks.items())  # a heap
+
+    def worker(self) -> int | None:
+        """Who has the smallest clock, of several the lowest number; None if nobody is there."""
+        return None if self.clock() is None else self._remembered[0][1]
+
+    def clock(self) -> int | None:
+        """The smallest clock; None if nobody is there."""
+        while self._remembered:
+            remembered, worker = self._remembered[0]
+            clock = self._clocks.get(worker)
+            if clock == remembered:
+                return clock
+            if clock is None:
+                heappop(self._remembered)
+            else:
+                heapreplace(self._remembered, (clock, worker))
+        return None
+
+
 class Policy:
     """Keeps the clocks of the workers that are there; each policy adds its own rule.
 
@@ -64,11 +97,17 @@ class Policy:
 
     def __init__(self, workers: Iterable[int]) -> None:
         self.clocks = dict.fromkeys(sorted(workers), 0)
+        self._slowest = Slowest(self.clocks)
 
     @property
     def slowest(self) -> int:
         """The smallest clock of all workers that are there."""
-        return min(self.clocks.values(), default=0)
+        return self._slowest.clock() or 0
+
+    @property
+    def gate(self) -> int:
+        """A number; while it stays the same, whoever had to wait has to wait still."""
+        return self.slowest
 
     def lead(self, worker: int) -> int:
         """How many iterations `worker` is ahead of the slowest."""

@@ -14,9 +14,10 @@ server", 2013. Document 000.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
-from farandole.parameter_server.policies.policy import Action, Apply, Policy, Push
+from farandole.parameter_server.policies.policy import Action, Apply, Policy, Push, Slowest
 
 
 class Stale(Policy):
@@ -26,7 +27,9 @@ class Stale(Policy):
         super().__init__(workers)
         self.staleness = staleness
         self._begun = dict(self.clocks)  # worker → iterations begun
-        self._held: list[Push] = []
+        self._last_to_begin = Slowest(self._begun)
+        self._held: dict[int, list[tuple[int, Push]]] = defaultdict(list)  # clock → number of arrival, gradient
+        self._arrivals = 0
 
     def may_start(self, worker: int) -> bool:
         return self.lead(worker) <= self.staleness
@@ -37,7 +40,8 @@ class Stale(Policy):
 
     def push(self, push: Push, now: float) -> list[Action]:
         self.clocks[push.worker] = push.clock + 1
-        self._held.append(push)
+        self._held[push.clock].append((self._arrivals, push))
+        self._arrivals += 1
         return self._visible()
 
     def leave(self, worker: int) -> list[Action]:
@@ -46,11 +50,10 @@ class Stale(Policy):
         return self._visible()
 
     def _visible(self) -> list[Action]:
-        reached = min(self._begun.values(), default=None)  # everybody has begun this many
-
-        def visible(push: Push) -> bool:
-            return reached is None or push.clock - self.staleness < reached
-
-        actions: list[Action] = [Apply(((push, push.share),)) for push in self._held if visible(push)]
-        self._held = [push for push in self._held if not visible(push)]
-        return actions
+        """In the order of their arrival."""
+        if not self._held:
+            return []
+        reached = self._last_to_begin.clock()  # everybody has begun this many
+        due = [clock for clock in self._held if reached is None or clock - self.staleness < reached]
+        arrived = sorted(each for clock in due for each in self._held.pop(clock))
+        return [Apply(((push, push.share),)) for _, push in arrived]

@@ -1,0 +1,218 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 20 · The cost of synchronising
+#
+# **Question:** how long will a step take, and what of it is the price of being in step?
+#
+# Document 002 writes $C = T_{comm} + T_{comp}$: the **synchronisation cost function** (同步代价函数). It names four
+# sides of it and a list of remedies, and measures nothing. Here we go the document's way with numbers: measure the
+# network and the ranks, *predict* what each remedy makes of a step, and then train in each way and compare.
+
+# %%
+# %load_ext farandole
+import json
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from farandole import launch
+from farandole.collectives.costs import Link
+from farandole.cost.cost_function import all_reduce_s, amdahl, gustafson, noise_scale, steps_needed, synchronous
+from farandole.cost.stragglers import parse
+from farandole.report.colours import SERIES
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+
+# %% [markdown]
+# ## 1 On paper
+#
+# A ring all-reduce over *P* ranks takes $2(P-1)(α + nβ/P)$: α seconds a message, β seconds a byte. And a step is over
+# when the *slowest* has computed: $T_{comp}$ is the expected maximum of *P* computing times, not their mean. The
+# document's formula has no maximum in it (erratum 002.1), and that is most of the price where computers scatter.
+#
+# **Predict:** ten million parameters in float32, a network of 10 Gbit/s, α = 50 µs, and computing times of 100 ms that
+# scatter like a lognormal distribution with σ = 0.5. From 1 rank to 32: which grows faster, $T_{comm}$ or $T_{comp}$?
+
+# %% tags=["nbval-check-output"]
+link, nbytes, scatter = Link(alpha=50e-6, beta=8 / 10e9), 4 * 10_000_000, parse("lognormal:0.5")
+print("ranks   T_comp   T_comm        C   of the time is left for computing")
+for ranks in (1, 2, 4, 8, 16, 32):
+    cost = synchronous(scatter, 0.1, ranks, all_reduce_s("ring", ranks, nbytes, link))
+    times = "".join(f"{1e3 * seconds:6.0f} ms" for seconds in (cost.compute_s, cost.comm_s, cost.total_s))
+    print(f"{ranks:5}{times}{0.1 / cost.total_s:8.0%}")
+
+# %% [markdown]
+# The ring soon costs no more than 2nβ, however many ranks there are. The waiting grows on and on. On a network like
+# this it is not the bytes that are expensive.
+#
+# ## 2 On this machine
+#
+# `sync_cost` does what the document asks for. First it measures: α and β between the ranks, and of each way how long
+# a step takes *without* a network. From that it predicts. Then each way trains, with the same batches, from the same
+# parameters, and is timed. So that there is something to pay for, the ranks get links of 30 Mbit/s, and rank 3 computes
+# ten times more slowly than it could.
+#
+# **Predict:** the parameters are 104 kB. How long does a ring of 4 ranks take at 30 Mbit/s, and how long does it take
+# to collect all gradients at one rank, and send the sum to all?
+
+# %% tags=["nbval-check-output"]
+parameters = 64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10
+slow_link = Link(alpha=0.0, beta=8 / 30e6)
+print(f"{4 * parameters:,} bytes")
+print(f"ring {1e3 * all_reduce_s('ring', 4, 4 * parameters, slow_link):.0f} ms, "
+      f"central {1e3 * all_reduce_s('central', 4, 4 * parameters, slow_link):.0f} ms")  # fmt: skip
+
+# %%
+run = launch("sync_cost", 4, steps=64, lr=0.2, goal=1.0, link_mbps=30, slow=["rank=3,factor=10"], out=folder / "cost")
+found = json.loads((run.folder / "costs.json").read_text())
+ways = {row["way"]: row for row in found["ways"]}
+print(f"α = {1e6 * found['alpha_s']:.0f} µs, 1/β = {8e-6 / found['beta_s']:.1f} Mbit/s\n")
+print("way            T_comp  T_comm       C  measured  error")
+for way, row in ways.items():
+    times = [1e3 * row[name] for name in ("compute_s", "comm_s", "predicted_s", "measured_s")]
+    print(f"{way:12}" + "".join(f"{each:8.1f}" for each in times) + f"{row['error']:9.0%}")
+
+# %%
+figure, axes = plt.subplots(figsize=(9, 3.6))
+place = np.arange(len(ways))
+for number, (name, label) in enumerate([("compute_s", "T_comp, predicted"), ("comm_s", "T_comm, predicted")]):
+    bottom = [0 if number == 0 else 1e3 * row["compute_s"] for row in ways.values()]
+    axes.bar(place, [1e3 * row[name] for row in ways.values()], 0.6, bottom=bottom, color=SERIES[number], label=label)
+axes.plot(place, [1e3 * row["measured_s"] for row in ways.values()], "kD", ms=5, label="measured")
+axes.set_xticks(place, ways, fontsize=8)
+axes.set_ylabel("ms a batch")
+axes.set_title("C = T_comm + T_comp, before the training and in it")
+axes.legend(frameon=False)
+axes.spines[["top", "right"]].set_visible(False)
+plt.show()
+
+# %% [markdown]
+# Nothing in the prediction has seen the training. A model of two constants and some computing times is near enough to
+# choose by; on two cores that others use too, single runs are off by ten per cent and more now and then.
+#
+# Look at the remedies:
+#
+# - **Communicate less often**: `local-sgd` and `large-batch` pay an eighth of the ring.
+# - **Compress**: `float16` saves half of T_comm, and adds to T_comp what encoding, decoding and adding in software
+#   take, on the slow rank ten times as much. `top-k` sends 4 % of the bytes: 1 % of the entries, each with its place.
+# - **Overlap** saves what is shorter of the two, and T_comp is short here.
+# - **No centre**: `gossip` talks to two neighbours only. Of 4 ranks that is no less than the ring; of 400 it is as
+#   much as here.
+#
+# The bytes are no matter of opinion:
+
+# %% tags=["nbval-check-output"]
+for way, row in ways.items():
+    saved = ways["ring"]["bytes_sent"] / row["bytes_sent"]
+    print(f"{way:12}{row['bytes_sent']:10,.0f} bytes a batch, 1 to {saved:.1f}")
+
+# %% [markdown]
+# ## 3 Does it learn as fast?
+#
+# A cheap step is worth nothing if it takes more of them: the document's third side, **convergence** (模型收敛性). The
+# time to a loss is the number of steps times the time of one, so both axes are needed.
+#
+# **Predict:** which way comes first to a loss of 1, and which would be first if steps took no time?
+
+# %%
+losses = {way: [line for line in run.metrics if first <= line["step"] < first + 64]
+          for first, way in zip(range(0, 64 * len(ways), 64), ways, strict=True)}  # fmt: skip
+figure, (by_step, by_clock) = plt.subplots(1, 2, figsize=(11, 3.8), sharey=True)
+for number, (way, lines) in enumerate(losses.items()):
+    batches = np.array([line["step"] - lines[0]["step"] + 1 for line in lines])
+    loss = [line["loss"] for line in lines]
+    style = {"color": SERIES[number % len(SERIES)], "ls": "-" if number < len(SERIES) else "--", "label": way}
+    by_step.plot(batches, loss, **style)
+    by_clock.plot(batches * ways[way]["measured_s"], loss, **style)
+by_step.set_xlabel("batches")
+by_clock.set_xlabel("seconds")
+by_clock.set_xscale("log")
+by_step.set_ylabel("training loss")
+by_clock.legend(frameon=False, fontsize=8)
+for each in (by_step, by_clock):
+    each.spines[["top", "right"]].set_visible(False)
+figure.suptitle("The same losses, by batches and by the clock")
+plt.show()
+
+# %% [markdown]
+# By batches, the ways that change nothing but *how* the sum is formed (`ring`, `central`, `overlapped`) are one line;
+# in fact they are the same to rounding:
+
+# %% tags=["nbval-check-output"]
+same = [ways[way]["final_loss"] for way in ("ring", "central", "overlapped")]
+print("ring, central and overlapped end at the same loss, to 1 in 10,000:", max(same) - min(same) < 1e-4 * max(same))
+print("float16 too, to 1 in 100:", abs(ways["float16"]["final_loss"] / same[0] - 1) < 0.01)
+print("the large batch is behind after as many samples:", ways["large-batch"]["final_loss"] > same[0])
+
+# %% [markdown]
+# The large batch takes an eighth of the steps, and does not learn eight times as much in one. How large may a batch be?
+# The **critical batch size** (McCandlish et al. 2018) is where the gradient's noise is as large as the gradient: far
+# below it twice the batch halves the steps, far above it saves nothing. Data parallel gets it for nothing, from the
+# lengths of the ranks' own gradients against that of their mean.
+#
+# **Predict:** a gradient of length 1, noise of variance 50 per sample. What is the critical batch, and how many steps
+# does a batch of 25, 50, 500 take, if an endless one takes 100?
+
+# %% tags=["nbval-check-output"]
+noise = noise_scale(small_batch=16, small_squared=1 + 50 / 16, big_batch=64, big_squared=1 + 50 / 64)
+print(f"critical batch {noise.critical_batch:.0f}")
+for batch in (25, 50, 500):
+    print(f"a batch of {batch:3}: {steps_needed(100, noise.critical_batch, batch):3.0f} steps")
+
+# %%
+print(
+    f"of this training, at its beginning: {found['noise']['critical_batch']:.0f} (batches were 64, and large ones 512)"
+)
+
+# %% [markdown]
+# ## 4 And with more workers?
+#
+# The fourth side is **scalability** (系统扩展性). Amdahl and Gustafson answer two different questions about the same
+# share of work that only one can do:
+
+# %% tags=["nbval-check-output"]
+for workers in (4, 64, 1024):
+    print(f"{workers:5} workers, 5 % serial: the same work {amdahl(0.05, workers):5.1f} times as fast, "
+          f"or {gustafson(0.05, workers):6.1f} times as much work in the same time")  # fmt: skip
+
+# %% [markdown]
+# Our ways have no fixed serial share: T_comm and the waiting grow with the workers, each in its own way. From the very
+# numbers measured above, what would be left of the speed with 8, 64 or 512 such workers?
+
+# %%
+print("speed left     " + "".join(f"{workers:>7}" for workers in ways["ring"]["efficiency"]))
+for way, row in ways.items():
+    print(f"{way:15}" + "".join(f"{share:7.0%}" for share in row["efficiency"].values()))
+
+# %% [markdown]
+# Two things to see. `central` dies: its one link carries every gradient. And `gossip` stays what it is, whatever the
+# number of workers: with 4 the ring beats it, with 512 only those do that talk less often. But with many workers it
+# takes gossip longer to agree (notebook `22_decentralised`): C is not all.
+#
+# ## What to remember
+#
+# - Measure α, β and the computing times *before* arguing about methods; two minutes of it predict a step well enough.
+# - T_comp contains a maximum. With scattering computers the waiting is the larger part, and no compression helps.
+# - Count the seconds to a loss: steps to it × time of a step. A remedy that is cheap per step may be dear in steps.
+# - What wins on 4 workers need not win on 512. Notebook `24_ten_thousand_workers` goes there.
+#
+# **Do it yourself:** `farandole run sync_cost -n 4` on your own machine, with its real network; lab
+# `15_predict_then_measure` has you write the predictions.

@@ -1,0 +1,269 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 24 · Ten thousand workers
+#
+# **Question:** what becomes of a method with more machines than we will ever own?
+#
+# Nobody lends us 10,000 computers for a lesson. But the part of a parameter server that *decides* – may this worker go
+# on, does this gradient count – is an object without network or clock. The server of notebook `09_update_modes` drives
+# it with messages; here a **discrete-event simulator** (离散事件仿真) drives the very same object with events.
+#
+# What is simulated is drawn from a seed, and the same on every computer. Section 2 is not: it measures yours.
+
+# %%
+# %load_ext farandole
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from farandole import Run, launch
+from farandole.collectives.costs import Link
+from farandole.cost.comparison import Choice, compared
+from farandole.cost.simulator import NO_NETWORK, Setting, Simulation
+from farandole.cost.stragglers import LogNormal, parse
+from farandole.cost.validation import against
+from farandole.parameter_server.policies import Minibatch, Push, Stale
+from farandole.report.colours import SERIES
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+
+# %% [markdown]
+# ## 1 A policy in the hand
+#
+# Stale synchronous with a staleness of 1, and three workers. A worker asks before each iteration, and pushes after it.
+#
+# **Predict:** worker 0 is fast and pushes twice; the others have not pushed yet. May it begin a third time?
+
+# %% tags=["nbval-check-output"]
+policy = Stale(range(3), staleness=1)
+for iteration in range(3):
+    allowed = policy.may_start(0)
+    print(f"worker 0, iteration {iteration}: may start {allowed}, lead {policy.lead(0)}")
+    if allowed:
+        push = Push(0, policy.next_clock(0), share=1 / 3)
+        policy.started(0)
+        actions = policy.push(push, now=float(iteration))
+        print("   its push is", "applied" if actions else "held back")
+for worker in (1, 2):
+    push = Push(worker, policy.next_clock(worker), share=1 / 3)
+    policy.started(worker)
+    policy.push(push, now=9.0)
+    print(f"worker {worker} has pushed; worker 0 may start: {policy.may_start(0)}")
+
+# %% [markdown]
+# The slowest worker's clock decides, so both others have to push first. And a gradient that would be too new for
+# those who are behind is held back until they have come. Nothing here knows what a message is; whoever drives the
+# object does.
+#
+# ## 2 Is the simulator right?
+#
+# Before we believe it about 10,000 workers, it has to be right about three. We train for real, with sleeps that make
+# workers slow at random. Then the simulator gets each worker's computing times from the record, and the policy, and has
+# to say how long the run took: who waited for whom, and for how long.
+
+# %%
+slow = ["rank=2,factor=40", "rank=3,factor=40,share=0.9", "rank=4,factor=100,share=0.7"]
+for sync in ("minibatch", "stale", "async"):
+    run = launch("parameter_server", 5, steps=40, sync=sync, slow=slow, out=folder / sync)
+    verdict = against(Run.open(run.folder))
+    print(f"{sync:10} a round took {1e3 * verdict.measured_s:5.0f} ms, the simulator says "
+          f"{1e3 * verdict.predicted_s:5.0f} ms: {verdict.error:+.0%}")  # fmt: skip
+
+# %% [markdown]
+# It says a little less than was measured: messages and updates take time on a real machine, too. The page "The cost of
+# synchronising" has a table of all policies.
+#
+# ## 3 Waiting for the slowest of many
+#
+# Let computing times scatter like a lognormal distribution with σ = 0.5: half of the steps are between 0.6 and 1.2 of
+# the mean. No network for now.
+#
+# **Predict:** synchronous training with 10,000 workers: how many times the mean does a step take? And with a staleness
+# of 4?
+
+# %% tags=["nbval-check-output"]
+scatter = parse("lognormal:0.5")
+free = Setting(workers=1, steps=40, compute_s=0.1, straggler=scatter, link=NO_NETWORK)
+steps_of = {1: 200, 10: 200, 100: 100, 1000: 40, 10_000: 10}
+rows = {}
+print("workers   slowest by formula   minibatch   stale, 4   asynchronous")
+for workers, steps in steps_of.items():
+    rows[workers] = {sync: compared(sync, replace(free, workers=workers, steps=steps), Choice(staleness=4))
+                     for sync in ("minibatch", "stale", "async")}  # fmt: skip
+    times = "".join(f"{row.step_s / 0.1:12.2f}" for row in rows[workers].values())
+    print(f"{workers:7}{scatter.expected_maximum(workers):21.2f}{times}")
+
+# %% [markdown]
+# The slowest of 10,000 takes almost six times the mean, and everybody waits for it, in every step. Stale synchronous
+# waits only for those who are slow five times in a row, and these are rare: who is slow now is fast next time. (In the
+# last row there are only 10 steps, and the end of a run, where the slowest are waited for once, weighs more.)
+#
+# ## 4 What the staleness costs
+#
+# More gradients a second, but older ones. The simulator lets them move a small noisy quadratic, as late as the policy
+# really applies them, so that we see *both* axes: how fast are steps, and what are they worth?
+#
+# **Predict:** with 100 workers, asynchronously, how many updates do others make between a worker's reading and its own
+# update?
+
+# %% tags=["nbval-check-output"]
+print("100 workers    gradients/s   staleness   time to the loss")
+for sync in ("minibatch", "stale", "half", "partial", "dynamic", "async"):
+    row = compared(sync, replace(free, workers=100, steps=200), Choice(staleness=4, enough=0.9))
+    histogram = row.outcome.staleness
+    mean = sum(value * count for value, count in histogram.items()) / sum(histogram.values())
+    print(f"{sync:12}{row.gradients_per_s:14.0f}{mean:12.1f}{row.outcome.to_loss_s:16.1f} s")
+
+# %% [markdown]
+# Each asynchronous gradient comes 99 updates late on average: while one worker computes, each of the others makes one.
+# But each update has a hundredth of the weight: all in all a gradient is one step late. At this learning rate that does
+# no harm. What happens at larger ones?
+#
+# **Predict:** gradients on time bear a learning rate of up to 2 here (the largest curvature is 1). Up to which rate
+# if each is one step late? And if some are more late than others?
+
+# %%
+rates = (0.4, 0.8, 1.2, 1.5, 1.7, 1.9, 2.2)
+figure, both = plt.subplots(1, 2, figsize=(10, 3.6), sharey=True)
+for axes, kind in zip(both, ("constant", "lognormal:0.5"), strict=True):
+    for number, sync in enumerate(("minibatch", "stale", "async")):
+        losses = []
+        for rate in rates:
+            setting = replace(free, workers=50, steps=60, lr=rate, noise=0.1, straggler=parse(kind))
+            losses.append(compared(sync, setting, Choice(staleness=4)).outcome.final_loss)
+        axes.plot(rates, losses, marker="o", color=SERIES[number], label=sync, ls=("-", "-", "--")[number])
+    axes.set_yscale("log")
+    axes.set_ylim(3e-5, 1e4)
+    axes.set_xlabel("learning rate")
+    axes.set_title(f"computing times: {kind}")
+    axes.spines[["top", "right"]].set_visible(False)
+both[0].set_ylabel("loss after 60 steps of each")
+both[0].legend(frameon=False)
+plt.show()
+
+# %% [markdown]
+# If all gradients are late alike, the limit is π/2: that is where $x'(t) = -\eta\,x(t-1)$ begins to swing. If they are
+# late by different amounts they do not swing together, and asynchronous updates bear *more* than synchronous ones,
+# because each is so small. Do not build on that: here all workers have the same loss, and only four parameters.
+#
+# ## 5 The server's link
+#
+# Now with a network: 10 million parameters, 10 Gbit/s, 50 µs. All workers read from the servers and push to them, 40 MB
+# each way, and a link carries one message at a time: one server's is busy for 2Pnβ a round.
+#
+# **Predict:** how long is that for 10 workers, and for 1,000? How many servers do 1,000 workers need so that the link
+# does not decide?
+
+# %% tags=["nbval-check-output"]
+network = replace(free, nbytes=4e7, link=Link(50e-6, 8 / 10e9))
+print("workers  servers   busy by formula   a step, simulated")
+for workers, servers in ((10, 1), (100, 1), (1000, 1), (1000, 10), (1000, 100), (1000, 1000)):
+    setting = replace(network, workers=workers, servers=servers, steps=20)
+    row = compared("async", setting, Choice())
+    busy = 2 * workers * network.nbytes * network.link.beta / servers
+    print(f"{workers:7}{servers:9}{busy:16.2f} s{row.step_s:18.2f} s")
+
+# %% [markdown]
+# Where the formula is above the time of a step, the link decides, and no policy helps: with one server and 1,000
+# workers a step takes over a minute. Servers are to be added like workers. A ring all-reduce has no such place: each
+# rank's link carries 2nβ, whatever their number, but now α counts 2(P − 1) times:
+
+# %% tags=["nbval-check-output"]
+print("workers      ring   halving-doubling   hierarchical   local SGD, every 8")
+for workers in (8, 64, 512, 4096):
+    setting = replace(network, workers=workers, steps=16)
+    methods = ("ring", "halving-doubling", "hierarchical", "local-sgd")
+    times = [1e3 * compared(method, setting, Choice(period=8, per_node=8)).step_s for method in methods]
+    print(f"{workers:7}{times[0]:7.0f} ms{times[1]:16.0f} ms{times[2]:12.0f} ms{times[3]:16.0f} ms")
+
+# %% [markdown]
+# ## 6 Which method wins where?
+#
+# Two things decide: how fast the network is, and how much the workers scatter. For each pair, which of five methods is
+# the first at the loss? 64 workers, 8 servers, 100 ms a step.
+#
+# **Predict:** where will the parameter server win, and where local SGD?
+
+# %% tags=["nbval-check-output"]
+methods = ("ring", "halving-doubling", "local-sgd", "stale", "async")
+speeds, sigmas = (0.3, 1, 3, 10, 30, 100), (0.1, 0.25, 0.5, 0.75, 1.0)
+winners = np.empty((len(sigmas), len(speeds)), dtype=int)
+for y, sigma in enumerate(sigmas):
+    for x, gbps in enumerate(speeds):
+        setting = replace(network, workers=64, servers=8, steps=100, straggler=LogNormal(sigma),
+                          link=Link(50e-6, 8 / (gbps * 1e9)))  # fmt: skip
+        times = [compared(method, setting, Choice()).outcome.to_loss_s or np.inf for method in methods]
+        winners[y, x] = int(np.argmin(times))
+print("sigma     " + "".join(f"{gbps:>12g}" for gbps in speeds), "Gbit/s")
+for y, sigma in reversed(list(enumerate(sigmas))):
+    print(f"{sigma:5}     " + "".join(f"{methods[each]:>12}" for each in winners[y]))
+
+# %%
+figure, axes = plt.subplots(figsize=(8, 3.4))
+for number, method in enumerate(methods):
+    y, x = np.nonzero(winners == number)
+    axes.scatter(x, y, s=700, marker="s", color=SERIES[number], label=method)
+axes.set_xticks(range(len(speeds)), speeds)
+axes.set_yticks(range(len(sigmas)), sigmas)
+axes.set_xlim(-0.6, len(speeds) - 0.4)
+axes.set_ylim(-0.6, len(sigmas) - 0.4)
+axes.set_xlabel("link, Gbit/s")
+axes.set_ylabel("scatter, σ")
+axes.set_title("First at the loss: 64 workers, 40 MB of parameters, 100 ms a step")
+axes.legend(frameon=False, bbox_to_anchor=(1, 1), loc="upper left", markerscale=0.4)
+axes.spines[["top", "right"]].set_visible(False)
+plt.show()
+
+# %% [markdown]
+# On a slow network those win that talk least; where the network is fast, those that wait least. The quadratic flatters
+# local SGD, because all workers have the same curvatures: notebook `06_local_sgd_and_averaging` shows what unlike data
+# cost it.
+#
+# `farandole simulate ring stale local-sgd --workers 64 --map` draws such a map for your own cluster, and
+# `slurm/simulate_map.sbatch` a large one, a row in each element of an array job.
+#
+# ## 7 Ten thousand
+#
+# **Predict:** 10,000 asynchronous workers, and the same number of gradients for each: is the loss that synchronous
+# training comes to reached at all?
+
+# %% tags=["nbval-check-output"]
+big = replace(free, workers=10_000, steps=10)
+for policy in (Minibatch(range(10_000)), Stale(range(10_000), 4)):
+    simulation = Simulation(policy, big)
+    outcome = simulation.run()
+    print(f"{type(policy).__name__:10}{outcome.gradients:8,} gradients in {outcome.wall_s:5.1f} s; waiting "
+          f"{outcome.wait_share:3.0%}; largest lead {max(outcome.lead)}; loss {outcome.final_loss:.4f}")  # fmt: skip
+
+# %% [markdown]
+# The same objects as in the first section, with ten thousand times the events.
+#
+# ## What to remember
+#
+# - What decides can be separated from what carries. Then the same code runs, is tested, and is simulated.
+# - A simulator is worth what its validation is: begin with what you can measure.
+# - With many workers the slowest is far out. Waiting for all is the first thing that does not scale; one server's
+#   link is the second; 2(P − 1)·α of a ring the third.
+# - Time to a loss = steps to it × time of a step; a map over what *you* have says more than any rule.
+#
+# **Do it yourself:** `farandole simulate all --workers 1 10 100 --straggler pareto:2.5`: what do rare, very long steps
+# change?

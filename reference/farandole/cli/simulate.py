@@ -1,0 +1,238 @@
+"""``farandole simulate METHOD …``: what a training of many workers would take, by the very policies that run here."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from json import dumps
+from pathlib import Path
+from typing import Annotated, cast
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from rich.console import Console
+from rich.table import Column, Table
+
+from farandole.cli import simulate_map
+from farandole.cli.pictures import check, save
+from farandole.errors import UsageError
+from farandole.runtime.options import AtLeastOne, Positive
+
+NotNegative = Annotated[int, Parameter(validator=Number(gte=0))]
+NotNegativeNumber = Annotated[float, Parameter(validator=Number(gte=0))]
+Part = Annotated[float, Parameter(validator=Number(gt=0, lte=1))]
+Counts = Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative="")]
+
+MOST_GRADIENTS = 20_000_000
+MAP_GBPS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+BYTES = 4  # of a parameter
+
+
+def simulate(
+    *methods: str,
+    workers: Counts = (4,),
+    steps: AtLeastOne = 200,
+    straggler: str = "constant",
+    compute_ms: Positive = 100.0,
+    parameters: AtLeastOne = 10_000_000,
+    link_gbps: Positive = 10.0,
+    latency_us: NotNegativeNumber = 50.0,
+    servers: AtLeastOne = 1,
+    duplex: Annotated[bool, Parameter(negative="")] = False,
+    staleness: NotNegative = 4,
+    least_staleness: NotNegative = 1,
+    longest_wait_ms: NotNegativeNumber = 20.0,
+    enough: Part = 0.9,
+    patience: NotNegativeNumber = 0.5,
+    period: AtLeastOne = 8,
+    per_node: AtLeastOne | None = None,
+    lr: Positive = 0.2,
+    noise: NotNegativeNumber = 0.3,
+    target: Part = 0.05,
+    seed: NotNegative = 0,
+    fail_every: Positive | None = None,
+    recover_s: NotNegativeNumber = 60.0,
+    map: Annotated[bool, Parameter(negative="")] = False,
+    map_gbps: Annotated[tuple[Positive, ...], Parameter(consume_multiple=True, negative="")] = MAP_GBPS,
+    collect: Annotated[tuple[Path, ...], Parameter(consume_multiple=True, negative="")] = (),
+    record: Path | None = None,
+    fit: Path | None = None,
+    sides: Path | None = None,
+    alone: Path | None = None,
+    goal: Positive = 0.5,
+    out: Path | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Simulate a training: the parameter server's policies event by event, collective methods by formula.
+
+    Several methods and numbers of workers are put side by side, each with the same computing times.
+
+    Args:
+        methods: minibatch, stale, async, half, partial, dynamic, history; ring, tree, halving-doubling, hierarchical
+            (synchronous, by all-reduce), local-sgd; or all.
+        workers: how many, one number or several: --workers 1 10 100 1000 10000.
+        steps: gradients of each worker, on average.
+        straggler: how computing times scatter: constant, exponential, shifted-exponential:shift=0.5,
+            lognormal:sigma=0.5, pareto:shape=2.5, transient:factor=3,share=0.1 or slow:worker=3,factor=3.
+        compute_ms: mean computing time of an unhindered worker's step.
+        parameters: how many, of 4 bytes each.
+        link_gbps: what each worker's and each server's link carries; inf: no limit.
+        latency_us: how long a message of no bytes takes.
+        servers: parameter servers that share the parameters.
+        duplex: reads and pushes pass each other at the servers; otherwise they queue for one link.
+        staleness: stale, half, dynamic: iterations that a worker may be ahead.
+        least_staleness: dynamic: from so many on, going on must be worth it.
+        longest_wait_ms: half: how long a worker waits at most, at random, before it pushes.
+        enough: partial, history: which share of the workers makes a step.
+        patience: history: how much longer to wait for the late, as a multiple of the time the others took.
+        period: local-sgd: steps apart.
+        per_node: hierarchical: workers of a node, where a message costs a tenth. [default: as many, up to 8, as divide
+            the workers]
+        lr: learning rate on the noisy quadratic that stands for the training.
+        noise: standard deviation of the entries of one worker's gradient; at the start they are 0.1 to 1.
+        target: which part of the first loss is to be reached.
+        seed: what times and noise are drawn from.
+        fail_every: seconds between two failures of one worker, on average; it loses its step, and begins it again.
+            [default: nobody fails]
+        recover_s: seconds from a failure until the worker computes again.
+        map: which of the methods comes to the loss first, over bandwidth and scatter, as a picture.
+        map_gbps: of the map, what links carry; each takes a few seconds with few workers, and minutes with many.
+        collect: parts of a map, as --map --json has printed them: put them together.
+        record: a finished run of parameter_server: predict it from its own computing times, and compare.
+        fit: a finished run: print how its computing times scatter, as --straggler and --compute-ms take it.
+        sides: a finished run: print what it has measured of communication, computing, convergence and scalability.
+        alone: of sides: the same training by one rank, also finished, to tell how many times as fast it is.
+        goal: of sides: the training loss that is to be reached.
+        out: a picture of the scaling or of the map, a .png, .svg or .pdf. [default of the map: map.png, without --json]
+        json: print the figures as JSON.
+    """
+    from farandole.collectives.costs import Link
+    from farandole.cost import stragglers
+    from farandole.cost.comparison import METHODS, Choice, compared
+    from farandole.cost.failures import failing
+    from farandole.cost.simulator import Setting
+
+    if record:
+        _against(record, json)
+        return
+    if fit:
+        _fitted(fit, json)
+        return
+    if sides:
+        _sides(sides, goal, alone, json)
+        return
+    if collect:
+        simulate_map.collect(collect, out or simulate_map.FILE, json)
+        return
+    chosen = list(METHODS) if list(methods) == ["all"] else list(dict.fromkeys(methods))
+    _check(chosen, METHODS, workers, steps)
+    if out:
+        check(out)
+    setting = Setting(
+        workers=workers[0], steps=steps, compute_s=compute_ms / 1e3,
+        straggler=failing(stragglers.parse(straggler), fail_every, recover_s, compute_ms / 1e3),
+        nbytes=BYTES * parameters, link=Link(latency_us / 1e6, 8 / (link_gbps * 1e9)), servers=servers, duplex=duplex,
+        lr=lr, noise=noise, target=target, seed=seed,
+    )  # fmt: skip
+    choice = Choice(staleness, least_staleness, longest_wait_ms / 1e3, enough, patience, period, per_node)
+    if map:
+        simulate_map.draw(chosen, setting, choice, map_gbps, out, json)
+        return
+    rows = [compared(method, replace(setting, workers=each), choice) for each in workers for method in chosen]
+    if json:
+        _print_json({"runs": [row.to_dict() for row in rows]})
+    else:
+        Console().print(_table([row.to_dict() for row in rows]))
+    if out:
+        from farandole.report import cost_picture
+
+        save(out, lambda: cost_picture.draw(rows, out))
+        if not json:
+            print(f"the picture: {out}")
+
+
+def _check(methods: Sequence[str], known: Sequence[str], workers: Sequence[int], steps: int) -> None:
+    """
+    Raises:
+        UsageError: a method or a number that cannot be simulated.
+    """
+    if not methods:
+        raise UsageError(f"name a method: {', '.join(known)}, or all")
+    if wrong := [method for method in methods if method not in known]:
+        raise UsageError(f"{wrong[0]!r} is no method: choose from {', '.join(known)}, or all")
+    if wrong_counts := [each for each in workers if each < 1]:
+        raise UsageError(f"--workers {wrong_counts[0]}: give 1 or more")
+    if max(workers) * steps > MOST_GRADIENTS:
+        raise UsageError(
+            f"{max(workers)} workers × {steps} steps are more than {MOST_GRADIENTS:,} gradients: give fewer"
+        )
+
+
+def _against(folder: Path, as_json: bool) -> None:
+    from farandole.cost.validation import against
+    from farandole.runtime.record import Run
+
+    verdict = against(Run.open(folder))
+    if as_json:
+        _print_json(verdict.to_dict())
+    else:
+        print(
+            f"{folder}: a round of all workers took {verdict.measured_s:.4g} s, the simulator says "
+            f"{verdict.predicted_s:.4g} s ({verdict.error:+.0%})"
+        )
+
+
+def _fitted(folder: Path, as_json: bool) -> None:
+    from farandole.cost.stragglers import fitted, written
+    from farandole.cost.validation import recorded
+    from farandole.runtime.record import Run
+
+    seconds = recorded(Run.open(folder)).seconds
+    fit = fitted([each for own in seconds for each in own])
+    straggler, compute_ms, computations = written(fit.straggler), 1e3 * fit.mean_s, sum(map(len, seconds))
+    by_rank = [1e3 * sum(own) / len(own) for own in seconds]
+    if as_json:
+        found = {"straggler": straggler, "compute_ms": compute_ms, "distance": fit.distance}
+        _print_json(found | {"computations": computations, "compute_ms_by_rank": by_rank})
+        return
+    means = ", ".join(f"{mean:.3g}" for mean in by_rank)
+    print(f"{folder}: {computations:,} computations; the means of the ranks are {means} ms")
+    print(f"--straggler {straggler} --compute-ms {compute_ms:.4g}")
+    print(f"Kolmogorov's distance {fit.distance:.3f}: 0 is a perfect fit, and 1 the worst")
+    print("α and β are not in a record: farandole bench allreduce measures them, and farandole run sync_cost does")
+
+
+def _sides(folder: Path, goal: float, alone: Path | None, as_json: bool) -> None:
+    from farandole.cost import cost_function
+    from farandole.runtime.record import Run
+
+    run = Run.open(folder)
+    found = cost_function.sides(run, goal, Run.open(alone).summary if alone else None)
+    if as_json:
+        _print_json(asdict(found))
+        return
+    print(f"{folder}, {run.summary.ranks} ranks")
+    print(f"communication   {1e3 * found.communication_s:.4g} ms a step and rank, without waiting")
+    print(f"computing       {found.computing_share:.0%} of all ranks' time")
+    reached = "never" if found.steps_to_loss is None else f"at step {found.steps_to_loss}"
+    print(f"convergence     {reached} at a training loss of {goal:g} or less")
+    if found.speed_up is not None:
+        print(f"scalability     {found.speed_up:.3g} times as many samples a second as {alone}")
+
+
+def _print_json(figures: object) -> None:
+    print(dumps(figures, indent=2))
+
+
+def _table(rows: Sequence[dict[str, object]]) -> Table:
+    """A row for each method and number of workers; narrow enough for 80 columns."""
+    headings = ("workers", "ms/step", "grads/s", "speed", "waiting", "stale", "lead", "to loss")
+    columns = (Column(heading, justify="right", no_wrap=True) for heading in headings)
+    table = Table(Column("method", no_wrap=True), *columns, box=None, padding=(0, 0, 0, 1), pad_edge=False)
+    for row in rows:
+        table.add_row(
+            str(row["method"]), str(row["workers"]), f"{1e3 * cast(float, row['step_s']):,.0f}",
+            f"{row['gradients_per_s']:,.0f}", f"{row['efficiency']:.0%}", f"{row['wait_share']:.0%}",
+            f"{row['staleness_mean']:.1f}", str(row["lead_max"]),
+            "never" if row["to_loss_s"] is None else f"{row['to_loss_s']:,.0f} s",
+        )  # fmt: skip
+    table.caption = "speed: of that without waiting and messages; stale, lead: mean staleness, largest lead"
+    return table

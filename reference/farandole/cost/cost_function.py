@@ -1,0 +1,188 @@
+"""The synchronisation cost C = T_comm + T_comp of one step, for each way of synchronising, and what follows from it.
+
+    synchronous         E[max of n] + all-reduce
+    overlapped          at least the larger of the two
+    partial             E[k-th of n] + all-reduce, if the late are cut short
+    parameter server    E[max of n] + 2Pnβ/S: all read and all push, P bytes each, at S servers with a link of β
+    local SGD           E[max of the sums of H steps]/H + all-reduce/H
+
+T_comp includes the wait for the slowest, which is why it grows with n. A step is not all: the time to an accuracy is
+the number of steps it takes times the time of one, and each way changes both.
+
+Amdahl 1967: with a part s of the work that only one can do, n workers are 1/(s + (1 − s)/n) times as fast. Gustafson
+1988: a problem that grows with n is done s + (1 − s)n times as fast. Critical batch size: McCandlish et al., "An
+empirical model of large-batch training", 2018. Document 002.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, log2
+
+import numpy as np
+
+from farandole.collectives.costs import Link
+from farandole.cost.stragglers import Straggler
+from farandole.errors import UsageError
+from farandole.runtime.record import Run, Summary
+
+DRAWS = 400  # for what has no formula
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of one step."""
+
+    compute_s: float
+    comm_s: float
+
+    @property
+    def total_s(self) -> float:
+        """C."""
+        return self.compute_s + self.comm_s
+
+    @property
+    def overlapped_s(self) -> float:
+        """What no overlap of the two can beat."""
+        return max(self.compute_s, self.comm_s)
+
+
+def synchronous(straggler: Straggler, compute_s: float, workers: int, all_reduce_s: float) -> Cost:
+    return Cost(compute_s * straggler.expected_maximum(workers), all_reduce_s)
+
+
+def partial(straggler: Straggler, compute_s: float, workers: int, enough: int, all_reduce_s: float) -> Cost:
+    """As if the late broke off at once. Where they finish first, as at our server, the step takes longer."""
+    return Cost(compute_s * straggler.expected(enough, workers), all_reduce_s)
+
+
+def parameter_server(
+    straggler: Straggler, compute_s: float, workers: int, nbytes: float, link: Link, servers: int = 1
+) -> Cost:
+    """Mini-batch synchronous, with links that carry one message at a time."""
+    busy_s = 2 * nbytes * workers * link.beta / servers
+    own_s = 2 * nbytes * link.beta  # a worker's own link
+    return Cost(compute_s * straggler.expected_maximum(workers), 2 * link.alpha + max(busy_s, own_s))
+
+
+def local_sgd(
+    straggler: Straggler, compute_s: float, workers: int, period: int, all_reduce_s: float, seed: int = 0
+) -> Cost:
+    """Per step. The slowest over `period` steps is the mean of `DRAWS` draws, since few sums have a formula."""
+    rng = np.random.default_rng(seed)
+    slowest = [straggler.sample(rng, period, workers).sum(axis=0).max() for _ in range(DRAWS)]
+    return Cost(compute_s * float(np.mean(slowest)) / period, all_reduce_s / period)
+
+
+def coefficients(method: str, ranks: int) -> tuple[float, float]:
+    """How often α and nβ are in an all-reduce of `ranks`: what `collectives.costs` counts step by step, for any P."""
+    if ranks == 1:
+        return 0.0, 0.0
+    if method == "ring":
+        return 2 * (ranks - 1), 2 * (ranks - 1) / ranks
+    if method == "central":
+        return 2 * (ranks - 1), 2 * (ranks - 1)
+    if method == "tree":
+        return 2 * ceil(log2(ranks)), 2 * ceil(log2(ranks))
+    assert method == "halving-doubling", method
+    power = 1 << (ranks.bit_length() - 1)
+    folds = 0 if power == ranks else 2  # whoever is too many for a power of two gives, and gets, the whole vector
+    return 2 * log2(power) + folds, 2 * (power - 1) / power + folds
+
+
+def all_reduce_s(method: str, ranks: int, nbytes: float, link: Link) -> float:
+    """Seconds, by the α-β model; adding is left out."""
+    alphas, betas = coefficients(method, ranks)
+    return alphas * link.alpha + betas * nbytes * link.beta
+
+
+def hierarchical_s(ranks: int, per_node: int, nbytes: float, within: Link, across: Link) -> float:
+    """Seconds of a ring in each node, and of rings across the nodes, each rank with a link of its own.
+
+    Raises:
+        UsageError: the ranks do not fill their nodes.
+    """
+    if ranks % per_node:
+        raise UsageError(f"{ranks} workers do not fill nodes of {per_node}: give a multiple, or another --per-node")
+    inside = all_reduce_s("ring", per_node, nbytes, within)
+    return inside + all_reduce_s("ring", ranks // per_node, nbytes / per_node, across)
+
+
+def amdahl(serial: float, workers: int) -> float:
+    """How many times faster the same work is done."""
+    return 1 / (serial + (1 - serial) / workers)
+
+
+def gustafson(serial: float, workers: int) -> float:
+    """How many times as much is done in the same time."""
+    return serial + (1 - serial) * workers
+
+
+@dataclass(frozen=True)
+class NoiseScale:
+    """How noisy gradients are: tr Σ, and the squared length of the true gradient, both without bias."""
+
+    variance: float
+    squared_gradient: float
+
+    @property
+    def critical_batch(self) -> float:
+        """B_simple: far below, twice the batch halves the steps; far above, it saves nothing."""
+        return self.variance / self.squared_gradient if self.squared_gradient > 0 else float("inf")
+
+
+def noise_scale(small_batch: int, small_squared: float, big_batch: int, big_squared: float) -> NoiseScale:
+    """From the squared lengths of gradients over a small and a large batch, each averaged over many steps.
+
+    |G_B|² is on average |G|² + tr Σ/B; two B give both. Data parallel has the two for nothing: the rank's own gradient,
+    and the all-reduced one.
+
+    Raises:
+        UsageError: the batches are not a small and a larger one.
+    """
+    if not 0 < small_batch < big_batch:
+        raise UsageError(f"batches of {small_batch} and {big_batch}: the first must be smaller, and above 0")
+    squared = (big_batch * big_squared - small_batch * small_squared) / (big_batch - small_batch)
+    variance = (small_squared - big_squared) / (1 / small_batch - 1 / big_batch)
+    return NoiseScale(variance, squared)
+
+
+def steps_needed(least_steps: float, critical_batch: float, batch: float) -> float:
+    """S = S_min(1 + B_crit/B): so many steps of this batch do what `least_steps` of an endless one would."""
+    return least_steps * (1 + critical_batch / batch)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The four sides of document 002, as one record has measured them.
+
+    Attributes:
+        communication_s: per step and rank, without waiting.
+        computing_share: of all ranks' time, 0 to 1.
+        steps_to_loss: the first step with a loss at or below the goal; None: none.
+        speed_up: samples per second over those of the run that is compared with; None without one.
+    """
+
+    communication_s: float
+    computing_share: float
+    steps_to_loss: int | None
+    speed_up: float | None
+
+
+def sides(run: Run, goal: float, alone: Summary | None = None) -> Sides:
+    """What `run` has measured; `goal` is a training loss, `alone` the same training by one rank.
+
+    Raises:
+        UsageError: one of them has not taken a step.
+    """
+    summary = run.summary
+    if not summary.steps or (alone and not alone.samples_per_s):
+        raise UsageError(f"no step was taken in {run.folder}, or in the run that it is compared with: give others")
+    compute, comm, wait = sum(summary.compute_s), sum(summary.comm_s), sum(summary.wait_s)
+    reached = (line["step"] for line in run.metrics if line.get("loss") is not None and line["loss"] <= goal)
+    return Sides(
+        communication_s=comm / summary.steps / summary.ranks,
+        computing_share=compute / (compute + comm + wait),
+        steps_to_loss=next(reached, None),
+        speed_up=summary.samples_per_s / alone.samples_per_s if alone else None,
+    )

@@ -1,0 +1,164 @@
+"""What a prediction needs to know of a machine, measured before the run that is predicted.
+
+The network: α and β from all-gathers by a ring, of several lengths, between the very ranks.
+
+Computing: each way's own `Strategy` takes some steps over a network that carries nothing, and only lets as much time
+pass as that one would take, which is then subtracted: a core that has been idle computes more slowly at first. All
+ranks step at the same time, so they compete for the cores as they will; encoding, decoding and adding are done, and
+slow ranks are slow; but nobody waits for anybody, and what arrives is zeros. What is learned is thrown away.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from statistics import median
+
+import numpy as np
+from mpi4py import MPI
+from torch import Tensor, nn
+
+from farandole.collectives.costs import Link
+from farandole.collectives.executor import run
+from farandole.collectives.fitting import Measurement, fitted
+from farandole.collectives.ring import ALL_GATHER
+from farandole.cost.stragglers import Times
+from farandole.data_parallel.training import Strategy
+from farandole.runtime.communicator import Buffer, Communicator, Pending
+from farandole.runtime.trace import Span
+from farandole.runtime.world import World
+
+WARM_UP = 3
+REPEATS = 5
+PARTS = (4, 2, 1)  # of the parameters, what is sent to measure the network
+Batch = tuple[Tensor, Tensor, float]  # inputs, targets, the share of the whole batch
+
+
+class PassingTime(Communicator):
+    """Carries nothing: lets as much time pass as a message would take; what is received is zeros.
+
+    Attributes:
+        passed: seconds so far.
+    """
+
+    def __init__(self, comm: Communicator, link: Link) -> None:
+        super().__init__(comm.mpi, members=comm.members)
+        self._costs = link
+        self.passed = 0.0
+
+    def send(self, buffer: Buffer, to: int) -> None:
+        self._pass(buffer.nbytes)
+
+    def receive(self, buffer: Buffer, source: int) -> None:
+        self._pass(buffer.nbytes)
+        buffer.fill(0)
+
+    def exchange(self, send: Buffer, to: int, receive: Buffer, source: int) -> None:
+        self._pass(max(send.nbytes, receive.nbytes))
+        receive.fill(0)
+
+    def begin_exchange(
+        self, send: Sequence[Buffer], to: int, receive: Sequence[Buffer], source: int, tag: int
+    ) -> Pending:
+        for buffer in send:
+            self._pass(buffer.nbytes)
+        for buffer in receive:
+            buffer.fill(0)
+        return Pending(source, [], [], 0)
+
+    def complete(self, pending: Pending) -> None:
+        pass
+
+    def split(self, color: int, key: int) -> Communicator:
+        return self
+
+    def _pass(self, nbytes: int) -> None:
+        start = time.perf_counter()
+        time.sleep(self._costs.message_s(nbytes))
+        self.passed += time.perf_counter() - start
+
+
+@contextmanager
+def without_network(world: World, link: Link) -> Iterator[PassingTime]:
+    """Within, `world` has no network, and its trace keeps nothing."""
+    comm, spans = world.comm, len(world.trace.spans)
+    world.comm = passing = PassingTime(comm, link)
+    try:
+        yield passing
+    finally:
+        world.comm = comm
+        del world.trace.spans[spans:]
+
+
+def computing(
+    world: World,
+    make: Callable[[World, nn.Module], Strategy],
+    model: nn.Module,
+    batches: Iterator[Batch],
+    steps: int,
+    link: Link,
+    begun: Callable[[], None] = lambda: None,
+) -> Times:
+    """Seconds that this way's steps take but for the network, of shape (steps, ranks), the same on all. Collective.
+
+    Args:
+        link: what a message takes.
+        begun: is called as each step that counts begins.
+    """
+    own, comm = np.empty(steps), world.comm
+    world.begin_step(0)
+    with without_network(world, link) as network:
+        strategy = make(world, copy.deepcopy(model))
+        for step in range(-WARM_UP, steps):
+            with comm.waiting("rehearsal", -1):
+                world.control.Barrier()
+            if step >= 0:
+                begun()
+            spans, passed, start = len(world.trace.spans), network.passed, time.perf_counter()
+            strategy.step(*next(batches))
+            took = time.perf_counter() - start
+            if step >= 0:
+                # Where messages go on beside the computation, less time than theirs is spent on them.
+                own[step] = took - min(network.passed - passed, communicating(world.trace.spans[spans:]))
+        strategy.finish()
+    return gathered(world, own)
+
+
+def communicating(spans: Sequence[Span]) -> float:
+    """Seconds of one rank's own thread in communication, waiting included."""
+    return sum(span.end - span.start for span in spans
+               if span.category == "communicate" and not span.depth and not span.beside)  # fmt: skip
+
+
+def network(world: World, nbytes: int) -> Link:
+    """α and β between these ranks, from vectors of up to `nbytes`; of a single rank 0. Collective."""
+    if world.size == 1:
+        return Link(0.0, 0.0)
+    measured = []
+    for part in PARTS:
+        vector = np.zeros(max(1, nbytes // part), np.uint8)
+        seconds = median(_timed(world, partial(run, ALL_GATHER, world.comm, vector)) for _ in range(REPEATS))
+        measured.append(Measurement(ALL_GATHER, world.size, len(vector), seconds))
+    return fitted(measured, gamma=0.0).link
+
+
+def gathered(world: World, own: Times) -> Times:
+    """All ranks' vectors as columns, in their order. Collective."""
+    everything = np.empty((world.size, len(own)))
+    with world.comm.waiting("measurements of all ranks", -1):
+        world.control.Allgather(own, everything)
+    return everything.T.copy()
+
+
+def _timed(world: World, action: Callable[[], None]) -> float:
+    """Seconds until the last rank has done it, the same on all."""
+    slowest = np.empty(1)
+    with world.comm.waiting("measuring the network", -1):
+        world.control.Barrier()
+        start = time.perf_counter()
+        action()
+        world.control.Allreduce(np.array([time.perf_counter() - start]), slowest, MPI.MAX)
+    return float(slowest[0])

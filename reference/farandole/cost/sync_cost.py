@@ -1,0 +1,304 @@
+"""Document 002 on this machine: C = T_comm + T_comp of each way, predicted first and then measured.
+
+    1. α and β of the network, and each way's computing times, are measured (`rehearsal`).
+    2. From them alone each way's step is predicted (`ways`).
+    3. Each way trains, from the same parameters, with the same batches, and is timed.
+
+The four sides of the document's cost function are side by side then: communication, computing with its waiting, the
+steps to a loss, and how much of the speed is left with more workers. All ways keep the learning rate.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+from mpi4py import MPI
+from torch import nn
+
+from farandole.collectives.all_reduce import ALL_REDUCES
+from farandole.collectives.costs import Link
+from farandole.cost import rehearsal
+from farandole.cost.cost_function import NoiseScale, noise_scale
+from farandole.cost.options import SyncCostOptions
+from farandole.cost.rehearsal import Batch
+from farandole.cost.stragglers import Times
+from farandole.cost.strategies import compressor, makers
+from farandole.cost.ways import Calibration, predicted
+from farandole.data import datasets
+from farandole.data.sampler import EpochSampler, batch_size, check_filled, steps_per_epoch
+from farandole.data.shares import equal_shares
+from farandole.data_parallel.evaluation import sharded_accuracy
+from farandole.data_parallel.overlapped import OverlappedSGD
+from farandole.data_parallel.synchronous import SynchronousSGD
+from farandole.data_parallel.training import Strategy, load_shard
+from farandole.errors import UsageError
+from farandole.models import choices
+from farandole.models.layerwise import maker_for
+from farandole.runtime.buffers import sha256
+from farandole.runtime.communicator import Buffer, Communicator
+from farandole.runtime.record import Summary
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way, predicted and measured. Seconds are per batch.
+
+    Attributes:
+        comm_s, compute_s: predicted T_comm and T_comp, waiting included in the latter.
+        measured_comm_s: of the rank that waited least, each step.
+        bytes_sent: per batch, of the rank that sent most.
+        steps_to_loss: batches until the loss was at the goal; None: never.
+        efficiency: number of workers → part of the speed that is left of a training without waiting and messages.
+    """
+
+    way: str
+    comm_s: float
+    compute_s: float
+    measured_s: float
+    measured_comm_s: float
+    bytes_sent: float
+    final_loss: float
+    test_accuracy: float
+    steps_to_loss: int | None
+    efficiency: dict[int, float]
+
+    @property
+    def predicted_s(self) -> float:
+        """C."""
+        return self.comm_s + self.compute_s
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less 1."""
+        return self.predicted_s / self.measured_s - 1
+
+    @property
+    def to_loss_s(self) -> float | None:
+        return None if self.steps_to_loss is None else self.steps_to_loss * self.measured_s
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one rank has measured of one way.
+
+    Attributes:
+        first: how many batches there were before, of other ways.
+        losses: of each step, weighted by this rank's share of it.
+        exchanging: seconds of each step, waiting included.
+        clock: when each step was done, in seconds of the run.
+    """
+
+    way: str
+    first: int
+    losses: Times
+    exchanging: Times
+    clock: Times
+    wall_s: float
+    bytes_sent: int
+    model: nn.Module
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that one run has found, as costs.json has it."""
+
+    alpha_s: float
+    beta_s: float
+    nbytes: int
+    noise: NoiseScale | None
+    rows: list[Row]
+
+    def to_dict(self) -> dict[str, object]:
+        rows = [asdict(row) | {"predicted_s": row.predicted_s, "error": row.error, "to_loss_s": row.to_loss_s}
+                for row in self.rows]  # fmt: skip
+        noise = asdict(self.noise) | {"critical_batch": self.noise.critical_batch} if self.noise else None
+        return {"alpha_s": self.alpha_s, "beta_s": self.beta_s, "nbytes": self.nbytes, "noise": noise, "ways": rows}
+
+
+class Study:
+    """One launch's ranks, model and data, on which every way is tried. Every method is collective."""
+
+    def __init__(self, world: World, options: SyncCostOptions, recorder: Recorder) -> None:
+        self.world, self.options, self.recorder = world, options, recorder
+        splits = datasets.split(datasets.load(options.data), options.seed)
+        self.test = splits.test if world.rank == 0 else None
+        self.shares = equal_shares(len(splits.train), world.size)
+        if "large-batch" in options.ways and options.batch * options.period > len(splits.train):
+            raise UsageError(
+                f"large-batch takes {options.period} times {options.batch} samples a step, and there are "
+                f"{len(splits.train)}: give a smaller --batch or --period, or --ways without it"
+            )
+        shard = load_shard(
+            "scatter", splits.train if world.rank == 0 else None, dict(enumerate(self.shares)), world, None
+        )
+        self.inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
+        self.targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
+        self.model = choices.build(options).to(world.device)
+        self.makers = makers(options, world.size)
+        self.batches_done = 0
+
+    def larger(self, way: str) -> int:
+        """How many times as large this way's batches are."""
+        return self.options.period if way == "large-batch" else 1
+
+    def batches(self, way: str) -> Iterator[Batch]:
+        """This rank's parts, from the first one on."""
+        epoch = steps_per_epoch(sum(self.shares), self.options.batch * self.larger(way))
+        for step, rows in enumerate(EpochSampler(len(self.inputs), epoch, self.options.seed, self.world.rank)):
+            whole = sum(batch_size(share, epoch, step) for share in self.shares)
+            own = torch.from_numpy(rows).to(self.world.device)
+            yield self.inputs[own], self.targets[own], len(own) / whole
+
+    def calibrated(self) -> Calibration:
+        options, world = self.options, self.world
+        length = sum(each.numel() for each in self.model.parameters())
+        link = rehearsal.network(world, 4 * length)
+        computing: dict[str, Times] = {
+            way: rehearsal.computing(world, self.makers[way], self.model, self.batches(way), options.rehearsal, link)
+            for way in options.ways
+        }
+        encoded: dict[str, int] = {way: compressor(way, length, options).nbytes(length)
+                                   for way in options.ways if way in ("float16", "top-k")}  # fmt: skip
+        buckets = self._buckets(link) if "overlapped" in options.ways else []
+        return Calibration(link, 4 * length, computing, encoded, buckets, options.period)
+
+    def _buckets(self, link: Link) -> Sequence[tuple[int, float]]:
+        """Of each bucket the bytes, and the seconds from a step's begin until the last rank has it."""
+        nbytes: list[int] = []
+        ready: list[float] = []
+        began = 0.0
+
+        def begun() -> None:
+            nonlocal began
+            began = time.perf_counter()
+
+        def noted(_: Communicator, bucket: Buffer) -> None:
+            if began:
+                nbytes.append(bucket.nbytes)
+                ready.append(time.perf_counter() - began)
+
+        def make(world: World, model: nn.Module) -> Strategy:
+            kilobytes = 1000 * self.options.bucket_kb
+            return OverlappedSGD(world, model, maker_for(model, "sgd", self.options.lr), noted, kilobytes)
+
+        steps = self.options.rehearsal
+        rehearsal.computing(self.world, make, self.model, self.batches("overlapped"), steps, link, begun)
+        slowest = rehearsal.gathered(self.world, np.array(ready)).max(axis=1).reshape(steps, -1).mean(axis=0)
+        return list(zip(nbytes[: len(slowest)], map(float, slowest), strict=True))
+
+    def noise(self) -> NoiseScale | None:
+        """How noisy the gradients are at the beginning, by the ranks' own against the mean of all; of one rank None."""
+        world = self.world
+        if world.size == 1:
+            return None
+        squares: list[tuple[float, float]] = []
+
+        def watched(comm: Communicator, gradient: Buffer) -> None:
+            own = float(gradient @ gradient) * world.size**2  # it comes as its share of the mean
+            ALL_REDUCES["ring"](comm, gradient)
+            squares.append((own, float(gradient @ gradient)))
+
+        optimizer = maker_for(self.model, "sgd", self.options.lr)
+        strategy = SynchronousSGD(world, copy.deepcopy(self.model), optimizer, watched)
+        batches = self.batches("ring")
+        for _ in range(self.options.rehearsal):
+            strategy.step(*next(batches))
+        means = rehearsal.gathered(world, np.array(squares).mean(axis=0)).mean(axis=1)
+        batch = self.options.batch
+        return noise_scale(batch // world.size, float(means[0]), batch, float(means[1]))
+
+    def measured(self, way: str) -> Measurement:
+        """Train in this way, and time it."""
+        world, larger = self.world, self.larger(way)
+        strategy = self.makers[way](world, copy.deepcopy(self.model))
+        steps, batches = self.options.steps // larger, self.batches(way)
+        losses, exchanging, clock = np.empty(steps), np.empty(steps), np.empty(steps)
+        first, sent_before = self.batches_done, world.comm.bytes_sent
+        with world.comm.waiting("the next way", -1):
+            world.control.Barrier()
+        start = time.perf_counter()
+        for step in range(steps):
+            world.begin_step(first + step * larger)
+            spans = len(world.trace.spans)
+            inputs, targets, share = next(batches)
+            losses[step] = share * strategy.step(inputs, targets, share)
+            exchanging[step] = rehearsal.communicating(world.trace.spans[spans:])
+            clock[step] = self.recorder.elapsed_s
+        wall_s = time.perf_counter() - start
+        sent = world.comm.bytes_sent - sent_before
+        strategy.finish()
+        self.batches_done += steps * larger
+        return Measurement(way, first, losses, exchanging, clock, wall_s, sent, strategy.model)
+
+    def row(self, measured: Measurement, calibration: Calibration) -> Row:
+        """All ranks' measurements of one way together, beside the prediction; the record gets the losses."""
+        world, way, larger = self.world, measured.way, self.larger(measured.way)
+        losses = rehearsal.gathered(world, measured.losses).sum(axis=1)
+        least = rehearsal.gathered(world, measured.exchanging).min(axis=1)
+        steps = len(losses)
+        latest = np.array([measured.wall_s, measured.bytes_sent])
+        with world.comm.waiting("measurements of all ranks", -1):
+            world.control.Allreduce(MPI.IN_PLACE, latest, MPI.MAX)
+        for step, (loss, wall_s) in enumerate(zip(losses, measured.clock, strict=True)):
+            batch = measured.first + step * larger
+            samples = (batch + larger) * self.options.batch
+            self.recorder.log(step=batch, wall_s=float(wall_s), loss=float(loss), samples=samples)
+        cost = predicted(way, calibration, world.size)
+        reached = np.flatnonzero(losses <= self.options.goal)
+        return Row(
+            way=way,
+            comm_s=cost.comm_s,
+            compute_s=cost.compute_s,
+            measured_s=float(latest[0]) / steps / larger,
+            measured_comm_s=float(least.mean()) / larger,
+            bytes_sent=float(latest[1]) / steps / larger,
+            final_loss=float(losses[-1]),
+            test_accuracy=sharded_accuracy(measured.model, self.test, world),
+            steps_to_loss=int(reached[0] + 1) * larger if len(reached) else None,
+            efficiency={
+                workers: efficiency(way, calibration, workers, larger) for workers in (world.size, *self.options.scale)
+            },
+        )
+
+
+def efficiency(way: str, calibration: Calibration, workers: int, larger: int) -> float:
+    """Predicted: the part of the speed that waiting and messages leave."""
+    alone = float(calibration.computing[way].mean()) / larger
+    return alone / predicted(way, calibration, workers).total_s
+
+
+def run(scenario: str, options: SyncCostOptions) -> tuple[Summary | None, Findings]:
+    """Measure, predict, train in every way, and write the record; the summary on rank 0, None elsewhere.
+
+    The summary's loss, accuracy and parameters are those of the first way; its times and bytes are of all together.
+    """
+    choices.check(options)
+    with World.start(options) as world:
+        recorder = Recorder(world, scenario, options)
+        study = Study(world, options, recorder)
+        check_filled(study.shares, options.batch, options.steps)
+        calibration, noise = study.calibrated(), study.noise()
+        world.trace.spans.clear()
+        recorder.start()
+        measured = [study.measured(way) for way in options.ways]
+        recorder.stop()
+        rows = [study.row(each, calibration) for each in measured]
+        findings = Findings(calibration.link.alpha, calibration.link.beta, calibration.nbytes, noise, rows)
+        if recorder.folder:
+            (recorder.folder / "costs.json").write_text(json.dumps(findings.to_dict(), indent=2))
+        summary = recorder.finish(
+            steps=study.batches_done,
+            samples=study.batches_done * options.batch,
+            final_loss=rows[0].final_loss,
+            test_accuracy=rows[0].test_accuracy,
+            params_sha256=sha256(measured[0].model),
+        )
+        return summary, findings

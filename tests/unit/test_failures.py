@@ -1,0 +1,48 @@
+"""Workers that fail: the times of their steps against the formula, and what the methods make of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from farandole.cost.comparison import Choice, compared
+from farandole.cost.failures import Failing
+from farandole.cost.simulator import Setting
+from farandole.cost.stragglers import Constant, LogNormal
+
+
+@pytest.mark.parametrize(("every", "recover"), [(0.7, 0.0), (2.0, 5.0), (50.0, 10.0)])
+def test_a_steps_mean_time_is_the_formulas(every: float, recover: float) -> None:
+    times = Failing(Constant(), every, recover).sample(np.random.default_rng(0), 400, 1000)
+    right = (every + recover) * (math.exp(1 / every) - 1)
+    error = times.std() / math.sqrt(times.size)
+    assert abs(times.mean() - right) < 5 * error, "once in two million seeds it is farther off"
+    assert times.min() == 1.0, "who does not fail takes as long as ever"
+
+
+def test_without_failures_nothing_changes() -> None:
+    plain = LogNormal(0.5).sample(np.random.default_rng(3), 50, 20)
+    never = Failing(LogNormal(0.5), 1e12, 100.0).sample(np.random.default_rng(3), 50, 20)
+    assert np.array_equal(plain, never)
+    assert Failing(LogNormal(0.5), 1e12, 100.0).mean == 1.0
+
+
+def test_who_waits_for_all_waits_for_everybodys_failures() -> None:
+    setting = Setting(workers=64, steps=5000, compute_s=1.0)
+    failing = replace(setting, straggler=Failing(Constant(), every=1000.0, recover=20.0))
+    # One of 64 fails in a step with a chance of 0.062, and then all wait for its recovery and the step it has lost.
+    right = 1 + (1 - math.exp(-64 / 1000)) * (20 + 0.5)
+    assert compared("ring", failing, Choice()).step_s == pytest.approx(right, rel=0.2), "310 failures, on average"
+    shorter = replace(failing, steps=300)
+    ring, minibatch, alone = (compared(method, shorter, Choice()) for method in ("ring", "minibatch", "async"))
+    assert minibatch.step_s == pytest.approx(ring.step_s, rel=0.01), "a server waits for the same ones"
+    free = 1 / (1020 * (math.exp(1 / 1000) - 1))
+    assert alone.efficiency == pytest.approx(free, rel=0.05), "nobody waits, and 2 % is lost"
+
+
+def test_who_never_finishes_is_refused() -> None:
+    with pytest.raises(ValueError, match="hardly ever finish one"):
+        Failing(Constant(), 0.4, 1.0)

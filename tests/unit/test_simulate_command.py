@@ -1,0 +1,232 @@
+"""``farandole simulate``: what it prints, and what it refuses in one line. And a record, predicted from itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from itertools import cycle, islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import cyclopts
+import numpy as np
+import pytest
+
+from farandole.cli.simulate import simulate
+from farandole.cost.simulator import Draws, Setting
+from farandole.cost.stragglers import LogNormal, parse
+from farandole.cost.validation import Recorded, against, recorded
+from farandole.errors import UsageError
+from farandole.runtime.record import Summary
+from farandole.scenarios import run_app
+
+
+def call(words: str, *more: str) -> None:
+    app = cyclopts.App(name="farandole")
+    app.command(simulate)
+    run_app(app, ["simulate", *words.split(), *more])
+
+
+def test_json_has_a_run_for_each_method_and_number(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    picture = tmp_path / "scaling.png"
+    words = "stale ring --workers 1 4 --steps 20 --straggler lognormal:0.5 --json --out"
+    call(words, str(picture))
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [(run["method"], run["workers"]) for run in runs] == [("stale", 1), ("ring", 1), ("stale", 4), ("ring", 4)]
+    assert all(0 < run["efficiency"] < 1.3 for run in runs)
+    assert picture.stat().st_size > 5000
+
+
+def test_a_map_says_who_is_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    picture = tmp_path / "map.png"
+    call("ring async --map --workers 8 --steps 60 --json --out", str(picture))
+    found = json.loads(capsys.readouterr().out)["map"]
+    first = {(place["link_gbps"], place["sigma"]): place["method"] for place in found}
+    assert first[0.1, 0.1] == "ring", "where one server's link is slow"
+    assert first[100, 1] == "async", "where steps scatter and the link does not matter"
+    assert picture.stat().st_size > 5000
+
+
+def test_a_map_in_parts_is_the_map(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = "ring async --map --workers 4 --steps 30 --json"
+    parts = []
+    for gbps in ("0.1", "1 100"):
+        call(f"{words} --map-gbps {gbps}")
+        parts.append(tmp_path / f"{len(parts)}.json")
+        parts[-1].write_text(capsys.readouterr().out)
+    call(f"{words} --map-gbps 0.1 1 100")
+    whole = json.loads(capsys.readouterr().out)
+    picture = tmp_path / "map.png"
+    call("--json --out", str(picture), "--collect", *map(str, parts))
+    assert json.loads(capsys.readouterr().out) == whole
+    assert picture.stat().st_size > 5000
+
+
+def test_what_is_no_part_of_the_map_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call("ring async --map --workers 4 --steps 30 --json --map-gbps 1")
+    part = json.loads(capsys.readouterr().out)
+    right, picture = tmp_path / "right.json", tmp_path / "map.png"
+    right.write_text(json.dumps(part))
+    for name, text, says in (
+        ("other", json.dumps(part | {"title": "8 workers"}), "is of another map than"),
+        ("fewer", json.dumps(part | {"map": [part["map"][0] | {"link_gbps": 9}]}), "the parts leave out 9 Gbit/s and"),
+        ("empty", "{}", "is no part of a map"),
+        ("list", "[1]", "is no part of a map"),
+        ("text", "no", "is no part of a map"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(UsageError, match=says):
+            call("--out", str(picture), "--collect", str(right), str(tmp_path / name))
+    with pytest.raises(UsageError, match="cannot be read"):
+        call("--out", str(picture), "--collect", str(tmp_path / "nothing"))
+    assert not picture.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("", "name a method"),
+        ("stael", "'stael' is no method"),
+        ("stale --workers 0", "--workers 0: give 1 or more"),
+        ("stale --straggler gamma", "--straggler gamma does not fit"),
+        ("stale --straggler pareto:0.5", "the shape is above 1"),
+        ("stale --workers 100000 --steps 1000", "give fewer"),
+        ("hierarchical --workers 9 --per-node 4", "do not fill nodes of 4"),
+        ("stale --out x.txt", ".png"),
+        ("stale --fail-every 0.01", "--fail-every 0.01: a worker that lives for less than 0.5 steps"),
+        ("--record nowhere", "not a run's folder"),
+        ("--fit nowhere", "not a run's folder"),
+        ("--sides nowhere", "not a run's folder"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError) as error:
+        call(words)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+    assert capsys.readouterr().out == ""
+
+
+def a_run(scenario: str = "parameter_server") -> Any:
+    """Two workers of a minibatch training, whose slower one took 0.2 or 0.4 s in turn."""
+    times = {2: [0.1] * 10, 3: [0.2, 0.4] * 5}
+    trace = [
+        {"name": "forward and backward", "pid": rank, "ts": at, "dur": seconds * 1e6}
+        for rank, own in times.items()
+        for at, seconds in enumerate(own)
+    ]
+    config = {"sync": "minibatch", "staleness": 4, "least_staleness": 1, "longest_wait": 0.02, "enough": None,
+              "patience": 0.5, "servers": 1}  # fmt: skip
+    summary = SimpleNamespace(scenario=scenario, staleness={"0": 20}, wall_s=3.3, seed=0)
+    return cast(Any, SimpleNamespace(trace=trace, config=config, summary=summary, folder=Path("runs/some")))
+
+
+def test_a_record_is_predicted_from_its_own_times() -> None:
+    verdict = against(a_run())
+    assert verdict.predicted_s == pytest.approx(0.3)
+    assert verdict.measured_s == pytest.approx(0.33)
+    assert verdict.error == pytest.approx(-1 / 11)
+    drawn = recorded(a_run()).sample(np.random.default_rng(0), 12, 2)
+    assert drawn[:, 0].tolist() == [0.1] * 12
+    assert drawn[:3, 1].tolist() == [0.2, 0.4, 0.2]
+
+
+def test_who_has_computed_less_often_begins_again_at_its_own_end() -> None:
+    times = Recorded(((1.0, 2.0, 3.0), (4.0, 5.0, 6.0, 7.0, 8.0)))
+    draws = Draws(Setting(workers=2, steps=5, compute_s=1.0, straggler=times))
+    for worker, own in enumerate(times.seconds):
+        assert [draws(worker, iteration) for iteration in range(11)] == list(islice(cycle(own), 11))
+    assert draws.block().shape == (5, 2), "of a collective method so many steps, however many were recorded"
+
+
+def test_only_a_parameter_servers_run_can_be() -> None:
+    with pytest.raises(UsageError, match="is a run of sync_sgd"):
+        against(a_run("sync_sgd"))
+
+
+def with_a_link(nbytes: int = 50_000, **options: Any) -> Any:
+    """`a_run` over links of 4 Mbit/s, on which a message of 50,000 bytes takes 0.1 s."""
+    run = a_run()
+    run.config |= {"link_mbps": 4} | options
+    run.summary.bytes_sent = [0, 20 * nbytes, 10 * nbytes, 10 * nbytes]
+    return run
+
+
+def test_a_link_is_in_the_prediction() -> None:
+    """Of a round of two workers: two reads that queue, the slower computation, and its push."""
+    assert against(with_a_link()).predicted_s == pytest.approx(0.3 + 3 * 0.1)
+    assert against(with_a_link(nbytes=5_000)).predicted_s == pytest.approx(0.3 + 3 * 0.01)
+
+
+@pytest.mark.parametrize("options", [{"link_change": ["step=1,mbps=2"]}, {"tree": 2}, {"replicas": 2}])
+def test_a_link_that_cannot_be_simulated_is_refused(options: dict[str, Any]) -> None:
+    [name] = options
+    with pytest.raises(UsageError, match=f"has a slow link and --{name.replace('_', '-')}, which"):
+        against(with_a_link(**options))
+    run = a_run()
+    run.config |= options
+    assert against(run).predicted_s == against(a_run()).predicted_s, "without the link it is taken as before"
+
+
+def write_record(folder: Path, name: str = "forward and backward") -> Path:
+    """Of three ranks with 400 lognormal times each, the last one's twice as long."""
+    times = 0.02 * LogNormal(0.4).sample(np.random.default_rng(5), 400, 3) * [1, 1, 2]
+    events = [
+        {"ph": "X", "name": name, "pid": rank, "ts": at, "dur": seconds * 1e6}
+        for rank, own in enumerate(times.T.tolist())
+        for at, seconds in enumerate(own)
+    ]
+    folder.mkdir()
+    (folder / "summary.json").write_text("{}")
+    (folder / "trace.json").write_text(json.dumps({"traceEvents": [{"ph": "M", "pid": 0}, *events]}))
+    return folder
+
+
+def test_a_record_is_fitted_as_the_options_take_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = write_record(tmp_path / "run")
+    call("--json --fit", str(folder))
+    found = json.loads(capsys.readouterr().out)
+    straggler = parse(found["straggler"])
+    assert isinstance(straggler, LogNormal)
+    between = np.log(2) ** 2 * 2 / 9  # the variance between the ranks' logarithms
+    assert straggler.sigma == pytest.approx((0.4**2 + between) ** 0.5, rel=0.05)
+    assert found["compute_ms"] == pytest.approx(20 * 4 / 3, rel=0.05)
+    assert found["compute_ms_by_rank"] == pytest.approx([20, 20, 40], rel=0.1)
+    assert found["computations"] == 1200
+    assert found["distance"] < 0.05
+    call("--fit", str(folder))
+    line = f"--straggler {found['straggler']} --compute-ms {found['compute_ms']:.4g}\n"
+    assert line in capsys.readouterr().out
+
+
+def test_a_record_without_computations_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no computation called 'forward and backward'"):
+        call("--fit", str(write_record(tmp_path / "run", name="stage 0")))
+
+
+def write_summary(folder: Path, ranks: int, samples_per_s: float, steps: int = 4) -> Path:
+    """Of ranks that each computed for 3 s, communicated for 0.4 s and waited for 0.6 s."""
+    of_each = {"compute_s": [3.0] * ranks, "comm_s": [0.4] * ranks, "wait_s": [0.6] * ranks}
+    summary = dict.fromkeys(field.name for field in fields(Summary)) | of_each
+    summary |= {"ranks": ranks, "steps": steps, "samples_per_s": samples_per_s}
+    folder.mkdir()
+    (folder / "summary.json").write_text(json.dumps(summary))
+    lines = [{"step": step, "loss": 1 / (step + 1)} for step in range(4)]
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return folder
+
+
+def test_the_sides_of_a_record_and_how_many_times_as_fast_it_was(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    four, one = write_summary(tmp_path / "four", 4, 300.0), write_summary(tmp_path / "one", 1, 100.0)
+    call("--json --goal 0.4 --sides", str(four), "--alone", str(one))
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"communication_s": 0.1, "computing_share": 0.75, "steps_to_loss": 2, "speed_up": 3.0}
+    call("--goal 0.1 --sides", str(four))
+    said = capsys.readouterr().out
+    assert "never at a training loss of 0.1" in said
+    assert "scalability" not in said, "there is nothing to compare with"
+    with pytest.raises(UsageError, match="no step was taken"):
+        call("--sides", str(write_summary(tmp_path / "none", 1, 0.0, steps=0)))

@@ -1,0 +1,168 @@
+"""The simulator against closed forms, and the policies' own promises as they show in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from farandole.collectives.costs import Link
+from farandole.cost.simulator import Draws, Outcome, Setting, Simulation
+from farandole.cost.stragglers import Constant, Slow, harmonic, parse
+from farandole.parameter_server.policies import (
+    Asynchronous,
+    Dynamic,
+    Half,
+    History,
+    Minibatch,
+    Partial,
+    Policy,
+    Stale,
+)
+
+Make = Callable[[range], Policy]
+EVERY: dict[str, Make] = {
+    "minibatch": Minibatch,
+    "stale": lambda workers: Stale(workers, 3),
+    "asynchronous": Asynchronous,
+    "half": lambda workers: Half(workers, 3, 0.05),
+    "partial": lambda workers: Partial(workers, max(1, len(workers) - 1)),
+    "dynamic": lambda workers: Dynamic(workers, 1, 4),
+    "history": lambda workers: History(workers, max(1, len(workers) - 1)),
+}
+
+
+def simulated(make: Make, setting: Setting) -> Outcome:
+    return Simulation(make(range(setting.workers)), setting).run()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 32])
+def test_minibatch_takes_as_long_as_the_slowest(workers: int) -> None:
+    setting = Setting(workers, 2000, 0.1, parse("exponential"))
+    outcome = simulated(Minibatch, setting)
+    assert outcome.wall_s / 2000 == pytest.approx(0.1 * harmonic(workers), rel=0.06)
+    drawn = parse("exponential").sample(np.random.default_rng([0, 0]), 2000, workers) * 0.1
+    assert outcome.wall_s == pytest.approx(drawn.max(axis=1).sum()), "to the last digit, with the same draws"
+    assert outcome.gradients == 2000 * workers
+    assert set(outcome.staleness) == {0}
+
+
+@pytest.mark.parametrize(("k", "n"), [(1, 2), (3, 4), (7, 8), (6, 8)])
+def test_partial_takes_as_long_as_the_kth(k: int, n: int) -> None:
+    """Exactly so in the first step. Later some still compute what will be dropped, and the k-th is later."""
+    firsts = [
+        simulated(lambda workers: Partial(workers, k), Setting(n, 1, 1.0, parse("exponential"), seed=seed)).wall_s
+        for seed in range(1500)
+    ]
+    kth = harmonic(n) - harmonic(n - k)
+    assert np.mean(firsts) == pytest.approx(kth, rel=0.08)
+    later = simulated(lambda workers: Partial(workers, k), Setting(n, 2000, 1.0, parse("exponential"))).wall_s / 2000
+    assert kth * 0.95 < later < harmonic(k) * 1.05
+    if k > 1:
+        assert later > kth * 1.05
+
+
+def test_asynchronous_goes_as_fast_as_all_together() -> None:
+    setting = Setting(4, 400, 0.1, Slow(worker=3, factor=4))
+    outcome = simulated(Asynchronous, setting)
+    assert outcome.gradients / outcome.wall_s == pytest.approx(3 / 0.1 + 1 / 0.4, rel=0.01)
+    assert outcome.wait_s == 0
+
+
+def test_stale_by_nothing_is_minibatch_event_by_event() -> None:
+    setting = Setting(5, 60, 0.1, parse("lognormal:0.8"), 1e5, Link(1e-3, 1e-8))
+    minibatch = Simulation(Minibatch(range(5)), setting)
+    stale = Simulation(Stale(range(5), 0), setting)
+    assert minibatch.run().wall_s == stale.run().wall_s
+    assert sorted(minibatch.starts) == sorted(stale.starts)
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 4])
+def test_the_bound_is_kept_and_used(staleness: int) -> None:
+    setting = Setting(6, 100, 0.1, Slow(worker=0, factor=3))
+    outcome = simulated(lambda workers: Stale(workers, staleness), setting)
+    assert max(outcome.lead) == staleness
+    assert outcome.wait_share > 0.3, "a worker that is always slow sets the pace in the end"
+
+
+@pytest.mark.parametrize("make", [Minibatch, Asynchronous])
+@pytest.mark.parametrize("servers", [1, 2, 5])
+def test_a_servers_link_is_what_many_workers_wait_for(make: Make, servers: int) -> None:
+    """2Pnβ/S; half of it where reads and pushes pass each other."""
+    setting = Setting(50, 40, 1e-4, Constant(), 4e6, Link(0.0, 1e-9), servers)
+    round_s = 2 * 4e6 * 50 * 1e-9 / servers
+    assert simulated(make, setting).wall_s / 40 == pytest.approx(round_s, rel=0.05)
+    duplex = simulated(make, replace(setting, duplex=True)).wall_s / 40
+    assert round_s / 2 * 0.95 < duplex < round_s * 0.6
+
+
+def test_one_worker_has_the_link_for_itself() -> None:
+    setting = Setting(1, 10, 0.1, Constant(), 1e6, Link(1e-3, 1e-8), servers=4)
+    step_s = 0.1 + 2 * (1e-3 + 1e6 * 1e-8)
+    outcome = simulated(Minibatch, setting)
+    assert outcome.wall_s == pytest.approx(10 * step_s)
+    assert outcome.comm_s == pytest.approx(10 * (step_s - 0.1))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_same_seed_same_everything(name: str) -> None:
+    setting = Setting(7, 50, 0.1, parse("lognormal:0.5"), 1e5, Link(1e-4, 1e-9), seed=3)
+    assert simulated(EVERY[name], setting) == simulated(EVERY[name], setting)
+    assert simulated(EVERY[name], setting) != simulated(EVERY[name], replace(setting, seed=4))
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 7])
+def test_every_gradient_is_accounted_for(name: str, workers: int) -> None:
+    setting = Setting(workers, 30, 0.1, parse("exponential"))
+    simulation = Simulation(EVERY[name](range(workers)), setting)
+    outcome = simulation.run()
+    assert not simulation._gradients
+    assert outcome.gradients + outcome.dropped == len(simulation.starts)
+    if name not in ("partial", "history"):
+        assert outcome.gradients == 30 * workers
+        assert outcome.dropped == 0
+    assert sum(outcome.staleness.values()) == outcome.gradients
+    assert outcome.final_loss < 0.9
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_ten_thousand_workers(name: str) -> None:
+    workers, steps = 10_000, 2
+    setting = Setting(workers, steps, 0.1, parse("lognormal:0.5"))
+    simulation = Simulation(EVERY[name](range(workers)), setting)
+    outcome = simulation.run()
+    assert not simulation._gradients
+    assert outcome.gradients + outcome.dropped == sum(outcome.lead.values())
+    assert sum(outcome.staleness.values()) == outcome.gradients
+    if name in ("partial", "history"):
+        assert steps * (workers - 1) <= outcome.gradients <= steps * workers, "at most one a step is left out"
+    else:
+        assert outcome.gradients == steps * workers
+    if name == "minibatch":
+        assert outcome.wall_s == pytest.approx(Draws(setting).block().max(axis=1).sum() * setting.compute_s)
+    assert max(outcome.lead) <= {"minibatch": 0, "stale": 3, "half": 3, "dynamic": 4}.get(name, workers)
+
+
+def test_asynchronous_gradients_are_as_old_as_there_are_others() -> None:
+    outcome = simulated(Asynchronous, Setting(20, 100, 0.1, parse("lognormal:0.3")))
+    mean = sum(age * count for age, count in outcome.staleness.items()) / outcome.gradients
+    assert mean == pytest.approx(19, rel=0.05)
+
+
+def test_staleness_costs_learning_and_more_workers_quieten_the_noise() -> None:
+    """With a large step, old gradients overshoot; with noise, more workers end lower."""
+    bold = Setting(16, 60, 0.1, parse("lognormal:0.3"), lr=1.8, noise=0.0)
+    assert simulated(Minibatch, bold).final_loss < 1e-6
+    assert simulated(Asynchronous, bold).final_loss > 1e-3
+    loud = Setting(1, 300, 0.1, noise=2.0)
+    assert simulated(Minibatch, replace(loud, workers=64)).final_loss < simulated(Minibatch, loud).final_loss / 10
+
+
+def test_history_does_not_wait_for_the_late_for_ever() -> None:
+    setting = Setting(4, 100, 0.1, Slow(worker=3, factor=10))
+    history = simulated(lambda workers: History(workers, 3, patience=0.5), setting)
+    assert history.wall_s / 100 == pytest.approx(0.15, rel=0.15)
+    assert simulated(Minibatch, setting).wall_s / 100 == pytest.approx(1.0)
