@@ -158,6 +158,52 @@ def test_top_k_sends_less_and_learns(tmp_path: Path) -> None:
     )
 
 
+# Bytes of a server's part of so many entries, by hand.
+ENCODED: dict[str, Callable[[int], int]] = {
+    "float16": lambda entries: 2 * entries,
+    "bfloat16": lambda entries: 2 * entries,
+    "qsgd": lambda entries: 4 * -(-entries // 512) + -(-entries // 2),
+    "terngrad": lambda entries: 4 * -(-entries // 512) + -(-entries // 4),
+    "sign": lambda entries: 4 + -(-entries // 8),
+}
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_encoded_pushes_are_as_long_as_the_formula_says_and_learn(name: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"sync": "minibatch", "servers": 2, "steps": 200, "compressor": name}
+    run = launch("parameter_server", 5, **options, out=tmp_path / "run")
+    summary = run.summary
+    assert summary.test_accuracy is not None
+    assert summary.test_accuracy >= LEARNED
+    pushed = 200 * sum(ENCODED[name](entries) for entries in (13061, 13061))
+    assert summary.bytes_sent is not None
+    for worker in (3, 4):  # and headers: of a pull and of a push to each server, of a report
+        assert summary.bytes_sent[worker] == pytest.approx(pushed + 200 * 5 * 8 * len(FIELDS), rel=0.03)
+    figures = summary.compression
+    assert figures
+    assert figures["ring_bytes"] == [0, 0, 0, 200 * 4 * 26122, 200 * 4 * 26122]
+    assert [seconds > 0 for seconds in figures["encode_s"]] == [False, False, False, True, True]
+    assert [seconds > 0 for seconds in figures["decode_s"]] == [False, True, True, False, False]
+    assert all(seconds > 0 for seconds in figures["transfer_s"][1:])
+
+
+@pytest.mark.parametrize("sync", ["stale", "async", "partial"])
+def test_every_worker_keeps_what_its_sign_has_lost(sync: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"sync": sync, "steps": 200, "compressor": "sign", "replicas": 1}
+    summary = launch("parameter_server", 4, **options, out=tmp_path / "run").summary
+    assert summary.test_accuracy is not None
+    assert summary.test_accuracy >= LEARNED
+
+
+def test_two_servers_decode_alike_so_one_may_die(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"sync": "minibatch", "steps": 60, "compressor": "qsgd", "servers": 2}
+    whole = launch("parameter_server", 5, **options, out=tmp_path / "whole").summary
+    options |= {"replicas": 2, "fail": "rank=1,step=20"}
+    orphaned = launch("parameter_server", 5, **options, out=tmp_path / "orphaned").summary
+    assert [fault["rank"] for fault in orphaned.faults] == [1]
+    assert set(orphaned.params_sha256 or []) == set(whole.params_sha256 or [])
+
+
 def test_two_applications_share_the_servers(tmp_path: Path) -> None:
     options = {"applications": 2, "sync": "stale", "servers": 2, "steps": 200, "batch": 32}
     summary = launch("parameter_server", 7, **options, out=tmp_path / "run").summary

@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from farandole.compression.choices import plain
+from farandole.compression.compressor import Compressor
 from farandole.data import datasets
 from farandole.errors import UsageError
 from farandole.models import choices as model_choices
@@ -36,6 +39,7 @@ NOT_WITH_TEXT = {
     "capabilities": "documents are dealt out whole, about equally many passages to each worker",
     "tree": "aggregators sum whole gradients, and here only touched rows travel",
     "topk": "only touched rows travel anyway",
+    "compressor": "only touched rows travel anyway",
     "transport": "the window is for whole tables, and here only touched rows travel",
 }
 
@@ -103,8 +107,39 @@ def check(options: PolicyOptions) -> None:
     if options.transport == "window" and (options.tree or options.sync == "history"):
         other = "--tree" if options.tree else "--sync history"
         raise UsageError(f"{other} keeps gradients for later, in memory of its own: use --transport messages")
+    _check_compressor(options)
     if options.topk and options.sync == "history":
         raise UsageError("--sync history uses a gradient again: with --topk its entries would count twice")
+
+
+def _check_compressor(options: PolicyOptions) -> None:
+    """
+    Raises:
+        UsageError: what would be encoded is not what travels, or would count twice.
+    """
+    name, default = options.compressor, PolicyOptions()
+    if name == "none":
+        for option in ("levels", "bucket"):
+            if getattr(options, option) != getattr(default, option):
+                raise UsageError(f"--{option} is for --compressor: leave it out, or add that")
+        return
+    for given, what in (
+        (options.topk, "--topk, which encodes pushes in its own way"),
+        (options.tree, "--tree, whose aggregators add up gradients as they are"),
+        (options.update in ("blend", "elastic"), f"--update {options.update}, which pushes parameters"),
+        (options.transport == "window", "--transport window, where nothing travels"),
+        (name == "sign" and options.sync == "history", "--sync history: with its feedback, what is sent counts twice"),
+    ):
+        if given:
+            raise UsageError(f"--compressor {name} does not go with {what}: leave out one of them")
+
+
+def make_compressor(options: PolicyOptions, rank: int = 0) -> Compressor | None:
+    """What encodes pushes, of `rank`'s own random numbers, or decodes those of any; None: nothing does."""
+    if options.compressor == "none":
+        return None
+    own = np.random.default_rng([options.seed, 1 + rank])
+    return plain(options.compressor, options, 1.0, own, own, unbiased=True)
 
 
 def check_workload(options: TextOptions) -> None:

@@ -11,6 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from farandole.compression.compressor import Compressor
+from farandole.compression.error_feedback import ErrorFeedback
+from farandole.compression.options import FEEDBACK
 from farandole.data import datasets
 from farandole.data.shares import equal_shares, proportional_shares
 from farandole.data_parallel.evaluation import accuracy
@@ -62,6 +65,8 @@ class Trainee:
         self.model = build(options).to(world.device)
         self.flat = FlatBuffers(self.model)
         self.table = self.flat.values_np
+        self.plain_bytes = None if options.compressor == "none" else 0
+        self._encoders: dict[int, Compressor] = {}  # a server's part each
         self.top_k = TopK(len(self.table), options.topk, self.table.dtype) if options.topk else None
 
     def work(self, client: Client) -> None:
@@ -111,11 +116,27 @@ class Trainee:
         return loss.item()
 
     def _push(self, client: Client, pushed: NDArray[Any], start: Start, share: float) -> None:
-        if self.top_k:
+        if self.plain_bytes is not None:
+            self.plain_bytes += pushed.nbytes
+            with self.world.compute("encode"):
+                payloads = {
+                    home: self._encoder(home, layout.keys).encode(layout.part(pushed))
+                    for home, layout in client.layouts.items()
+                }
+            client.push_encoded(payloads, start.clock, share)
+        elif self.top_k:
             entries, values = self.top_k.choose(pushed)
             client.push(values, start.clock, share, rows=entries)
         else:
             client.push(pushed, start.clock, share)
+
+    def _encoder(self, home: int, length: int) -> Compressor:
+        if home not in self._encoders:
+            compressor = choices.make_compressor(self.options, self.world.rank)
+            assert compressor is not None
+            biased = self.options.compressor in FEEDBACK
+            self._encoders[home] = ErrorFeedback(compressor, length) if biased else compressor
+        return self._encoders[home]
 
 
 def share_data(

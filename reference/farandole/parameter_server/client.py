@@ -24,7 +24,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.parameter_server.header import DENSE, LAST, NOBODY, Header, Kind
+from farandole.parameter_server.header import DENSE, ENCODED, LAST, NOBODY, Header, Kind
 from farandole.parameter_server.keys import KeyRange
 from farandole.parameter_server.layout import Layout
 from farandole.parameter_server.mailbox import ANSWER, PAUSE_S, PAYLOAD, REQUEST, Mailbox
@@ -69,6 +69,7 @@ class _Request:
 
     Attributes:
         waiting_for: whose part has not been answered for → who was asked; None: nobody yet.
+        encoded: the gradient's parts, by whose they are.
     """
 
     header: Header
@@ -77,6 +78,7 @@ class _Request:
     into: Array | None = None
     gradient: Array | None = None
     rows: NDArray[np.int64] | None = None
+    encoded: Mapping[int, Array] = field(default_factory=dict)
     answers: list[Header] = field(default_factory=list)
 
 
@@ -172,6 +174,11 @@ class Client:
         )
         return self._last_push
 
+    def push_encoded(self, payloads: Mapping[int, Array], clock: int, share: float) -> Future[int | None]:
+        """Push iteration `clock`'s gradient, each server's part (`Layout.part`) in the bytes that its decoder knows."""
+        self._last_push = self._ask(Header(Kind.PUSH, clock=clock, share=share, count=ENCODED), encoded=payloads)
+        return self._last_push
+
     @property
     def slot(self) -> Array | None:
         """Where a gradient may be put together, so that pushing it copies nothing; None without a window."""
@@ -237,11 +244,14 @@ class Client:
         into: Array | None = None,
         gradient: Array | None = None,
         rows: NDArray[np.int64] | None = None,
+        encoded: Mapping[int, Array] | None = None,
     ) -> Future[Any]:
         """Put a request to whoever has these servers' parts, by default all; `NOBODY` stands for the manager."""
         self._numbers += 1
         header.worker, header.group, header.number = self.rank, self.group, self._numbers
-        request = _Request(header, Future(), dict.fromkeys(sorted(of or self.layouts)), into, gradient, rows)
+        request = _Request(
+            header, Future(), dict.fromkeys(sorted(of or self.layouts)), into, gradient, rows, encoded or {}
+        )
         with self._lock:
             if self._error:
                 raise self._error
@@ -262,6 +272,10 @@ class Client:
         to = self._whom_to_ask(request.header.kind, home)
         request.waiting_for[home] = to
         header, rows, gradient = replace(request.header, home=home), request.rows, request.gradient
+        if home in request.encoded:
+            self._mailbox.send(to, REQUEST, header)
+            self._mailbox.send_payload(to, request.encoded[home])
+            return
         if rows is None:
             self._mailbox.send(to, REQUEST, header)
             if gradient is not None and header.part >= 0:

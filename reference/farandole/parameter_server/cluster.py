@@ -26,6 +26,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from farandole.compression.compressor import Compressor
 from farandole.parameter_server.cleaning import CleaningNode
 from farandole.parameter_server.client import Client
 from farandole.parameter_server.corrections import Correction
@@ -68,6 +69,7 @@ class Application:
             other ranks only shape and type count.
         clients: whom the servers deal with: the workers, or the aggregators before them.
         limit: steps if the policy works in rounds, else gradients, after which the work is done.
+        decoder: makes what the servers decode pushes with, the same for all applications; None: they come as they are.
     """
 
     table: Array
@@ -77,6 +79,7 @@ class Application:
     rule: Callable[[Array], UpdateRule]
     correction: Callable[[], Correction | None]
     limit: int | None
+    decoder: Callable[[], Compressor | None] = lambda: None
 
 
 @dataclass
@@ -295,7 +298,7 @@ def _server(
 
     homes = [home for home in succession.homes if world.rank in succession.chain(home)]
     makers = {(home, number): maker(home, number) for home in homes for number in range(len(applications))}
-    return Server(world, mailbox, succession, makers, windows)
+    return Server(world, mailbox, succession, makers, windows, applications[0].decoder())
 
 
 def _upload(

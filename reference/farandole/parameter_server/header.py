@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 ALL_RANGES = -1
 DENSE = -1
+ENCODED = -2
 ROW_NUMBER = np.int32  # how a row of a server's part is named in messages
 LAST = -1
 NOBODY = -1
@@ -58,7 +59,7 @@ class Header:
         settled: the answers to requests up to this number have come.
         clock: the number of the iteration; with VALUES how often the server has moved them, their version.
         part: which of the server's ranges a push or read is about; −1: all.
-        count: how many rows follow, of a sparse push or pull; −1: dense.
+        count: how many rows follow, of a sparse push or pull; −1: dense; −2: a dense push, encoded.
         read: the number of the pull that gave the parameters a pushed gradient was computed at; −1: the last.
         samples: how many samples a report is about; in the answer to PROGRESS, all reports so far.
         right, baseline: in a report, how many of its samples were classified right before they were learned

@@ -43,6 +43,10 @@ class Layout:
         """The server's ranges of `table`, as MPI takes a buffer."""
         return [table, 1, self._type]
 
+    def part(self, table: NDArray[Any]) -> NDArray[Any]:
+        """A copy of the server's ranges of `table`, one after the other."""
+        return np.concatenate([table[part.start : part.stop] for part in self.ranges] or [table[:0]])
+
     def rows_here(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these global rows, ascending, the server holds."""
         if not len(self._starts):

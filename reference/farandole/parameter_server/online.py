@@ -84,6 +84,7 @@ def train(scenario: str, options: OnlineOptions) -> Summary | None:
             final_loss=reports.loss,
             test_accuracy=reports.accuracy_at_the_end,
             params_sha256=sha256(outcome.tables[0].tobytes()).hexdigest(),
+            ring_bytes=learner.plain_bytes,
             **outcome.figures(),
         )
 

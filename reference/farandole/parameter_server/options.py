@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from farandole.compression.options import RoundingOptions
 from farandole.data_parallel.options import DataParallelOptions
 from farandole.runtime.options import AtLeastOne, Positive
 
@@ -50,7 +51,7 @@ class ServerOptions(DataParallelOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class PolicyOptions(ServerOptions):
+class PolicyOptions(RoundingOptions, ServerOptions):
     """When gradients count, and what a server does with them."""
 
     sync: Sync = "stale"
@@ -91,6 +92,9 @@ class PolicyOptions(ServerOptions):
 
     topk: Part | None = None
     """Push only this part of the gradient's entries, the largest; the rest is added to the next gradient."""
+
+    compressor: Literal["none", "float16", "bfloat16", "qsgd", "terngrad", "sign"] = "none"
+    """What encodes the gradients that workers push, with error feedback for sign; parameters are pulled as they are."""
 
     applications: AtLeastOne = 1
     """Train so many models at once on the same servers, each with its own workers."""
@@ -176,6 +180,9 @@ class HybridOptions(TextOptions):
     elasticity: Annotated[float, NOT_HERE] = 0.0
     tree: Annotated[int | None, NOT_HERE] = None
     topk: Annotated[float | None, NOT_HERE] = None
+    compressor: Annotated[Literal["none"], NOT_HERE] = "none"
+    levels: Annotated[int, NOT_HERE] = 7
+    bucket: Annotated[int, NOT_HERE] = 512
     applications: Annotated[AtLeastOne, NOT_HERE] = 1
 
 

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.parameter_server.header import ALL_RANGES, DENSE, ROW_NUMBER, Header, Kind
+from farandole.compression.compressor import Compressor
+from farandole.parameter_server.header import ALL_RANGES, DENSE, ENCODED, ROW_NUMBER, Header, Kind
 from farandole.parameter_server.mailbox import ANSWER, REQUEST, Mailbox
 from farandole.parameter_server.sessions import Sessions
 from farandole.parameter_server.shard import Gradient, Shard
@@ -60,6 +61,7 @@ class Server:
     Args:
         make: (server whose part it is, application) → what makes the part's shard.
         windows: the applications' shared memory, if parameters and gradients go through that.
+        decoder: of what workers push encoded.
     """
 
     kinds = frozenset({Kind.PULL, Kind.PUSH, Kind.READ, Kind.CLEAN, Kind.TICK})
@@ -71,11 +73,13 @@ class Server:
         succession: Succession,
         make: Mapping[tuple[int, int], MakeShard],
         windows: Sequence[Window] = (),
+        decoder: Compressor | None = None,
     ) -> None:
         self.world = world
         self.mailbox = mailbox
         self.succession = succession
         self.windows = windows
+        self.decoder = decoder
         self._ahead = 0.0  # of our clock is that of the server whose requests we have been handed
         self.parts = {
             name: Part(*name, make_shard(partial(self._reply, name), self._settle)) for name, make_shard in make.items()
@@ -225,10 +229,14 @@ class Server:
         """What follows a header: row numbers, a gradient, both, or nothing."""
         if header.kind not in (Kind.PULL, Kind.PUSH):
             return []
-        payload, values = [], shard.values
-        if header.count != DENSE:
+        payload: list[Array] = []
+        values = shard.values
+        if header.count == ENCODED:
+            assert self.decoder is not None
+            payload.append(np.empty(self.decoder.nbytes(len(values)), np.uint8))
+        elif header.count != DENSE:
             payload.append(np.empty(header.count, dtype=ROW_NUMBER))
-        if header.kind == Kind.PUSH:
+        if header.kind == Kind.PUSH and header.count != ENCODED:
             if header.count != DENSE:
                 payload.append(np.empty((header.count, *values.shape[1:]), values.dtype))
             elif header.part != ALL_RANGES:
@@ -241,6 +249,9 @@ class Server:
         return payload
 
     def _gradient(self, header: Header, shard: Shard, payload: Sequence[Array]) -> Gradient:
+        if header.count == ENCODED:
+            decoded = self._decoded(payload[0], len(shard.values))
+            return Gradient([decoded[part] for part in shard.slices])
         if header.count != DENSE:
             rows, sparse = payload
             return Gradient([sparse], rows)
@@ -249,3 +260,11 @@ class Server:
         if not payload:
             return Gradient(self.windows[header.group].pieces(header.worker, self.world.rank))
         return Gradient([payload[0][part] for part in shard.slices])
+
+    def _decoded(self, payload: Array, length: int) -> Array:
+        """In the trace a part of the update, or of nothing if there is none."""
+        assert self.decoder is not None
+        start = time.perf_counter()
+        gradient = self.decoder.decode(payload, length)
+        self.world.trace.add("decode", "compute", start, time.perf_counter(), depth=1)
+        return gradient

@@ -46,6 +46,8 @@ class SparseTrainee:
         UsageError: fewer documents than workers, or a batch larger than the group's data.
     """
 
+    plain_bytes: int | None = None
+
     def __init__(
         self,
         options: TextOptions,

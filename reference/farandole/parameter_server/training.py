@@ -39,9 +39,11 @@ class Workload(Protocol):
 
     Attributes:
         table: the initial parameters, as they come to the servers.
+        plain_bytes: what would have been pushed as it is; None where nothing is encoded.
     """
 
     table: NDArray[Any]
+    plain_bytes: int | None
 
     def work(self, client: Client) -> None:
         """A worker's iterations, until there is no work left."""
@@ -88,6 +90,7 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
             test_accuracy=min(accuracies, default=None),
             params_sha256=sha256(tables[own_group].tobytes()).hexdigest(),
             faults=departures.faults() if departures else (),
+            ring_bytes=workload.plain_bytes,
             **outcome.figures(),
         )
 
@@ -200,6 +203,7 @@ def application(
         rule=partial(choices.make_rule, options),
         correction=partial(choices.make_correction, options),
         limit=options.steps * (1 if in_rounds else len(clients)),
+        decoder=partial(choices.make_compressor, options),
     )
 
 

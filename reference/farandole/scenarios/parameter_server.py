@@ -9,6 +9,7 @@ push it. --sync says when a gradient counts and who may go on. Rank 0 is the man
     farandole run parameter_server -n 5 --sync async --update delay-compensated
     farandole run parameter_server -n 6 --servers 2 --replicas 2 --fail rank=1,step=50
     farandole run parameter_server -n 5 --topk 0.01
+    farandole run parameter_server -n 5 --compressor sign --link-mbps 100
     farandole run parameter_server -n 5 --data text --lr 30
     farandole run parameter_server -n 4 --data pydoc --model transformer
     mpirun -n 8 python -m farandole.scenarios.parameter_server --tree 3
