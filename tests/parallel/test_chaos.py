@@ -25,12 +25,14 @@ from farandole.data.shares import equal_shares
 from farandole.recovery.logbook import Line, Logbook
 from farandole.recovery.supervisor import supervised_launch
 from farandole.runtime.chaos import Chaos
+from tests.parallel.conftest import assert_same_training
 
 STEPS = 300
 AT_LEAST_S = 0.1  # no machine takes so many steps in less: whoever is to die earlier has to
 CLOCKS_S = 0.05  # between the two clocks that a death is timed with
 BATCH = 64  # the default
 TRAINING_SET = 1437  # of the digits
+WINDOW = 10  # steps between two exchanges of the losses
 RESTARTS = 6
 RECIPE: dict[str, Any] = {"steps": STEPS, "optimizer": "adam", "lr": 0.002}
 SOAK = os.environ.get("FARANDOLE_SOAK") == "1"  # make soak
@@ -81,7 +83,7 @@ def drawn(number: int) -> Case:
 
 
 SHORT = {
-    "rank 0, then another": Case("membership", 4, 0, Chaos(1.0, 5161), {"dropout": 0.0}),
+    "rank 0, then another": Case("membership", 3, 0, Chaos(1.0, 6376), {"dropout": 0.0}),
     "the spare, then rank 0": Case("membership", 4, 1, Chaos(1.0, 2136), {"dropout": 0.0}),
     "rank 0, replaced": Case("backup", 4, 1, Chaos(1.0, 8837), {"shard_optimizer": True, "dropout": 0.0}),
     "started again": Case("restart", 3, 0, Chaos(1.0, 10842), {"dropout": 0.0}),
@@ -125,7 +127,7 @@ def deaths_by_start(case: Case, lines: list[Line]) -> list[list[Line]]:
 
 
 def assert_complete(run: Run, case: Case) -> None:
-    """Each step was done with its whole batch, which makes every sample count once per epoch, and all agree."""
+    """Each step was done, with a batch of the size that makes every sample count once per epoch, and all agree."""
     summary = run.summary
     assert len(set(summary.params_sha256 or [])) == 1
     assert len(summary.params_sha256 or []) == len(summary.members) == summary.ranks
@@ -136,6 +138,12 @@ def assert_complete(run: Run, case: Case) -> None:
     assert [line["samples"] for line in run.metrics] == whole
     walls = [line["wall_s"] for line in run.metrics]
     assert walls == sorted(walls)
+
+
+def partly_unknown(lines: list[Line]) -> set[int]:
+    """The steps of whose loss a part may have died with a rank: those since the exchange before the last."""
+    dead = [line.step for line in lines if line.kind == "kill"]
+    return {step for last in dead for step in range(last // WINDOW * WINDOW - WINDOW, last + 1)}
 
 
 def assert_faults(run: Run, case: Case, lines: list[Line]) -> None:
@@ -186,8 +194,10 @@ def test_whoever_dies_when_it_ends_well_or_says_why(
     assert_complete(run, case)
     assert_faults(run, case, lines)
     assert not set(run.summary.members) & {line.rank for line in deaths[-1]}
+    whole = uninterrupted(case.workers, case.options["dropout"])
     if run.summary.ranks == case.workers:  # every place is filled
-        expected = uninterrupted(case.workers, case.options["dropout"]).summary
-        assert set(run.summary.params_sha256 or []) == set(expected.params_sha256 or [])
-        assert run.summary.final_loss == expected.final_loss
-        assert run.summary.test_accuracy == expected.test_accuracy
+        assert set(run.summary.params_sha256 or []) == set(whole.summary.params_sha256 or [])
+        assert run.summary.final_loss == whole.summary.final_loss
+        assert run.summary.test_accuracy == whole.summary.test_accuracy
+    elif case.options["dropout"] == 0:  # nobody draws random numbers that others would not
+        assert_same_training(run, whole, partly_unknown(lines))

@@ -33,6 +33,19 @@ def test_it_learns_what_float32_learns(precision: str, tmp_path: Path) -> None:
     assert half.summary.bytes_sent == full.summary.bytes_sent, "gradients are sent in float32"
 
 
+def test_in_the_window_it_is_the_same_to_the_bit(tmp_path: Path) -> None:
+    """The sum of two numbers has one order."""
+    options = {"steps": 40, "hidden": 32, "precision": "float16"}
+    ring, window = (
+        launch("sync_sgd", 2, **options, collective=collective, out=tmp_path / collective).summary
+        for collective in ("ring", "window")
+    )
+    assert window.params_sha256 == ring.params_sha256
+    assert window.bytes_sent == [0, 0], "nothing is copied"
+
+
 def test_what_does_not_go_together_is_said() -> None:
     with pytest.raises(UsageError, match="--precision float16 goes without --overlap"):
         run_ranks(["-m", "farandole.scenarios.sync_sgd", "--precision", "float16", "--overlap"], 1)
+    with pytest.raises(UsageError, match="--precision bfloat16 goes without --shard-optimizer"):
+        run_ranks(["-m", "farandole.scenarios.backup", "--precision", "bfloat16", "--shard-optimizer"], 1)

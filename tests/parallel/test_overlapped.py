@@ -23,32 +23,46 @@ def test_overlapped_or_not_in_buckets_or_whole(under_mpirun: Callable[..., Any],
     assert answer["messages"] == 4 * BUCKETS * 2 * (ranks - 1), "four steps"
 
 
-def first_bucket_begins_during_backward(run: Run) -> list[bool]:
-    """For each rank and step."""
+def around_backward(run: Run, rank: int) -> list[tuple[float, float]]:
+    """Of each step of a rank: seconds from backward's end to when its first bucket begins, and its last one ends."""
+    its = [event for event in run.trace if event["pid"] == rank]
+    backwards = [event for event in its if event["name"] == "forward and backward"]
+    reductions = [(event["ts"], event["ts"] + event["dur"]) for event in its if event["tid"] == 1]
     found = []
-    for rank in range(run.summary.ranks):
-        its = [event for event in run.trace if event["pid"] == rank]
-        backwards = [event for event in its if event["name"] == "forward and backward"]
-        reductions = [event["ts"] for event in its if event["tid"] == 1]
-        for backward, after in zip(backwards, [*backwards[1:], None], strict=True):
-            end = after["ts"] if after else float("inf")
-            first = min(moment for moment in reductions if backward["ts"] <= moment < end)
-            found.append(first < backward["ts"] + backward["dur"])
+    for backward, after in zip(backwards, [*backwards[1:], None], strict=True):
+        over = backward["ts"] + backward["dur"]
+        next_one = after["ts"] if after else float("inf")
+        own = [span for span in reductions if backward["ts"] <= span[0] < next_one]
+        found.append(((min(own)[0] - over) / 1e6, (max(end for _, end in own) - over) / 1e6))
     return found
 
 
-def test_the_trace_shows_it(tmp_path: Path) -> None:
-    options = {"steps": 20, "hidden": 512, "depth": 3, "batch": 256, "bucket_kb": 300}
-    overlapped = launch("sync_sgd", 2, **options, overlap=True, out=tmp_path / "overlapped")
+def test_the_trace_shows_it_and_the_record_has_what_is_exposed(tmp_path: Path) -> None:
+    """A link that takes longer than backward, and time without a computation: there is much to hide, and a rest."""
+    options = {"steps": 12, "hidden": 512, "depth": 3, "batch": 256, "bucket_kb": 300}
+    idle = {"slow": ["rank=0,factor=3", "rank=1,factor=3"], "link_mbps": 100}
+    overlapped = launch("sync_sgd", 2, **options, **idle, overlap=True, out=tmp_path / "overlapped")
     waiting = launch("sync_sgd", 2, **options, out=tmp_path / "waiting")
     assert overlapped.summary.params_sha256 == waiting.summary.params_sha256
-    assert any(first_bucket_begins_during_backward(overlapped))
-    assert not any(first_bucket_begins_during_backward(waiting))
+    for rank in range(2):
+        assert all(first > 0 for first, _ in around_backward(waiting, rank))
+        steps = around_backward(overlapped, rank)
+        assert sum(first < 0 for first, _ in steps) > len(steps) / 2
+        summary = overlapped.summary
+        others = sum(event["dur"] for event in overlapped.trace if is_communication_between_steps(event, rank)) / 1e6
+        recorded = summary.comm_s[rank] + summary.wait_s[rank] - others
+        assert recorded == pytest.approx(sum(last for _, last in steps), rel=0.2), "from backward's end to the last sum"
     for run in (overlapped, waiting):
         busy = [sum(times) for times in zip(run.summary.compute_s, run.summary.comm_s, run.summary.wait_s, strict=True)]
         assert max(busy) <= 1.05 * run.summary.wall_s, "what runs beside is not counted twice"
     picture = timeline.draw(overlapped, tmp_path / "timeline.png")
     assert picture.stat().st_size > 10_000
+
+
+def is_communication_between_steps(event: dict[str, Any], rank: int) -> bool:
+    """Of the rank's own thread, such as an exchange of losses."""
+    own = event["pid"] == rank and not event["tid"] and not event["args"]["depth"]
+    return own and event["cat"] != "compute" and not event["name"].endswith("all-reduce")
 
 
 def test_gradients_in_the_window_are_not_sent(tmp_path: Path) -> None:

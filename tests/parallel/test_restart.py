@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from farandole import LaunchError, Run, UsageError, launch
+from farandole.data_parallel.loss_scale import FIRST
 from farandole.recovery.logbook import Logbook
 from farandole.recovery.supervisor import supervised_launch
 from farandole.runtime.failure import CAN_GO_ON
@@ -40,8 +41,9 @@ def killed(out: Path, step: int, rank: int = 1, ranks: int = 4, **options: Any) 
     return caught.value.message
 
 
-def test_without_dropout_and_memory_it_is_synchronous_sgd(tmp_path: Path) -> None:
-    same = {"steps": 12, "lr": 0.1}
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_without_dropout_and_memory_it_is_synchronous_sgd(precision: str, tmp_path: Path) -> None:
+    same = {"steps": 12, "lr": 0.1, "precision": precision}
     restartable = launch("restart", ranks=3, out=tmp_path / "a", optimizer="sgd", dropout=0.0, **same)
     plain = launch("sync_sgd", ranks=3, out=tmp_path / "b", **same)
     assert restartable.summary.params_sha256 == plain.summary.params_sha256
@@ -72,6 +74,28 @@ def test_killed_at_random_steps_it_ends_bitwise_the_same(seed: int, uninterrupte
         assert (step - fault["steps_lost"]) % EVERY == 0
         assert fault["resumed_s"] > 0
         assert fault["detected_s"] is None or 0 <= fault["detected_s"] < fault["resumed_s"]
+
+
+def newest_scale(out: Path) -> dict[str, float]:
+    """The loss scale in the newest checkpoint."""
+    written = [json.loads(file.read_text()) for file in out.glob("checkpoints/*/rank-0.json")]
+    scale: dict[str, float] = max(written, key=lambda each: each["step"])["values"]["loss scale"]
+    return scale
+
+
+def test_killed_between_two_overflows_it_leaves_out_the_same_steps(tmp_path: Path) -> None:
+    """Steps as large as these make float16 overflow at once, several times; a new scale would do so once more."""
+    recipe = RECIPE | {"lr": 0.1, "batch": 16, "precision": "float16", "steps": 12}
+    recipe |= {"checkpoint_every": 1, "checkpoint_async": False}
+    whole = launch("restart", ranks=2, out=tmp_path / "whole", **recipe)
+    killed(tmp_path / "run", ranks=2, **recipe, step=3)
+    at_death = newest_scale(tmp_path / "run")
+    run = launch("restart", ranks=2, out=tmp_path / "run", **recipe)
+    in_the_end = newest_scale(tmp_path / "whole")
+    assert 0 < at_death["skipped"] < in_the_end["skipped"] < 11, "some before the death, some after it, not all"
+    assert at_death["value"] == FIRST / 2 ** at_death["skipped"]
+    assert newest_scale(tmp_path / "run") == in_the_end
+    assert run.summary.params_sha256 == whole.summary.params_sha256
 
 
 def test_every_start_may_have_another_number_of_ranks(uninterrupted: Run, tmp_path: Path) -> None:

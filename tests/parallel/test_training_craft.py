@@ -19,6 +19,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from farandole import LaunchError, Run, UsageError, launch
 from farandole.data import datasets
 from farandole.data_parallel import export
+from farandole.models.choices import MODELS
+from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.launcher import run_ranks
 
 SMALL: dict[str, Any] = {"steps": 40, "hidden": 16}
@@ -196,3 +198,31 @@ def test_an_exported_model_answers_as_the_trained_one(options: dict[str, Any], t
     assert accuracy_of_export(run) == pytest.approx(run.summary.test_accuracy, abs=1e-9)
     with pytest.raises(UsageError, match="run the scenario with --export"):
         export.read(tmp_path)
+
+
+WITHOUT_THE_PROJECT = """
+import sys
+
+sys.modules["farandole"] = None  # whoever asks for it gets an ImportError
+import torch
+
+for file, samples, logits in zip(*[iter(sys.argv[1:])] * 3):
+    torch.save(torch.export.load(file).module()(torch.load(samples)), logits)
+"""
+
+
+def test_an_exported_model_answers_to_the_bit_without_this_project(tmp_path: Path) -> None:
+    expected, files = [], []
+    for kind, data, count in (("mlp", "digits", 5), ("cnn", "digits", 1), ("transformer", "pydoc", 3)):
+        folder = tmp_path / kind
+        folder.mkdir()
+        samples = datasets.split(datasets.load(data), seed=0).test[:5].inputs
+        model = MODELS[kind](datasets.shape(data), datasets.classes(data), 16, 2)
+        FlatBuffers(model)
+        asked = torch.from_numpy(samples[:count])
+        torch.save(asked, folder / "samples")
+        files += [export.write(model, samples[:2], folder), folder / "samples", folder / "logits"]
+        with torch.no_grad():
+            expected.append(model.eval()(asked))
+    subprocess.run([sys.executable, "-c", WITHOUT_THE_PROJECT, *map(str, files)], check=True, timeout=120)
+    assert all(map(torch.equal, map(torch.load, files[2::3]), expected))

@@ -28,6 +28,17 @@ def finished(cluster: Sandbox, number: int, folder: Path) -> Run:
     return Run.open(folder)
 
 
+def last_node(cluster: Sandbox, number: int) -> str:
+    """Of those that the job has."""
+    nodes = cluster.run("squeue", "--noheader", "--format=%N", f"--jobs={number}").strip()
+    return cluster.run("scontrol", "show", "hostnames", nodes).split()[-1]
+
+
+def state_of(cluster: Sandbox, node: str) -> set[str]:
+    """One word for each partition that it is in."""
+    return set(cluster.run("sinfo", "--noheader", f"--nodes={node}", "--Node", "--format=%T").split())
+
+
 def bring_back(cluster: Sandbox, node: str) -> None:
     """Wait until a node that went down is idle: it comes back by itself, or is told to, as in any cluster.
 
@@ -40,7 +51,7 @@ def bring_back(cluster: Sandbox, node: str) -> None:
             cluster.run("scontrol", "update", f"NodeName={node}", f"State={state}", "Reason=test")
 
     def is_idle() -> bool:
-        states = set(cluster.run("sinfo", "--noheader", f"--nodes={node}", "--Node", "--format=%T").split())
+        states = state_of(cluster, node)
         jobs = cluster.run("squeue", "--noheader", f"--nodelist={node}").splitlines()
         print(f"{node} is {', '.join(states)}; jobs: {jobs}")  # shown if it never is
         if any(state.startswith("down") for state in states):
@@ -84,11 +95,31 @@ def test_a_killed_rank_makes_it_start_again(cluster: Sandbox, checkout: Path, di
 def test_a_job_that_takes_its_nodes_costs_it_nothing(cluster: Sandbox, checkout: Path, digest: str) -> None:
     number = cluster.submit(SCRIPT, "--exclusive", arguments=[*RECIPE, *UNHURRIED], cwd=checkout)
     folder = checkout / "runs" / f"restart-{number}"
-    wait_for(lambda: bool(lines(folder, "first step")), "first step")
+    wait_for(lambda: len(lines(folder, "checkpoint")) >= 2, "second checkpoint")
     cluster.run("sbatch", "--partition=urgent", "--nodes=4", "--exclusive", "--wrap=sleep 1", cwd=checkout)
     wait_for(lambda: len(lines(folder, "start")) == 2, "second start")
     run = finished(cluster, number, folder)
     assert run.summary.params_sha256 == [digest] * 4
+    assert lines(folder, "start")[1].step > 0
+
+
+def test_a_node_that_is_drained_keeps_its_job_and_gets_no_other(cluster: Sandbox, checkout: Path, digest: str) -> None:
+    number = cluster.submit(SCRIPT, arguments=[*RECIPE, "--slow", "rank=0,factor=10"], cwd=checkout)
+    folder = checkout / "runs" / f"restart-{number}"
+    wait_for(lambda: bool(lines(folder, "first step")), "first step")
+    last = last_node(cluster, number)
+    cluster.run("scontrol", "update", f"NodeName={last}", "State=DRAIN", "Reason=test")
+    try:
+        other = cluster.run("sbatch", "--parsable", f"--nodelist={last}", "--wrap=true", cwd=checkout).strip()
+        run = finished(cluster, number, folder)
+        wait_for(lambda: state_of(cluster, last) == {"drained"}, f"drained {last}")
+        shown = cluster.run("scontrol", "show", "job", other)
+    finally:
+        cluster.run("scontrol", "update", f"NodeName={last}", "State=RESUME")
+    assert run.summary.params_sha256 == [digest] * 4
+    assert len(lines(folder, "start")) == 1, "it was not disturbed"
+    assert "JobState=PENDING" in shown
+    assert cluster.wait(other, timeout=PATIENCE).state == "COMPLETED"
 
 
 def test_a_node_that_goes_down_is_replaced(cluster: Sandbox, checkout: Path, digest: str) -> None:
@@ -96,8 +127,7 @@ def test_a_node_that_goes_down_is_replaced(cluster: Sandbox, checkout: Path, dig
     folder = checkout / "runs" / f"restart-{number}"
     # It is written in the background: when the second one begins, the first is on the disk.
     wait_for(lambda: len(lines(folder, "checkpoint")) >= 2, "second checkpoint")
-    nodes = cluster.run("squeue", "--noheader", "--format=%N", f"--jobs={number}").strip()
-    last = cluster.run("scontrol", "show", "hostnames", nodes).split()[-1]
+    last = last_node(cluster, number)
     cluster.run("scontrol", "update", f"NodeName={last}", "State=DOWN", "Reason=test")
     wait_for(lambda: len(lines(folder, "start")) == 2, "second start")
     run = finished(cluster, number, folder)

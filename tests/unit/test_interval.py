@@ -103,6 +103,8 @@ def test_what_a_checkpoint_costs_decides_only_where_failures_are_expected() -> N
         cadence.measured(cost_s=0.5, step_s=0.2)
     assert young(0.5, 100.0) == pytest.approx(10.0)
     assert (fixed.every, fitted.every, none.every) == (20, 50, 0)
+    fitted.measured(cost_s=2.0, step_s=0.2)
+    assert fitted.every == 100, "each one decides anew"
 
 
 def test_it_never_saves_less_than_a_step_apart() -> None:

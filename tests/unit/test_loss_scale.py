@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,8 +17,8 @@ from farandole.data_parallel.loss_scale import FIRST, LossScale
 def test_it_is_torchs(finite: list[bool], patience: int) -> None:
     parameter = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.SGD([parameter], lr=1.0)
-    theirs = torch.amp.GradScaler("cpu", init_scale=2.0**20, growth_interval=patience)
-    ours = LossScale(2.0**20, patience)
+    theirs = torch.amp.GradScaler("cpu", init_scale=2.0**40, growth_interval=patience)
+    ours = LossScale(2.0**40, patience)  # torch's may fall below 1
     for each in finite:
         before = parameter.item()
         optimizer.zero_grad()
@@ -27,6 +29,22 @@ def test_it_is_torchs(finite: list[bool], patience: int) -> None:
         ours.observe(each)
         assert ours.value == theirs.get_scale()
     assert ours.skipped == finite.count(False)
+
+
+@settings(deadline=None)
+@given(st.lists(st.booleans(), max_size=30), st.integers(0, 30), st.integers(1, 5))
+def test_restored_it_goes_on_as_if_nothing_had_been(finite: list[bool], before: int, patience: int) -> None:
+    whole, first, second = (LossScale(2.0**10, patience) for _ in range(3))
+    for each in finite[:before]:
+        whole.observe(each)
+        first.observe(each)
+    second.restore(json.loads(json.dumps(first.state())))
+    for each in finite[before:]:
+        whole.observe(each)
+        second.observe(each)
+        assert second.value == whole.value
+    assert second.state() == whole.state()
+    assert second.skipped == finite.count(False)
 
 
 def test_it_does_not_fall_below_one() -> None:

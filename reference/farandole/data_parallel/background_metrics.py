@@ -15,11 +15,12 @@ millisecond whether they are done: a blocking call would take a core from those 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from mpi4py import MPI
 
-from farandole.data_parallel.loss_log import LossLog, Noted, everybodys
+from farandole.data_parallel.loss_log import LossLog, Observation
 from farandole.runtime.communicator import Buffer
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -30,8 +31,10 @@ PAUSE_S = 0.001
 class BackgroundLossLog(LossLog):
     """A loss log whose exchanges a thread makes; for a training in which no rank is lost or comes later."""
 
-    def __init__(self, world: World, recorder: Recorder, steps: int) -> None:
-        super().__init__(world, recorder, steps)
+    def __init__(
+        self, world: World, recorder: Recorder, steps: int, observe: Callable[[], Observation | None] = lambda: None
+    ) -> None:
+        super().__init__(world, recorder, steps, observe=observe)
         self._control = world.control.Dup()  # the thread's own: its messages meet no others
         self._thread = ThreadPoolExecutor(1, "metrics")
         self._exchanges: list[Future[None]] = []
@@ -40,7 +43,8 @@ class BackgroundLossLog(LossLog):
         """Have a line written for each step before `following`; returns at once."""
         steps = range(self.following, following)
         self.following = following
-        self._exchanges.append(self._thread.submit(self._exchange, steps, self._own(steps)))
+        work = self._thread.submit(self._exchange, steps, self._own(steps), self.observe(), self._all_reduce)
+        self._exchanges.append(work)
         self._forget(following)
 
     def finish(self) -> None:
@@ -51,11 +55,8 @@ class BackgroundLossLog(LossLog):
         self._thread.shutdown()
         self._control.Free()
 
-    def _exchange(self, steps: range, own: list[Noted]) -> None:
-        """In the thread."""
-        self._write(steps, everybodys(own, self._all_reduce))
-
     def _all_reduce(self, own: Buffer, result: Buffer, operation: MPI.Op) -> None:
+        """In the thread."""
         request = self._control.Iallreduce(own, result, operation)
         while not request.Test():
             time.sleep(PAUSE_S)

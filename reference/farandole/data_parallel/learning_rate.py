@@ -3,7 +3,7 @@
     linear scaling   peak = η·batch/b          for an η that was found with batches of b samples
     warm-up (预热)   η(t) = peak·(t + 1)/W     in the first W steps
     cosine           η(t) = peak·(1 + cos(π(t − W)/(T − W)))/2     from there to the last of T steps
-    plateau          η ← η/10 whenever the loss has not fallen 3 times in a row
+    plateau          η ← η/10 whenever the loss has not fallen 4 times in a row
 
 With P ranks and a batch P times as large, a step's gradient has P times less variance, and the steps are P times fewer:
 linear scaling makes each as long as P of them. At the start, where the gradient changes most, so long a step is too
@@ -21,7 +21,7 @@ from math import cos, inf, pi
 from farandole.data_parallel.options import OptimizerOptions
 from farandole.errors import UsageError
 
-PATIENCE = 3  # mean losses that are no better
+PATIENCE = 3  # mean losses in a row that are no better, and change nothing yet
 LOWER = 0.1
 BETTER = 1 - 1e-4  # of the best, or less: falls by rounding do not count
 

@@ -16,6 +16,9 @@ from farandole.runtime.world import World
 
 LOSS_WINDOW = 10  # steps between two exchanges
 
+AllReduce = Callable[..., None]  # (own, result, MPI's operation)
+Observation = Callable[[AllReduce], Mapping[str, float]]  # what all ranks together find of a moment that is over
+
 
 @dataclass(frozen=True)
 class Noted:
@@ -28,7 +31,7 @@ class Noted:
     also: Mapping[str, float] = field(default_factory=dict)
 
 
-def everybodys(own: Sequence[Noted], all_reduce: Callable[..., None]) -> list[Noted]:
+def everybodys(own: Sequence[Noted], all_reduce: AllReduce) -> list[Noted]:
     """All ranks' parts of these steps together; of what is known to whoever was there, the largest."""
     parts = np.array([(each.weighted_loss, each.share) for each in own])
     summed = np.empty_like(parts)
@@ -49,6 +52,7 @@ class LossLog:
     Args:
         steps: of the whole training; after the last one nothing is held back.
         first: the first step of this start.
+        observe: is asked at each exchange what else the line of its last step is to tell, if anything.
 
     Attributes:
         following: the first step that has not been written.
@@ -56,8 +60,15 @@ class LossLog:
         last_mean: over the steps of the last exchange; the same on all ranks.
     """
 
-    def __init__(self, world: World, recorder: Recorder, steps: int, first: int = 0) -> None:
-        self.world, self.recorder, self.steps = world, recorder, steps
+    def __init__(
+        self,
+        world: World,
+        recorder: Recorder,
+        steps: int,
+        first: int = 0,
+        observe: Callable[[], Observation | None] = lambda: None,
+    ) -> None:
+        self.world, self.recorder, self.steps, self.observe = world, recorder, steps, observe
         self.following = first
         self.last = self.last_mean = 0.0
         self._noted: dict[int, Noted] = {}
@@ -85,7 +96,7 @@ class LossLog:
         if not steps:
             return
         with self.world.comm.waiting("sum of losses", -1):
-            self._write(steps, everybodys(self._own(steps), self.world.control.Allreduce))
+            self._exchange(steps, self._own(steps), self.observe(), self.world.control.Allreduce)
         self.following = following
         self._forget(steps.start)
 
@@ -94,13 +105,17 @@ class LossLog:
         nothing = Noted(0.0, 0.0, 0.0, 0)
         return [self._noted.get(step, nothing) for step in steps]
 
-    def _write(self, steps: range, noted: Sequence[Noted]) -> None:
-        """A line for each step, of which all ranks together know so much."""
+    def _exchange(
+        self, steps: range, own: Sequence[Noted], observation: Observation | None, all_reduce: AllReduce
+    ) -> None:
+        """A line for each step, from what all ranks together know of it."""
+        noted = everybodys(own, all_reduce)
+        observed = observation(all_reduce) if observation else {}
         for step, each in zip(steps, noted, strict=True):
             if each.share:
                 self.last = each.weighted_loss / each.share
                 values = {"wall_s": each.wall_s, "loss": self.last, "samples": each.samples}
-                self.recorder.log(step=step, **values, **each.also)
+                self.recorder.log(step=step, **values, **each.also, **(observed if step == steps[-1] else {}))
         if known := sum(each.share for each in noted):
             self.last_mean = sum(each.weighted_loss for each in noted) / known
 

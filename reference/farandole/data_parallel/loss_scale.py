@@ -13,6 +13,8 @@ al., "Mixed precision training", 2018, section 3.2.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 FIRST = 2.0**16
 PATIENCE = 2000  # steps without overflow before a larger scale is tried
 LEAST = 1.0
@@ -43,3 +45,11 @@ class LossScale:
         if self._good == self.patience:
             self.value *= 2
             self._good = 0
+
+    def state(self) -> dict[str, float]:
+        """What decides how it goes on: a training that starts again at 65536 leaves out other steps."""
+        return {"value": self.value, "good": self._good, "skipped": self.skipped}
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Be where `state` was asked for."""
+        self.value, self._good, self.skipped = state["value"], int(state["good"]), int(state["skipped"])

@@ -30,9 +30,53 @@ from farandole.data_parallel.loss_scale import LossScale
 from farandole.data_parallel.training import Strategy, mean_cross_entropy
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.communicator import Buffer
 from farandole.runtime.world import World
 
 KINDS = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+class HalfCopy:
+    """A copy in 16 bits, which computes the gradients of a model that is kept in 32.
+
+    Args:
+        model: in float32.
+        master: its buffers.
+        precision: "float16", with a scale of the loss, or "bfloat16", without.
+        scale: to begin with; None: a new one.
+
+    Attributes:
+        module: the copy.
+        scale: of the loss; None for bfloat16.
+    """
+
+    def __init__(self, model: nn.Module, master: FlatBuffers, precision: str, scale: LossScale | None = None) -> None:
+        self.master = master
+        self.scale = (scale or LossScale()) if precision == "float16" else None
+        self.kind = KINDS[precision]
+        self.module = copy.deepcopy(model).to(self.kind)
+        self._pairs = list(zip(self.module.parameters(), model.parameters(), strict=True))
+
+    def gradient(self, inputs: Tensor, targets: Tensor, share: float) -> Tensor:
+        """Put the gradient of a part of the batch, times its share, into the master's; returns the part's mean loss."""
+        scale = self.scale.value if self.scale else 1.0
+        for half, master in self._pairs:
+            half.data.copy_(master.data)
+            half.grad = None
+        outputs = self.module(inputs.to(self.kind) if inputs.is_floating_point() else inputs)
+        mean_loss = mean_cross_entropy(outputs.float(), targets)
+        (mean_loss * scale).backward()
+        for half, master in self._pairs:
+            _gradient(master).copy_(_gradient(half))
+        self.master.gradients.mul_(share / scale)
+        return mean_loss.detach()
+
+    def accept(self) -> bool:
+        """The master's gradient is the sum of all ranks' now: whether to take the step. The scale follows."""
+        finite = bool(self.master.gradients.isfinite().all())
+        if self.scale:
+            self.scale.observe(finite)
+        return finite
 
 
 class MixedPrecisionSGD(Strategy):
@@ -40,8 +84,8 @@ class MixedPrecisionSGD(Strategy):
 
     Args:
         model: in float32; it becomes the master copy.
-        precision: "float16", with a scale of the loss, or "bfloat16", without.
-        scale: to begin with; None: a new one.
+        precision, scale: as of `HalfCopy`.
+        gradients: memory for the gradient, where it is to lie in a certain place.
 
     Attributes:
         half: the copy that computes.
@@ -57,30 +101,20 @@ class MixedPrecisionSGD(Strategy):
         precision: str,
         scale: LossScale | None = None,
         bytes_are_counted: bool = True,
+        gradients: Buffer | None = None,
     ) -> None:
         self.world = world
         self.model = model
         self.all_reduce = all_reduce
-        self.scale = (scale or LossScale()) if precision == "float16" else None
         self.bytes_are_counted = bytes_are_counted
-        self.kind = KINDS[precision]
-        self.half = copy.deepcopy(model).to(self.kind)
-        self.master = FlatBuffers(model)
+        self.master = FlatBuffers(model, gradients)
+        self.half = HalfCopy(model, self.master, precision, scale)
+        self.scale = self.half.scale
         self.optimizer = make_optimizer(self.master.values, self.master.gradients)
-        self._pairs = list(zip(self.half.parameters(), model.parameters(), strict=True))
 
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
-        scale = self.scale.value if self.scale else 1.0
         with self.world.compute("forward and backward"):
-            for half, master in self._pairs:
-                half.data.copy_(master.data)
-                half.grad = None
-            outputs = self.half(inputs.to(self.kind) if inputs.is_floating_point() else inputs)
-            mean_loss = mean_cross_entropy(outputs.float(), targets)
-            (mean_loss * scale).backward()
-            for half, master in self._pairs:
-                _gradient(master).copy_(_gradient(half))
-            self.master.gradients.mul_(share / scale)
+            mean_loss = self.half.gradient(inputs, targets, share)
 
         with self.world.communicate("all-reduce"):
             self.master.to_host()
@@ -88,10 +122,7 @@ class MixedPrecisionSGD(Strategy):
             self.master.from_host()
 
         with self.world.compute("update"):
-            finite = bool(self.master.gradients.isfinite().all())
-            if self.scale:
-                self.scale.observe(finite)
-            if finite:
+            if self.half.accept():
                 self.optimizer.step()
         return mean_loss.item()
 

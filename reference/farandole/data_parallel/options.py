@@ -7,12 +7,13 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from farandole.models.options import TrainingOptions
-from farandole.runtime.options import AtLeastOne
+from farandole.runtime.options import AtLeastOne, Positive, RunOptions
 
 # Those of `collectives.all_reduce`.
-Collective = Literal[
-    "central", "tree", "doubling", "halving-doubling", "ring", "segmented-ring", "hierarchical", "shared-memory", "mpi"
+OwnCollective = Literal[
+    "central", "tree", "doubling", "halving-doubling", "ring", "segmented-ring", "hierarchical", "shared-memory"
 ]
+Collective = Literal[OwnCollective, "mpi"]
 NotNegative = Annotated[float, Parameter(validator=Number(gte=0))]
 
 
@@ -63,6 +64,42 @@ class OptimizerOptions(LoopOptions):
     lr_schedule: Literal["constant", "cosine", "plateau"] = "constant"
     """What the learning rate does then: stay, fall along a cosine to 0, or fall to a tenth whenever the loss
     does not fall any more."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PrecisionOptions(RunOptions):
+    """In how many bits is computed."""
+
+    precision: Literal["float32", "float16", "bfloat16"] = "float32"
+    """What forward and backward compute in; parameters are always kept in float32."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DynamicOptions(TrainingOptions):
+    """What a round is, and who has which data."""
+
+    lr: Positive = 0.1
+    """Learning rate."""
+
+    period: AtLeastOne | None = None
+    """So many steps from one combination to the next, always. [default: as what was measured has it]"""
+
+    equal_steps: Annotated[bool, Parameter(negative="")] = False
+    """All ranks take the same number of steps, however fast they are."""
+
+    kappa: Positive = 4.0
+    """A round has this times the root of (all-reduce's time / a step's) steps."""
+
+    longest: AtLeastOne = 64
+    """And never more than so many."""
+
+    concentration: Positive = float("inf")
+    """How much alike the ranks' data are: 0.1: few classes each; inf: no difference but by chance."""
+
+    collective: OwnCollective = "ring"
+    """Which all-reduce combines."""
 
 
 @Parameter(name="*")

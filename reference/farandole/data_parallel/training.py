@@ -7,6 +7,7 @@ all, so that a difference between two records is a difference between the method
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,12 +22,13 @@ from farandole.data.shares import equal_shares, proportional_shares
 from farandole.data_parallel.background_metrics import BackgroundLossLog
 from farandole.data_parallel.evaluation import sharded_accuracy
 from farandole.data_parallel.learning_rate import LearningRate
-from farandole.data_parallel.loss_log import LossLog
+from farandole.data_parallel.loss_log import LossLog, Observation
 from farandole.data_parallel.options import DataParallelOptions, LoopOptions
 from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.runtime.buffers import sha256
 from farandole.runtime.communicator import broadcast_text
+from farandole.runtime.links import refuse
 from farandole.runtime.progress import progress
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
@@ -41,11 +43,13 @@ class Strategy(Protocol):
         model: this rank's copy.
         optimizer: what moves it; one of ours lets its `lr` be changed between two steps.
         bytes_are_counted: False where a library communicates on its own.
+        ring_bytes: where gradients are compressed, what a ring all-reduce would have sent so far without.
     """
 
     model: nn.Module
     optimizer: Any
     bytes_are_counted: bool
+    ring_bytes: int | None = None
 
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
         """Take one step on this rank's part of the batch.
@@ -58,9 +62,49 @@ class Strategy(Protocol):
         """
         ...
 
+    def observe(self) -> Observation | None:
+        """What the record is to tell of this moment beside the loss, asked now and then; None: nothing.
+
+        What is needed of this rank has to be kept now: the ranks look at it together, perhaps while training goes on.
+        """
+        return None  # copies that are equal leave nothing to tell
+
     def finish(self) -> None:
         """No further step will be taken: have `model` be what was trained. Collective."""
         return  # nothing to do, for most
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a training's loop tells the record.
+
+    Attributes:
+        final_loss: of the last step.
+        steps, samples: how many there were, of all ranks together.
+        staleness, lead: histograms, where they have a meaning.
+    """
+
+    final_loss: float
+    steps: int
+    samples: int
+    staleness: dict[str, int] | None = None
+    lead: dict[str, int] | None = None
+
+
+class Loop(Protocol):
+    """Takes all steps of a training."""
+
+    def __call__(
+        self,
+        world: World,
+        options: LoopOptions,
+        strategy: Strategy,
+        shard: datasets.Dataset,
+        shares: list[int],
+        recorder: Recorder,
+        rate: LearningRate | None,
+        stop: StopRequest,
+    ) -> Outcome: ...
 
 
 def train(
@@ -68,11 +112,13 @@ def train(
     options: LoopOptions,
     make_strategy: Callable[[World, nn.Module], Strategy],
     rate: LearningRate | None = None,
+    loop: Loop | None = None,
 ) -> Summary | None:
     """Train, evaluate and write the record; the summary on rank 0, None elsewhere.
 
     Args:
         rate: of each step; None: always that with which the strategy's optimizer begins.
+        loop: takes the steps; None: `in_step`.
 
     After a SIGUSR1 to any rank the training ends within `2 * LOSS_WINDOW` steps, and is evaluated and recorded.
     """
@@ -88,14 +134,19 @@ def train(
         shard = load_shard(options.loading, everything, dict(enumerate(shares)), world, recorder.shard_folder)
         model = choices.build(options).to(world.device)
         strategy = make_strategy(world, model)
-        final_loss, steps = _loop(world, options, strategy, shard, shares, recorder, rate, stop)
+        if not strategy.bytes_are_counted:
+            refuse(world.comm.link, "a library")
+        outcome = (loop or in_step)(world, options, strategy, shard, shares, recorder, rate, stop)
         summary = recorder.finish(
-            steps=steps,
-            samples=samples_used(shares, options.batch, steps),
-            final_loss=final_loss,
+            steps=outcome.steps,
+            samples=outcome.samples,
+            final_loss=outcome.final_loss,
             test_accuracy=sharded_accuracy(strategy.model, splits.test if splits else None, world),
             params_sha256=sha256(strategy.model),
             bytes_are_counted=strategy.bytes_are_counted,
+            staleness=outcome.staleness,
+            lead=outcome.lead,
+            ring_bytes=strategy.ring_bytes,
         )
         if options.export and recorder.folder:
             from farandole.data_parallel.export import write  # loads torch's compiler
@@ -132,7 +183,7 @@ def mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return cross_entropy(logits.flatten(0, -2), targets.flatten()) if len(targets) else logits.sum() * 0
 
 
-def _loop(
+def in_step(
     world: World,
     options: LoopOptions,
     strategy: Strategy,
@@ -141,14 +192,15 @@ def _loop(
     recorder: Recorder,
     rate: LearningRate | None,
     stop: StopRequest,
-) -> tuple[float, int]:
-    """All steps; returns the loss of the last one, and how many there were."""
+) -> Outcome:
+    """All steps, each taken by all ranks."""
     inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
     targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
     check_filled(shares, options.batch, options.steps)
     epoch = steps_per_epoch(sum(shares), options.batch)
     sampler = EpochSampler(len(shard), epoch, options.seed, world.rank)
-    losses = (BackgroundLossLog if options.background_metrics else LossLog)(world, recorder, options.steps)
+    log = BackgroundLossLog if options.background_metrics else LossLog
+    losses = log(world, recorder, options.steps, observe=strategy.observe)
     following = 0
     recorder.start()
     for step in progress(world.steps(options.steps), options.steps, world.rank):
@@ -169,7 +221,7 @@ def _loop(
     stop.complete()
     losses.finish()
     recorder.stop()
-    return losses.last, following
+    return Outcome(losses.last, following, samples_used(shares, options.batch, following))
 
 
 def _shares(options: DataParallelOptions, samples: int, ranks: int) -> list[int]:

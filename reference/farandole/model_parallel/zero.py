@@ -14,6 +14,8 @@ toward training trillion parameter models", 2020.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from farandole.collectives.executor import run
 from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER, RING
 from farandole.collectives.steps import chunk_slices
@@ -30,12 +32,20 @@ class ReplicatedOptimizer:
         comm: the ranks that hold the same parameters, whose gradients are added up.
         make: of `models.optimizers`.
         group: a name for these ranks, for the trace.
+        accept: whether to move by the gradient that has been added up, the same on all ranks; None: always. Only where
+            every rank has the whole of it.
     """
 
     def __init__(
-        self, world: World, comm: Communicator, flat: FlatBuffers, make: MakeOptimizer, group: str = ""
+        self,
+        world: World,
+        comm: Communicator,
+        flat: FlatBuffers,
+        make: MakeOptimizer,
+        group: str = "",
+        accept: Callable[[], bool] | None = None,
     ) -> None:
-        self.world, self.comm, self.flat, self.group = world, comm, flat, group
+        self.world, self.comm, self.flat, self.group, self.accept = world, comm, flat, group, accept
         own = self.part(len(flat.values))
         self.optimizer = make(flat.values[own], flat.gradients[own])
 
@@ -51,7 +61,8 @@ class ReplicatedOptimizer:
                 run(RING, self.comm, self.flat.gradients_np)
                 self.flat.from_host()
         with self.world.compute("update"):
-            self.optimizer.step()
+            if self.accept is None or self.accept():
+                self.optimizer.step()
             self.flat.zero_gradients()
 
     def state_bytes(self) -> int:

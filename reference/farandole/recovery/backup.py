@@ -21,6 +21,7 @@ import sys
 
 import numpy as np
 
+from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.recovery import checkpoint
 from farandole.recovery.buddies import Buddies
@@ -87,7 +88,9 @@ class BackedUpTraining(ElasticTraining):
         folder = self.folder / checkpoint.CHECKPOINTS
         slot = np.array([NONE])
         if self.membership.leads:
-            found, _ = checkpoint.newest(folder)
+            found, troubles = checkpoint.newest(folder)
+            for trouble in troubles:
+                print(trouble, file=sys.stderr)
             slot[0] = found.slot if found else NONE
         self.world.control.Bcast(slot)
         return checkpoint.read(folder, int(slot[0])) if slot[0] != NONE else None
@@ -99,7 +102,12 @@ def train(scenario: str, options: BackupOptions) -> Summary | None:
     Raises:
         NobodyLeft: all workers have died.
         Unrecoverable: a worker and its buddy have died together, without a checkpoint on disk.
+        UsageError: a divided optimizer in 16 bits.
     """
     choices.check(options)
+    if options.shard_optimizer and options.precision != "float32":
+        raise UsageError(
+            f"--precision {options.precision} goes without --shard-optimizer: no rank has the whole gradient"
+        )
     with World.start(options) as world:
         return BackedUpTraining(world, scenario, options).run()

@@ -180,7 +180,7 @@ class Worker:
             start = time.perf_counter()
             loss = self._loss(state.model, inputs, targets) * (len(inputs) / whole)
             loss.backward()  # Horovod begins to reduce meanwhile
-            time.sleep((self.slowness.next_factor() - 1) * (time.perf_counter() - start))
+            time.sleep((self.slowness.next_factor(step) - 1) * (time.perf_counter() - start))
         with self.trace.span("all-reduce", "communicate", collective=True), self._waiting("Horovod's all-reduce"):
             state.optimizer.synchronize()
         with self.trace.span("update", "compute"), state.optimizer.skip_synchronize():

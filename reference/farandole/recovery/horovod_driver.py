@@ -185,6 +185,8 @@ def check(options: ElasticHorovodOptions, hosts: Hosts) -> None:
     assert options.workers
     choices.check(options)
     check_ranks([*options.slow, *options.fail], options.workers)
+    if options.link_mbps or options.link_change:
+        raise UsageError("--link-mbps slows down our own messages, and Horovod sends none of them: leave it out")
     found = sum(hosts.places().values())
     if options.expect_ranks not in (None, found):
         raise UsageError(f"the hosts take {found} worker(s), not the {options.expect_ranks} expected")

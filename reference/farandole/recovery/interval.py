@@ -47,8 +47,8 @@ class Cadence:
 
     Args:
         every: steps between two checkpoints; 0: never.
-        mtbf_s: if given, the first checkpoint comes after `every` steps, and what it has cost decides on
-            the others, by Young's formula.
+        mtbf_s: if given, only a start's first checkpoint comes after `every` steps; each one's cost then decides
+            when the next one is due, by Young's formula.
     """
 
     def __init__(self, every: int, mtbf_s: float | None = None) -> None:

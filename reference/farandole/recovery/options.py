@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from farandole.data_parallel.options import PrecisionOptions
 from farandole.model_parallel.options import PipelineOptions
 from farandole.models.options import TrainingOptions
 from farandole.runtime.options import AtLeastOne, Positive, RunOptions
@@ -17,7 +18,7 @@ Probability = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ReplicaOptions(TrainingOptions):
+class RememberingOptions(TrainingOptions):
     """What is trained, with an optimizer that remembers and a model that draws random numbers."""
 
     optimizer: Literal["sgd", "momentum", "adam"] = "momentum"
@@ -28,6 +29,12 @@ class ReplicaOptions(TrainingOptions):
 
     dropout: Probability = 0.1
     """Share of the inputs that is left out at random, so that the random generators' state matters."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ReplicaOptions(RememberingOptions, PrecisionOptions):
+    """Likewise, for copies that can be put back to any moment (`recovery.replica`)."""
 
 
 @Parameter(name="*")
@@ -50,7 +57,7 @@ class ResumableOptions(ReplicaOptions):
     """Write in the background, from a copy; or stand still until it is on the disk."""
 
     mtbf: Positive | None = None
-    """Mean seconds between failures: after the first checkpoint, how often to save follows from what it has cost."""
+    """Mean seconds between failures: from the first checkpoint on, what each has cost decides when the next is due."""
 
 
 @Parameter(name="*")
@@ -120,7 +127,7 @@ class PipelineBackupOptions(PipelineOptions, OutlivingOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ElasticHorovodOptions(ReplicaOptions):
+class ElasticHorovodOptions(RememberingOptions):
     """A training under the driver of Elastic Horovod, which starts the workers."""
 
     starts_workers: ClassVar[bool] = True

@@ -2,7 +2,8 @@
 
 One step is that of synchronous SGD (`data_parallel.synchronous`), with an optimizer that remembers
 and a dropout that draws random numbers: both belong to the state, or the training would not go on
-as it was.
+as it was. In float16 (`data_parallel.mixed_precision`) so does the loss scale; of the parameters only
+those in float32 are kept, as the others are made from them at each step.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from farandole.data_parallel.mixed_precision import HalfCopy
 from farandole.data_parallel.training import mean_cross_entropy
 from farandole.model_parallel.zero import ReplicatedOptimizer, ShardedOptimizer
 from farandole.models import choices
@@ -24,13 +26,18 @@ from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
 
 REMEMBERED = "optimizer/"  # names of what the optimizer remembers begin so
+SCALE = "loss scale"
 
 
 class Replica:
     """This rank's copy, trained in step with those of all other ranks.
 
+    Args:
+        sharded: divide the optimizer; in float32 only, for no rank would see whether the whole gradient is finite.
+
     Attributes:
         model: what is evaluated.
+        half: the copy that computes instead, if it is to be in 16 bits.
     """
 
     def __init__(self, world: World, options: ReplicaOptions, sharded: bool = False) -> None:
@@ -38,6 +45,7 @@ class Replica:
         self.model = choices.build(options).to(world.device)
         self.dropout = nn.Dropout(options.dropout)
         self.flat = FlatBuffers(self.model)
+        self.half = None if options.precision == "float32" else HalfCopy(self.model, self.flat, options.precision)
         self.optimizer = self._make_optimizer()
         seed_random(options.seed, world.rank, 0)
         self.values: dict[str, Any] = {"lr": options.lr}  # kept beside the tensors
@@ -74,6 +82,8 @@ class Replica:
         """
         with self.world.compute("forward and backward"):
             seen = self.dropout(inputs) if inputs.is_floating_point() else inputs  # characters cannot be scaled
+            if self.half:
+                return self.half.gradient(seen, targets, share).item()
             loss = mean_cross_entropy(self.model(seen), targets)
             (loss * share).backward()
             return loss.item()
@@ -83,7 +93,7 @@ class Replica:
         remembered = {f"{REMEMBERED}{name}": tensor for name, tensor in self.optimizer.optimizer.state.items()}
         shared, own = {"parameters": self.flat.values}, self._random()
         (own if self.sharded else shared).update(remembered)
-        return TrainingState(step, shared, own, dict(self.values))
+        return TrainingState(step, shared, own, self.values | self._scale())
 
     def restore(self, saved: Checkpoint) -> None:
         """Be as `saved` says, whether as many ranks have saved it or not."""
@@ -101,6 +111,8 @@ class Replica:
         for name, tensor in self.optimizer.optimizer.state.items():
             tensor.copy_(state.shared[f"{REMEMBERED}{name}"])
         self.values = dict(state.values)
+        if self.half and self.half.scale:
+            self.half.scale.restore(self.values[SCALE])
         self.set_rate(self.values["lr"])
 
     def set_rate(self, lr: float) -> None:
@@ -122,7 +134,11 @@ class Replica:
 
     def _make_optimizer(self) -> ReplicatedOptimizer:
         kind = ShardedOptimizer if self.sharded else ReplicatedOptimizer
-        return kind(self.world, self.world.comm, self.flat, maker(self.options.optimizer, self.options.lr))
+        make, accept = maker(self.options.optimizer, self.options.lr), self.half.accept if self.half else None
+        return kind(self.world, self.world.comm, self.flat, make, accept=accept)
+
+    def _scale(self) -> dict[str, Any]:
+        return {SCALE: self.half.scale.state()} if self.half and self.half.scale else {}
 
     def _random(self) -> dict[str, Tensor]:
         """The state of this rank's random generators."""

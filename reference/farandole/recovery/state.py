@@ -2,7 +2,7 @@
 
 A training that is restored from it at a step goes on bitwise as if it had never stopped. That takes
 more than the parameters: the optimizer's memory, the state of every random generator, the position
-in the data, and whatever else the next step depends on.
+in the data, the loss scale, and whatever else the next step depends on.
 
 Some of it is the same on all ranks and need be kept once (`shared`), some is each rank's own (`own`).
 """

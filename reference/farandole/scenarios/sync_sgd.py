@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from farandole.data_parallel.options import Collective, OptimizerOptions
+from farandole.data_parallel.options import Collective, OptimizerOptions, PrecisionOptions
 from farandole.errors import UsageError
 from farandole.runtime.options import AtLeastOne
 from farandole.scenarios import run_as_program
@@ -31,7 +31,7 @@ BUCKET_KB = 1024
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Config(OptimizerOptions):
+class Config(OptimizerOptions, PrecisionOptions):
     """Options of sync_sgd."""
 
     collective: Literal[Collective, "window"] = "ring"
@@ -43,9 +43,6 @@ class Config(OptimizerOptions):
 
     overlap: Annotated[bool, Parameter(negative="")] = False
     """Reduce each bucket as soon as it is complete, while backward goes on."""
-
-    precision: Literal["float32", "float16", "bfloat16"] = "float32"
-    """What forward and backward compute in; parameters are always kept in float32."""
 
     random_factors: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.0
     """Multiply each rank's gradient by a random factor, so far around 1, before it is reduced: only adds noise."""
@@ -68,8 +65,8 @@ def main(config: Config) -> None:
     from farandole.report.table import print_summary
     from farandole.runtime.world import World
 
-    if config.precision != "float32" and (config.overlap or config.bucket_kb or config.collective == "window"):
-        raise UsageError(f"--precision {config.precision} goes without --overlap, --bucket-kb and --collective window")
+    if config.precision != "float32" and (config.overlap or config.bucket_kb):
+        raise UsageError(f"--precision {config.precision} goes without --overlap and --bucket-kb")
 
     rate = LearningRate.of(config)
 
@@ -83,7 +80,8 @@ def main(config: Config) -> None:
             all_reduce = with_random_factors(all_reduce, config.random_factors, config.seed)
         ours = config.collective != "mpi"  # what MPI sends inside its own is not ours to count
         if config.precision != "float32":
-            return MixedPrecisionSGD(world, model, make, all_reduce, config.precision, bytes_are_counted=ours)
+            mixed = partial(MixedPrecisionSGD, precision=config.precision)
+            return mixed(world, model, make, all_reduce, bytes_are_counted=ours, gradients=gradients)
         bucket_kb = config.bucket_kb or (BUCKET_KB if config.overlap else None)
         kind = (
             partial(OverlappedSGD, bucket_bytes=1000 * bucket_kb, overlap=config.overlap)

@@ -80,10 +80,10 @@ with World.start(RunOptions(wait_timeout=30)) as world:
 
     # Steps too small for 16 bits add up in 32.
     small = MixedPrecisionSGD(world, model(), maker("sgd", 1e-6), ring, "float16")
-    halves = [vector(small.half)]
+    halves = [vector(small.half.module)]
     for _ in range(STEPS):
         small.step(inputs, targets, share)
-        halves.append(vector(small.half))
+        halves.append(vector(small.half.module))
     large = np.abs(before) > 0.1  # float16 has 1,024 numbers between two powers of two, float32 eight million
     forgotten = all(np.array_equal(each[large], halves[0][large]) for each in halves)
     kept = forgotten and bool((vector(small.model) != before)[large].any())

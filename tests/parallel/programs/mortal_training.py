@@ -4,6 +4,8 @@ Places: "start" (before the first step), "form" (while the others form new group
 far they are), "again" (as the first step is taken again, after a death in step 26), "finish" (after the last step),
 "wait" (as a spare). Of a pipeline: "pass" (in the middle of a step), "backup" (while the others exchange their copies),
 "go-back" (when all have been restored), "record" (when the losses have been added up).
+
+At the place "torn" a rank does not die: when it looks for a checkpoint on the disk, there is half of one.
 """
 
 import os
@@ -14,7 +16,9 @@ import time
 from mpi4py import MPI
 
 from farandole.model_parallel.executor import Pipeline
+from farandole.recovery.backup import BackedUpTraining
 from farandole.recovery.buddies import Buddies
+from farandole.recovery.checkpoint import CHECKPOINTS, Checkpoint
 from farandole.recovery.elastic import ElasticTraining
 from farandole.recovery.membership import Membership
 from farandole.recovery.pipeline import BackedUpPipeline
@@ -54,10 +58,23 @@ def die_at(place: str) -> None:
     setattr(holder, name, mortal)
 
 
+def find_a_torn_checkpoint() -> None:
+    look = BackedUpTraining._newest_on_disk
+
+    def tear(self: BackedUpTraining) -> Checkpoint | None:
+        slot = self.folder / CHECKPOINTS / "slot-0"
+        slot.mkdir(parents=True, exist_ok=True)
+        (slot / "rank-0.json").write_text('{"format"')
+        (slot / "rank-0.safetensors").touch()
+        return look(self)
+
+    BackedUpTraining._newest_on_disk = tear
+
+
 scenario, deaths, *options = sys.argv[1:]
 for death in deaths.split(","):
     rank, place = death.split("@")
     if int(rank) == MPI.COMM_WORLD.rank:
-        die_at(place)
+        find_a_torn_checkpoint() if place == "torn" else die_at(place)
 module = load(scenario)
 module.main(parse(module.Config, options))

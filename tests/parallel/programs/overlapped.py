@@ -18,8 +18,9 @@ from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 
 STEPS = 4
-# A sum's terms come in the same order for every element, wherever a vector begins: all but rings and halving.
-ANYWHERE_THE_SAME = ("shared-memory", "tree", "doubling", "central", "window")
+# A sum's terms come in the same order for every element, wherever a vector begins: all but rings, within one node.
+ANYWHERE_THE_SAME = ("shared-memory", "hierarchical", "tree", "doubling", "halving-doubling", "central", "window")
+RINGS = ("ring", "segmented-ring")
 
 
 def model() -> nn.Sequential:
@@ -48,7 +49,7 @@ def trained(world: World, collective: str, bucket_bytes: int | None = None, over
 
 with World.start(RunOptions()) as world:
     found = {}
-    for collective in (*ANYWHERE_THE_SAME, "ring", "halving-doubling"):
+    for collective in (*ANYWHERE_THE_SAME, *RINGS):
         whole = trained(world, collective)
         waiting = trained(world, collective, 4000)
         overlapped = [trained(world, collective, size, overlap=True) for size in (4000, 1, 10**6)]
