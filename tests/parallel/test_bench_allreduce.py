@@ -7,15 +7,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.table import Table
 
 from farandole import LaunchError
 from farandole.bench import allreduce
-from farandole.bench.allreduce_systems import OURS
+from farandole.bench.allreduce_systems import ADD, COPY, OURS
 from farandole.cli import main
+from farandole.cli.bench import bench
 from farandole.collectives.all_reduce import ALL_REDUCES
+from farandole.collectives.costs import Link, Machine, predicted_s
+from farandole.collectives.schedules import SCHEDULES
 from farandole.runtime.launcher import run_ranks
+
+MACHINE = Machine(Link(alpha=20e-6, beta=0.5e-9), gamma=0.1e-9)
+SHORT, LONG = 4 << 10, 16 << 20
 
 
 def test_rows_table_and_picture(
@@ -37,9 +45,40 @@ def test_rows_table_and_picture(
         assert ("model" in row) == (row["name"] in allreduce.MODELLED)
     assert picture.stat().st_size > 10_000
 
-    said = "\n".join(map(str, allreduce.notes(rows)))
-    assert "4 KiB: " in said
-    assert "α = " in said
+
+def rows_of_a_model() -> list[dict[str, Any]]:
+    """As if each schedule took what the model says, and whatever is none were faster, but slower with a long vector."""
+    found = {}
+    for size, others in {SHORT: 2e-6, LONG: 2.0}.items():
+        found[size] = dict.fromkeys(OURS, others) | {"shared window": others / 2, "mpi": 3e-3}
+        found[size] |= {name: predicted_s(SCHEDULES[name][0], 4, size, MACHINE) for name in allreduce.MODELLED}
+        found[size] |= {COPY: 1e-3, ADD: MACHINE.gamma * size}
+    return allreduce.composed(found, {"Horovod": "not here", "Gloo": "not here"}, 4)
+
+
+def test_the_notes_find_the_machine_that_the_times_are_of() -> None:
+    rows = rows_of_a_model()
+    modelled = [row for row in rows if "model" in row]
+    assert [row["model"]["predicted_s"] for row in modelled] == pytest.approx([row["median_s"] for row in modelled])
+    fastest, figures, table = allreduce.notes(rows)
+    assert fastest == "the fastest of ours: 4 KiB: shared window; 16 MiB: halving-doubling"
+    assert figures == "the model: α = 20 µs, β = 0.5 ns a byte, γ = 0.1 ns a byte"
+    assert isinstance(table, Table)
+    ranks, shortest, *_, longest = (list(column.cells) for column in table.columns)
+    assert set(shortest) == {"doubling"}, "the fewest messages"
+    best = dict(zip(ranks, longest, strict=True))
+    assert best.pop("3") == best.pop("7") == "ring", "halving-doubling folds the extra ranks in"
+    assert set(best.values()) == {"halving-doubling"}, "the bytes of the ring in fewer messages"
+
+
+def test_the_table_has_the_bus_bandwidth(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(allreduce, "rows", lambda ranks: rows_of_a_model())
+    monkeypatch.setenv("COLUMNS", "80")
+    bench("allreduce")
+    printed = capsys.readouterr().out
+    assert "GB/s: the bus bandwidth" in printed
+    # 4 KiB in 1 µs, and each of 4 ranks' links carries 1.5 times as much.
+    assert ["shared", "window", "4", "4", "0.001", "6.14"] in [line.split()[:6] for line in printed.splitlines()]
 
 
 def test_a_wrong_sum_is_found(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["run", "sync_sdg"], "there is no scenario 'sync_sdg': choose from backup, ddp_sgd, downpour,"),
+        (["run", "sync_sdg"], "there is no scenario 'sync_sdg': choose from agnostic_sgd, backup, compressed_sgd,"),
         (["run", "sync_sgd", "--stepz", "3"], "--stepz"),
         (["run", "sync_sgd", "--steps", "many"], "int"),
         (["run", "sync_sgd", "-n", "0"], "-n"),
@@ -72,6 +72,9 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
         (["draw", "gpipe", "--out", "gpipe.doc"], "a file whose name ends in .png, .svg or .pdf"),
         (["draw", "ring", "-n", "30"], "a picture of 30 ranks: give 1 to 8, more cannot be told apart"),
         (["draw", "hierarchical", "-n", "5"], "-n 5 --per-node 2: give a multiple of 2 ranks"),
+        (["draw", "mixing", "-n", "17"], "a picture of 17 ranks: give 1 to 16"),
+        (["draw", "mixing", "--graph", "nowhere"], "--graph nowhere cannot be read (No such file or directory)"),
+        (["run", "gossip_sgd", "-n", "1", "--own-weight", "0.2"], "--own-weight is for --method central-directions"),
         (["draw", "ring", "--out", "ring.mp4"], "a file whose name ends in .png, .svg, .pdf or .gif"),
         (["draw", "gpipe", "--out", "nowhere/gpipe.png"], "--out nowhere/gpipe.png cannot be written"),
     ],

@@ -14,7 +14,7 @@ import pytest
 from farandole import Run
 from farandole.report.tour import CONDITIONS, STRATEGIES
 
-STEPS = 100  # of 300: what the page shows is not judged here
+STEPS = 70  # of 300: what the page shows is not judged here
 
 
 class References(HTMLParser):

@@ -102,3 +102,13 @@ def test_who_has_come_later_is_a_row() -> None:
     shown = table.joined(replace(SUMMARY, joined=[{"rank": 4, "step": 40, "joined_s": 2.5}]))
     assert [column.header for column in shown.columns] == ["joined", "at step", "first step after"]
     assert rows(shown) == [["rank 4", "40", "2.500 s"]]
+
+
+def test_compression_is_seconds_and_a_ratio_of_bytes() -> None:
+    figures = {"encode_s": [0.1, 0.2], "transfer_s": [0.3, 0.4], "decode_s": [0.5, 0.6], "ring_bytes": [4e6, 5e6]}
+    shown = table.compression(replace(SUMMARY, compression=figures))
+    assert [column.header for column in shown.columns] == ["rank", "encode s", "transfer s", "decode s", "bytes, 1 to"]
+    assert rows(shown) == [["0", "0.100", "0.300", "0.500", "4.0"], ["3", "0.200", "0.400", "0.600", "2.0"]]
+    alone = table.compression(replace(SUMMARY, bytes_sent=[0, 0], compression=figures | {"ring_bytes": [0, 0]}))
+    assert [row[-1] for row in rows(alone)] == [NOT_COUNTED] * 2
+    assert rows(table.compression(SUMMARY)) == []

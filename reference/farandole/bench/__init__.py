@@ -3,7 +3,7 @@
 A benchmark is a module with ``rows(ranks)``, which returns rows
 ``{name, size, ranks, median_s, peers: {peer: {median_s, ratio}}}`` with ratio = peer's median over
 ours, so above 1 we are faster; for a peer that cannot run here, ``{error}`` instead of the numbers.
-It may have `notes(rows)`, what is said below the table.
+`median_s` is None where ours does not come to what is measured. It may have `notes(rows)`, what is said below.
 It runs in the launching process, loads no MPI, and starts what it measures. Absolute times say
 little on a shared machine; the ratio of two things measured turn by turn says more.
 """
@@ -16,5 +16,7 @@ BENCHMARKS = {
     "step": "farandole.bench.step",
     "ps": "farandole.bench.ps",
     "pipeline": "farandole.bench.pipeline",
+    "dynamic": "farandole.bench.dynamic",
+    "methods": "farandole.bench.methods",
     "recovery": "farandole.bench.recovery",
 }

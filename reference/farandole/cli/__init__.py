@@ -12,7 +12,21 @@ import sys
 import cyclopts
 
 import farandole
-from farandole.cli import bench, compare, doctor, draw, lab, run, scenario_list, show, slurm, supervise, tour
+from farandole.cli import (
+    bench,
+    compare,
+    doctor,
+    draw,
+    hosts,
+    lab,
+    run,
+    scenario_list,
+    show,
+    simulate,
+    slurm,
+    supervise,
+    tour,
+)
 from farandole.errors import LaunchError, UsageError
 from farandole.scenarios import run_app
 
@@ -31,9 +45,11 @@ app.command(tour.tour)
 app.command(supervise.supervise)
 app.command(show.show)
 app.command(draw.app)
+app.command(simulate.simulate)
 app.command(bench.bench)
 app.command(lab.app)
 app.command(slurm.app)
+app.command(hosts.app)
 
 
 def main(arguments: list[str] | None = None) -> None:

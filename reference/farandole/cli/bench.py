@@ -59,16 +59,22 @@ def bench(
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    """A row for each of ours, a column for each peer: its time over ours."""
+    """A row for each of ours, a column for each peer: its time over ours. Of all-reduces the bus bandwidth too."""
     peers = list(dict.fromkeys(peer for row in rows for peer in row["peers"]))
-    columns = (Column(name, justify="right") for name in ("KiB", "ranks", "ms", *peers))
-    table = Table(Column(no_wrap=True), *columns, box=SIMPLE_HEAD)
+    bus = ["GB/s"] if "bus_bytes_per_s" in rows[0] else []
+    own = (Column(name, justify="right", no_wrap=True) for name in ("KiB", "ranks", "ms", *bus))
+    others = (Column(name, justify="right", overflow="fold") for name in peers)
+    table = Table(Column(no_wrap=True), *own, *others, box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for row in rows:
         ratios = {peer: its["ratio"] for peer, its in row["peers"].items() if "ratio" in its}
         beside = (f"{ratios[peer]:.2f}" if peer in ratios else "" for peer in peers)
-        size, ours = f"{row['size'] / 1024:,.0f}", f"{row['median_s'] * 1e3:.3f}"
-        table.add_row(row["name"], size, str(row["ranks"]), ours, *beside)
+        size, ours = (
+            f"{row['size'] / 1024:,.0f}",
+            "never" if row["median_s"] is None else f"{row['median_s'] * 1e3:.3f}",
+        )
+        carried = [f"{row['bus_bytes_per_s'] / 1e9:.2f}"] if bus else []
+        table.add_row(row["name"], size, str(row["ranks"]), ours, *carried, *beside)
     errors = {peer: its["error"] for row in rows for peer, its in row["peers"].items() if "error" in its}
-    what = "a peer's column: its time over ours"
+    what = ("GB/s: the bus bandwidth; " if bus else "") + "a peer's column: its time over ours"
     table.caption = "\n".join([what, *(f"without {peer}: {error}" for peer, error in errors.items())])
     return table

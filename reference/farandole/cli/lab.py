@@ -27,7 +27,7 @@ MyLabs = Annotated[Path, Parameter(name="--dir", help="The folder your labs are 
 @app.command(name="list")
 def list_labs() -> None:
     """List the labs, and how far you are: not started, or started."""
-    table = Table(box=box.SIMPLE)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in ("lab", "title", "to complete", "points", ""):
         table.add_column(column, justify="right" if column == "points" else "left", no_wrap=True)
     for folder in labs.folders():

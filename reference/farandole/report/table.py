@@ -77,6 +77,21 @@ def per_rank(summary: Summary) -> Table:
     return table
 
 
+def compression(summary: Summary) -> Table:
+    """A row per rank: what encoding, transfer and decoding took, and how many times fewer bytes were sent."""
+    table = Table()
+    for heading in ("rank", "encode s", "transfer s", "decode s", "bytes, 1 to"):
+        table.add_column(heading, justify="right")
+    figures = summary.compression or {}
+    for place, rank in enumerate(summary.members if figures else []):
+        seconds = (figures[name][place] for name in ("encode_s", "transfer_s", "decode_s"))
+        sent = summary.bytes_sent[place] if summary.bytes_sent else 0
+        before = figures["ring_bytes"][place]
+        ratio = f"{before / sent:.1f}" if sent and before else NOT_COUNTED
+        table.add_row(str(rank), *(f"{value:.3f}" for value in seconds), ratio)
+    return table
+
+
 def faults(summary: Summary) -> Table:
     """A row per failure: what it was, when it was noticed, when the first step after it was done, what it cost."""
     table = Table()
@@ -130,7 +145,8 @@ def print_summary(summary: Summary | None, as_json: bool, *more: Table) -> None:
     else:
         failed = [faults(summary)] if summary.faults else []
         came = [joined(summary)] if summary.joined else []
-        show([comparison({summary.scenario: summary}), per_rank(summary), *failed, *came, *more])
+        encoded = [compression(summary)] if summary.compression else []
+        show([comparison({summary.scenario: summary}), per_rank(summary), *failed, *came, *encoded, *more])
 
 
 def _by_run(

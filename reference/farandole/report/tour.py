@@ -1,4 +1,4 @@
-"""The tour: every strategy there is, side by side, once evenly and once with a slow rank.
+"""The tour: 15 ways to train, side by side, once evenly and once with a slow rank.
 
 The same digits, model, batches and seed for all; what differs is how the ranks agree. `STRATEGIES`
 is the list to add a row to.
@@ -46,6 +46,8 @@ STRATEGIES = (
     Stop("ring, overlapped", "sync_sgd", "the ring, while backward goes on", {"overlap": True, "bucket_kb": 256}),
     Stop("shared memory", "sync_sgd", "gradients lie where all ranks can add them up", {"collective": "window"}),
     Stop("local SGD", "local_sgd", "8 steps apart, then the mean of the parameters", {"period": 8}),
+    Stop("top-k, 1 %", "compressed_sgd", "the largest hundredth of each gradient; the rest is kept for later"),
+    Stop("gossip on a ring", "gossip_sgd", "each rank averages with its two neighbours; there is no sum of all"),
     Stop("MPI all-reduce", "sync_sgd", "the MPI library's own all-reduce", {"collective": "mpi"}),
     Stop("Horovod", "horovod_sgd", "Horovod's DistributedOptimizer over MPI", needs="horovod"),
     Stop("torch DDP", "ddp_sgd", "torch's DistributedDataParallel over gloo"),

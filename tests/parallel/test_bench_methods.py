@@ -1,0 +1,65 @@
+"""`farandole bench methods`: every method under every condition that it can have, beside synchronous SGD."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from farandole import scenarios
+from farandole.bench import methods
+from farandole.errors import LaunchError, UsageError
+
+
+def run_of(losses: list[float]) -> Any:
+    summary = SimpleNamespace(wall_s=9.0, test_accuracy=0.9, bytes_sent=[100, 300])
+    return SimpleNamespace(
+        metrics=[{"loss": loss, "wall_s": 1.0 + n} for n, loss in enumerate(losses)], summary=summary
+    )
+
+
+def test_each_method_is_beside_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    def launch(scenario: str, ranks: int, *, link_mbps: float | None = None, **options: Any) -> Any:
+        if link_mbps and scenario in ("horovod_sgd", "ddp_sgd"):
+            raise UsageError("no messages of ours")
+        if scenario == "local_sgd":
+            return run_of([0.4, 0.4])
+        return run_of([2.0, 1.0] if scenario == "layer_split" else [2.0, 0.4, 0.4])
+
+    monkeypatch.setattr(methods, "launch", launch)
+    found = {row["name"]: row for row in methods.rows(4)}
+    assert len(found) == 3 * len(methods.METHODS) - 2
+    assert "100 Mbit/s: Horovod" not in found
+    assert found["fast: local SGD, 8 steps"]["peers"] == {"ring": {"median_s": 2.0, "ratio": 2.0}}
+    assert found["straggler: layer split"]["median_s"] is None
+    assert found["straggler: layer split"]["peers"] == {}
+    assert found["fast: ring"]["size"] == 300
+    assert "straggler: layer split" in methods.notes(list(found.values()))[-1]
+
+
+def test_without_the_ring_there_is_nothing_to_compare_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "launch", lambda *_, **__: run_of([2.0]))
+    with pytest.raises(LaunchError, match="synchronous SGD does not come to a loss"):
+        methods.rows(4)
+
+
+@pytest.mark.parametrize("method", methods.METHODS, ids=lambda method: method.name)
+def test_its_options_are_the_scenarios(method: methods.Method) -> None:
+    for disturbance in methods.conditions(4).values():
+        kind = scenarios.load(method.scenario).Config
+        kind(**(methods.RECIPE | method.options | disturbance))
+
+
+def test_one_of_each_room_really_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = {method.room: method for method in reversed(methods.METHODS)}
+    monkeypatch.setattr(methods, "METHODS", tuple(rooms.values()))
+    monkeypatch.setattr(methods, "CONDITIONS", ("fast",))
+    monkeypatch.setattr(methods, "conditions", lambda ranks: {"fast": {}})
+    monkeypatch.setattr(methods, "RECIPE", methods.RECIPE | {"steps": 8, "hidden": 16})
+    monkeypatch.setattr(methods, "TARGET", 3.0)
+    rows = methods.rows(4)
+    assert len(rows) == len(rooms) == 5
+    for row in rows:
+        assert row["median_s"] > 0
+        assert row["peers"]["ring"]["ratio"] == pytest.approx(row["peers"]["ring"]["median_s"] / row["median_s"])
