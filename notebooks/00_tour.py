@@ -236,7 +236,7 @@ except LaunchError as error:
 # | learn, step by step | the next notebooks: `01_sharded_data`, `02_ring_all_reduce`, `03_synchronous_sgd` |
 # | write a method yourself and have it checked | `labs/`, and `farandole lab list` |
 # | run something | `farandole list`, then `farandole run SCENARIO --help` |
-# | see all methods side by side | `farandole tour` |
+# | see 15 ways to train side by side | `farandole tour` |
 # | look up a concept, in English or Chinese | `docs/concept_map.md` |
 # | read how a method really works | `reference/farandole/`, one folder per subject |
 # | send it to a cluster | `slurm/` |

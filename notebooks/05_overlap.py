@@ -390,11 +390,11 @@ figure.tight_layout()
 # The bytes are the same in all four. On the left the thread is busy with many small all-reduces, and Python has to hand
 # over each of them. On the right all is exposed again, for the only bucket is complete when backward is over.
 #
-# Our runtime has no slow network to offer: ranks on one computer pass messages through memory, and there is no option
-# that would hold them back. What a real one would make of it we can compute. Here is backward on paper: the time for a
-# parameter is proportional to its length, a bucket's all-reduce takes what the α-β-γ model of `04_collectives` says
-# for a ring, and one bucket is reduced at a time. **All numbers are assumptions**: 16 nodes, 50 layers of half a
-# million parameters, 100 MB in all, 100 ms for backward, 10 µs until a message gets going.
+# `link_mbps` gives each rank a slow link, by sleeping (`runtime/links.py`); sixteen nodes with cores of their own it
+# cannot give. What these would make of it we can compute. Here is backward on paper: the time for a parameter is
+# proportional to its length, a bucket's all-reduce takes what the α-β-γ model of `04_collectives` says for a ring, and
+# one bucket is reduced at a time. **All numbers are assumptions**: 16 nodes, 50 layers of half a million parameters,
+# 100 MB in all, 100 ms for backward, 10 µs until a message gets going.
 #
 # **Predict:** how long does the all-reduce of 100 MB take at 10 Gbit/s, and at 100? Can it be hidden behind 100 ms?
 

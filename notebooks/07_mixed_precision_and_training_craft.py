@@ -44,7 +44,7 @@ from farandole.data.shares import equal_shares, slices
 from farandole.data_parallel import export, loss_scale
 from farandole.data_parallel.evaluation import right_answers
 from farandole.data_parallel.learning_rate import LearningRate
-from farandole.data_parallel.mixed_precision import MixedPrecisionSGD
+from farandole.data_parallel.mixed_precision import HalfCopy, MixedPrecisionSGD
 from farandole.data_parallel.search import rounds
 from farandole.data_parallel.training import mean_cross_entropy
 from farandole.models import optimizers
@@ -303,11 +303,12 @@ for name in ("float16", "bfloat16"):
 #
 # ## 4 On several ranks
 #
-# This is the step of `--precision`. What is new, compared with `03_synchronous_sgd`? And in what type are the gradients
-# when they are added up over the ranks?
+# This is the step of `--precision`, and what it asks of the copy in 16 bits. What is new, compared with
+# `03_synchronous_sgd`? And in what type are the gradients when they are added up over the ranks?
 
 # %%
-print(inspect.getsource(MixedPrecisionSGD.step))
+for part in (MixedPrecisionSGD.step, HalfCopy.gradient, HalfCopy.accept):
+    print(inspect.getsource(part))
 
 # %% [markdown]
 # In float32, and divided by the scale already: a sum of 16-bit numbers would lose digits once for each rank, and could

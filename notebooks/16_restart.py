@@ -159,7 +159,8 @@ figure.tight_layout()
 #
 # In the code it is called `TrainingState`. Under data parallelism the parameters and the optimizer's memory are the
 # same on all ranks and need to be kept once: `shared`. The random numbers are each rank's own. This is all of it for
-# the scenario `restart`; the position in the data follows from the step.
+# the scenario `restart`; the position in the data follows from the step. In float16 there is one thing more: how far
+# the loss scale of notebook 07 has come, or a new start would leave out other steps.
 
 # %%
 print(inspect.getsource(TrainingState))
@@ -498,8 +499,8 @@ for way, cost in cost_s.items():
 # A cheaper checkpoint moves the star to the left and down. But what then remains is the dashed line: the restarts
 # themselves, which no interval makes shorter.
 #
-# (With `mtbf=3600` the scenario does it by itself: after the first checkpoint it sets the interval by what that one
-# has cost.)
+# (With `mtbf=3600` the scenario does it by itself: after each checkpoint it sets the interval by what that one has
+# cost.)
 #
 # ## 6 Being told to stop
 #

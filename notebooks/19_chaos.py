@@ -456,5 +456,5 @@ print("luck makes a greater difference than half or twice the interval:", bool(l
 #    Which of the two pictures changes, and how?
 # 4. Machines do age, and they have childhood diseases. Replace the exponential distribution in `replay` by a Weibull
 #    distribution of the same mean with shape 0.7 (`random.weibullvariate`). Is Daly's interval still the best?
-# 5. `restart` with `mtbf=20` (the option) sets its interval by what the first checkpoint has cost. How near does it
+# 5. `restart` with `mtbf=20` (the option) sets its interval by what each checkpoint has cost. How near does it
 #    come to the star?

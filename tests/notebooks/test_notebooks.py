@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import jupytext
@@ -17,6 +18,13 @@ import pytest
 from tests.notebooks.nbval_runs import NOTEBOOKS, ROOT, code_cells, is_checked, run_nbval
 
 each_notebook = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+# Whose checked cells hold measured times against bounds; what the others check comes out the same on a busy machine.
+JUDGE_TIMES = ("05", "09", "10", "11", "12", "13", "16", "17", "18", "19")
+each_at_its_place = pytest.mark.parametrize(
+    "notebook",
+    [pytest.param(path, id=path.stem, marks=pytest.mark.alone if path.stem.startswith(JUDGE_TIMES) else ())
+     for path in NOTEBOOKS],
+)  # fmt: skip
 
 # Ways to keep nbval from seeing that something is wrong.
 HIDING = re.compile(r"nbval[-_](ignore[-_]output|skip|raises)|pytest_validate_ignore|raises-exception", re.I)
@@ -42,8 +50,7 @@ def test_there_are_notebooks() -> None:
     ]
 
 
-@pytest.mark.alone
-@each_notebook
+@each_at_its_place
 def test_it_runs_and_prints_what_is_committed(notebook: Path) -> None:
     before = set(notebook.parent.rglob("*"))
     report = run_nbval(notebook)
@@ -113,6 +120,24 @@ def test_its_pair_says_the_same(notebook: Path) -> None:
     for half in pair:
         assert half.metadata.jupytext.formats == "ipynb,py:percent"
         assert half.metadata.kernelspec.name == "python3"
+
+
+def test_code_that_is_printed_is_still_the_code() -> None:
+    """What a cell shows of the project's source: each line, and the one that follows it, stand so in some module."""
+    in_modules = set()
+    for module in (ROOT / "reference").rglob("*.py"):
+        in_modules |= set(pairwise([*module.read_text(encoding="utf-8").splitlines(), ""]))
+    printed = [
+        (notebook.stem, pair)
+        for notebook in NOTEBOOKS
+        for cell in code_cells(notebook)
+        if "print(inspect.getsource(" in cell.source
+        for text in texts(cell)
+        for pair in pairwise([*text.splitlines(), ""])
+        if pair[0]
+    ]
+    assert len(printed) > 100
+    assert [(name, pair) for name, pair in printed if pair not in in_modules] == []
 
 
 def test_every_script_has_its_notebook() -> None:
