@@ -9,7 +9,7 @@ from farandole.lab.mortal import PeerLost
 FAILS = {
     "recover": "deadlock: rank 0 is dead; rank 1 waits in agree; rank 2 waits in all_reduce",
     "a death": "deadlock: rank 0 is dead; rank 1 waits in agree; rank 2 waits in all_gather",
-    "half a step": "deadlock: rank 0 waits in all_reduce; rank 1 is dead; rank 2 waits in agree",
+    "half a step": "deadlock: rank 0 is dead; rank 1 waits in agree; rank 2 waits in all_reduce",
     "last step": "deadlock: rank 0 is dead; rank 1 waits in agree; rank 2 waits in all_reduce",
     "random numbers": "deadlock: rank 0 is dead; rank 1 waits in agree; rank 2 waits in all_gather",
     "second death": "deadlock: ranks 0 and 3 wait in all_reduce; rank 1 is dead; rank 2 waits in agree",

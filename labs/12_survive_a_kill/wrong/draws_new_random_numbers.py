@@ -7,7 +7,7 @@ import numpy as np
 from farandole.lab.mortal import PeerLost
 
 FAILS = {
-    "random numbers": "rank 0 takes step 0 with other random numbers than before: those of step 1",
+    "random numbers": "rank 1 takes step 0 with other random numbers than before: those of step 1",
     "one kill": "rank 0 takes step 0 with other random numbers than before: those of step 1",
     "two kills": "rank 0 takes step 0 with other random numbers than before: those of step 1",
 }

@@ -8,7 +8,7 @@ FAILS = {
     "half a step": "rank 2 takes step 1 with the parameters of step 0, not of step 1",
     "last step": "rank 2 has returned with the parameters of step 3, not of step 4",
     "random numbers": "rank 2 has returned with another state than the others",
-    "second death": "rank 2 takes step 2 with the parameters of step 1, not of step 2",
+    "second death": "rank 3 takes step 2 with the parameters of step 1, not of step 2",
     "one kill": "rank 1 takes step 1 with the parameters of step 0, not of step 1",
     "two kills": "rank 2 takes step 1 with the parameters of step 0, not of step 1",
 }

@@ -7,10 +7,10 @@ import numpy as np
 from farandole.lab.mortal import PeerLost
 
 FAILS = {
-    "half a step": "rank 0 has done step 0 and does it again: who has come furthest decides",
+    "half a step": "rank 1 has done step 0 and does it again: who has come furthest decides",
     "last step": "rank 1 has done step 3 and does it again: who has come furthest decides",
-    "random numbers": "rank 0 takes step 0 with other random numbers than before: those of step 2",
-    "second death": "rank 3 has done step 1 and does it again: who has come furthest decides",
+    "random numbers": "rank 1 takes step 0 with other random numbers than before: those of step 2",
+    "second death": "rank 2 has done step 1 and does it again: who has come furthest decides",
     "one kill": "rank 0 has done step 0 and does it again: who has come furthest decides",
     "two kills": "rank 0 has done step 0 and does it again: who has come furthest decides",
 }

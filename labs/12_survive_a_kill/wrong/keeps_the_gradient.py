@@ -10,7 +10,7 @@ FAILS = {
     "a death": "rank 1 takes step 0 again with what the first attempt has left in its gradient",
     "half a step": "rank 1 takes step 0 again with what the first attempt has left in its gradient",
     "last step": "rank 1 takes step 3 again with what the first attempt has left in its gradient",
-    "random numbers": "rank 0 takes step 0 again with what the first attempt has left in its gradient",
+    "random numbers": "rank 1 takes step 0 again with what the first attempt has left in its gradient",
     "second death": "rank 0 takes step 1 again with what the first attempt has left in its gradient",
     "one kill": "rank 0 takes step 0 again with what the first attempt has left in its gradient",
     "two kills": "rank 0 takes step 0 again with what the first attempt has left in its gradient",
