@@ -18,13 +18,23 @@ READY := .venv/.ready
 tour: $(READY)
 	$(BIN)/farandole tour
 
-# Two tests at a time: most of one is several processes that start, or wait for each other.
+# Three tests at a time: most of one is several processes that start, or wait for each other, and whoever waits leaves
+# the core to others; who fails in that crowd has a second try, one at a time. Then those that are to be alone.
+# Thousands of processes start: each would compile all modules anew where no bytecode may be written, and have threads
+# for linear algebra that wait at full speed.
+test: export PYTHONDONTWRITEBYTECODE =
+test: export OPENBLAS_NUM_THREADS = 1
+test: export OMP_NUM_THREADS = 1
+test: export OMP_WAIT_POLICY = PASSIVE
+test: beside := OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_threads_pthreads_yield_strategy=nanosleep
 test: $(READY) lint docs
-	$(BIN)/pytest tests --numprocesses 2 --dist loadfile
+	$(beside) $(BIN)/pytest tests -m "not alone" --numprocesses 3 --dist worksteal || \
+		$(BIN)/pytest tests -m "not alone" --last-failed --last-failed-no-failures none
+	$(BIN)/pytest tests -m alone
 
-# The tests that grow with patience, at full length: many seeds, many kills.
+# The tests that grow with patience, at full length: many seeds, many kills, new examples.
 soak: $(READY)
-	FARANDOLE_SOAK=1 $(BIN)/pytest tests/parallel/test_restart.py tests/parallel/test_chaos.py tests/parallel/test_server_deaths.py
+	FARANDOLE_SOAK=1 $(BIN)/pytest tests/unit tests/parallel/test_restart.py tests/parallel/test_chaos.py tests/parallel/test_server_deaths.py
 
 check: $(READY) lint unit
 

@@ -11,11 +11,16 @@ from typing import Any
 
 import psutil
 import pytest
+from hypothesis import settings
 
 from farandole.runtime import processes, rank, warm
 
 SESSION = "FARANDOLE_TEST_SESSION"
 REQUIRE_ALL = os.environ.get("FARANDOLE_REQUIRE") == "all"
+
+# The same examples every time, so that a change fails by its own fault; make soak looks for new ones. No time-outs.
+settings.register_profile("farandole", derandomize="FARANDOLE_SOAK" not in os.environ, deadline=None)
+settings.load_profile("farandole")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -43,7 +48,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def session() -> Iterator[str]:
     """Marks every process that comes out of this test session; at its end none is left."""
-    warm.start()  # unmarked: it stays until the last test has ended
+    # Unmarked: it stays until the last test has ended. What the methods are compared with, torch's optimizers and
+    # DDP, loads torch's compiler: two seconds on each rank.
+    warm.start("torch._dynamo")
     number = uuid.uuid4().hex
     os.environ[SESSION] = number
     yield number

@@ -1,17 +1,27 @@
-"""How the tests here run a program under mpirun and get its answer."""
+"""How the tests here run a program under mpirun and get its answer, and compare a training with an undisturbed one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from farandole import Run
 from farandole.runtime.launcher import run_ranks
 
 PROGRAMS = Path(__file__).parent / "programs"
+
+
+def assert_same_training(run: Run, whole: Run, but_for: Collection[int]) -> None:
+    """The same to rounding; of the steps `but_for` the dead one's part of the loss is not known."""
+    for line, expected in zip(run.metrics, whole.metrics, strict=True):
+        if line["step"] not in but_for:
+            assert line["loss"] == pytest.approx(expected["loss"], rel=2e-3), line["step"]
+    assert run.summary.final_loss == pytest.approx(whole.summary.final_loss, rel=2e-3)
+    assert run.summary.test_accuracy == pytest.approx(whole.summary.test_accuracy, abs=0.01)
 
 
 @pytest.fixture

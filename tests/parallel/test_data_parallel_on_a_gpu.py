@@ -28,6 +28,8 @@ TEXT = {"data": "pydoc", "model": "transformer", "hidden": 32, "depth": 1, "batc
         ("sync_sgd", TEXT),
         ("local_sgd", {"alpha": 0.5}),
         ("local_sgd", {"once": True} | TEXT),
+        ("compressed_sgd", {"compressor": "float16"}),
+        ("compressed_sgd", {"compressor": "powersgd"}),
         ("ddp_sgd", {}),
     ],
 )

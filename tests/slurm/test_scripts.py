@@ -18,11 +18,17 @@ from tests.slurm.jobs import programs, run, run_it, words_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((REPOSITORY / "slurm").glob("*.sbatch"))
+SIMULATIONS = {"simulate_collect", "simulate_map"}  # they run no scenario: test_simulate_scripts.py
 # How many ranks each script asks for, and what a short run of it does.
 RANKS = {
+    "agnostic_sgd": 4,
     "backup": 4,
+    "compressed_sgd": 4,
     "downpour": 6,
+    "dynamic_sync": 4,
     "elastic_horovod": 4,
+    "federated": 4,
+    "gossip_sgd": 4,
     "horovod_sgd": 4,
     "hybrid": 4,
     "hybrid_parameters": 6,
@@ -37,6 +43,7 @@ RANKS = {
     "restart": 4,
     "search": 4,
     "search_array": 2,
+    "sync_cost": 4,
     "sync_sgd": 4,
     "tensor_split": 2,
 }
@@ -47,10 +54,17 @@ TRAINED = {"backup": 3, "membership": 4}
 # Of how many parts, elsewhere one, the ranks' models are: a part has other parameters than the next one.
 PARTS = {"layer_split": 4, "tensor_split": 2}
 STEPS = 20
-SHORT = {"online": ("--samples", "600")}
+SHORT = {"online": ("--samples", "600"), "sync_cost": ("--steps", "8", "--rehearsal", "5")}
 # Other updates of the parameters than one a step: stale makes one for each of 4 workers' gradients, online
-# for each of 3 workers' 13 batches, downpour for each push, of which there may be some more than needed.
-UPDATES = {"parameter_server": [80], "online": [39], "downpour": range(16, 40)}
+# for each of 3 workers' 13 batches, downpour for each push, of which there may be some more than needed, and the last
+# round of dynamic_sync may be one of up to 64 steps; sync_cost has 8 ways of 8.
+UPDATES = {
+    "parameter_server": [80],
+    "online": [39],
+    "downpour": range(16, 40),
+    "dynamic_sync": range(20, 84),
+    "sync_cost": [64],
+}
 NEED_HOROVOD = ("elastic_horovod", "horovod_sgd")
 # Whose trainings without a fault are in files of their own, test_*_script.py and test_*_scripts.py.
 ELSEWHERE = ("hybrid", "language_model", "parameter_server_het", "pipeline", "search_array", "sync_sgd")
@@ -69,7 +83,7 @@ def scenario_of(script: Path) -> str:
 
 
 def test_there_are_scripts() -> None:
-    assert {script.stem for script in SCRIPTS} == set(RANKS)
+    assert {script.stem for script in SCRIPTS} == set(RANKS) | SIMULATIONS
 
 
 @pytest.mark.parametrize("script", [*SCRIPTS, *(REPOSITORY / "slurm").glob("*.sh")], ids=lambda path: path.name)
@@ -92,12 +106,13 @@ def test_what_it_names_exists(script: Path) -> None:
     module = re.search(r"python -m (\S+)", script.read_text())
     assert module, "no python -m …"
     assert importlib.util.find_spec(module[1])
-    assert module[1] == f"farandole.scenarios.{scenario_of(script)}"
+    assert module[1] == ("farandole" if script.stem in SIMULATIONS else f"farandole.scenarios.{scenario_of(script)}")
     assert f"#SBATCH --job-name={script.stem}\n" in script.read_text()
     for path in re.findall(r"\b(?:slurm|reference|tests|docs)/[\w/.-]*\w", script.read_text()):
         assert (REPOSITORY / path).exists(), path
 
 
+@pytest.mark.parametrize("script", RANKS, indirect=True)
 def test_its_options_are_the_scenarios(script: Path, tmp_path: Path) -> None:
     for words in programs(words_of(script, tmp_path, "--seed", "3")):
         assert words[0] == f"farandole.scenarios.{scenario_of(script)}"

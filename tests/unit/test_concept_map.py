@@ -23,7 +23,9 @@ ROOMS = {
     *(
         "data",
         "collectives",
+        "compression",
         "data_parallel",
+        "decentralised",
         "model_parallel",
         "parameter_server",
         "recovery",
@@ -148,7 +150,20 @@ def is_scenario(path: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    "room", ["data", "collectives", "data_parallel", "model_parallel", "parameter_server", "recovery", "models"]
+    "room",
+    [
+        "data",
+        "collectives",
+        "compression",
+        "data_parallel",
+        "decentralised",
+        "model_parallel",
+        "parameter_server",
+        "federated",
+        "recovery",
+        "cost",
+        "models",
+    ],
 )
 def test_every_module_of_a_room_of_methods_is_on_the_map(room: str) -> None:
     on_map = {name for row in the_map() for name in modules(row.where)}
