@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -12,7 +13,11 @@ from pathlib import Path
 
 from farandole.slurm.sandbox import Sandbox
 
-PATIENCE = 150.0  # seconds for a job of a second or two, on a machine that has other things to do
+PATIENCE = 120.0  # seconds for a job of a second or two, on a machine that has other things to do
+
+
+class SrunStayed(TimeoutError):
+    """Only the batch script is left of the job, whose srun still waits."""
 
 
 @dataclass(frozen=True)
@@ -32,19 +37,27 @@ def run(cluster: Sandbox, checkout: Path, script: Path, *arguments: str) -> Job:
 
     The srun of Slurm 22.05 now and then stays when a step over two components has ended, because each
     component may start PMIx's abort agent, of which only one is ended (2 of 91 starts). Such a job is
-    cancelled once its record is there, and counts as completed.
+    cancelled, and submitted once more.
     """
+    try:
+        return _run(cluster, checkout, script, *arguments)
+    except SrunStayed:
+        return _run(cluster, checkout, script, *arguments)
+
+
+def _run(cluster: Sandbox, checkout: Path, script: Path, *arguments: str) -> Job:
     number = cluster.submit(script, arguments=arguments, cwd=checkout)
     folder = checkout / "runs" / f"{script.stem}-{number}"
     try:
         result = cluster.wait(number, timeout=PATIENCE)
-    except TimeoutError:
+    except TimeoutError as error:
         steps = cluster.run("squeue", "--noheader", "--steps", f"--jobs={number}", "--format=%i").split()
         cluster.run("scancel", str(number))
         result = cluster.wait(number, timeout=30)
-        if steps != [f"{number}.batch"] or not (folder / "summary.json").exists():
+        if steps != [f"{number}.batch"]:
             raise
-        return Job(number, "COMPLETED", 0, result.output, result.output.read_text(), folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        raise SrunStayed(f"{error}; printed: {result.output.read_text()}") from None
     return Job(number, result.state, result.exit_code, result.output, result.output.read_text(), folder)
 
 
