@@ -12,14 +12,14 @@ fast. A message through shared memory is two copies, in and out; here each numbe
 
 Cost: two barriers, and for n bytes the memory's time for n read and n written by each of P ranks: what `SharedVectors`
 does for vectors that live in the window. `all_reduce`, for any other, copies n in and n out besides. A short vector is
-all barriers: there each rank adds up everything for itself, Pn read, after one. All add in the same order, so all ranks
-have the same bits.
+all barriers: there each rank adds up everything for itself, Pn read, after one. Every number of the sum is formed by one
+rank, or by all in the same order, so all ranks have the same bits.
 Source: Hoefler et al., "MPI + MPI: a new hybrid approach to parallel programming with MPI plus shared memory", 2013.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -31,7 +31,7 @@ from farandole.errors import UsageError
 from farandole.runtime.communicator import Buffer, Communicator
 from farandole.runtime.links import refuse
 
-BLOCK = 128 << 10  # bytes that are added up at a time: they stay in the cache
+BLOCK = 256 << 10  # bytes of each vector that are added up at a time: the sum stays in the cache until all have it
 SHORT = 16 << 10  # bytes up to which a second barrier costs more than adding up everything
 
 
@@ -63,7 +63,6 @@ class SharedVectors:
         self.vectors = [_view(self._window, rank, length, kind) for rank in range(comm.size)]
         self.own = self.vectors[comm.rank]
         self.own[:] = 0
-        self._sum = np.empty(max(1, BLOCK // kind.itemsize), kind)
 
     def all_reduce(self, part: Buffer | None = None) -> None:
         """Every rank's vector, or a part of it, becomes the sum of all. Collective.
@@ -75,8 +74,14 @@ class SharedVectors:
         if part is not None:
             start, length = (part.ctypes.data - self.own.ctypes.data) // part.itemsize, len(part)
         mine = chunk_slice(length, self.comm.size, self.comm.rank)
+        first, *others = self.vectors
         self.meet()
-        self._add_up(self.vectors, slice(start + mine.start, start + mine.stop))
+        for block in _blocks(slice(start + mine.start, start + mine.stop), first.itemsize):
+            total = first[block]
+            for vector in others:
+                total += vector[block]
+            for vector in others:
+                vector[block] = total
         self.meet()
 
     def reduce_scatter(self, parts: Sequence[slice]) -> None:
@@ -84,9 +89,13 @@ class SharedVectors:
 
         Nobody's vector may be changed before all have met again.
         """
+        others = [vector for rank, vector in enumerate(self.vectors) if rank != self.comm.rank]
         self.meet()
         if self.comm.rank < len(parts):
-            self._add_up([self.own], parts[self.comm.rank])
+            for block in _blocks(parts[self.comm.rank], self.own.itemsize):
+                total = self.own[block]
+                for vector in others:
+                    total += vector[block]
 
     def all_gather(self, parts: Sequence[slice], into: Buffer) -> None:
         """Fetch part r from rank r's vector. Collective."""
@@ -99,8 +108,11 @@ class SharedVectors:
 
         Nobody's vector may be changed before all have met again.
         """
+        first, *others = self.vectors
         self.meet()
-        self._add_up([into], slice(0, len(into)))
+        into[:] = first[: len(into)]
+        for vector in others:
+            into += vector[: len(into)]
 
     def meet(self) -> None:
         """What any rank has written before, all can read afterwards. Collective."""
@@ -114,18 +126,6 @@ class SharedVectors:
         self.vectors, self.own = [], np.empty(0)
         self._window.Unlock_all()
         self._window.Free()
-
-    def _add_up(self, targets: list[Buffer], part: slice) -> None:
-        """Put one part of the sum into all `targets`."""
-        first, *others = self.vectors
-        for start in range(part.start, part.stop, len(self._sum)):
-            block = slice(start, min(start + len(self._sum), part.stop))
-            total = self._sum[: block.stop - start]
-            np.copyto(total, first[block])
-            for vector in others:
-                total += vector[block]
-            for vector in targets:
-                vector[block] = total
 
 
 def all_reduce(comm: Communicator, buffer: Buffer) -> None:
@@ -158,6 +158,13 @@ def window(comm: Communicator, buffer: Buffer) -> SharedVectors:
     pair.reverse()
     comm.kept[name] = pair
     return pair[0]
+
+
+def _blocks(part: slice, itemsize: int) -> Iterator[slice]:
+    """The part in pieces of at most `BLOCK` bytes."""
+    length = BLOCK // itemsize
+    for start in range(part.start, part.stop, length):
+        yield slice(start, min(start + length, part.stop))
 
 
 def _view(memory: MPI.Win, rank: int, length: int, kind: np.dtype[Any]) -> Buffer:
