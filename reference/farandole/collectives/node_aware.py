@@ -58,7 +58,8 @@ def all_reduce(comm: Communicator, buffer: Buffer) -> None:
     parts = chunk_slices(len(buffer), nodes.lanes)
     vectors = window(nodes.here, buffer)
     vectors.own[: len(buffer)] = buffer
-    vectors.reduce_scatter(parts)
+    total = vectors.reduce(parts)
     if nodes.across:
-        run(RING, nodes.across, vectors.own[parts[nodes.here.rank]])
-    vectors.all_gather(parts, buffer)
+        run(RING, nodes.across, total[parts[nodes.here.rank]])
+    vectors.meet()
+    buffer[:] = total[: len(buffer)]

@@ -12,8 +12,8 @@ fast. A message through shared memory is two copies, in and out; here each numbe
 
 Cost: two barriers, and for n bytes the memory's time for n read and n written by each of P ranks: what `SharedVectors`
 does for vectors that live in the window. `all_reduce`, for any other, copies n in and n out besides. A short vector is
-all barriers: there each rank adds up everything for itself, Pn read, after one. Every number of the sum is formed by one
-rank, or by all in the same order, so all ranks have the same bits.
+all barriers: there each rank adds up everything for itself, Pn read, after one. All add in the same order, so all ranks
+have the same bits.
 Source: Hoefler et al., "MPI + MPI: a new hybrid approach to parallel programming with MPI plus shared memory", 2013.
 """
 
@@ -31,7 +31,7 @@ from farandole.errors import UsageError
 from farandole.runtime.communicator import Buffer, Communicator
 from farandole.runtime.links import refuse
 
-BLOCK = 256 << 10  # bytes of each vector that are added up at a time: the sum stays in the cache until all have it
+BLOCK = 256 << 10  # bytes that are added up at a time: their sum is still in the cache when the others get it
 SHORT = 16 << 10  # bytes up to which a second barrier costs more than adding up everything
 
 
@@ -74,34 +74,23 @@ class SharedVectors:
         if part is not None:
             start, length = (part.ctypes.data - self.own.ctypes.data) // part.itemsize, len(part)
         mine = chunk_slice(length, self.comm.size, self.comm.rank)
-        first, *others = self.vectors
+        total, *others = self.vectors
         self.meet()
-        for block in _blocks(slice(start + mine.start, start + mine.stop), first.itemsize):
-            total = first[block]
+        for block in self._add_up(slice(start + mine.start, start + mine.stop)):
             for vector in others:
-                total += vector[block]
-            for vector in others:
-                vector[block] = total
+                vector[block] = total[block]
         self.meet()
 
-    def reduce_scatter(self, parts: Sequence[slice]) -> None:
-        """Rank r's vector gets the sum in part r, if there are so many; the rest of it stays as it was. Collective.
+    def reduce(self, parts: Sequence[slice]) -> Buffer:
+        """Rank r forms part r of the sum, if there are so many; returns where it lies, in the first vector. Collective.
 
-        Nobody's vector may be changed before all have met again.
+        Nobody may read other parts, or change its own vector, before all have met again.
         """
-        others = [vector for rank, vector in enumerate(self.vectors) if rank != self.comm.rank]
         self.meet()
         if self.comm.rank < len(parts):
-            for block in _blocks(parts[self.comm.rank], self.own.itemsize):
-                total = self.own[block]
-                for vector in others:
-                    total += vector[block]
-
-    def all_gather(self, parts: Sequence[slice], into: Buffer) -> None:
-        """Fetch part r from rank r's vector. Collective."""
-        self.meet()
-        for vector, part in zip(self.vectors, parts, strict=False):
-            into[part] = vector[part]
+            for _ in self._add_up(parts[self.comm.rank]):
+                pass
+        return self.vectors[0]
 
     def add_up(self, into: Buffer) -> None:
         """Every rank computes the whole sum, of the first elements of each vector, for itself. Collective.
@@ -127,6 +116,16 @@ class SharedVectors:
         self._window.Unlock_all()
         self._window.Free()
 
+    def _add_up(self, part: slice) -> Iterator[slice]:
+        """Form a part of the sum in the first vector, and say of each block when it is done."""
+        total, *others = self.vectors
+        length = BLOCK // total.itemsize
+        for start in range(part.start, part.stop, length):
+            block = slice(start, min(start + length, part.stop))
+            for vector in others:
+                total[block] += vector[block]
+            yield block
+
 
 def all_reduce(comm: Communicator, buffer: Buffer) -> None:
     """Sum `buffer`, one contiguous vector, over all ranks, in place, wherever it lies. Collective.
@@ -139,9 +138,9 @@ def all_reduce(comm: Communicator, buffer: Buffer) -> None:
     if buffer.nbytes <= SHORT:
         vectors.add_up(buffer)
         return
-    parts = chunk_slices(len(buffer), comm.size)
-    vectors.reduce_scatter(parts)
-    vectors.all_gather(parts, buffer)
+    total = vectors.reduce(chunk_slices(len(buffer), comm.size))
+    vectors.meet()
+    buffer[:] = total[: len(buffer)]
 
 
 def window(comm: Communicator, buffer: Buffer) -> SharedVectors:
@@ -158,13 +157,6 @@ def window(comm: Communicator, buffer: Buffer) -> SharedVectors:
     pair.reverse()
     comm.kept[name] = pair
     return pair[0]
-
-
-def _blocks(part: slice, itemsize: int) -> Iterator[slice]:
-    """The part in pieces of at most `BLOCK` bytes."""
-    length = BLOCK // itemsize
-    for start in range(part.start, part.stop, length):
-        yield slice(start, min(start + length, part.stop))
 
 
 def _view(memory: MPI.Win, rank: int, length: int, kind: np.dtype[Any]) -> Buffer:
