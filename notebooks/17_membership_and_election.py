@@ -446,6 +446,9 @@ print(f'from "joined" to that step: {when["first step"] - when["joined"]:.3f} s'
 # from here on it is one. The others do not stand still while it starts, only for the update. If it died on the way,
 # they would hardly notice.
 #
+# Nobody need have died for that: while a long training runs, say `farandole join` and its folder in a terminal, and one
+# more worker comes.
+#
 # ## 4 Data, learning rate, samples
 #
 # Three workers are left of four. What becomes of the fourth part of each batch? There are two ways:

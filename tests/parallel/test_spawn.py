@@ -8,6 +8,10 @@ tests/conftest.py.
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -144,6 +148,32 @@ def test_too_many_failures_bring_a_process_in(tmp_path: Path) -> None:
     run, _ = train("membership", 2, "none", tmp_path / "run", *fails, "--spawn", "1")
     assert_complete(run, [0, 1, 2], at_first=2)
     assert joined(run) == [(2, 20)]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "ranks", "options", "expected"),
+    [
+        ("membership", 2, (), ["rank 2 has been sent for, at step 20", "rank 2 has joined, and has taken step 30"]),
+        ("backup", 3, ("--spares", "1"), ["a spare has joined, and has taken step 20"]),
+    ],
+)
+def test_a_worker_joins_that_is_asked_for_from_outside(
+    scenario: str, ranks: int, options: tuple[str, ...], expected: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    with ThreadPoolExecutor() as pool:
+        training = pool.submit(train, scenario, ranks, "0@asked", out, *options)
+        while not (out / "config.json").exists():
+            assert not training.done(), training.result()
+            time.sleep(0.05)
+        command = [sys.executable, "-m", "farandole", "join", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        run, _ = training.result()
+    assert done.stdout.splitlines() == [f"join: {line}" for line in expected], done.stderr
+    assert_complete(run, [0, 1, 2], at_first=2)
+    assert joined(run) == ([(2, 30)] if ranks == 2 else [])
+    assert struck(run) == []
+    assert not list(out.glob("join-*"))
 
 
 def test_a_training_does_not_wait_for_who_has_not_come_when_it_is_over(tmp_path: Path) -> None:

@@ -153,3 +153,15 @@ def test_more_places_need_somebody_who_could_take_them() -> None:
     assert View.first(2, 0).enlarged(1).places == 2
     view = View.first(2, 0, starts=1).enlarged(1)
     assert (view.places, view.workers, view.lacks_a_worker) == (3, (0, 1), True)
+
+
+@given(launches(), st.integers(0, 3), st.integers(0, 3))
+def test_who_is_asked_for_comes_in_any_case_and_takes_no_start_from_the_others(
+    launch: tuple[int, int], starts: int, asked: int
+) -> None:
+    ranks, spares = launch
+    view = View.first(ranks, spares, starts).enlarged(0, asked)
+    assert view.places == ranks - spares + asked
+    assert len(view.workers) == ranks - spares + min(asked, spares)
+    assert view.starts == starts + max(0, asked - spares)
+    assert view.lacks_a_worker == (asked > spares)

@@ -18,6 +18,7 @@ from farandole.cli import (
     doctor,
     draw,
     hosts,
+    join,
     lab,
     run,
     scenario_list,
@@ -43,6 +44,7 @@ app.command(doctor.doctor)
 app.command(scenario_list.list_scenarios, name="list")
 app.command(tour.tour)
 app.command(supervise.supervise)
+app.command(join.join)
 app.command(show.show)
 app.command(draw.app)
 app.command(simulate.simulate)

@@ -21,6 +21,7 @@ from farandole.data_parallel.evaluation import accuracy
 from farandole.data_parallel.loss_log import LossLog
 from farandole.data_parallel.training import samples_used
 from farandole.models import choices
+from farandole.recovery import joining
 from farandole.recovery.batches import Batches
 from farandole.recovery.membership import NobodyLeft
 from farandole.recovery.options import ElasticOptions
@@ -95,20 +96,21 @@ class ElasticTraining(OutlivingTraining):
         """From the losses and the failed tries of all, and from what the centre knows of who was sent for.
 
         Raises:
-            MoreWorkers: there were too many failed tries.
+            MoreWorkers: there were too many failed tries, or somebody has asked for it from outside.
             NewsOfNewcomer: it is ready, or lost.
         """
         if self.options.adapt_lr:
             self.replica.set_rate(self.driver.observe(self.losses.last_mean))
             self.replica.values["before"] = self.driver.before
-        said = np.array([self.failed_tries, self.membership.has_news])
+        asked = joining.take(self.folder) if self.membership.leads and self.step < self.options.steps else 0
+        said = np.array([self.failed_tries, self.membership.has_news, asked])
         with self.world.comm.waiting("failures of the others", -1):
             self.world.control.Allreduce(MPI.IN_PLACE, said)
-        tries, news = said
+        tries, news, asked = said.tolist()
         many_tries = tries >= self.options.failures and self.membership.can_grow
-        if (news or many_tries) and self.step < self.options.steps:
+        if (news or many_tries or asked) and self.step < self.options.steps:
             self._protect_all()
-            raise NewsOfNewcomer if news else MoreWorkers
+            raise NewsOfNewcomer if news and not asked else MoreWorkers(asked)
 
     def _protect(self, step: int) -> None:
         """Before each step: keep what could be lost. Here nothing: what the dead knew the others know."""

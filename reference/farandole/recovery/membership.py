@@ -113,13 +113,14 @@ class Membership:
         """Whether who was sent for is ready, or lost: then an `update` is due. Only the centre knows."""
         return self._called is not None and self._called.news != "none"
 
-    def update(self, more: int = 0) -> None:
+    def update(self, more: int = 0, asked: int = 0) -> None:
         """Agree on who is left, and form the groups anew: `world.comm` and `world.control` are of the workers left.
 
         Every living rank calls it once it has learned of a death, however it has.
 
         Args:
             more: how many spares are to work beside those that are left; the largest wish of any rank counts.
+            asked: likewise, but a process is started for each that no spare is left for.
 
         Raises:
             NobodyLeft: no worker lives.
@@ -131,7 +132,7 @@ class Membership:
                 self._agree(over=False)
             self._asked = False
             self._before, self._missed, self.joined = self.view, [], []
-            self._settle(more)
+            self._settle(more, asked)
         self.changes.append(time.perf_counter() - start)
 
     def wait(self) -> bool:
@@ -174,7 +175,7 @@ class Membership:
             view = told["view"]
             self._before = View(**view | {"workers": tuple(view["workers"]), "spares": tuple(view["spares"])})
             self.joined = [self.world.rank]
-            self._settle(0)
+            self._settle(0, 0)
         welcome: Told = told["welcome"]
         return welcome
 
@@ -200,9 +201,9 @@ class Membership:
         if self._called:
             self._called.dismiss(FAREWELL_S)
 
-    def _settle(self, more: int) -> None:
+    def _settle(self, more: int, asked: int) -> None:
         """Try until all have succeeded; then, if a place is free all the same, the centre sends for somebody."""
-        while not self._attempt(more):
+        while not self._attempt(more, asked):
             pass
         self.sent_for = []
         if self.view.lacks_a_worker:
@@ -211,7 +212,7 @@ class Membership:
             if self.leads:
                 self._called = Called(self.sent_for[0], self._greeting())
 
-    def _attempt(self, more: int) -> bool:
+    def _attempt(self, more: int, asked: int) -> bool:
         """One try; False if another rank has died meanwhile, or somebody has come."""
         self._revoke()
         self._shrink()
@@ -226,9 +227,9 @@ class Membership:
             return False
         formed = True
         try:
-            wished = np.array([more])
+            wished = np.array([more, asked])
             self._everyone.Allreduce(MPI.IN_PLACE, wished, MPI.MAX)
-            self.view = self.view.enlarged(int(wished[0]))
+            self.view = self.view.enlarged(*wished.tolist())
             self._form()
         except (MPI.Exception, PeerLost):
             formed = False

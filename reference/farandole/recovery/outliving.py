@@ -32,7 +32,15 @@ NEWCOMER = -1  # has come to no step
 
 
 class MoreWorkers(Exception):
-    """A spare is to join the workers, though nobody has died."""
+    """A spare, or a process that is started, is to join the workers, though nobody has died.
+
+    Attributes:
+        asked: as many as were asked for from outside; 0: one, if somebody can.
+    """
+
+    def __init__(self, asked: int = 0) -> None:
+        super().__init__()
+        self.asked = asked
 
 
 class NewsOfNewcomer(Exception):
@@ -131,9 +139,9 @@ class OutlivingTraining:
             except (PeerLost, MPI.Exception) as error:
                 self._note(error)
                 self.membership.update()
-            except MoreWorkers:
+            except MoreWorkers as wish:
                 self.logbook.write("enlarged", self.world.rank, self.step)
-                self.membership.update(more=1)
+                self.membership.update(more=0 if wish.asked else 1, asked=wish.asked)
             except NewsOfNewcomer:
                 self.membership.update()
             except Invited:

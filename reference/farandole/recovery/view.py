@@ -66,9 +66,15 @@ class View:
         after = replace(self, number=self.number + 1, workers=tuple(workers), spares=tuple(waiting), sent_for=sent_for)
         return after._filled()
 
-    def enlarged(self, more: int) -> View:
-        """The view with so many places more, as far as there are spares for them or processes can be started."""
-        return replace(self, places=self.places + min(more, len(self.spares) + self.starts))._filled()
+    def enlarged(self, more: int, asked: int = 0) -> View:
+        """The view with so many places more, as far as there are spares for them or processes can be started.
+
+        Args:
+            asked: as many beside these that are to be there in any case: for who is no spare one more may be started.
+        """
+        places = self.places + min(more, len(self.spares) + self.starts) + asked
+        left = max(0, len(self.spares) - more)
+        return replace(self, places=places, starts=self.starts + max(0, asked - left))._filled()
 
     @property
     def lacks_a_worker(self) -> bool:

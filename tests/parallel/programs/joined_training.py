@@ -4,7 +4,7 @@ So it is known at which step a newcomer joins: where the workers exchange their 
 RANK@PLACE[,RANK@PLACE]; the ranks there kill themselves. Places: "start" (a newcomer, before it has met anybody),
 "door" (a newcomer, when it is ready), "call" (the centre, while who it has sent for is starting, but has not come to
 MPI yet: in that moment Open MPI's mpirun may crash, see docs/recovery.md), "form" (when somebody has joined, and all
-form new groups).
+form new groups). A rank at "asked" does not die, but waits at step 20 until somebody has asked for one more worker.
 """
 
 import os
@@ -35,6 +35,8 @@ def die_where_somebody_has_joined(membership: Membership) -> None:
 
 def wait_for_news(training: ElasticTraining) -> None:
     membership = training.membership
+    while "asked" in places and training.step == 20 and not list(training.folder.glob("join-*")):
+        time.sleep(NAP_S)
     while membership.leads and membership.view.sent_for is not None and not membership.has_news:
         if "call" in places:
             may_call.set()

@@ -1,0 +1,23 @@
+"""``farandole join RUN``: one more worker for a training that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from farandole.runtime.options import Positive
+
+
+def join(run: Path, *, timeout: Positive = 120.0) -> None:
+    """Have one more worker join a training that runs: membership or backup.
+
+    A spare joins at once. Where none waits a process is started, while the others go on.
+
+    Args:
+        run: the folder that the training writes its record in.
+        timeout: seconds until nobody is waited for any more.
+    """
+    from farandole.recovery import joining
+
+    came = joining.ask(run, timeout, lambda line: print(f"join: {line}", flush=True))
+    who = "a spare" if came.rank is None else f"rank {came.rank}"
+    print(f"join: {who} has joined, and has taken step {came.step}")
