@@ -518,13 +518,16 @@ figure.tight_layout()
 #
 # Ranks on one computer could look into each other's memory. Then why copy a vector into a message, and out of it
 # again? MPI lets processes allocate memory together, a **window** (共享内存窗口), in which each has a vector, and each
-# can read all. Then rank *r* adds up part *r* of all vectors. This is all:
+# can read and write all. Then rank *r* adds up part *r* of all vectors, and writes the sum into each of them. This is all:
 
 # %%
 print(inspect.getsource(SharedVectors.all_reduce))
+print(inspect.getsource(SharedVectors._add_up))
 print(inspect.getsource(SharedVectors.meet))
 
 # %% [markdown]
+# (It goes by blocks of 256 KiB, so that a sum is still in the cache when the other vectors get it.)
+#
 # **Predict:** what would go wrong without the first of the two `meet`, and what without the second?
 #
 # No schedule can describe this. A step of a schedule *is* a message: somebody sends a chunk, somebody receives it, and

@@ -34,9 +34,9 @@ def test_a_round_is_an_all_reduce_and_one_of_the_measurements(ranks: int, hops: 
 
 def test_a_slow_rank_takes_fewer_steps_while_it_is_slow(tmp_path: Path) -> None:
     slow = "rank=1,factor=12,from=100,until=400"
-    run = launch("dynamic_sync", 3, **SMALL, steps=600, kappa=16, slow=slow, out=tmp_path / "run")
+    run = launch("dynamic_sync", 3, **SMALL, steps=1200, kappa=16, slow=slow, out=tmp_path / "run")
     among = [line["fewest_steps"] / line["most_steps"] for line in lines(run, 250, 400)]
-    later = [line["fewest_steps"] / line["most_steps"] for line in lines(run, 500, 600)]
+    later = [line["fewest_steps"] / line["most_steps"] for line in lines(run, 800, 1200)]  # forgotten by then
     assert among
     assert later
     assert max(among) < 1 / 3
