@@ -518,7 +518,8 @@ figure.tight_layout()
 #
 # Ranks on one computer could look into each other's memory. Then why copy a vector into a message, and out of it
 # again? MPI lets processes allocate memory together, a **window** (共享内存窗口), in which each has a vector, and each
-# can read and write all. Then rank *r* adds up part *r* of all vectors, and writes the sum into each of them. This is all:
+# can read and write all. Then rank *r* adds up part *r* of all vectors, and writes the sum into each of them. This is
+# all:
 
 # %%
 print(inspect.getsource(SharedVectors.all_reduce))
