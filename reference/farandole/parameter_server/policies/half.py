@@ -9,8 +9,8 @@ eager-SGD (Li et al. 2020).
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
+from hashlib import blake2b
 
 from farandole.parameter_server.policies.stale import Stale
 
@@ -24,4 +24,6 @@ class Half(Stale):
         self.seed = seed
 
     def pause(self, worker: int, clock: int) -> float:
-        return random.Random(f"{self.seed} {worker} {clock}").uniform(0, self.longest_wait)
+        # A hash, not a generator: the same whenever it is asked for, and 10,000 workers ask two million times.
+        digest = blake2b(f"{self.seed} {worker} {clock}".encode(), digest_size=8).digest()
+        return self.longest_wait * int.from_bytes(digest) / 2**64
