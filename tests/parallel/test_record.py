@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole import Run, launch
+from farandole import LaunchError, Run, UsageError, launch
 from farandole.collectives.steps import chunk_slices
 from farandole.runtime.record import Summary
 
@@ -98,3 +98,21 @@ def test_a_slow_rank_makes_the_others_wait(tmp_path: Path) -> None:
 def test_shards_from_files_train_the_same_model(run: Run, tmp_path: Path) -> None:
     read = launch("sync_sgd", 3, steps=25, hidden=32, loading="files", out=tmp_path / "run")
     assert read.summary.params_sha256 == run.summary.params_sha256
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_what_is_refused_leaves_no_record_and_its_folder_is_free(ranks: int, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(UsageError, match="--place"):
+        launch("parameter_server", ranks, steps=2, place="servers=9", out=out)
+    assert not out.exists()
+
+
+def test_what_an_earlier_start_has_written_stays_when_the_next_one_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(LaunchError):
+        launch("restart", 2, steps=8, checkpoint_every=2, fail="rank=1,step=5", out=out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(UsageError, match="--lr"):
+        launch("restart", 2, steps=8, checkpoint_every=2, lr=0.3, out=out)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before

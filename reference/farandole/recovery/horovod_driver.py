@@ -53,7 +53,8 @@ from farandole.runtime.faults import check_ranks
 from farandole.runtime.flight_recorder import read_positions
 from farandole.runtime.launcher import TIMED_OUT
 from farandole.runtime.record import Summary
-from farandole.runtime.recorder import open_folder, write_summary
+from farandole.runtime.recorder import open_folder
+from farandole.runtime.summing_up import write_summary
 from farandole.runtime.trace import from_json
 from farandole.scenarios import to_arguments
 

@@ -7,45 +7,25 @@ The clock runs from `start` to `stop`: set-up, data loading and evaluation are n
 from __future__ import annotations
 
 import json
-import platform
+import shutil
 import time
 from collections.abc import Container, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields, replace
-from importlib import metadata
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import torch
 from mpi4py import MPI
 
-import farandole
 from farandole.errors import UsageError
 from farandole.runtime import board, devices, trace
 from farandole.runtime.clock import offset_to_rank_0
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.options import RunOptions
 from farandole.runtime.record import Summary, new_folder
+from farandole.runtime.summing_up import write_summary
 from farandole.runtime.world import World
-
-# What spans are called in which something compressed travels: all together, between neighbours, to a server.
-TRANSFERS = ("transfer", "send to", "receive from", "have sent", "push and pull", "receive a gradient")
-
-
-def versions() -> dict[str, str]:
-    """What computes and communicates here."""
-    found = {
-        "farandole": farandole.__version__,
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-        "mpi": MPI.Get_library_version().split(",")[0].strip(),
-        "mpi4py": metadata.version("mpi4py"),
-    }
-    with suppress(metadata.PackageNotFoundError):
-        found["horovod"] = metadata.version("horovod")
-    return found
 
 
 class Recorder:
@@ -67,8 +47,11 @@ class Recorder:
         self._started = self._wall_s = 0.0
         self._sent_before = self._sent = (0, 0)  # bytes, messages
         if world.rank == 0:
+            is_new = not (options.out and (options.out / "config.json").exists())
             self.folder = open_folder(scenario, options)
             self._metrics = (self.folder / "metrics.jsonl").open("a")
+            if is_new:
+                world.if_refused = partial(shutil.rmtree, self.folder, ignore_errors=True)
 
     def take_over(self, folder: Path) -> int:
         """Be the one that writes, perhaps in the place of a rank that has died; returns the first step not written."""
@@ -97,6 +80,7 @@ class Recorder:
         Args:
             before_s: what the training has taken already, in earlier starts and between them.
         """
+        self.world.if_refused = None
         begun = np.array([time.perf_counter() + self.offset])
         # Before anybody can have begun: a rank that takes no steps together may be asked before it leaves the barrier.
         self._sent_before = self.world.comm.bytes_sent, self.world.comm.messages_sent
@@ -247,57 +231,6 @@ def open_folder(scenario: str, options: RunOptions) -> Path:
     return folder
 
 
-def write_summary(
-    folder: Path,
-    scenario: str,
-    options: RunOptions,
-    ranks: Sequence[dict[str, Any]],
-    spans: Sequence[trace.Span],
-    *,
-    samples: int,
-    bytes_are_counted: bool,
-    roles: Sequence[str] = (),
-    joined: Sequence[dict[str, Any]] = (),
-    **figures: Any,
-) -> Summary:
-    """Write summary.json and trace.json from what all ranks have measured.
-
-    Args:
-        ranks: of each: rank, sha256, wall_s, bytes, messages, memory, where gradients are compressed ring_bytes; in the
-            order of their numbers.
-        spans: of all ranks, on one clock.
-        joined: those of them that have come later.
-        figures: the fields of `Summary` that do not follow from these.
-    """
-    numbers = [rank["rank"] for rank in ranks]
-    spans = trace.split_waits(spans)
-    (folder / "trace.json").write_text(json.dumps(trace.chrome_trace(spans, numbers, roles)))
-    seconds = trace.seconds_by_category(spans, numbers)
-    wall_s = max(rank["wall_s"] for rank in ranks)
-    memory = [rank["memory"] for rank in ranks]
-    summary = Summary(
-        scenario=scenario,
-        ranks=len(ranks),
-        members=numbers,
-        seed=options.seed,
-        wall_s=wall_s,
-        samples_per_s=samples / wall_s if wall_s else 0.0,
-        bytes_sent=[rank["bytes"] for rank in ranks] if bytes_are_counted else None,
-        messages_sent=[rank["messages"] for rank in ranks] if bytes_are_counted else None,
-        compute_s=seconds["compute"],
-        comm_s=seconds["communicate"],
-        wait_s=seconds["wait"],
-        memory=_by_kind(memory) if all(memory) else None,
-        params_sha256=[rank["sha256"] for rank in ranks],
-        versions=versions(),
-        joined=list(joined),
-        compression=_compression(ranks, spans),
-        **figures,
-    )
-    (folder / "summary.json").write_text(summary.to_json())
-    return summary
-
-
 def _write_config(file: Path, config: dict[str, Any], incidental: Container[str]) -> None:
     """Write the options, or, where a run goes on, see that those which decide are what it was started with.
 
@@ -326,25 +259,6 @@ def _step_of(line: str) -> float:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return float("inf")
-
-
-def _by_kind(held: Sequence[dict[str, dict[str, int | None]]]) -> dict[str, dict[str, list[int | None]]]:
-    """Every rank's memory by kind becomes a list, one entry a rank, of each kind."""
-    return {how: {kind: [rank[how][kind] for rank in held] for kind in kinds} for how, kinds in held[0].items()}
-
-
-def _compression(ranks: Sequence[dict[str, Any]], spans: Sequence[trace.Span]) -> dict[str, list[float]] | None:
-    """What compression has cost and saved; waiting for others is no part of the transfer."""
-    before: list[float] = [rank["ring_bytes"] for rank in ranks if rank.get("ring_bytes") is not None]
-    if len(before) < len(ranks):
-        return None
-    figures: dict[str, list[float]] = {}
-    for name, spans_of in (("encode", ("encode",)), ("transfer", TRANSFERS), ("decode", ("decode",))):
-        figures[f"{name}_s"] = [
-            sum(span.end - span.start for span in spans if span.rank == rank["rank"] and span.name.startswith(spans_of))
-            for rank in ranks
-        ]
-    return {**figures, "ring_bytes": before}
 
 
 def _joined(traces: Sequence[str]) -> list[trace.Span]:

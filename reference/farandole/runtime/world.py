@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import NoReturn, Protocol, Self
@@ -34,6 +34,8 @@ from farandole.runtime.newcomer import Arrival, arrival
 from farandole.runtime.options import RunOptions
 from farandole.runtime.trace import Trace
 from farandole.runtime.watchdog import Waiting, Watchdog
+
+RANK_0_TIDIES_UP_S = 0.5  # when all ranks refuse their options, whose reports would have rank 0 ended
 
 
 class Witness(Protocol):
@@ -63,6 +65,7 @@ class World:
         device: where this rank computes.
         trace: what it did when.
         witness: is told of failures before they end this rank.
+        if_refused: takes away what rank 0 has made for the record, should the options turn out not to fit.
         outlived: the other ranks go on when this one dies (`recovery.membership`), so its death ends no job.
         arrival: how this process has joined the others, if it has come later; `comm` and `control` are of itself
             alone until it is inside.
@@ -91,6 +94,7 @@ class World:
         self.device = devices.choose(options.device, self.local_rank)
         self.trace = Trace(self.rank)
         self.witness: Witness | None = None
+        self.if_refused: Callable[[], None] | None = None
         self.outlived = False
         self.starts_before = 0
         self._computation: tuple[str, ExitStack] | None = None  # the one going on: its name, and what ends it
@@ -117,6 +121,8 @@ class World:
         self.end_chaos()
         if error is not None:
             self._tell(error)
+            if isinstance(error, UsageError):
+                self._refuse()
             failure = describe(error, self.rank, self._recorder.step)
             if self.outlived and failure.kind == "exception":
                 rank.leave(failure)
@@ -241,6 +247,13 @@ class World:
             text = f"was killed by SIGKILL ({option})"
             Failure(self.rank, fail.step, "killed", time.time(), text).leave(folder)
         fail.strike()
+
+    def _refuse(self) -> None:
+        """As if this run had never been asked for, so that the right options may name the same folder."""
+        if self.if_refused:
+            self.if_refused()
+        elif self.rank:
+            time.sleep(RANK_0_TIDIES_UP_S)
 
     def _tell(self, error: BaseException) -> None:
         if self.witness is None or isinstance(error, UsageError):

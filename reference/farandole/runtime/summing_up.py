@@ -1,0 +1,108 @@
+"""What all ranks have measured, brought into one summary and one trace."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mpi4py import MPI
+
+import farandole
+from farandole.runtime import trace
+from farandole.runtime.options import RunOptions
+from farandole.runtime.record import Summary
+
+# What spans are called in which something compressed travels: all together, between neighbours, to a server.
+TRANSFERS = ("transfer", "send to", "receive from", "have sent", "push and pull", "receive a gradient")
+
+
+def write_summary(
+    folder: Path,
+    scenario: str,
+    options: RunOptions,
+    ranks: Sequence[dict[str, Any]],
+    spans: Sequence[trace.Span],
+    *,
+    samples: int,
+    bytes_are_counted: bool,
+    roles: Sequence[str] = (),
+    joined: Sequence[dict[str, Any]] = (),
+    **figures: Any,
+) -> Summary:
+    """Write summary.json and trace.json from what all ranks have measured.
+
+    Args:
+        ranks: of each: rank, sha256, wall_s, bytes, messages, memory, where gradients are compressed ring_bytes; in the
+            order of their numbers.
+        spans: of all ranks, on one clock.
+        joined: those of them that have come later.
+        figures: the fields of `Summary` that do not follow from these.
+    """
+    numbers = [rank["rank"] for rank in ranks]
+    spans = trace.split_waits(spans)
+    (folder / "trace.json").write_text(json.dumps(trace.chrome_trace(spans, numbers, roles)))
+    seconds = trace.seconds_by_category(spans, numbers)
+    wall_s = max(rank["wall_s"] for rank in ranks)
+    memory = [rank["memory"] for rank in ranks]
+    summary = Summary(
+        scenario=scenario,
+        ranks=len(ranks),
+        members=numbers,
+        seed=options.seed,
+        wall_s=wall_s,
+        samples_per_s=samples / wall_s if wall_s else 0.0,
+        bytes_sent=[rank["bytes"] for rank in ranks] if bytes_are_counted else None,
+        messages_sent=[rank["messages"] for rank in ranks] if bytes_are_counted else None,
+        compute_s=seconds["compute"],
+        comm_s=seconds["communicate"],
+        wait_s=seconds["wait"],
+        memory=_by_kind(memory) if all(memory) else None,
+        params_sha256=[rank["sha256"] for rank in ranks],
+        versions=versions(),
+        joined=list(joined),
+        compression=_compression(ranks, spans),
+        **figures,
+    )
+    (folder / "summary.json").write_text(summary.to_json())
+    return summary
+
+
+def versions() -> dict[str, str]:
+    """What computes and communicates here."""
+    found = {
+        "farandole": farandole.__version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "mpi": MPI.Get_library_version().split(",")[0].strip(),
+        "mpi4py": metadata.version("mpi4py"),
+    }
+    with suppress(metadata.PackageNotFoundError):
+        found["horovod"] = metadata.version("horovod")
+    return found
+
+
+def _by_kind(held: Sequence[dict[str, dict[str, int | None]]]) -> dict[str, dict[str, list[int | None]]]:
+    """Every rank's memory by kind becomes a list, one entry a rank, of each kind."""
+    return {how: {kind: [rank[how][kind] for rank in held] for kind in kinds} for how, kinds in held[0].items()}
+
+
+def _compression(ranks: Sequence[dict[str, Any]], spans: Sequence[trace.Span]) -> dict[str, list[float]] | None:
+    """What compression has cost and saved; waiting for others is no part of the transfer."""
+    before: list[float] = [rank["ring_bytes"] for rank in ranks if rank.get("ring_bytes") is not None]
+    if len(before) < len(ranks):
+        return None
+    figures: dict[str, list[float]] = {}
+    for name, spans_of in (("encode", ("encode",)), ("transfer", TRANSFERS), ("decode", ("decode",))):
+        figures[f"{name}_s"] = [
+            sum(span.end - span.start for span in spans if span.rank == rank["rank"] and span.name.startswith(spans_of))
+            for rank in ranks
+        ]
+    return {**figures, "ring_bytes": before}
