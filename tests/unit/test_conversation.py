@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from farandole.parameter_server.client import Client
+from farandole.parameter_server.conversation import Conversation
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.succession import Succession
@@ -34,12 +35,13 @@ class Meanwhile(dict[int, Any]):
 def interrupted(comm: Any, last: Any) -> Client:
     """A client whose communication thread does `last` while a first request is being made."""
     client = Client(comm, {}, np.zeros(2), Succession(Placement.usual(3)))
-    client._requests = Meanwhile(threading.Thread(target=lambda: last(client), daemon=True))
+    conversation = client._conversation
+    conversation._requests = Meanwhile(threading.Thread(target=lambda: last(conversation), daemon=True))
     return client
 
 
 def test_a_request_as_the_end_comes_is_answered() -> None:
-    client = interrupted(SimpleNamespace(rank=2), lambda client: client._take(Header(Kind.STOP)))
+    client = interrupted(SimpleNamespace(rank=2), lambda conversation: conversation._take(Header(Kind.STOP)))
     future = client.progress()
     assert future.result(timeout=LATE_S) is None
 
@@ -48,9 +50,9 @@ def test_a_request_as_the_communication_fails_fails() -> None:
     def fail(*_: object) -> None:
         raise OSError("no network")
 
-    def communicate(client: Client) -> None:
-        client._commands.put(fail)
-        client._communicate()
+    def communicate(conversation: Conversation) -> None:
+        conversation._commands.put(fail)
+        conversation._communicate()
 
     client = interrupted(SimpleNamespace(rank=2), communicate)
     with pytest.raises(OSError, match="no network"):
