@@ -560,7 +560,7 @@ for way in ways:
     print(f"{way:28}the lowest point is where Young says, within 10 %: {abs(found / best[way] - 1) < 0.1}")
 print("k = 5 is too small for one failure an hour:", best[memory] > 5)
 print("a backup costs less than a checkpoint:", cost_s[memory] < cost_s[disk])
-print("going on from memory takes less than a tenth of a new start:", ways[memory][1] < 0.1 * ways[disk][1])
+print("going on from memory takes less than a third of a new start:", ways[memory][1] < ways[disk][1] / 3)
 print("at their best, backup wastes less:", waste(memory, best[memory]) < waste(disk, best[disk]))
 
 # %% [markdown]

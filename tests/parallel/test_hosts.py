@@ -12,6 +12,8 @@ from farandole import LaunchError, UsageError, launch
 from farandole.hosts import network
 from farandole.runtime.placement import HOSTS, Placement, chosen
 
+pytestmark = pytest.mark.alone  # all hosts of this machine hang on one bridge
+
 MBPS = 100.0
 RECIPE: dict[str, Any] = {"steps": 5, "hidden": 16}
 

@@ -150,30 +150,68 @@ def test_too_many_failures_bring_a_process_in(tmp_path: Path) -> None:
     assert joined(run) == [(2, 20)]
 
 
+def train_and_ask(
+    scenario: str, ranks: int, deaths: str, out: Path, *options: str, times: int = 1
+) -> tuple[Run, list[subprocess.CompletedProcess[str]]]:
+    """Train, and meanwhile have so many, one after the other, ask for one more worker from outside; what they say."""
+    with ThreadPoolExecutor() as pool:
+        training = pool.submit(train, scenario, ranks, deaths, out, "--hang-after", "50", *options)
+        asking = []
+        for number in range(times):
+            while not (out / "config.json").exists() or len(list(out.glob("join-*"))) < number:
+                assert not training.done(), training.result()
+                time.sleep(0.05)
+            asking.append(pool.submit(farandole_join, out))
+        said = [each.result() for each in asking]
+        run, _ = training.result()
+    assert not list(out.glob("join-*"))
+    return run, said
+
+
+def farandole_join(run: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "farandole", "join", str(run)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+
 @pytest.mark.parametrize(
     ("scenario", "ranks", "options", "expected"),
     [
         ("membership", 2, (), ["rank 2 has been sent for, at step 20", "rank 2 has joined, and has taken step 30"]),
-        ("backup", 3, ("--spares", "1"), ["a spare has joined, and has taken step 20"]),
+        ("backup", 3, ("--spares", "1"), ["rank 2, a spare, has joined, and has taken step 20"]),
     ],
 )
 def test_a_worker_joins_that_is_asked_for_from_outside(
     scenario: str, ranks: int, options: tuple[str, ...], expected: list[str], tmp_path: Path
 ) -> None:
-    out = tmp_path / "run"
-    with ThreadPoolExecutor() as pool:
-        training = pool.submit(train, scenario, ranks, "0@asked", out, *options)
-        while not (out / "config.json").exists():
-            assert not training.done(), training.result()
-            time.sleep(0.05)
-        command = [sys.executable, "-m", "farandole", "join", str(out)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-        run, _ = training.result()
-    assert done.stdout.splitlines() == [f"join: {line}" for line in expected], done.stderr
+    run, [said] = train_and_ask(scenario, ranks, "0@asked", tmp_path / "run", *options)
+    assert said.stdout.splitlines() == [f"join: {line}" for line in expected], said.stderr
     assert_complete(run, [0, 1, 2], at_first=2)
     assert joined(run) == ([(2, 30)] if ranks == 2 else [])
     assert struck(run) == []
-    assert not list(out.glob("join-*"))
+
+
+def test_two_that_are_asked_for_come_one_after_the_other(tmp_path: Path) -> None:
+    run, [first, second] = train_and_ask("membership", 3, "0@asked twice", tmp_path / "run", "--spares", "1", times=2)
+    assert first.stdout == "join: rank 2, a spare, has joined, and has taken step 20\n"
+    assert second.stdout.splitlines() == [
+        "join: rank 3 has been sent for, at step 30",
+        "join: rank 3 has joined, and has taken step 40",
+    ]
+    assert_complete(run, [0, 1, 2, 3], at_first=2)
+
+
+def test_a_request_outlives_the_centre(tmp_path: Path) -> None:
+    run, [said] = train_and_ask("membership", 3, "0@asked,0@took", tmp_path / "run")
+    assert said.stdout.splitlines()[-1] == "join: rank 3 has joined, and has taken step 30", said.stderr
+    assert_complete(run, [1, 2, 3], at_first=3)
+
+
+def test_when_who_is_asked_for_dies_on_the_way_its_place_goes_and_it_is_said(tmp_path: Path) -> None:
+    run, [said] = train_and_ask("membership", 2, "0@asked,2@door", tmp_path / "run")
+    assert said.returncode == 1
+    assert "rank 2, which was to join, has died: ask again" in said.stderr
+    assert "Traceback" not in said.stderr
+    assert_complete(run, [0, 1], at_first=2)
 
 
 def test_a_training_does_not_wait_for_who_has_not_come_when_it_is_over(tmp_path: Path) -> None:

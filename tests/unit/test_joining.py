@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from farandole.errors import LaunchError, UsageError
 from farandole.recovery import joining
-from farandole.recovery.joining import Newcomer
-from farandole.recovery.logbook import Line
+from farandole.recovery.joining import Answer
+from farandole.recovery.logbook import Line, Logbook
 from farandole.recovery.options import ElasticOptions
 
 
@@ -20,40 +21,69 @@ def run_in(folder: Path, **options: object) -> Path:
     return folder
 
 
-def book(*entries: tuple[str, int, int]) -> list[Line]:
-    return [Line(float(when), what, rank, step) for when, (what, rank, step) in enumerate(entries)]  # type: ignore[arg-type]
+def book(*entries: tuple[Any, ...]) -> list[Line]:
+    return [Line(float(when), *entry) for when, entry in enumerate(entries)]
+
+
+ASKED = ("asked for", 3, 20, "join-7")
+SENT = [ASKED, ("sent for", 3, 20), ("start", 0, 20), ("first step", 0, 20)]
 
 
 @pytest.mark.parametrize(
     ("entries", "expected"),
     [
         ([], None),
-        ([("first step", 0, 3)], None),
-        ([("enlarged", 1, 20), ("enlarged", 0, 20)], None),
-        ([("enlarged", 0, 20), ("start", 0, 20), ("first step", 0, 20)], Newcomer(None, 20)),
-        ([("enlarged", 0, 20), ("sent for", 3, 20), ("first step", 0, 20)], None),
-        ([("enlarged", 0, 20), ("sent for", 3, 20), ("first step", 0, 20), ("joined", 3, 40)], None),
-        (
-            [("enlarged", 0, 20), ("sent for", 3, 20), ("first step", 0, 20), ("joined", 3, 40), ("first step", 0, 40)],
-            Newcomer(3, 40),
-        ),
-        ([("joined", 4, 10), ("enlarged", 0, 20), ("first step", 0, 20)], Newcomer(None, 20)),
+        ([("enlarged", 0, 20), ("asked for", 3, 20, "join-6"), ("first step", 0, 20)], None),
+        ([ASKED], Answer(3, False, 20)),
+        ([("first step", 0, 3), ASKED, ("start", 0, 20), ("first step", 0, 20)], Answer(3, False, 20, 20)),
+        ([ASKED, ("departed", 3, 20), ("first step", 0, 20)], Answer(3, False, 20, is_lost=True)),
+        ([ASKED, ("first step", 0, 20), ("departed", 3, 20)], Answer(3, False, 20, 20)),
+        (SENT, Answer(3, True, 20)),
+        ([*SENT, ("departed", 1, 25), ("first step", 0, 25)], Answer(3, True, 20)),
+        ([*SENT, ("departed", 3, 30)], Answer(3, True, 20, is_lost=True)),
+        ([*SENT, ("joined", 3, 40)], Answer(3, True, 20)),
+        ([*SENT, ("joined", 3, 40), ("first step", 0, 40)], Answer(3, True, 20, 40)),
+        ([("sent for", 4, 10), ASKED, ("joined", 4, 30), ("first step", 0, 30)], Answer(3, False, 20, 30)),
     ],
 )
-def test_who_has_joined(entries: list[tuple[str, int, int]], expected: Newcomer | None) -> None:
-    assert joining.newcomer(book(*entries)) == expected
+def test_what_has_become_of_a_request(entries: list[tuple[Any, ...]], expected: Answer | None) -> None:
+    assert joining.answer_to("join-7", book(*entries)) == expected
 
 
-def test_each_request_counts_once(tmp_path: Path) -> None:
-    for name in ("join-1", "join-2", "metrics.jsonl"):
+def test_requests_are_answered_once_each_in_their_order(tmp_path: Path) -> None:
+    logbook = Logbook(tmp_path / "logbook.jsonl")
+    assert joining.next_request(tmp_path, logbook) is None
+    for name in ("join-2", "join-1", "metrics.jsonl"):
         (tmp_path / name).touch()
-    assert joining.take(tmp_path) == 2
-    assert joining.take(tmp_path) == 0
-    assert [each.name for each in tmp_path.iterdir()] == ["metrics.jsonl"]
+    for name in ("join-1", "join-2"):
+        assert joining.next_request(tmp_path, logbook) == name
+        logbook.write("asked for", 3, 20, name)
+    assert joining.next_request(tmp_path, logbook) is None
+
+
+def test_who_is_lost_on_the_way_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logbook = Logbook(tmp_path / "logbook.jsonl")
+
+    def training(_: float) -> None:
+        [request] = tmp_path.glob("join-*")
+        logbook.write("asked for", 3, 20, request.name)
+        logbook.write("sent for", 3, 20)
+        logbook.write("departed", 3, 30)
+
+    monkeypatch.setattr(joining.time, "sleep", training)
+    with pytest.raises(LaunchError, match="rank 3, which was to join, has died: ask again"):
+        joining.ask(run_in(tmp_path), 5.0, print)
+    assert not list(tmp_path.glob("join-*"))
+
+
+def test_a_training_that_ends_first_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining.time, "sleep", lambda _: (tmp_path / "summary.json").touch())
+    with pytest.raises(LaunchError, match="the training has ended, and nobody has joined it"):
+        joining.ask(run_in(tmp_path), 5.0, print)
 
 
 def test_nobody_answers(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match=r"nobody has joined within 0.1 s; it has not been asked: does it still run"):
+    with pytest.raises(LaunchError, match=r"nobody has joined within 0.1 s; it has taken no notice: does it still run"):
         joining.ask(run_in(tmp_path), 0.1, print)
     assert [each.name for each in tmp_path.iterdir()] == ["config.json"], "the request is withdrawn"
 

@@ -155,13 +155,27 @@ def test_more_places_need_somebody_who_could_take_them() -> None:
     assert (view.places, view.workers, view.lacks_a_worker) == (3, (0, 1), True)
 
 
-@given(launches(), st.integers(0, 3), st.integers(0, 3))
+@given(launches(), st.integers(0, 3), st.booleans())
 def test_who_is_asked_for_comes_in_any_case_and_takes_no_start_from_the_others(
-    launch: tuple[int, int], starts: int, asked: int
+    launch: tuple[int, int], starts: int, more: bool
 ) -> None:
     ranks, spares = launch
-    view = View.first(ranks, spares, starts).enlarged(0, asked)
-    assert view.places == ranks - spares + asked
-    assert len(view.workers) == ranks - spares + min(asked, spares)
-    assert view.starts == starts + max(0, asked - spares)
-    assert view.lacks_a_worker == (asked > spares)
+    view = View.first(ranks, spares, starts).enlarged(more, asked=True)
+    others = int(more and spares + starts > 0)
+    assert view.places == ranks - spares + others + 1
+    assert len(view.workers) == ranks - spares + min(spares, more + 1)
+    assert view.starts == starts + (spares <= more)
+    assert view.lacks_a_worker == (spares < others + 1)
+
+
+def test_should_it_not_come_its_place_goes_with_it_and_nobody_elses() -> None:
+    view = View.first(3, 0, starts=1).enlarged(0, asked=True).sending()
+    assert (view.places, view.sent_for, view.starts) == (4, 3, 1)
+    for after in (view.without_the_one_sent_for(), view.without([0])):
+        assert (after.places, after.starts) == (3, 1)
+        assert after.lacks_a_worker == (len(after.workers) < 3)
+        assert after.without_the_one_sent_for().places == 3
+    joined = view.with_the_one_sent_for().without([])
+    assert (joined.workers, joined.places) == ((0, 1, 2, 3), 4)
+    later = joined.without([1]).sending().without_the_one_sent_for()
+    assert later.places == 4, "that one was not asked for"

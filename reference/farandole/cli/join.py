@@ -18,6 +18,6 @@ def join(run: Path, *, timeout: Positive = 120.0) -> None:
     """
     from farandole.recovery import joining
 
-    came = joining.ask(run, timeout, lambda line: print(f"join: {line}", flush=True))
-    who = "a spare" if came.rank is None else f"rank {came.rank}"
-    print(f"join: {who} has joined, and has taken step {came.step}")
+    answer = joining.ask(run, timeout, lambda line: print(f"join: {line}", flush=True))
+    who = f"rank {answer.rank}" if answer.is_started else f"rank {answer.rank}, a spare,"
+    print(f"join: {who} has joined, and has taken step {answer.step}")

@@ -25,7 +25,7 @@ from farandole.recovery import joining
 from farandole.recovery.batches import Batches
 from farandole.recovery.membership import NobodyLeft
 from farandole.recovery.options import ElasticOptions
-from farandole.recovery.outliving import NEWCOMER, MoreWorkers, NewsOfNewcomer, OutlivingTraining
+from farandole.recovery.outliving import NEWCOMER, MembersChange, OutlivingTraining
 from farandole.recovery.replica import Replica, seed_random
 from farandole.recovery.state import TrainingState
 from farandole.runtime.buffers import sha256
@@ -96,13 +96,12 @@ class ElasticTraining(OutlivingTraining):
         """From the losses and the failed tries of all, and from what the centre knows of who was sent for.
 
         Raises:
-            MoreWorkers: there were too many failed tries, or somebody has asked for it from outside.
-            NewsOfNewcomer: it is ready, or lost.
+            MembersChange: there is news of that one, there were too many failed tries, or one more was asked for.
         """
         if self.options.adapt_lr:
             self.replica.set_rate(self.driver.observe(self.losses.last_mean))
             self.replica.values["before"] = self.driver.before
-        asked = joining.take(self.folder) if self.membership.leads and self.step < self.options.steps else 0
+        asked = self.membership.leads and self.membership.view.sent_for is None and self._is_asked_for_more()
         said = np.array([self.failed_tries, self.membership.has_news, asked])
         with self.world.comm.waiting("failures of the others", -1):
             self.world.control.Allreduce(MPI.IN_PLACE, said)
@@ -110,7 +109,11 @@ class ElasticTraining(OutlivingTraining):
         many_tries = tries >= self.options.failures and self.membership.can_grow
         if (news or many_tries or asked) and self.step < self.options.steps:
             self._protect_all()
-            raise NewsOfNewcomer if news and not asked else MoreWorkers(asked)
+            raise MembersChange(more=many_tries, asked=bool(asked))
+
+    def _is_asked_for_more(self) -> bool:
+        """By somebody outside, who has not been answered yet."""
+        return joining.next_request(self.folder, self.logbook) is not None
 
     def _protect(self, step: int) -> None:
         """Before each step: keep what could be lost. Here nothing: what the dead knew the others know."""

@@ -1,12 +1,16 @@
 """Asking a training that runs for one more worker, from outside: `farandole join RUN`.
 
-    outside       a file in the run's folder                          …  reads the logbook
+    outside       a file in the run's folder, until there is an answer     …  reads the logbook
     the centre    finds it where the workers exchange their losses, and all make room
-                  a spare takes the place, or a process is started    …  writes down who has joined
+                  a spare takes the place, or a process is started         …  writes down who answers it
 
 In MPI a process could connect by itself (MPI_Comm_connect), but what two mpiruns of Open MPI 5 have started do not find
 each other. So what comes from outside is only the wish, and who comes is started from within (`runtime.newcomer`). The
-folder is where every rank of the run can reach it. Cost: the centre lists it every few steps.
+folder is where every rank of the run can reach it.
+
+The file stays where it is: should the centre die, the next one finds it, too, and in the logbook whether it has been
+answered. Requests are answered one after the other, each when nobody else is on the way. Cost: the centre lists the
+folder every few steps.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from farandole.errors import LaunchError, UsageError
@@ -27,65 +31,82 @@ PREFIX = "join-"
 
 
 @dataclass(frozen=True)
-class Newcomer:
-    """Who has joined: a process that was started, or a spare (`rank` is None); `step` is its first."""
+class Answer:
+    """What the logbook has of a request, as far as it has been answered.
 
-    rank: int | None
-    step: int
+    Attributes:
+        rank: who is to work.
+        is_started: as a process that is started, not as a spare.
+        sent_at: the step at which it was asked to come.
+        step: its first one, done; None: not yet.
+        is_lost: it has died before that.
+    """
+
+    rank: int
+    is_started: bool
+    sent_at: int
+    step: int | None = None
+    is_lost: bool = False
 
 
-def take(folder: Path) -> int:
-    """How many workers have been asked for since the last time. Called by the centre alone."""
-    asked = list(folder.glob(PREFIX + "*"))
-    for each in asked:
-        each.unlink(missing_ok=True)
-    return len(asked)
+def next_request(folder: Path, logbook: Logbook) -> str | None:
+    """Which request is the next to be answered; called by the centre alone."""
+    asked = sorted(folder.glob(PREFIX + "*"))
+    if not asked:
+        return None
+    answered = {line.kind for line in logbook.lines() if line.what == "asked for"}
+    return next((each.name for each in asked if each.name not in answered), None)
 
 
-def ask(folder: Path, timeout_s: float, announce: Callable[[str], None]) -> Newcomer:
+def ask(folder: Path, timeout_s: float, announce: Callable[[str], None]) -> Answer:
     """Ask the training that writes its record in `folder` for one more worker, and wait until that has taken a step.
 
     Raises:
         UsageError: it is over, or not one that a worker can join.
-        LaunchError: nobody has joined in `timeout_s` seconds.
+        LaunchError: nobody has joined, or not in `timeout_s` seconds.
     """
     _check(folder)
-    asked = folder / (PREFIX + uuid.uuid4().hex)
-    began = time.time()
-    asked.touch()
+    request = folder / f"{PREFIX}{time.time_ns():020}-{uuid.uuid4().hex}"  # the order of names is that of the times
+    request.touch()
     deadline = time.monotonic() + timeout_s
-    said = 0
+    announced = False
     try:
         while True:
-            lines = [line for line in Logbook(folder / "logbook.jsonl").lines() if line.when >= began]
-            sent_for = [line for line in lines if line.what == "sent for"]
-            for line in sent_for[said:]:
-                announce(f"rank {line.rank} has been sent for, at step {line.step}")
-            said = len(sent_for)
-            if found := newcomer(lines):
-                return found
-            if (folder / "summary.json").exists():
+            is_over = (folder / "summary.json").exists()
+            answer = answer_to(request.name, Logbook(folder / "logbook.jsonl").lines())
+            if answer and answer.step is not None:
+                return answer
+            if answer and answer.is_lost:
+                raise LaunchError(f"{folder}: rank {answer.rank}, which was to join, has died: ask again")
+            if answer and answer.is_started and not announced:
+                announce(f"rank {answer.rank} has been sent for, at step {answer.sent_at}")
+                announced = True
+            if is_over:
                 raise LaunchError(f"{folder}: the training has ended, and nobody has joined it")
             if time.monotonic() > deadline:
-                happened = "it has not been asked: does it still run?" if asked.exists() else "see its logbook.jsonl"
+                happened = "see its logbook.jsonl" if answer else "it has taken no notice: does it still run?"
                 raise LaunchError(f"{folder}: nobody has joined within {timeout_s:g} s; {happened}")
             time.sleep(NAP_S)
     finally:
-        asked.unlink(missing_ok=True)
+        request.unlink(missing_ok=True)
 
 
-def newcomer(lines: Sequence[Line]) -> Newcomer | None:
-    """Who has joined and taken a step, by what was written since somebody was asked for; None: nobody yet."""
-    enlarged = next((line.when for line in lines if line.what == "enlarged"), None)
-    if enlarged is None:
+def answer_to(request: str, lines: Sequence[Line]) -> Answer | None:
+    """What has become of a request; None: nobody has taken notice."""
+    asked = next((line for line in lines if (line.what, line.kind) == ("asked for", request)), None)
+    if asked is None:
         return None
-    since = [line for line in lines if line.when >= enlarged]
-    joined = next((line for line in since if line.what == "joined"), None)
-    if joined is None and any(line.what == "sent for" for line in since):
-        return None
-    came = joined.when if joined else enlarged
-    first = next((line for line in since if line.what == "first step" and line.when >= came), None)
-    return Newcomer(joined.rank if joined else None, first.step) if first else None
+    after = lines[lines.index(asked) + 1 :]
+    is_started = any((line.what, line.rank) == ("sent for", asked.rank) for line in after)
+    answer = Answer(asked.rank, is_started, asked.step)
+    is_there = not is_started
+    for line in after:
+        if line.what == "first step" and is_there:
+            return replace(answer, step=line.step)
+        if line.rank == asked.rank and line.what == "departed":
+            return replace(answer, is_lost=True)
+        is_there = is_there or (line.rank == asked.rank and line.what == "joined")
+    return answer
 
 
 def _check(folder: Path) -> None:

@@ -26,7 +26,7 @@ UNKNOWN = -1  # rank
 
 What = Literal[
     "start", "first step", "checkpoint", "stop", "failure", "noticed", "departed", "retried", "enlarged",
-    "sent for", "joined",
+    "asked for", "sent for", "joined",
 ]  # fmt: skip
 
 
@@ -37,7 +37,8 @@ class Line:
     Attributes:
         rank: whose line it is; of a failure, the rank that failed.
         step: of the training; of a start, the step it begins with.
-        kind: of a failure: kill, raise, hang, or what was noticed of it: lost, silent, or ended.
+        kind: of a failure: kill, raise, hang, or what was noticed of it: lost, silent, or ended. Of who was asked
+            for, which request it answers (`joining`).
     """
 
     when: float

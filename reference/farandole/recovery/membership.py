@@ -66,6 +66,7 @@ class Membership:
         lost: who was missing in the last one.
         joined: who was let in in the last one.
         sent_for: who was sent for at its end.
+        was_asked: whether it made a place that was asked for.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Membership:
         self.lost: list[int] = []
         self.joined: list[int] = []
         self.sent_for: list[int] = []
+        self.was_asked = False
         self._greeting, self._welcome = greeting, welcome
         self._called: Called | None = None  # on the centre: who has been sent for
         self._before = self.view  # when the update began
@@ -113,14 +115,19 @@ class Membership:
         """Whether who was sent for is ready, or lost: then an `update` is due. Only the centre knows."""
         return self._called is not None and self._called.news != "none"
 
-    def update(self, more: int = 0, asked: int = 0) -> None:
+    @property
+    def who_answers(self) -> int:
+        """After an update that was asked for: who takes the new place, be it a spare or the process sent for."""
+        return self.sent_for[0] if self.sent_for else self.view.workers[-1]
+
+    def update(self, more: bool = False, asked: bool = False) -> None:
         """Agree on who is left, and form the groups anew: `world.comm` and `world.control` are of the workers left.
 
         Every living rank calls it once it has learned of a death, however it has.
 
         Args:
-            more: how many spares are to work beside those that are left; the largest wish of any rank counts.
-            asked: likewise, but a process is started for each that no spare is left for.
+            more: one more is to work beside those that are left, if somebody can; it counts if any rank says so.
+            asked: likewise, but where no spare is left a process is started in any case.
 
         Raises:
             NobodyLeft: no worker lives.
@@ -175,7 +182,7 @@ class Membership:
             view = told["view"]
             self._before = View(**view | {"workers": tuple(view["workers"]), "spares": tuple(view["spares"])})
             self.joined = [self.world.rank]
-            self._settle(0, 0)
+            self._settle(more=False, asked=False)
         welcome: Told = told["welcome"]
         return welcome
 
@@ -201,7 +208,7 @@ class Membership:
         if self._called:
             self._called.dismiss(FAREWELL_S)
 
-    def _settle(self, more: int, asked: int) -> None:
+    def _settle(self, more: bool, asked: bool) -> None:
         """Try until all have succeeded; then, if a place is free all the same, the centre sends for somebody."""
         while not self._attempt(more, asked):
             pass
@@ -212,7 +219,7 @@ class Membership:
             if self.leads:
                 self._called = Called(self.sent_for[0], self._greeting())
 
-    def _attempt(self, more: int, asked: int) -> bool:
+    def _attempt(self, more: bool, asked: bool) -> bool:
         """One try; False if another rank has died meanwhile, or somebody has come."""
         self._revoke()
         self._shrink()
@@ -227,9 +234,10 @@ class Membership:
             return False
         formed = True
         try:
-            wished = np.array([more, asked])
+            wished = np.array([more, asked], dtype=np.int64)
             self._everyone.Allreduce(MPI.IN_PLACE, wished, MPI.MAX)
-            self.view = self.view.enlarged(*wished.tolist())
+            self.was_asked = bool(wished[1])
+            self.view = self.view.enlarged(int(wished[0]), self.was_asked)
             self._form()
         except (MPI.Exception, PeerLost):
             formed = False

@@ -16,7 +16,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from farandole.errors import PlainError, UsageError
-from farandole.recovery import membership
+from farandole.recovery import joining, membership
 from farandole.recovery.heartbeat import Heart
 from farandole.recovery.logbook import Logbook, RankWitness
 from farandole.recovery.membership import Invited, Membership
@@ -31,20 +31,17 @@ from farandole.runtime.world import World
 NEWCOMER = -1  # has come to no step
 
 
-class MoreWorkers(Exception):
-    """A spare, or a process that is started, is to join the workers, though nobody has died.
+class MembersChange(Exception):
+    """The members are to change though nobody has died: the process that was sent for is ready to join, or lost, or …
 
     Attributes:
-        asked: as many as were asked for from outside; 0: one, if somebody can.
+        more: one more is to work, if there is a spare or one may be started.
+        asked: one more was asked for from outside.
     """
 
-    def __init__(self, asked: int = 0) -> None:
+    def __init__(self, more: bool, asked: bool) -> None:
         super().__init__()
-        self.asked = asked
-
-
-class NewsOfNewcomer(Exception):
-    """The process that was sent for is ready to join, or lost."""
+        self.more, self.asked = more, asked
 
 
 class Unrecoverable(PlainError):
@@ -139,11 +136,10 @@ class OutlivingTraining:
             except (PeerLost, MPI.Exception) as error:
                 self._note(error)
                 self.membership.update()
-            except MoreWorkers as wish:
-                self.logbook.write("enlarged", self.world.rank, self.step)
-                self.membership.update(more=0 if wish.asked else 1, asked=wish.asked)
-            except NewsOfNewcomer:
-                self.membership.update()
+            except MembersChange as wish:
+                if wish.more or wish.asked:
+                    self.logbook.write("enlarged", self.world.rank, self.step)
+                self.membership.update(wish.more, wish.asked)
             except Invited:
                 self._enter()
             self._write_down_who_came_and_went()
@@ -185,6 +181,8 @@ class OutlivingTraining:
             self.logbook.write("departed", lost, self.step, "lost")
         for newcomer in set(self.membership.joined) - set(self.membership.lost):
             self.logbook.write("joined", newcomer, self.step)
+        if self.membership.was_asked and (request := joining.next_request(self.folder, self.logbook)):
+            self.logbook.write("asked for", self.membership.who_answers, self.step, request)
         for newcomer in self.membership.sent_for:
             self.logbook.write("sent for", newcomer, self.step)
 

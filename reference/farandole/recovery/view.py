@@ -23,6 +23,7 @@ class View:
         starts: how many processes may still be started.
         following: the number of the next one.
         sent_for: the number of the one that has been started, by the centre, and is not here yet; one at a time.
+        is_for_a_request: it was asked for from outside (`joining`), and a place was made for it.
     """
 
     number: int
@@ -33,6 +34,7 @@ class View:
     starts: int = field(repr=False)
     following: int = field(repr=False)
     sent_for: int | None = field(default=None, repr=False)
+    is_for_a_request: bool = field(default=False, repr=False)
 
     @classmethod
     def first(cls, ranks: int, spares: int, starts: int = 0) -> View:
@@ -62,19 +64,19 @@ class View:
                 workers.append(worker)
             elif waiting:
                 workers.append(waiting.pop(0))
-        sent_for = None if self.centre in lost else self.sent_for
-        after = replace(self, number=self.number + 1, workers=tuple(workers), spares=tuple(waiting), sent_for=sent_for)
-        return after._filled()
+        before = self.without_the_one_sent_for() if self.centre in lost else self
+        return replace(before, number=self.number + 1, workers=tuple(workers), spares=tuple(waiting))._filled()
 
-    def enlarged(self, more: int, asked: int = 0) -> View:
+    def enlarged(self, more: int, asked: bool = False) -> View:
         """The view with so many places more, as far as there are spares for them or processes can be started.
 
         Args:
-            asked: as many beside these that are to be there in any case: for who is no spare one more may be started.
+            asked: one place beside these was asked for, while nobody had been sent for. Where no spare is left for it,
+                one process more than `starts` may be started, and should that not come the place goes with it.
         """
-        places = self.places + min(more, len(self.spares) + self.starts) + asked
-        left = max(0, len(self.spares) - more)
-        return replace(self, places=places, starts=self.starts + max(0, asked - left))._filled()
+        places = self.places + min(more, len(self.spares) + self.starts)
+        start = asked and more >= len(self.spares)
+        return replace(self, places=places + asked, starts=self.starts + start, is_for_a_request=start)._filled()
 
     @property
     def lacks_a_worker(self) -> bool:
@@ -86,13 +88,13 @@ class View:
         return replace(self, starts=self.starts - 1, following=self.following + 1, sent_for=self.following)
 
     def without_the_one_sent_for(self) -> View:
-        """It will not come."""
-        return replace(self, sent_for=None)
+        """It will not come, if there is any."""
+        return replace(self, sent_for=None, places=self.places - self.is_for_a_request, is_for_a_request=False)
 
     def with_the_one_sent_for(self) -> View:
         """It is here, and waits for a place."""
         assert self.sent_for is not None
-        return replace(self, spares=(*self.spares, self.sent_for), sent_for=None)
+        return replace(self, spares=(*self.spares, self.sent_for), sent_for=None, is_for_a_request=False)
 
     def _filled(self) -> View:
         """Spares work in the places that are free."""

@@ -4,7 +4,9 @@ So it is known at which step a newcomer joins: where the workers exchange their 
 RANK@PLACE[,RANK@PLACE]; the ranks there kill themselves. Places: "start" (a newcomer, before it has met anybody),
 "door" (a newcomer, when it is ready), "call" (the centre, while who it has sent for is starting, but has not come to
 MPI yet: in that moment Open MPI's mpirun may crash, see docs/recovery.md), "form" (when somebody has joined, and all
-form new groups). A rank at "asked" does not die, but waits at step 20 until somebody has asked for one more worker.
+form new groups), "took" (likewise, when a place has been made because somebody asked for it). A rank at "asked" or
+"asked twice" does not die, but takes no notice of who asks for one more worker before step 20, and there waits until
+so many have asked.
 """
 
 import os
@@ -20,6 +22,7 @@ from farandole.runtime.newcomer import Arrival, Called
 from farandole.scenarios import load, parse
 
 NAP_S = 0.01
+LATE_S = 40.0
 SOON_S = 0.02  # less than Python takes to start
 
 
@@ -33,10 +36,22 @@ def die_where_somebody_has_joined(membership: Membership) -> None:
     form(membership)
 
 
+def die_where_a_place_was_asked_for(membership: Membership) -> None:
+    if membership.was_asked:
+        die()
+    form(membership)
+
+
+def is_asked_for_more(training: ElasticTraining) -> bool:
+    deadline = time.monotonic() + LATE_S
+    while training.step == 20 and len(list(training.folder.glob("join-*"))) < (2 if "asked twice" in places else 1):
+        assert time.monotonic() < deadline, "nobody has asked"
+        time.sleep(NAP_S)
+    return training.step >= 20 and asked(training)
+
+
 def wait_for_news(training: ElasticTraining) -> None:
     membership = training.membership
-    while "asked" in places and training.step == 20 and not list(training.folder.glob("join-*")):
-        time.sleep(NAP_S)
     while membership.leads and membership.view.sent_for is not None and not membership.has_news:
         if "call" in places:
             may_call.set()
@@ -60,6 +75,7 @@ places = [
 if "start" in places and rank.comes_later():
     die()
 form, draw_conclusions = Membership._form, ElasticTraining._draw_conclusions
+asked = ElasticTraining._is_asked_for_more
 ElasticTraining._draw_conclusions = wait_for_news  # type: ignore[method-assign]
 call, may_call = Called.run, threading.Event()
 if "call" in places:
@@ -68,5 +84,9 @@ if "door" in places:
     Arrival.wait_for_invitation = die  # type: ignore[method-assign,assignment]
 if "form" in places:
     Membership._form = die_where_somebody_has_joined  # type: ignore[method-assign]
+if "took" in places:
+    Membership._form = die_where_a_place_was_asked_for  # type: ignore[method-assign]
+if {"asked", "asked twice"} & set(places):
+    ElasticTraining._is_asked_for_more = is_asked_for_more  # type: ignore[method-assign]
 module = load(scenario)
 module.main(parse(module.Config, options))
