@@ -11,6 +11,7 @@ import pytest
 from farandole.collectives import costs
 from farandole.collectives.central import CENTRAL
 from farandole.collectives.costs import Link, Machine
+from farandole.collectives.doubling import DOUBLING
 from farandole.collectives.halving_doubling import HALVING_DOUBLING
 from farandole.collectives.hierarchical import hierarchical
 from farandole.collectives.ring import RING
@@ -22,7 +23,9 @@ from farandole.cost.simulator import Setting
 from farandole.cost.stragglers import Constant, harmonic, parse
 from farandole.errors import UsageError
 
-SCHEDULES = {"ring": RING, "central": CENTRAL, "tree": TREE, "halving-doubling": HALVING_DOUBLING}
+SCHEDULES = {
+    "ring": RING, "central": CENTRAL, "tree": TREE, "doubling": DOUBLING, "halving-doubling": HALVING_DOUBLING,
+}  # fmt: skip
 LINK = Link(1e-4, 1e-9)
 
 

@@ -13,7 +13,8 @@ import cyclopts
 import numpy as np
 import pytest
 
-from farandole.cli.simulate import simulate
+from farandole.cli.simulate import MEANT_FOR, SERVER, simulate
+from farandole.cost.comparison import METHODS, POLICIES
 from farandole.cost.simulator import Draws, Setting
 from farandole.cost.stragglers import LogNormal, parse
 from farandole.cost.validation import Recorded, against, recorded
@@ -98,6 +99,25 @@ def test_what_is_no_part_of_the_map_is_refused(tmp_path: Path, capsys: pytest.Ca
         ("--record nowhere", "not a run's folder"),
         ("--fit nowhere", "not a run's folder"),
         ("--sides nowhere", "not a run's folder"),
+        ("ring --map --workers 10 100", "--map is for one number of workers, not for 2"),
+        ("ring --map --straggler pareto:2", "--map is over lognormal scatters, not --straggler pareto:2"),
+        ("ring --map --link-gbps 1", "--map is over bandwidths: give --map-gbps"),
+        ("ring --map-gbps 1", "--map-gbps is for --map"),
+        ("ring --record nowhere", "--record simulates no method: leave ring out"),
+        ("ring stale --fit nowhere", "--fit simulates no method: leave ring out"),
+        ("all --sides nowhere", "--sides simulates no method: leave all out"),
+        ("ring --collect nowhere", "--collect simulates no method: leave ring out"),
+        ("--fit nowhere --workers 9", "--workers says nothing to --fit"),
+        ("--record nowhere --fit elsewhere", "--fit says nothing to --record"),
+        ("--record nowhere --out x.png", "--out says nothing to --record"),
+        ("ring --alone nowhere", "--alone is for --sides"),
+        ("--record nowhere --alone elsewhere", "--alone says nothing to --record"),
+        ("ring --goal 1", "--goal is for --sides"),
+        ("ring --recover-s 1", "--recover-s is for --fail-every"),
+        ("ring stale --topology torus", "--topology is for gossip or ad-psgd: leave it out"),
+        ("ad-psgd --mix-after-update", "--mix-after-update is for gossip"),
+        ("ring --servers 2", "--servers is for minibatch or stale or"),
+        ("gossip --topology complete --workers 5000", "--topology complete has 24,995,000 edges with 5000 workers"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,6 +126,31 @@ def test_what_cannot_be_is_refused_in_one_line(words: str, says: str, capsys: py
     assert says in str(error.value)
     assert "\n" not in str(error.value)
     assert capsys.readouterr().out == ""
+
+
+def test_every_option_is_meant_for_methods_that_there_are() -> None:
+    assert SERVER == POLICIES
+    assert {method for methods in MEANT_FOR.values() for method in methods} <= set(METHODS)
+
+
+def test_all_are_simulated_and_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    picture = tmp_path / "scaling.svg"
+    call("all --topology torus --kappa 2 --workers 4 9 --steps 10 --json --out", str(picture))
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [run["method"] for run in runs] == [*METHODS, *METHODS]
+    apart = {run["method"] for run in runs if run["consensus_error"] is not None}
+    assert apart == {"gossip", "ad-psgd"}
+    assert all(f"<!-- {method} -->" in picture.read_text() for method in METHODS), "matplotlib's comment beside a text"
+
+
+def test_topologies_and_rounds_are_drawn_into_a_map(capsys: pytest.CaptureFixture[str]) -> None:
+    call("ring gossip ad-psgd dynamic-rounds --map --workers 8 --steps 40 --map-gbps 0.01 100 --topology exponential "
+         "--json")  # fmt: skip
+    found = {
+        (place["link_gbps"], place["sigma"]): place["method"] for place in json.loads(capsys.readouterr().out)["map"]
+    }
+    assert found[0.01, 0.1] == "dynamic-rounds", "where messages are dear"
+    assert found[100, 1.0] == "ad-psgd", "where the slow are"
 
 
 def a_run(scenario: str = "parameter_server") -> Any:
@@ -197,7 +242,10 @@ def test_a_record_is_fitted_as_the_options_take_it(capsys: pytest.CaptureFixture
     assert found["distance"] < 0.05
     call("--fit", str(folder))
     line = f"--straggler {found['straggler']} --compute-ms {found['compute_ms']:.4g}\n"
-    assert line in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert line in said
+    assert "--fit runs/A runs/B" in said, "how α and β are found"
+    assert found["link"] is None
 
 
 def test_a_record_without_computations_is_refused(tmp_path: Path) -> None:

@@ -1,17 +1,18 @@
 """``farandole simulate METHOD …``: what a training of many workers would take, by the very policies that run here."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from inspect import signature
 from json import dumps
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, Literal, cast
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 from rich.table import Column, Table
 
-from farandole.cli import simulate_map
+from farandole.cli import simulate_map, simulate_record
 from farandole.cli.pictures import check, save
 from farandole.errors import UsageError
 from farandole.runtime.options import AtLeastOne, Positive
@@ -24,6 +25,21 @@ Counts = Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative=""
 MOST_GRADIENTS = 20_000_000
 MAP_GBPS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 BYTES = 4  # of a parameter
+
+# What reads finished work and simulates nothing, and the options that each goes with.
+READING: dict[str, tuple[str, ...]] = {
+    "record": ("json",), "fit": ("json",), "sides": ("alone", "goal", "json"), "collect": ("out", "json"),
+}  # fmt: skip
+NEEDS = {"alone": "sides", "goal": "sides", "map_gbps": "map", "recover_s": "fail_every"}
+SERVER = ("minibatch", "stale", "async", "half", "partial", "dynamic", "history")
+# To which methods an option says something; to all, if it is not here.
+MEANT_FOR: dict[str, tuple[str, ...]] = {
+    "servers": SERVER, "duplex": SERVER, "staleness": ("stale", "half", "dynamic"), "least_staleness": ("dynamic",),
+    "longest_wait_ms": ("half",), "enough": ("partial", "history"), "patience": ("history",),
+    "period": ("local-sgd",), "per_node": ("hierarchical",), "kappa": ("dynamic-rounds",),
+    "longest": ("dynamic-rounds",), "equal_steps": ("dynamic-rounds",), "topology": ("gossip", "ad-psgd"),
+    "mixing_every": ("gossip", "ad-psgd"), "mix_after_update": ("gossip",),
+}  # fmt: skip
 
 
 def simulate(
@@ -44,6 +60,12 @@ def simulate(
     patience: NotNegativeNumber = 0.5,
     period: AtLeastOne = 8,
     per_node: AtLeastOne | None = None,
+    kappa: Positive = 4.0,
+    longest: AtLeastOne = 64,
+    equal_steps: Annotated[bool, Parameter(negative="")] = False,
+    topology: Literal["ring", "torus", "exponential", "one-peer-exponential", "complete"] = "ring",
+    mixing_every: AtLeastOne = 1,
+    mix_after_update: Annotated[bool, Parameter(negative="")] = False,
     lr: Positive = 0.2,
     noise: NotNegativeNumber = 0.3,
     target: Part = 0.05,
@@ -54,20 +76,20 @@ def simulate(
     map_gbps: Annotated[tuple[Positive, ...], Parameter(consume_multiple=True, negative="")] = MAP_GBPS,
     collect: Annotated[tuple[Path, ...], Parameter(consume_multiple=True, negative="")] = (),
     record: Path | None = None,
-    fit: Path | None = None,
+    fit: Annotated[tuple[Path, ...], Parameter(consume_multiple=True, negative="")] = (),
     sides: Path | None = None,
     alone: Path | None = None,
     goal: Positive = 0.5,
     out: Path | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Simulate a training: the parameter server's policies event by event, collective methods by formula.
+    """Simulate a training: what waits for single others event by event, what waits for all or neighbours at once.
 
     Several methods and numbers of workers are put side by side, each with the same computing times.
 
     Args:
         methods: minibatch, stale, async, half, partial, dynamic, history; ring, tree, halving-doubling, hierarchical
-            (synchronous, by all-reduce), local-sgd; or all.
+            (synchronous, by all-reduce), local-sgd, dynamic-rounds; gossip, ad-psgd (without a centre); or all.
         workers: how many, one number or several: --workers 1 10 100 1000 10000.
         steps: gradients of each worker, on average.
         straggler: how computing times scatter: constant, exponential, shifted-exponential:shift=0.5,
@@ -86,6 +108,12 @@ def simulate(
         period: local-sgd: steps apart.
         per_node: hierarchical: workers of a node, where a message costs a tenth. [default: as many, up to 8, as divide
             the workers]
+        kappa: dynamic-rounds: a round has this times the root of (all-reduce's time / a step's) steps.
+        longest: dynamic-rounds: and never more than so many.
+        equal_steps: dynamic-rounds: all workers take the same number of steps, however fast they are.
+        topology: gossip, ad-psgd: who is whose neighbour; ad-psgd takes the edges both ways, whatever the round.
+        mixing_every: gossip, ad-psgd: steps from one mixing to the next.
+        mix_after_update: gossip: mix what the update has led to, instead of what it begins from.
         lr: learning rate on the noisy quadratic that stands for the training.
         noise: standard deviation of the entries of one worker's gradient; at the start they are 0.1 to 1.
         target: which part of the first loss is to be reached.
@@ -93,17 +121,22 @@ def simulate(
         fail_every: seconds between two failures of one worker, on average; it loses its step, and begins it again.
             [default: nobody fails]
         recover_s: seconds from a failure until the worker computes again.
-        map: which of the methods comes to the loss first, over bandwidth and scatter, as a picture.
+        map: which of the methods comes to the loss first, over bandwidth and scatter (lognormal), as a picture, for one
+            number of workers.
         map_gbps: of the map, what links carry; each takes a few seconds with few workers, and minutes with many.
         collect: parts of a map, as --map --json has printed them: put them together.
         record: a finished run of parameter_server: predict it from its own computing times, and compare.
-        fit: a finished run: print how its computing times scatter, as --straggler and --compute-ms take it.
+        fit: a finished run: print how its computing times scatter, as --straggler and --compute-ms take it; with
+            further runs over the same network, whose messages have other lengths, --latency-us and --link-gbps too.
         sides: a finished run: print what it has measured of communication, computing, convergence and scalability.
         alone: of sides: the same training by one rank, also finished, to tell how many times as fast it is.
         goal: of sides: the training loss that is to be reached.
         out: a picture of the scaling or of the map, a .png, .svg or .pdf. [default of the map: map.png, without --json]
         json: print the figures as JSON.
     """
+    given = _given(locals())
+    _check_options(methods, given)
+
     from farandole.collectives.costs import Link
     from farandole.cost import stragglers
     from farandole.cost.comparison import METHODS, Choice, compared
@@ -111,19 +144,20 @@ def simulate(
     from farandole.cost.simulator import Setting
 
     if record:
-        _against(record, json)
+        simulate_record.against(record, json)
         return
     if fit:
-        _fitted(fit, json)
+        simulate_record.fitted(fit, json)
         return
     if sides:
-        _sides(sides, goal, alone, json)
+        simulate_record.sides(sides, goal, alone, json)
         return
     if collect:
         simulate_map.collect(collect, out or simulate_map.FILE, json)
         return
     chosen = list(METHODS) if list(methods) == ["all"] else list(dict.fromkeys(methods))
     _check(chosen, METHODS, workers, steps)
+    _check_meant(chosen, given)
     if out:
         check(out)
     setting = Setting(
@@ -132,13 +166,16 @@ def simulate(
         nbytes=BYTES * parameters, link=Link(latency_us / 1e6, 8 / (link_gbps * 1e9)), servers=servers, duplex=duplex,
         lr=lr, noise=noise, target=target, seed=seed,
     )  # fmt: skip
-    choice = Choice(staleness, least_staleness, longest_wait_ms / 1e3, enough, patience, period, per_node)
+    choice = Choice(
+        staleness, least_staleness, longest_wait_ms / 1e3, enough, patience, period, per_node, topology, mixing_every,
+        mix_after_update, kappa, longest, equal_steps,
+    )  # fmt: skip
     if map:
         simulate_map.draw(chosen, setting, choice, map_gbps, out, json)
         return
     rows = [compared(method, replace(setting, workers=each), choice) for each in workers for method in chosen]
     if json:
-        _print_json({"runs": [row.to_dict() for row in rows]})
+        print(dumps({"runs": [row.to_dict() for row in rows]}, indent=2))
     else:
         Console().print(_table([row.to_dict() for row in rows]))
     if out:
@@ -147,6 +184,49 @@ def simulate(
         save(out, lambda: cost_picture.draw(rows, out))
         if not json:
             print(f"the picture: {out}")
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are not as they would be by default."""
+    defaults = {name: each.default for name, each in signature(simulate).parameters.items() if name != "methods"}
+    return {name: values[name] for name, default in defaults.items() if values[name] != default}
+
+
+def _check_options(methods: Sequence[str], given: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        UsageError: something was given that nothing would come of.
+    """
+    reading = next((each for each in READING if each in given), None)
+    if reading:
+        if methods:
+            raise UsageError(f"--{reading} simulates no method: leave {methods[0]} out")
+        if beside := [name for name in given if name not in (reading, *READING[reading])]:
+            raise UsageError(f"{_option(beside[0])} says nothing to --{reading}: leave one of them out")
+    for name, other in NEEDS.items():
+        if name in given and other not in given:
+            raise UsageError(f"{_option(name)} is for {_option(other)}: add that, or leave it out")
+    if "map" in given:
+        if len(given.get("workers", ())) > 1:
+            raise UsageError(f"--map is for one number of workers, not for {len(given['workers'])}: draw one for each")
+        if "straggler" in given:
+            raise UsageError(f"--map is over lognormal scatters, not --straggler {given['straggler']}: leave that out")
+        if "link_gbps" in given:
+            raise UsageError("--map is over bandwidths: give --map-gbps in place of --link-gbps")
+
+
+def _check_meant(methods: Collection[str], given: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        UsageError: an option says nothing to any of the methods.
+    """
+    for name, meant in MEANT_FOR.items():
+        if name in given and not set(methods) & set(meant):
+            raise UsageError(f"{_option(name)} is for {' or '.join(meant)}: leave it out, or name one of these")
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _check(methods: Sequence[str], known: Sequence[str], workers: Sequence[int], steps: int) -> None:
@@ -164,62 +244,6 @@ def _check(methods: Sequence[str], known: Sequence[str], workers: Sequence[int],
         raise UsageError(
             f"{max(workers)} workers × {steps} steps are more than {MOST_GRADIENTS:,} gradients: give fewer"
         )
-
-
-def _against(folder: Path, as_json: bool) -> None:
-    from farandole.cost.validation import against
-    from farandole.runtime.record import Run
-
-    verdict = against(Run.open(folder))
-    if as_json:
-        _print_json(verdict.to_dict())
-    else:
-        print(
-            f"{folder}: a round of all workers took {verdict.measured_s:.4g} s, the simulator says "
-            f"{verdict.predicted_s:.4g} s ({verdict.error:+.0%})"
-        )
-
-
-def _fitted(folder: Path, as_json: bool) -> None:
-    from farandole.cost.stragglers import fitted, written
-    from farandole.cost.validation import recorded
-    from farandole.runtime.record import Run
-
-    seconds = recorded(Run.open(folder)).seconds
-    fit = fitted([each for own in seconds for each in own])
-    straggler, compute_ms, computations = written(fit.straggler), 1e3 * fit.mean_s, sum(map(len, seconds))
-    by_rank = [1e3 * sum(own) / len(own) for own in seconds]
-    if as_json:
-        found = {"straggler": straggler, "compute_ms": compute_ms, "distance": fit.distance}
-        _print_json(found | {"computations": computations, "compute_ms_by_rank": by_rank})
-        return
-    means = ", ".join(f"{mean:.3g}" for mean in by_rank)
-    print(f"{folder}: {computations:,} computations; the means of the ranks are {means} ms")
-    print(f"--straggler {straggler} --compute-ms {compute_ms:.4g}")
-    print(f"Kolmogorov's distance {fit.distance:.3f}: 0 is a perfect fit, and 1 the worst")
-    print("α and β are not in a record: farandole bench allreduce measures them, and farandole run sync_cost does")
-
-
-def _sides(folder: Path, goal: float, alone: Path | None, as_json: bool) -> None:
-    from farandole.cost import cost_function
-    from farandole.runtime.record import Run
-
-    run = Run.open(folder)
-    found = cost_function.sides(run, goal, Run.open(alone).summary if alone else None)
-    if as_json:
-        _print_json(asdict(found))
-        return
-    print(f"{folder}, {run.summary.ranks} ranks")
-    print(f"communication   {1e3 * found.communication_s:.4g} ms a step and rank, without waiting")
-    print(f"computing       {found.computing_share:.0%} of all ranks' time")
-    reached = "never" if found.steps_to_loss is None else f"at step {found.steps_to_loss}"
-    print(f"convergence     {reached} at a training loss of {goal:g} or less")
-    if found.speed_up is not None:
-        print(f"scalability     {found.speed_up:.3g} times as many samples a second as {alone}")
-
-
-def _print_json(figures: object) -> None:
-    print(dumps(figures, indent=2))
 
 
 def _table(rows: Sequence[dict[str, object]]) -> Table:

@@ -1,8 +1,11 @@
-"""Twelve methods by their names, on one axis: the policies through events, the collective ones through their formulas.
+"""Fifteen methods by their names, on one axis.
 
-A collective method needs no events: a step is over when the slowest has come and the all-reduce is done, so all steps
-are computed at once. On the quadratic that stands for learning, local SGD's mean moves as synchronous SGD's does,
-because all workers' curvatures are equal; what going apart costs with real data is not shown here.
+    parameter server    seven policies, event by event                        `simulator`
+    in rounds           four all-reduces, local SGD, and dynamic rounds       `rounds`, `cost_function`
+    decentralised       D-PSGD on a graph, all workers at once                `gossip`
+                        AD-PSGD in pairs, event by event                      `pairs`
+
+All meet the same computing times, and the same quadratic with noise stands for learning.
 """
 
 from __future__ import annotations
@@ -10,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from farandole.collectives.costs import Link
+from farandole.cost import gossip, rounds
 from farandole.cost.cost_function import all_reduce_s, hierarchical_s
-from farandole.cost.simulator import CURVATURES, Draws, Outcome, Quadratic, Setting, Simulation
+from farandole.cost.pairs import Pairs
+from farandole.cost.simulator import Outcome, Setting, Simulation
+from farandole.data_parallel.controller import Controller
 from farandole.parameter_server.policies import (
     Asynchronous,
     Dynamic,
@@ -28,8 +32,9 @@ from farandole.parameter_server.policies import (
 
 POLICIES = ("minibatch", "stale", "async", "half", "partial", "dynamic", "history")
 ALL_REDUCES = ("ring", "tree", "halving-doubling", "hierarchical")
-LOCAL = "local-sgd"
-METHODS = (*POLICIES, *ALL_REDUCES, LOCAL)
+LOCAL, DYNAMIC_ROUNDS = "local-sgd", "dynamic-rounds"
+GOSSIP, AD_PSGD = "gossip", "ad-psgd"
+METHODS = (*POLICIES, *ALL_REDUCES, LOCAL, DYNAMIC_ROUNDS, GOSSIP, AD_PSGD)
 IN_A_NODE = 0.1  # what a message costs within a node, as a part of what it costs between two
 MOST_IN_A_NODE = 8
 
@@ -42,6 +47,8 @@ class Choice:
         enough: partial and history: which share of the workers makes a step; always one at least.
         period: steps that local SGD takes apart.
         per_node: workers of a node, for hierarchical; None: as many, up to 8, as divide the workers.
+        topology, mixing_every, mix_after_update: gossip and ad-psgd, as of the scenario gossip_sgd.
+        kappa, longest, equal_steps: dynamic rounds, as of the scenario dynamic_sync.
     """
 
     staleness: int = 4
@@ -51,6 +58,12 @@ class Choice:
     patience: float = 0.5
     period: int = 8
     per_node: int | None = None
+    topology: str = "ring"
+    mixing_every: int = 1
+    mix_after_update: bool = False
+    kappa: float = 4.0
+    longest: int = 64
+    equal_steps: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,6 +107,7 @@ class Row:
             "dropped": outcome.dropped,
             "to_loss_s": outcome.to_loss_s,
             "final_loss": outcome.final_loss,
+            "consensus_error": outcome.consensus_error,
         }
 
 
@@ -107,8 +121,25 @@ def compared(method: str, setting: Setting, choice: Choice) -> Row:
     if method in POLICIES:
         policy = _policy(method, setting, choice)
         return Row(method, setting, Simulation(policy, setting).run())
-    period = choice.period if method == LOCAL else 1
-    return Row(method, setting, _collective(setting, period, _all_reduce_s(method, setting, choice)))
+    if method == GOSSIP:
+        outcome = gossip.simulated(setting, choice.topology, choice.mixing_every, choice.mix_after_update)
+    elif method == AD_PSGD:
+        outcome = Pairs(setting, choice.topology, choice.mixing_every).run()
+    elif method == DYNAMIC_ROUNDS:
+        controller = Controller(setting.workers, None, not choice.equal_steps, choice.kappa, choice.longest)
+        outcome = dynamic_rounds(setting, controller)
+        setting = replace(setting, steps=outcome.gradients // setting.workers)  # its last round is a whole one
+    else:
+        period = choice.period if method == LOCAL else 1
+        outcome = rounds.simulated(setting, period, _all_reduce_s(method, setting, choice))
+    return Row(method, setting, outcome)
+
+
+def dynamic_rounds(setting: Setting, controller: Controller) -> Outcome:
+    """Rounds as `controller` plans them, reduced in a ring."""
+    reduce_s = all_reduce_s("ring", setting.workers, setting.nbytes, setting.link)
+    telling_s = all_reduce_s("doubling", setting.workers, 16 * setting.workers, setting.link)  # two numbers of each
+    return rounds.planned(setting, controller, reduce_s, telling_s)
 
 
 def _policy(method: str, setting: Setting, choice: Choice) -> Policy:
@@ -133,24 +164,3 @@ def _all_reduce_s(method: str, setting: Setting, choice: Choice) -> float:
         per_node = min(choice.per_node or fitting, setting.workers)
         return hierarchical_s(setting.workers, per_node, setting.nbytes, within, link)
     return all_reduce_s("ring" if method == LOCAL else method, setting.workers, setting.nbytes, link)
-
-
-def _collective(setting: Setting, period: int, all_reduce: float) -> Outcome:
-    outcome = Outcome()
-    times = Draws(setting).block() * setting.compute_s
-    quadratic, rng = Quadratic(replace(setting, workers=1), outcome), np.random.default_rng([setting.seed, 1])
-    scale = setting.noise / setting.workers**0.5  # of the mean of all workers' gradients
-    for first in range(0, setting.steps, period):
-        own = times[first : first + period].sum(axis=0)
-        outcome.wall_s += float(own.max()) + all_reduce
-        outcome.wait_s += float((own.max() - own).sum())
-        outcome.comm_s += all_reduce * setting.workers
-        steps = min(period, setting.steps - first)
-        for _ in range(steps):
-            gradient = CURVATURES * quadratic.x + rng.normal(scale=scale, size=len(CURVATURES))
-            quadratic.move(gradient, 1, outcome.wall_s)
-    outcome.compute_s = float(times.sum())
-    outcome.gradients = setting.steps * setting.workers
-    outcome.staleness[0] = outcome.lead[0] = outcome.gradients
-    outcome.final_loss = quadratic.loss
-    return outcome

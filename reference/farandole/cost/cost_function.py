@@ -84,9 +84,11 @@ def coefficients(method: str, ranks: int) -> tuple[float, float]:
         return 2 * (ranks - 1), 2 * (ranks - 1)
     if method == "tree":
         return 2 * ceil(log2(ranks)), 2 * ceil(log2(ranks))
-    assert method == "halving-doubling", method
+    assert method in ("doubling", "halving-doubling"), method
     power = 1 << (ranks.bit_length() - 1)
     folds = 0 if power == ranks else 2  # whoever is too many for a power of two gives, and gets, the whole vector
+    if method == "doubling":
+        return log2(power) + folds, log2(power) + folds
     return 2 * log2(power) + folds, 2 * (power - 1) / power + folds
 
 

@@ -79,6 +79,7 @@ class Outcome:
         staleness: histogram, others' updates between reading and application.
         lead: histogram, clock minus slowest clock at each start.
         to_loss_s: when the loss came to the target; None: never.
+        consensus_error: how far the workers' copies are apart at the end; None: there is one vector for all.
     """
 
     wall_s: float = 0.0
@@ -91,6 +92,7 @@ class Outcome:
     lead: Counter[int] = field(default_factory=Counter)
     to_loss_s: float | None = None
     final_loss: float = 0.0
+    consensus_error: float | None = None
 
     @property
     def wait_share(self) -> float:

@@ -1,0 +1,155 @@
+"""D-PSGD at 10,000 workers: whoever has its neighbours' messages begins its next step; all workers at once, in numpy.
+
+Worker i of a graph, with a time c_i from the straggler distribution, d_i neighbours to send to, n bytes of parameters:
+
+    sent      m_i = s_i + c_i + d_i·(α + nβ)      computed, and one message after the other on its own link
+    begins    s_i ← max of m_i and of the m_j of those whom it hears
+
+So a delay travels one edge a round, and in the end all go at the pace of the slowest. Without stragglers, on a graph
+whose workers all have d neighbours, a step takes c + d·(α + nβ). That messages which arrive at the same time share the
+hearer's link is left out: it sends as many itself.
+
+Every worker has an x of its own on the quadratic with noise; they are mixed by the weights of `decentralised.mixing`,
+before or after the update as in `decentralised.dpsgd`, for all workers at once. The loss is the mean of the workers'
+own, as in a record of gossip_sgd: how far they are apart is in it. Cost: a few numbers for each edge and step. Sources:
+Lian et al., 2017; the max-plus recursion: Baccelli et al., "Synchronization and linearity", 1992.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farandole.cost.simulator import CURVATURES, Draws, Outcome, Setting, Vector
+from farandole.decentralised.mixing import consensus_error
+from farandole.decentralised.topologies import Topology, topology
+from farandole.errors import UsageError
+
+MOST_EDGES = 2_000_000
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a graph, for all workers.
+
+    Attributes:
+        heard: each worker itself and those whom it hears, one worker's after the other's.
+        firsts: where each worker's part of `heard` begins.
+        weights: what each of `heard` counts for, of shape (…, 1).
+        sends: how many messages each worker sends.
+    """
+
+    heard: NDArray[np.intp]
+    firsts: NDArray[np.intp]
+    weights: Vector
+    sends: NDArray[np.intp]
+
+    def mixed(self, x: Vector) -> Vector:
+        """W·x."""
+        after: Vector = np.add.reduceat(self.weights * x[self.heard], self.firsts)
+        return after
+
+    def latest(self, sent: Vector) -> Vector:
+        """When each worker has its own, and all that it is to hear."""
+        begins: Vector = np.maximum.reduceat(sent[self.heard], self.firsts)
+        return begins
+
+
+def graph_of(name: str, workers: int) -> Topology:
+    """
+    Raises:
+        UsageError: it has more edges than one would wait for.
+    """
+    degree = {"ring": 2, "torus": 4, "complete": workers - 1}.get(name, (workers - 1).bit_length())
+    if workers * degree > MOST_EDGES:
+        raise UsageError(
+            f"--topology {name} has {workers * degree:,} edges with {workers} workers, and more than {MOST_EDGES:,} "
+            "take too long: give fewer workers, or another"
+        )
+    return topology(name, workers)
+
+
+@lru_cache
+def rounds(name: str, workers: int) -> tuple[Round, ...]:
+    """Those of a graph, one after the other."""
+    graph = graph_of(name, workers)
+    return tuple(_round(graph, number) for number in range(len(graph.rounds)))
+
+
+def _round(graph: Topology, number: int) -> Round:
+    sources, hearers = np.array(sorted(graph.edges(number)), dtype=np.intp).reshape(-1, 2).T
+    itself = np.arange(graph.ranks)
+    sends = np.bincount(sources, minlength=graph.ranks)
+    weights = 1 / (1 + np.maximum(sends[sources], sends[hearers]))
+    kept = 1 - np.bincount(hearers, weights, graph.ranks)
+    order = np.lexsort((np.concatenate([itself, sources]), np.concatenate([itself, hearers])))
+    heard, at = np.concatenate([itself, sources])[order], np.concatenate([itself, hearers])[order]
+    return Round(heard, np.searchsorted(at, itself), np.concatenate([kept, weights])[order, None], sends)
+
+
+class Copies:
+    """½Σhᵢxᵢ² from x = 1, with an x for each worker, and when their mean loss has come down far enough."""
+
+    def __init__(self, setting: Setting, outcome: Outcome) -> None:
+        self.x = np.ones((setting.workers, len(CURVATURES)))
+        self._setting, self._outcome = setting, outcome
+        self._goal = setting.target * self.loss
+
+    @property
+    def loss(self) -> float:
+        return float(((self.x * self.x) @ CURVATURES).mean()) / 2
+
+    def look(self, now: float) -> None:
+        """Is the goal reached?"""
+        if self._outcome.to_loss_s is None and self.loss <= self._goal:
+            self._outcome.to_loss_s = now
+
+    def finish(self) -> None:
+        self._outcome.final_loss, self._outcome.consensus_error = self.loss, consensus_error(self.x)
+
+
+def simulated(setting: Setting, name: str = "ring", every: int = 1, after_update: bool = False) -> Outcome:
+    """D-PSGD on the graph of that name.
+
+    Args:
+        every, after_update: as of `decentralised.dpsgd.DPSGD`.
+    """
+    outcome = Outcome()
+    copies, graph = Copies(setting, outcome), rounds(name, setting.workers)
+    message_s = setting.link.alpha + setting.nbytes * setting.link.beta
+    noise = np.random.default_rng([setting.seed, 1])
+    begins = np.zeros(setting.workers)
+    ends: list[float] = []  # of each step, when the last worker had done it
+    for step, computing in enumerate(Draws(setting).block() * setting.compute_s):
+        outcome.lead.update(_leads(step, begins, ends))
+        moves = setting.lr * (CURVATURES * copies.x + noise.normal(scale=setting.noise, size=copies.x.shape))
+        begins = begins + computing
+        mixes = (step + 1) % every == 0
+        if after_update or not mixes:
+            copies.x = copies.x - moves
+        if mixes:
+            mixing = graph[step // every % len(graph)]
+            copies.x = mixing.mixed(copies.x)
+            sent = begins + mixing.sends * message_s
+            begins = mixing.latest(sent)
+            outcome.comm_s += float(mixing.sends.sum()) * message_s
+            outcome.wait_s += float((begins - sent).sum())
+            if not after_update:
+                copies.x = copies.x - moves
+        outcome.compute_s += float(computing.sum())
+        ends.append(float(begins.max()))
+        copies.look(ends[-1])
+    outcome.wall_s = ends[-1]
+    outcome.gradients = outcome.staleness[0] = setting.steps * setting.workers
+    copies.finish()
+    return outcome
+
+
+def _leads(step: int, begins: Vector, ends: list[float]) -> Counter[int]:
+    """By how many steps workers that begin this one then are ahead of the slowest."""
+    slowest = np.searchsorted(ends, begins, side="right")
+    return Counter(dict(enumerate(np.bincount(step - slowest).tolist())))

@@ -1,0 +1,95 @@
+"""α and β of the network that finished runs went over, from what their records have counted and timed.
+
+How long a message was does not stand in a trace, but how many a rank has sent, and of how many bytes together. Where a
+rank sends one after the other, and what comes in meanwhile is as long, as in a ring and between neighbours in a graph,
+
+    comm_s = messages_sent·α + bytes_sent·β
+
+since comm_s has no waiting in it (`runtime.trace`). The ranks of a run send alike, and so do all its steps: one run
+tells the sum, and two with messages of different lengths tell α from β. Found are those, none below 0, with which the
+model is nearest to all ranks of all runs; nearest: least squares of the relative errors, as in `collectives.fitting`.
+What adding takes is in β, and what a machine does for each message in α.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import nnls
+
+from farandole.collectives.costs import Link
+from farandole.errors import UsageError
+from farandole.runtime.record import Run
+
+SCENARIOS = ("sync_sgd", "local_sgd", "compressed_sgd", "agnostic_sgd", "gossip_sgd")
+# Of their options, what leaves a rank's messages one after the other; a scenario has not all of them.
+ONE_AFTER_THE_OTHER: dict[str, tuple[object, ...]] = {
+    "collective": ("ring", "segmented-ring"),
+    "method": ("d-psgd", "push-sum"),
+    "overlap": (False,),
+    "link_change": ([],),
+}
+APART = 2  # times as long as the shortest messages are the longest, at least
+
+
+@dataclass(frozen=True)
+class MeasuredLink:
+    """What was found.
+
+    Attributes:
+        error: how far the model is off, for the rank for which it is farthest: 0.1 is a tenth of its seconds.
+    """
+
+    link: Link
+    error: float
+
+
+def measured_link(runs: Sequence[Run]) -> MeasuredLink:
+    """What all ranks of `runs` say together.
+
+    Raises:
+        UsageError: they do not say it.
+    """
+    speeds = {run.config.get("link_mbps") for run in runs}
+    if len(speeds) > 1:
+        raise UsageError(f"the runs had links of different speeds ({_names(runs)}): give runs with one --link-mbps")
+    rows = np.array([row for run in runs for row in _rows(run)])
+    messages, nbytes, seconds = rows.T
+    lengths = nbytes / messages
+    if lengths.max() < APART * lengths.min():
+        raise UsageError(
+            f"the messages of {_names(runs)} are about equally long, {lengths.mean():,.0f} bytes: α and β need two "
+            "runs that differ, for instance in --hidden"
+        )
+    columns = np.stack([messages, nbytes], axis=1) / seconds[:, None]
+    (alpha, beta), _ = nnls(columns, np.ones(len(rows)))
+    return MeasuredLink(Link(float(alpha), float(beta)), float(np.abs(columns @ [alpha, beta] - 1).max()))
+
+
+def _rows(run: Run) -> list[tuple[float, float, float]]:
+    """Of each rank its messages, bytes and seconds.
+
+    Raises:
+        UsageError: it was not rank by rank, one message after the other, or nothing was sent.
+    """
+    summary, config = run.summary, run.config
+    if summary.scenario not in SCENARIOS:
+        raise UsageError(f"{run.folder} is a run of {summary.scenario}: for α and β give one of {', '.join(SCENARIOS)}")
+    for option, right in ONE_AFTER_THE_OTHER.items():
+        if config.get(option, right[0]) not in right:
+            raise UsageError(
+                f"{run.folder} has --{option.replace('_', '-')} {config[option]}, where a rank's seconds are not those "
+                "of its messages one after the other: give a run without"
+            )
+    counted: list[tuple[float, float, float]] = list(
+        zip(summary.messages_sent or [], summary.bytes_sent or [], summary.comm_s, strict=False)
+    )
+    if not all(messages and seconds for messages, _, seconds in counted) or not counted:
+        raise UsageError(f"{run.folder} has sent no messages that were counted: give a run of two ranks or more")
+    return counted
+
+
+def _names(runs: Sequence[Run]) -> str:
+    return " and ".join(str(run.folder) for run in runs)

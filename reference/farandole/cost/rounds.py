@@ -1,0 +1,106 @@
+"""Methods that go in rounds: all take steps of their own, wait for the slowest, and reduce what has come of them.
+
+    synchronous        a step each
+    local SGD          H steps each
+    dynamic rounds     as many as the very controller of `data_parallel.controller` plans, from the simulated times of
+                       the rounds before; and an all-reduce of 2n measured numbers, by doubling
+
+A round takes as long as the slowest takes for its steps, and then the all-reduce: no events are needed.
+
+On the quadratic that stands for learning, local SGD's mean moves as synchronous SGD's does, because all workers'
+curvatures are equal; what going apart costs with real data is not shown here. Where worker r takes τ_r steps and H is
+their mean, the normalised rule of `data_parallel.agnostic` is, with the learning rate γ, noise σ and q = 1 − γh,
+
+    x ← x − H/n·Σ_r (x − x_r)/τ_r        x_r = q^τ_r·x + noise of variance γ²σ²·Σ_{k<τ_r} q^2k
+
+so that one draw does for the noise of all workers. Source of the rule: Wang et al., 2020 (FedNova).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farandole.cost.simulator import CURVATURES, Draws, Outcome, Quadratic, Setting, Vector
+from farandole.data_parallel.controller import Controller
+
+
+def simulated(setting: Setting, period: int, all_reduce_s: float) -> Outcome:
+    """So many steps from one all-reduce to the next; 1: synchronous SGD."""
+    outcome = Outcome()
+    times = Draws(setting).block() * setting.compute_s
+    quadratic, rng = Quadratic(replace(setting, workers=1), outcome), np.random.default_rng([setting.seed, 1])
+    scale = setting.noise / setting.workers**0.5  # of the mean of all workers' gradients
+    for first in range(0, setting.steps, period):
+        own = times[first : first + period].sum(axis=0)
+        _add_round(outcome, own, all_reduce_s)
+        for _ in range(min(period, setting.steps - first)):
+            gradient = CURVATURES * quadratic.x + rng.normal(scale=scale, size=len(CURVATURES))
+            quadratic.move(gradient, 1, outcome.wall_s)
+    return _finished(outcome, quadratic, setting.steps * setting.workers)
+
+
+def planned(setting: Setting, controller: Controller, all_reduce_s: float, telling_s: float) -> Outcome:
+    """Rounds as `controller` plans them; as in a real training the last one may have more steps than are left.
+
+    Args:
+        telling_s: how long an all-reduce of all workers' measurements takes.
+    """
+    outcome = Outcome()
+    steps, rng = OwnSteps(setting), np.random.default_rng([setting.seed, 1])
+    quadratic = Quadratic(replace(setting, workers=1), outcome)
+    done = 0
+    while done < setting.steps:
+        period, taken = controller.plan.period, np.array(controller.plan.steps)
+        own = steps.take(taken)
+        controller.observe((own / taken).tolist(), (own.max() - own + all_reduce_s).tolist())
+        _add_round(outcome, own, all_reduce_s + telling_s)
+        quadratic.move(period * _mean_move(setting, quadratic.x, taken, rng) / setting.lr, 1, outcome.wall_s)
+        done += period
+    return _finished(outcome, quadratic, done * setting.workers)
+
+
+class OwnSteps:
+    """Each worker's computing times, of which every one uses as many as it will."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._draws, self._compute_s = Draws(setting), setting.compute_s
+        self._until = np.zeros((1, setting.workers))  # what each worker's first 0, 1, 2, … steps take together
+        self._done = np.zeros(setting.workers, dtype=np.intp)
+
+    def take(self, steps: NDArray[np.intp]) -> Vector:
+        """How long each worker takes for so many more."""
+        first, self._done = self._done, self._done + steps
+        while self._done.max() >= len(self._until):
+            more = self._until[-1] + np.cumsum(self._draws.block() * self._compute_s, axis=0)
+            self._until = np.concatenate([self._until, more])
+        workers = np.arange(len(steps))
+        took: Vector = self._until[self._done, workers] - self._until[first, workers]
+        return took
+
+
+def _mean_move(setting: Setting, x: Vector, taken: NDArray[np.intp], rng: np.random.Generator) -> Vector:
+    """The mean of what the workers' own steps come to, each worker's divided by their number."""
+    powers = (1 - setting.lr * CURVATURES) ** np.arange(int(taken.max()) + 1)[:, None]
+    squares = np.cumsum(powers**2, axis=0)
+    straight = ((1 - powers[taken]) / taken[:, None]).mean(axis=0) * x
+    variance = (squares[taken - 1] / taken[:, None] ** 2).sum(axis=0) / len(taken) ** 2
+    noise = setting.lr * setting.noise * np.sqrt(variance)
+    move: Vector = straight + noise * rng.normal(size=len(x))
+    return move
+
+
+def _add_round(outcome: Outcome, own: Vector, all_reduce_s: float) -> None:
+    """`own`: for how long each worker has computed."""
+    outcome.wall_s += float(own.max()) + all_reduce_s
+    outcome.compute_s += float(own.sum())
+    outcome.wait_s += float((own.max() - own).sum())
+    outcome.comm_s += all_reduce_s * len(own)
+
+
+def _finished(outcome: Outcome, quadratic: Quadratic, gradients: int) -> Outcome:
+    outcome.gradients = outcome.staleness[0] = outcome.lead[0] = gradients
+    outcome.final_loss = quadratic.loss
+    return outcome
