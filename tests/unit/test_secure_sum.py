@@ -119,3 +119,18 @@ def test_fixed_point_is_exact_to_its_digits_also_below_zero() -> None:
     assert np.array_equal(back[:4], numbers[:4])
     assert abs(back[4] - 1 / 3) <= 2.0**-33
     assert from_whole(to_whole(np.array([-3.0])) + to_whole(np.array([1.0]))) == [-2.0]
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 3e9, -(2.0**31)])
+def test_what_no_fixed_point_number_stands_for_is_refused(number: float) -> None:
+    with pytest.raises(OverflowError, match=r"is not below 2.14748e\+09"):
+        to_whole(np.array([1.0, number]))
+
+
+def test_a_sum_of_vectors_that_are_let_in_never_passes_its_end() -> None:
+    for parts in (1, 3, 7):
+        largest = np.nextafter([2.0**31 / parts], 0)
+        total = np.sum([to_whole(largest, parts)] * parts, axis=0)
+        assert from_whole(total) == pytest.approx(parts * largest)
+        with pytest.raises(OverflowError):
+            to_whole(np.nextafter(largest, np.inf), parts)

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from farandole.collectives.executor import run
 from farandole.collectives.tree import TREE
+from farandole.errors import PlainError
 from farandole.federated.clients import host
 from farandole.federated.key_agreement import PUBLIC_BYTES
 from farandole.federated.secret_sharing import SHARE_BYTES
-from farandole.federated.secure_sum import SEALED_BYTES, Keys, SecureClient, from_whole, to_whole, unmasked
+from farandole.federated.secure_sum import SEALED_BYTES, Keys, SecureClient, Whole, from_whole, to_whole, unmasked
 from farandole.runtime.communicator import Buffer, Communicator
 
 SERVER = 0
@@ -37,6 +38,10 @@ class Round:
 
     taking_part: Sequence[int]
     left: Sequence[int]
+
+
+class NotToBeMasked(PlainError):
+    """A client's vector has no fixed-point numbers: it has diverged."""
 
 
 class Aggregation(Protocol):
@@ -53,7 +58,7 @@ class Aggregation(Protocol):
 
 
 class PlainSum:
-    """The server sees every vector."""
+    """The server sees every vector; what is not finite in one of them is not finite in the sum."""
 
     def __init__(self, comm: Communicator) -> None:
         self.comm = comm
@@ -72,8 +77,10 @@ class PlainSum:
 class SecureSum:
     """The server sees masked vectors, and what they add up to.
 
+    Among whole numbers there is nothing that is not finite, so a client that has diverged ends the run.
+
     Args:
-        threshold: so many clients have to be left.
+        threshold: so many clients have to be left; with one alone the sum would be its vector.
     """
 
     def __init__(self, comm: Communicator, threshold: int) -> None:
@@ -105,7 +112,7 @@ class SecureSum:
         # From here on somebody may be lost.
         if len(of.left) < self.threshold:
             return None
-        masked = {client: here[client].masked(to_whole(vector)) for client, vector in own.items()}
+        masked = {client: here[client].masked(_whole(client, vector, len(place))) for client, vector in own.items()}
         seen = to_server(self.comm, masked, of.left, np.empty(length, np.uint64))
 
         told = np.zeros((len(place), len(place), SHARE_BYTES), np.uint8)  # by, of
@@ -141,6 +148,16 @@ def to_server(comm: Communicator, own: Mapping[int, Buffer], left: Sequence[int]
         elif comm.rank == source:
             comm.send(own[client], SERVER)
     return seen
+
+
+def _whole(client: int, vector: Buffer, parts: int) -> Whole:
+    try:
+        return to_whole(vector, parts)
+    except OverflowError as error:
+        raise NotToBeMasked(
+            f"client {client} has diverged, and --secure cannot add it up ({error}): give a smaller --lr, or leave out "
+            "--secure to see what it does"
+        ) from error
 
 
 def _bytes(number: int, length: int) -> Table:

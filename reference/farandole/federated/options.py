@@ -46,4 +46,4 @@ class FederatedOptions(TrainingOptions):
     """Mask the clients' vectors, so that the server learns their sum and nothing else."""
 
     threshold: AtLeastOne | None = None
-    """With --secure: so many clients have to be left for a sum. [default: more than half of a round's]"""
+    """With --secure: so many clients, two or more, have to be left for a sum. [default: more than half of a round's]"""

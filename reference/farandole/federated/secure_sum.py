@@ -138,8 +138,18 @@ def signed_mask(client: int, other: int, seed: bytes, length: int) -> Whole:
     return drawn if client < other else -drawn
 
 
-def to_whole(vector: NDArray[np.float64]) -> Whole:
-    """In fixed-point numbers: rounded to 2⁻³², and up to ±2³¹ in the sum."""
+def to_whole(vector: NDArray[np.float64], parts: int = 1) -> Whole:
+    """In fixed-point numbers: rounded to 2⁻³², and up to ±2³¹ in the sum.
+
+    Args:
+        parts: so many vectors may be added up.
+
+    Raises:
+        OverflowError: a number is not finite, or such a sum might pass 2³¹ and come out as another one.
+    """
+    largest, limit = np.abs(vector).max(initial=0), 2.0 ** (63 - FRACTION) / parts
+    if not largest < limit:  # which a NaN is not, either
+        raise OverflowError(f"{largest:g} is not below {limit:g}")
     return np.round(vector * 2.0**FRACTION).astype(np.int64).view(np.uint64)
 
 

@@ -1,8 +1,8 @@
 """The rounds of federated learning, on ranks each of which is the home of some clients.
 
 A round: the server's parameters go to all hosts down a tree, the clients that take part train at home, on each host one
-after the other, and their contributions come to the server, which adds them up. The samples themselves never travel:
-every host reads its clients' from where they are.
+after the other, and their contributions come to the server, which adds them up. No sample is sent: every host loads
+the whole set, divides it as all others do, and keeps its own clients' samples only.
 """
 
 from __future__ import annotations
@@ -100,6 +100,9 @@ def check(options: FederatedOptions) -> None:
         raise UsageError(f"--per-round {options.per_round}: there are {options.clients} clients; give as many or fewer")
     if options.threshold and not options.secure:
         raise UsageError(f"--threshold {options.threshold} is for --secure: give both, or neither")
+    if options.secure and 1 in (options.per_round, options.threshold):
+        option = "--per-round" if options.per_round == 1 else "--threshold"
+        raise UsageError(f"{option} 1: with --secure the sum of one client would be its vector; give 2 or more")
     if options.threshold and options.threshold > options.per_round:
         raise UsageError(
             f"--threshold {options.threshold}: a round has {options.per_round} clients; give as many or fewer"
