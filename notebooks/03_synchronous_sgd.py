@@ -33,14 +33,15 @@
 
 # %%
 # %load_ext farandole
+import inspect
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-import farandole
 from farandole import launch
+from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.report import table, timeline
 from farandole.report.colours import BLUE, GREEN, ORANGE
 
@@ -199,12 +200,11 @@ dist.destroy_process_group()
 # tensor: fewer messages (减少通信的次数), each of them longer. This is its step; compare it with the five above.
 
 # %%
-source = (Path(farandole.__file__).parent / "data_parallel" / "synchronous.py").read_text()
-print(source[source.index("    def step") :])
+print(inspect.getsource(SynchronousSGD.step))
 
 # %% [markdown]
-# One line is new: the gradient is multiplied with `share`, this rank's share of the batch, and the all-reduce is
-# a sum. With equal shares that is the mean over K. Section 6 shows what else it is good for.
+# One thing is new: the loss is multiplied with `share`, this rank's share of the batch, and so is its gradient; and
+# the all-reduce is a sum. With equal shares that is the mean over K. Section 6 shows what else it is good for.
 #
 # All runs of this notebook have the same recipe, so that a difference between two runs has one cause only.
 

@@ -322,7 +322,7 @@ show(runs)
 # computing were done elsewhere, on a card say, and its core had nothing to do meanwhile. Here all ranks do, twice
 # as long as they compute.
 #
-# **Predict:** by how much is a step shorter with overlap, now?
+# **Predict:** how much less is exposed with overlap, now? And is the step as much shorter?
 
 # %%
 idle = {"slow": ["rank=0,factor=3", "rank=1,factor=3"], "bucket_kb": BUCKET_KB}
@@ -346,8 +346,11 @@ print("cores free, after backward, steps that overlap:", sum(waiting))
 print("cores free, overlapped, more than half of each rank's:", min(beside) > recipe["steps"] / 2)
 
 # %% [markdown]
-# Now the two buckets that are complete early cost nothing. What is left is the last one, and the time until the slower
-# of two sleepers wakes up.
+# Less is *exposed*: the two buckets that are complete early have gone by the time backward ends. What is left is the
+# last one, and the time until the slower of two sleepers wakes up. Whether the *step* is shorter, too, is another
+# question. What the thread takes from backward is still computing time, and each such millisecond counts three times
+# here, because a rank sleeps twice as long as it has computed. Only where moving bytes takes nothing from whoever
+# computes, as with a card and a network that does its own copying, is what is hidden also what is gained.
 #
 # ## 6 How large a bucket?
 #

@@ -14,8 +14,6 @@
 # ---
 
 # %% [markdown]
-#
-# %% [markdown]
 # # 06 · Local SGD and averaging
 #
 # **Question:** how often must the ranks talk?

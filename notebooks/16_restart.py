@@ -50,7 +50,6 @@ import torch
 from matplotlib.ticker import LogLocator, NullFormatter
 from torch import nn
 
-import farandole
 from farandole import launch
 from farandole.data import datasets
 from farandole.data.elastic_sampler import ElasticSampler, divide
@@ -59,6 +58,7 @@ from farandole.data.shares import equal_shares
 from farandole.recovery import checkpoint
 from farandole.recovery.interval import expected_s, young
 from farandole.recovery.logbook import Logbook
+from farandole.recovery.replica import Replica
 from farandole.recovery.state import TrainingState
 from farandole.recovery.supervisor import supervised_launch
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
@@ -164,8 +164,7 @@ figure.tight_layout()
 
 # %%
 print(inspect.getsource(TrainingState))
-source = (Path(farandole.__file__).parent / "recovery" / "replica.py").read_text()
-print(source[source.index("    def state") : source.index("    def restore")])
+print(inspect.getsource(Replica.state))
 
 # %% [markdown]
 # ## 2 Two slots

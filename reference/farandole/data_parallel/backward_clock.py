@@ -2,7 +2,8 @@
 
 Horovod and DDP communicate from inside ``backward()``. What a step then pays for communication is
 only what is left after the last gradient has been computed: the exposed communication. This clock
-hooks into every parameter to see that moment.
+hooks into every parameter to see that moment. Where some parameter gets no gradient, as in a branch that
+was not taken, it is the moment at which ``backward()`` returns.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ class BackwardClock:
         self._missing = len(self._parameters)
         self._start = time.perf_counter()
 
+    def backward_has_ended(self) -> None:
+        """No further gradient will come, even if some are missing."""
+        if self._missing:
+            self._all_is_computed()
+
     def communicated(self) -> None:
         """All gradients are reduced."""
         trace = self.world.trace
@@ -41,5 +47,8 @@ class BackwardClock:
     def _gradient_is_there(self, _: Tensor) -> None:
         self._missing -= 1
         if not self._missing:
-            self.world.finish_computation(self._start)
-            self._last_gradient = time.perf_counter()
+            self._all_is_computed()
+
+    def _all_is_computed(self) -> None:
+        self.world.finish_computation(self._start)
+        self._last_gradient = time.perf_counter()

@@ -41,6 +41,7 @@ class DdpSGD(Strategy):
         mean_loss = mean_cross_entropy(self.parallel(inputs), targets)
         with self.world.comm.waiting_for_library("DDP's all-reduce", sign="gloo"):
             (mean_loss * (share * self.world.size)).backward()
+        self.clock.backward_has_ended()
         self.clock.communicated()
 
         with self.world.compute("update"):

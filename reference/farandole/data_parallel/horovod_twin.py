@@ -40,6 +40,7 @@ class HorovodSGD(Strategy):
         self.clock.start()
         mean_loss = mean_cross_entropy(self.model(inputs), targets)
         (mean_loss * (share * self.world.size)).backward()
+        self.clock.backward_has_ended()
         with self.world.comm.waiting_for_library("Horovod's all-reduce", sign="Horovod"):
             self.optimizer.synchronize()  # what is left of the all-reduces begun during backward
         self.clock.communicated()

@@ -77,6 +77,7 @@ class OverlappedSGD(Strategy):
         self.clock.start()
         mean_loss = mean_cross_entropy(self.model(inputs), targets)
         (mean_loss * share).backward()
+        self.clock.backward_has_ended()
         while len(self._reductions) < len(self.buckets):
             self._hand_over_next()
         for reduction in self._reductions:
