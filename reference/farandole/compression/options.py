@@ -1,7 +1,8 @@
 """The options of compression."""
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal, get_args
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -15,6 +16,17 @@ Name = Literal[
 
 # Who is given error feedback unless told otherwise: those that are wrong on average.
 FEEDBACK: set[Name] = {"sign", "top-k", "random-k", "powersgd"}
+
+# Whom an option is for; to all others it says nothing.
+MEANT_FOR: dict[str, tuple[Name, ...]] = {
+    "levels": ("qsgd",),
+    "bucket": ("qsgd", "terngrad"),
+    "fraction": ("top-k", "random-k", "dgc"),
+    "matrix_rank": ("powersgd",),
+    "dgc_momentum": ("dgc",),
+    "sparsity_warm_up": ("dgc",),
+    "clip": ("dgc",),
+}
 
 
 @Parameter(name="*")
@@ -72,6 +84,9 @@ def check(options: CompressionOptions, optimizer: str) -> None:
         UsageError: the options do not go together.
     """
     name = options.compressor
+    check_meaning(options, name)
+    if name == "none" and options.feedback is not None:
+        raise UsageError("--compressor none loses nothing: leave out --feedback and --no-feedback")
     if name == "dgc" and optimizer != "sgd":
         raise UsageError(
             f"--compressor dgc holds the momentum itself, so not with --optimizer {optimizer}: leave it sgd"
@@ -85,6 +100,22 @@ def check(options: CompressionOptions, optimizer: str) -> None:
             f"with --levels {options.levels} and --bucket {options.bucket} qsgd may lose more than it is given, so "
             "kept it would grow: give more levels than the root of the bucket, or no --feedback"
         )
+
+
+def check_meaning(options: RoundingOptions, name: Name, offered: Collection[str] = get_args(Name)) -> None:
+    """Refuse options that say nothing to the compressor chosen.
+
+    Args:
+        offered: the names that could have been chosen.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for field in fields(options):
+        meant = MEANT_FOR.get(field.name, (name,))
+        if name not in meant and getattr(options, field.name) != field.default:
+            option, others = field.name.replace("_", "-"), [other for other in meant if other in offered]
+            raise UsageError(f"--{option} is for --compressor {' or '.join(others)}, not for {name}: leave it out")
 
 
 def error_below_one(levels: int, bucket: int) -> bool:

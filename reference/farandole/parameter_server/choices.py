@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from farandole.compression.choices import plain
 from farandole.compression.compressor import Compressor
+from farandole.compression.options import check_meaning
 from farandole.data import datasets
 from farandole.errors import UsageError
 from farandole.models import choices as model_choices
 from farandole.parameter_server.corrections import Correction, DelayCompensated, StalenessAware
-from farandole.parameter_server.options import PolicyOptions, TextOptions
+from farandole.parameter_server.options import Encoder, PolicyOptions, TextOptions
 from farandole.parameter_server.policies import (
     Asynchronous,
     Dynamic,
@@ -115,13 +116,11 @@ def check(options: PolicyOptions) -> None:
 def _check_compressor(options: PolicyOptions) -> None:
     """
     Raises:
-        UsageError: what would be encoded is not what travels, or would count twice.
+        UsageError: an option says nothing to it, what would be encoded is not what travels, or would count twice.
     """
-    name, default = options.compressor, PolicyOptions()
+    name = options.compressor
+    check_meaning(options, name, get_args(Encoder))
     if name == "none":
-        for option in ("levels", "bucket"):
-            if getattr(options, option) != getattr(default, option):
-                raise UsageError(f"--{option} is for --compressor: leave it out, or add that")
         return
     for given, what in (
         (options.topk, "--topk, which encodes pushes in its own way"),

@@ -21,6 +21,8 @@ Update = Literal[
     "sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated", "blend", "elastic"
 ]  # fmt: skip
 
+Encoder = Literal["none", "float16", "bfloat16", "qsgd", "terngrad", "sign"]
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +95,7 @@ class PolicyOptions(RoundingOptions, ServerOptions):
     topk: Part | None = None
     """Push only this part of the gradient's entries, the largest; the rest is added to the next gradient."""
 
-    compressor: Literal["none", "float16", "bfloat16", "qsgd", "terngrad", "sign"] = "none"
+    compressor: Encoder = "none"
     """What encodes the gradients that workers push, with error feedback for sign; parameters are pulled as they are."""
 
     applications: AtLeastOne = 1

@@ -15,16 +15,18 @@ metrics.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from farandole.compression.options import EncodingOptions, error_below_one
+from farandole.compression.options import EncodingOptions, check_meaning, error_below_one
 from farandole.data_parallel.options import OptimizerOptions
 from farandole.errors import UsageError
 from farandole.runtime.options import AtLeastOne
 from farandole.scenarios import run_as_program
+
+Encoder = Literal["none", "float16", "bfloat16", "qsgd", "sign", "top-k", "random-k"]
 
 
 @Parameter(name="*")
@@ -50,7 +52,7 @@ class Config(EncodingOptions, OptimizerOptions):
     own_weight: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.5
     """Of central-directions: how much of its own gradient a rank follows, where it agrees with the mean."""
 
-    compressor: Literal["none", "float16", "bfloat16", "qsgd", "sign", "top-k", "random-k"] = "none"
+    compressor: Encoder = "none"
     """Of d-psgd: what encodes the differences that neighbours send each other (CHOCO-SGD, which mixes after the
     update); none: parameters are sent as they are."""
 
@@ -59,7 +61,7 @@ class Config(EncodingOptions, OptimizerOptions):
 
 
 def check(config: Config) -> None:
-    """Refuse options that say nothing to the method chosen.
+    """Refuse options that say nothing to the method or the compressor chosen.
 
     Raises:
         UsageError: there is one.
@@ -72,11 +74,12 @@ def check(config: Config) -> None:
         if config.method not in methods and getattr(config, name) != getattr(default, name):
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} is for --method {' or '.join(methods)}, not for {config.method}: leave it out")
-    if config.compressor == "none":
-        for name in ("consensus_step", "levels", "bucket", "fraction"):
-            if getattr(config, name) != getattr(default, name):
-                raise UsageError(f"--{name.replace('_', '-')} is for --compressor: leave it out, or add that")
-    elif config.compressor == "qsgd" and not error_below_one(config.levels, config.bucket):
+    check_meaning(config, config.compressor, get_args(Encoder))
+    if config.compressor == "none" and config.consensus_step != default.consensus_step:
+        raise UsageError("--consensus-step is for --compressor: leave it out, or add that")
+    if config.compressor != "none" and config.mix_after_update:
+        raise UsageError("--compressor mixes after the update in any case: leave out --mix-after-update")
+    if config.compressor == "qsgd" and not error_below_one(config.levels, config.bucket):
         raise UsageError(
             f"with --levels {config.levels} and --bucket {config.bucket} qsgd may lose more than it is given, and the "
             "copies would part: give more levels than the root of the bucket"

@@ -1,12 +1,18 @@
-"""Overlapped, in buckets, or all at once: the same training, to the bit where the order of additions is the same."""
+"""Overlapped, in buckets, or all at once: the same training, to the bit where the order of additions is the same.
+
+Also where some parameters get no gradient, on one rank or on all of them.
+"""
 
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
+from unittest.mock import patch
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.shared_memory import SharedVectors
@@ -29,9 +35,26 @@ def model() -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(30, 5))
 
 
-def trained(world: World, collective: str, bucket_bytes: int | None = None, overlap: bool = False) -> str:
+class Branches(nn.Module):
+    """A trunk, three branches and a head; what lies in a branch that is not taken gets no gradient."""
+
+    def __init__(self, taken: Sequence[int]) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.taken = taken
+        self.trunk, self.head = nn.Linear(20, 30), nn.Linear(30, 5)
+        self.branches = nn.ModuleList(nn.Linear(30, 30) for _ in range(3))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        trunk = self.trunk(inputs).tanh()
+        return self.head(sum(self.branches[number](trunk) for number in self.taken).tanh())
+
+
+def trained(
+    world: World, collective: str, bucket_bytes: int | None = None, overlap: bool = False, net: nn.Module | None = None
+) -> str:
     """The digest of all parameters, which is to be the same on all ranks."""
-    net, options = model(), {}
+    net, options = net or model(), {}
     all_reduce = ALL_REDUCES.get(collective)
     if collective == "window":
         vectors = SharedVectors(world.comm, sum(each.numel() for each in net.parameters()))
@@ -47,7 +70,40 @@ def trained(world: World, collective: str, bucket_bytes: int | None = None, over
     return digests.pop()
 
 
-with World.start(RunOptions()) as world:
+def check_branches(world: World, collective: str, always: int, sometimes: int, never: int) -> None:
+    """The last rank does not take branch `sometimes`, and nobody takes `never`."""
+
+    def net() -> Branches:
+        return Branches([always] if world.rank == world.size - 1 else [always, sometimes])
+
+    whole = trained(world, collective, net=net())
+    waiting = trained(world, collective, 4000, net=net())
+    nets = [net() for _ in range(3)]
+    overlapped = [
+        trained(world, collective, size, overlap=True, net=each)
+        for size, each in zip((4000, 1, 10**6), nets, strict=True)
+    ]
+    assert waiting == overlapped[0], f"{collective}: overlapped is not what is reduced after backward"
+    if collective in ANYWHERE_THE_SAME:
+        assert {whole} == {waiting, *overlapped}, f"{collective}: buckets are not the whole"
+    before = [sha256(branch) for branch in net().branches]
+    for each in nets:
+        moved = [sha256(each.branches[number]) != before[number] for number in (always, sometimes, never)]
+        assert moved == [True, world.size > 1, False]
+
+
+def check_spans(world: World, computations: int) -> None:
+    """Each step's follow each other, and each computation has ended once: that is where a slow rank sleeps."""
+    assert all(span.start <= span.end for span in world.trace.spans)
+    own = [span for span in world.trace.spans if not span.beside and not span.depth]
+    assert all(before.end <= after.start for before, after in pairwise(own))
+    assert computations == sum(span.category == "compute" for span in own)
+
+
+with (
+    World.start(RunOptions()) as world,
+    patch.object(world, "finish_computation", wraps=world.finish_computation) as end,
+):
     found = {}
     for collective in (*ANYWHERE_THE_SAME, *RINGS):
         whole = trained(world, collective)
@@ -60,6 +116,10 @@ with World.start(RunOptions()) as world:
     before = world.comm.messages_sent
     trained(world, "ring", 4000, overlap=True)
     messages = world.comm.messages_sent - before
+    for collective in ("tree", "window", "ring"):
+        check_branches(world, collective, always=0, sometimes=1, never=2)  # backward begins with what it never reaches
+        check_branches(world, collective, always=2, sometimes=0, never=1)
+    check_spans(world, end.call_count)
 untrained = hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in model().parameters())).hexdigest()
 if world.rank == 0:
     print(json.dumps({"one_bucket_is_the_whole": found, "messages": messages, "moved": untrained != whole}))
