@@ -28,6 +28,7 @@ def test_a_run_lasts_as_long_as_its_link_needs_and_computes_the_same(scenario: s
     [
         ("sync_sgd", {"collective": "shared-memory"}, "shared memory"),
         ("sync_sgd", {"collective": "window"}, "shared memory"),
+        ("sync_sgd", {"collective": "hierarchical"}, "within a node --collective hierarchical"),
         ("sync_sgd", {"collective": "mpi"}, "a library"),
         ("ddp_sgd", {}, "a library"),
         ("parameter_server", {"transport": "window"}, "--transport window"),

@@ -19,6 +19,7 @@ from farandole.collectives.ring import RING
 from farandole.collectives.shared_memory import window
 from farandole.collectives.steps import chunk_slices
 from farandole.runtime.communicator import Buffer, Communicator
+from farandole.runtime.links import refuse
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,13 @@ class Nodes:
 
 
 def nodes_of(comm: Communicator) -> Nodes:
-    """Found out once for a group. Collective."""
+    """Found out once for a group. Collective.
+
+    Raises:
+        UsageError: `--link-mbps` is to slow down messages, of which there are none within a node.
+    """
+    instead = "choose another one, or hosts with slow links between them (farandole hosts)"
+    refuse(comm.link, "within a node --collective hierarchical", instead)
     if "nodes" not in comm.kept:
         node = comm.mpi.Split_type(MPI.COMM_TYPE_SHARED)
         first = np.array([comm.rank])

@@ -11,9 +11,9 @@ No schedule of messages describes this, and the interpreter of schedules has no 
 fast. A message through shared memory is two copies, in and out; here each number is read once where it was computed.
 
 Cost: two barriers, and for n bytes the memory's time for n read and n written by each of P ranks: what `SharedVectors`
-does for vectors that live in the window. `all_reduce`, for any other, copies n in and n out besides. A short vector is
-all barriers: there each rank adds up everything for itself, Pn read, after one. All add in the same order, so all ranks
-have the same bits.
+does for vectors that live in the window. `all_reduce`, for any other, copies n in, reads n, writes n/P and copies n
+out. A short vector is all barriers: there each rank adds up everything for itself, Pn read, after one. All add in the
+same order, so all ranks have the same bits.
 Source: Hoefler et al., "MPI + MPI: a new hybrid approach to parallel programming with MPI plus shared memory", 2013.
 """
 
@@ -42,7 +42,8 @@ class SharedVectors:
         length: of each vector, in elements.
 
     Attributes:
-        own: this rank's, zero at first: what is to be summed up is put here, and the sum is found here.
+        own: this rank's, zero at first: what is to be summed up is put here. `all_reduce` leaves the sum here, `reduce`
+            in rank 0's, whose own numbers are gone then, and `add_up` wherever the caller wants it.
         vectors: rank → its vector.
 
     Raises:
@@ -82,7 +83,10 @@ class SharedVectors:
         self.meet()
 
     def reduce(self, parts: Sequence[slice]) -> Buffer:
-        """Rank r forms part r of the sum, if there are so many; returns where it lies, in the first vector. Collective.
+        """Rank r forms part r of the sum, if there are more than r parts. Collective.
+
+        Returns:
+            Rank 0's vector, in which the sum is formed over what was there.
 
         Nobody may read other parts, or change its own vector, before all have met again.
         """

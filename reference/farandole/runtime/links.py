@@ -10,8 +10,9 @@ share the receiver's link. Both are made by sleeping, so that the cores are free
     sending n bytes       occupies the own link from when it is free, for n/rate; the sender waits for that
     receiving n bytes     occupies it likewise; who has received one message at a time has waited already
 
-Latency is as it is, and what goes through no messages of ours is not slowed down, but refused: shared memory, MPI's own
-collectives, Horovod, DDP. Several hosts with a network between them are the real thing.
+Latency is as it is, and what goes through no messages of ours is not slowed down, but refused: shared memory, the
+hierarchical all-reduce, which uses it within a node, MPI's own collectives, Horovod, DDP. Several hosts with a network
+between them are the real thing.
 """
 
 from __future__ import annotations
@@ -107,14 +108,17 @@ class Link:
         return nbytes * self.s_per_byte
 
 
-def refuse(link: Link | None, what: str) -> None:
+def refuse(link: Link | None, what: str, instead: str = "choose another way") -> None:
     """`what` would not notice how slow the link is.
+
+    Args:
+        instead: what would be right.
 
     Raises:
         UsageError: there is one.
     """
     if link:
-        raise UsageError(f"--link-mbps slows down our own messages, and {what} sends none of them: choose another way")
+        raise UsageError(f"--link-mbps slows down our own messages, and {what} sends none of them: {instead}")
 
 
 def _s_per_byte(mbps: float) -> float:

@@ -1,18 +1,17 @@
 """Every all-reduce against MPI's own, on all types and on lengths that do not divide."""
 
 import json
-from collections import Counter
 
 import numpy as np
 import pytest
 from mpi4py import MPI
+from simulated_nodes import on_nodes_of
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.checker import execute
 from farandole.collectives.doubling import DOUBLING
 from farandole.collectives.executor import run
 from farandole.collectives.halving_doubling import HALVING_DOUBLING
-from farandole.collectives.node_aware import nodes_of
 from farandole.collectives.schedules import SCHEDULES
 from farandole.collectives.steps import chunk_slices
 from farandole.collectives.tree import TREE
@@ -36,30 +35,6 @@ def same_bits_everywhere(buffer: np.ndarray) -> bool:
     return bool(np.array_equal(own, first))
 
 
-class OnNodes(MPI.Intracomm):
-    """All ranks, as if so many were on each node; the last one may have fewer."""
-
-    per_node: int
-
-    def Split_type(self, *_: object) -> MPI.Intracomm:
-        return self.Split(self.rank // self.per_node, self.rank)
-
-
-def on_nodes_of(per_node: int) -> Communicator:
-    mpi = OnNodes(world)
-    mpi.per_node = per_node
-    comm = Communicator(mpi)
-    nodes = nodes_of(comm)
-    assert nodes.here.members == [other for other in range(size) if other // per_node == rank // per_node]
-    assert nodes.lanes == min(Counter(other // per_node for other in range(size)).values())
-    if rank % per_node >= nodes.lanes:
-        assert nodes.across is None, "the smallest node has no such place"
-    else:
-        assert nodes.across is not None
-        assert nodes.across.members == [other for other in range(size) if other % per_node == rank % per_node]
-    return comm
-
-
 def check(name: str, comm: Communicator) -> int:
     """Exact on whole numbers of all types and lengths, and where rounding matters the same on all ranks."""
     all_reduce = ALL_REDUCES[name]
@@ -71,12 +46,14 @@ def check(name: str, comm: Communicator) -> int:
             all_reduce(comm, buffer)
             assert buffer.dtype == kind
             assert np.array_equal(buffer, expected), (name, kind, length)
-    noise = np.random.default_rng(rank).standard_normal(4099).astype(np.float32)
-    expected = noise.astype(np.float64)
-    world.Allreduce(MPI.IN_PLACE, expected)
-    all_reduce(comm, noise)
-    np.testing.assert_allclose(noise, expected, rtol=0, atol=1e-5)
-    assert name == "mpi" or same_bits_everywhere(noise), name
+    for kind in ("float32", "float64"):
+        for length in (1000, 4099):  # shared memory has one way for short vectors, another for long ones
+            noise = np.random.default_rng(rank).standard_normal(length).astype(kind)
+            expected = noise.astype(np.float64)
+            world.Allreduce(MPI.IN_PLACE, expected)
+            all_reduce(comm, noise)
+            np.testing.assert_allclose(noise, expected, rtol=0, atol=100 * np.finfo(kind).eps)
+            assert name == "mpi" or same_bits_everywhere(noise), (name, kind, length)
     return 1
 
 
@@ -130,12 +107,23 @@ comm = Communicator(world)
 ALL_REDUCES["central"](comm, np.zeros(1000, np.float32))
 assert comm.bytes_sent == (4000 * (size - 1) if rank == 0 else 4000)
 
-# The others likewise send what their schedules say.
+# The others likewise send what their schedules say, in as many messages as their formulas.
+core = 1 << (size.bit_length() - 1)  # ranks of the power of two; those beyond it hand over to a partner
+rounds, extra = core.bit_length() - 1, size - core
+folded = rank < 2 * extra and rank % 2 == 0
+partner = rank < 2 * extra and rank % 2 == 1
+children = sum(rank + distance < size for distance in (1, 2, 4) if rank % (2 * distance) == 0)
+messages = {
+    "tree": (rank > 0) + children,  # up, and down
+    "doubling": 1 if folded else rounds + partner,
+    "halving-doubling": 1 if folded else 2 * rounds + partner,
+}
 for name, schedule in (("tree", TREE), ("doubling", DOUBLING), ("halving-doubling", HALVING_DOUBLING)):
     comm = Communicator(world)
     ALL_REDUCES[name](comm, np.zeros(1680, np.float32))  # divisible by all numbers of chunks here
     chunk_bytes = 4 * 1680 // schedule.chunks(size)
     assert comm.bytes_sent == execute(schedule, size).chunks_sent[rank] * chunk_bytes, name
+    assert comm.messages_sent == messages[name], name
 
 # In shared memory no message is sent; across nodes it is 2(M−1)/M of this rank's part.
 comm = Communicator(world)
