@@ -431,7 +431,7 @@ for ax in (left, right):
 figure.tight_layout()
 
 # %% [markdown]
-# Not 100 times: each entry has to say which one it is, which makes it three times as long; a push has a header, and
+# Not 100 times: each entry has to say which one it is, which makes it twice as long; a push has a header, and
 # every step has a report to the manager. And only one direction has become smaller, since the pulls still bring
 # the whole model. On the left you see what it costs in learning: gradients come late, and the loss lags behind.
 #

@@ -205,8 +205,8 @@ for name, run in runs.items():
     print(f"{name:10}{run.summary.wall_s:6.2f} s: {measured:.2f} times as fast{expected}")
 
 # %% [markdown]
-# On an idle computer the order is much like the imagined one, and the ratios are smaller: messages take time, three
-# workers and a server share two or four cores, and the server's updates are part of every iteration. If other
+# On an idle computer the order is much like the imagined one, and the large ratios are smaller: messages take time,
+# three workers and a server share two or four cores, and the server's updates are part of every iteration. If other
 # programs are running beside, they are stragglers too, and then even the order can change.
 #
 # ## 3 How stale, and how far ahead?

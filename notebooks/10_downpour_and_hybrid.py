@@ -174,7 +174,7 @@ axes.spines[["top", "right"]].set_visible(False)
 # %% [markdown]
 # Most rows live with a worker, and yet many messages remain: the rows at the centre are few but *hot*, they are
 # in nearly every batch. That is Zipf's law, and the reason for document 000's rule to divide by frequency. And it
-# matters who gets which documents: with shuffled passages every worker meets nearly every word.
+# matters who gets which documents: with shuffled passages more words are met by several workers, and more rows travel.
 #
 # Document 000 calls this hybrid parallel (混合并行). Today that name usually means data and model parallel in one
 # grid (erratum 000.12); this is a hybrid of *where parameters live*. Near it is Parallax (Kim et al. 2019):

@@ -332,8 +332,9 @@ ax.spines[["top", "right"]].set_visible(False)
 figure.tight_layout()
 
 # %% [markdown]
-# **That** is what a layer split is for. A model four times too large for one device trains on four, and even one that
-# fits may be trained with more samples at a time (内存超限, running out of memory, is mostly a matter of activations).
+# **That** is what a layer split is for. A model too large for one device trains on four: four times too large, if the
+# parts were equal, which these are not. And even one that fits may be trained with more samples at a time (内存超限,
+# running out of memory, is mostly a matter of activations).
 #
 # Now communication. A cut costs two messages per batch: activations one way, gradients the other way. Data parallel
 # sends *parameters'* gradients instead, 2(P−1)/P times their bytes with the ring.

@@ -328,9 +328,10 @@ print(f"noticed after {fault['detected_s']:.2f} s; nobody worked for {fault['res
 
 # %% [markdown]
 # The steps that were lost are the smaller part. Most of the time goes into starting: a pause of a second, four times
-# Python, torch and MPI, and a look at both slots. For a job of a thousand machines it is minutes. That is the price of
-# restart recovery. What one gets for it: it needs nothing of the survivors, not even that there are any. A power cut is
-# just another restart.
+# Python and MPI, and a look at both slots; outside of a notebook, which keeps torch at hand for its ranks, four times
+# torch as well, which takes seconds. For a job of a thousand machines it is minutes. That is the price of restart
+# recovery. What one gets for it: it needs nothing of the survivors, not even that there are any. A power cut is just
+# another restart.
 #
 # ## 4 With three ranks
 #

@@ -413,9 +413,10 @@ for name in ("shrunk", "spare", "centre"):
 # ### Somebody new comes
 #
 # A spare waits for a death that may never come, and takes up memory. Without one the three go on; can there be four
-# again? MPI can start a process from within a job (`MPI_Comm_spawn`), and that takes a second or two: Python, MPI,
-# torch, the data. With `spawn=1` the centre starts one, in a thread; the three train on meanwhile. When the new
-# one is ready it says so, and all let it in: one more membership update, in which somebody is there who was not before.
+# again? MPI can start a process from within a job (`MPI_Comm_spawn`), and that takes its time: Python, MPI, the data,
+# and torch, which alone takes a second or two where it is not at hand, as it is in a notebook. With `spawn=1` the
+# centre starts one, in a thread; the three train on meanwhile. When the new one is ready it says so, and all let it in:
+# one more membership update, in which somebody is there who was not before.
 #
 # (Rank 0 is slow here, by sleeping, so that the training lasts for a while.)
 #

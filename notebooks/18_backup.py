@@ -346,8 +346,8 @@ read_aloud(runs["with a spare"])
 print(f"missed after {fault['detected_s'] * 1e3:.0f} ms, the first step done after {fault['resumed_s'] * 1e3:.0f} ms")
 
 # %% [markdown]
-# Rank 2 is missed more than once, since each of the others may find it dead by itself. How they then agree on who is
-# left is the subject of `17_membership_and_election`.
+# Rank 2 may be missed more than once, for each of the others may find it dead by itself before it hears of it. How they
+# then agree on who is left is the subject of `17_membership_and_election`.
 #
 # Now without spares, and twice two deaths at once. Once they are **opposite** each other in the ring (ranks 1 and 3),
 # once they are **neighbours** (1 and 2, so that rank 2 takes the copy of rank 1's state with it). For the second case

@@ -350,11 +350,11 @@ print("at 40 failures a minute restart takes a quarter more time than the work a
       slower["backup"] < 1.25 < slower["restart"])  # fmt: skip
 
 # %% [markdown]
-# On the left the strips hold nine of ten runs, and a cross is a real one. (Their seeds were chosen so that this
-# notebook comes to an end: with more luck than most.) With restart each failure costs a start, which takes about as
-# long here as the whole training; backup hardly notices. The right picture is the price: somebody has to be there to
-# take the place, and a spare that waits dies as easily as a worker. About one death is to be expected, and one spare
-# is enough in two cases of three. Nine of ten take three: one pays for *bad luck*, not for the mean.
+# On the left the strips hold nine of ten runs, and a cross is a real one. (Their seeds were chosen, so that somebody
+# dies and this notebook comes to an end: they say nothing about luck.) With restart each failure costs a start, which
+# takes about as long here as the whole training; backup hardly notices. The right picture is the price: somebody has to
+# be there to take the place, and a spare that waits dies as easily as a worker. About one death is to be expected, and
+# one spare is enough in two cases of three. Nine of ten take three: one pays for *bad luck*, not for the mean.
 #
 # When no spare is left, `backup` and `membership` go on with fewer workers, to the last one. `restart` needs no
 # spares, only somebody who starts it, and machines to start it on.

@@ -204,8 +204,8 @@ for way, row in ways.items():
 
 # %% [markdown]
 # Two things to see. `central` dies: its one link carries every gradient. And `gossip` stays what it is, whatever the
-# number of workers: with 4 the ring beats it, with 512 only those do that talk less often. But with many workers it
-# takes gossip longer to agree (notebook `22_decentralised`): C is not all.
+# number of workers: with 4 the ring beats it, with 512 only `local-sgd` does. But with many workers it takes gossip
+# longer to agree (notebook `22_decentralised`): C is not all.
 #
 # ## What to remember
 #

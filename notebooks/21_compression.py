@@ -217,8 +217,9 @@ axes[0].legend(frameon=False)
 
 # %% [markdown]
 # Through memory nearly every compressor **loses**: encoding takes longer than the transfer it saves. Over a slow
-# network it is the other way round, and the ratio of the bytes is nearly that of the times. Between the two is a
-# network at which it is even: encode + decode = (bytes saved) · β. The page on compression has all ten, measured.
+# network it is the other way round: the transfer shrinks about as the bytes do, and encoding and decoding come on top.
+# Between the two is a network at which it is even: encode + decode = (bytes saved) · β. The page on compression has all
+# ten, measured.
 #
 # ## Try
 #

@@ -61,9 +61,9 @@ for k in range(8, 3, -1):
     print(f"{k:8}{formula:10.3f}{draws[:, k - 1].mean():8.3f}{k / formula:15.2f}")
 
 # %% [markdown]
-# The last one is waited for as long as the first six together. Leaving out one of eight makes steps a third shorter,
-# and even with one gradient less there are more gradients a second. That holds for times that *scatter*. If it is
-# always the same rank that is late, leaving it out means never to learn from its data.
+# The last one is waited for longer than it takes the first five to come. Leaving out one of eight makes steps a third
+# shorter, and even with one gradient less there are more gradients a second. That holds for times that *scatter*. If it
+# is always the same rank that is late, leaving it out means never to learn from its data.
 #
 # ## 2 The same for real
 #

@@ -113,7 +113,7 @@ for workers, steps in steps_of.items():
     print(f"{workers:7}{scatter.expected_maximum(workers):21.2f}{times}")
 
 # %% [markdown]
-# The slowest of 10,000 takes almost six times the mean, and everybody waits for it, in every step. Stale synchronous
+# The slowest of 10,000 takes over six times the mean, and everybody waits for it, in every step. Stale synchronous
 # waits only for those who are slow five times in a row, and these are rare: who is slow now is fast next time. (In the
 # last row there are only 10 steps, and the end of a run, where the slowest are waited for once, weighs more.)
 #
