@@ -11,6 +11,7 @@ import pytest
 from farandole import Run, launch
 
 OPTIONS: dict[str, Any] = {"trials": 9, "steps": 48, "widths": [8, 16], "hidden": 8}
+TEXT: dict[str, Any] = {"data": "pydoc", "model": "transformer", "hidden": 16, "depth": 1, "batch": 8}
 
 
 def tried(run: Run) -> list[dict[str, Any]]:
@@ -52,10 +53,11 @@ def test_any_number_of_ranks_finds_the_same(alone: Run, ranks: int, tmp_path: Pa
     assert messages * sizes[8] <= sent <= messages * sizes[16]
 
 
-def test_a_trial_is_a_training_of_one_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{"hidden": 8, "lr": 0.2}, TEXT], ids=["digits", "text"])
+def test_a_trial_is_a_training_of_one_process(options: dict[str, Any], tmp_path: Path) -> None:
     """To the bit, though it was interrupted to be compared."""
-    searched = launch("search", 1, trials=3, steps=20, hidden=8, spread=1, lr=0.2, out=tmp_path / "search")
-    trained = launch("sync_sgd", 1, steps=20, hidden=8, lr=0.2, out=tmp_path / "train")
+    searched = launch("search", 1, trials=3, steps=20, spread=1, **options, out=tmp_path / "search")
+    trained = launch("sync_sgd", 1, steps=20, **options, out=tmp_path / "train")
     assert [trial["steps"] for trial in tried(searched)] == [20, 20, 10]
     assert searched.summary.params_sha256 == trained.summary.params_sha256
     assert searched.summary.test_accuracy == trained.summary.test_accuracy

@@ -122,6 +122,14 @@ def test_its_options_are_the_scenarios(script: Path, tmp_path: Path) -> None:
         assert config.seed == 3, "what follows the script's name goes to the scenario"
 
 
+@pytest.mark.parametrize("script", ["language_model", "restart"], indirect=True)
+def test_it_asks_for_the_signal_that_it_passes_on(script: Path) -> None:
+    """Without B: Slurm would send it to the steps, and not to the script, whose trap tells mpirun."""
+    lines = script.read_text().splitlines()
+    assert "#SBATCH --signal=B:USR1@60" in lines
+    assert any(re.match(r"trap .* USR1\b", line) for line in lines)
+
+
 def test_it_refuses_to_start_elsewhere(script: Path, tmp_path: Path) -> None:
     done = run_it(script, tmp_path)
     assert done.returncode == 2

@@ -20,7 +20,7 @@ from farandole.runtime.communicator import Communicator
 
 world = MPI.COMM_WORLD
 rank, size = world.rank, world.size
-LATE_S = 0.003
+LATE_S = 0.002
 ROUNDS = 4  # for each rank that is late, in each of the ways
 WAYS = ("before its turn", "before a barrier", "after a barrier")
 LENGTHS = (size - 1, 1001, 5001)

@@ -1,0 +1,14 @@
+"""In shared memory nobody goes on before all it needs is there, however late some rank is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_who_is_late_is_waited_for(under_mpirun: Callable[..., Any], ranks: int) -> None:
+    turns = under_mpirun("late_in_shared_memory.py", ranks)
+    assert turns == 3 * (3 * 3 + 1) * 3 * ranks * 4, "types, vectors, ways to be late, ranks, rounds"
