@@ -350,7 +350,8 @@ print("cores free, overlapped, more than half of each rank's:", min(beside) > re
 # last one, and the time until the slower of two sleepers wakes up. Whether the *step* is shorter, too, is another
 # question. What the thread takes from backward is still computing time, and each such millisecond counts three times
 # here, because a rank sleeps twice as long as it has computed. Only where moving bytes takes nothing from whoever
-# computes, as with a card and a network that does its own copying, is what is hidden also what is gained.
+# computes, as with a card and a network that does its own copying, is what is hidden also what is gained. Section 8
+# ends with something like it.
 #
 # ## 6 How large a bucket?
 #
@@ -515,6 +516,37 @@ print("overlapped, each rank has some:", min(steps_that_overlap(overlapped)) > 0
 # little to gain, because there was little to pay. Overlap is worth most where the gradient is long and computing it is
 # short: perceptrons, small batches, fast cards, slow networks.
 #
+# A slow network can be had: `link_mbps` gives each rank a link of its own, by sleeping. A thread that sleeps takes no
+# core from backward, so this is waiting and no work. And the layer whose gradient comes last, the table, is small, so
+# that nearly all of the gradient may leave before it. The same model, twice as deep, at 400 Mbit/s:
+#
+# **Predict:** is the *step* shorter with overlap, now? How long must it be at least?
+
+# %%
+far = text | {"depth": 4, "bucket_kb": 200, "link_mbps": 400}
+slowly = {
+    "slow link, after backward": launch("sync_sgd", ranks=2, **far, out=folder / "far-after"),
+    "slow link, overlapped": launch("sync_sgd", ranks=2, **far, overlap=True, out=folder / "far-overlapped"),
+}
+show(slowly)
+
+# %%
+figure, axes = plt.subplots(2, 1, figsize=(9.5, 4.6))
+for ax, (name, run) in zip(axes, slowly.items(), strict=True):
+    timeline.plot(run, ax, steps=3, title=name)
+figure.tight_layout()
+
+# %% tags=["nbval-check-output"]
+print("different results with a slow link:", len({tuple(run.summary.params_sha256) for run in slowly.values()}))
+for name, run in slowly.items():
+    _, exposed, thread, _ = milliseconds(run)
+    print(f"{name:26} a quarter of what the thread does is hidden, at least: {exposed < 0.75 * thread}")
+
+# %% [markdown]
+# Now it is: what is exposed is what the last buckets take, and compute has grown by little. Yet no step is shorter than
+# the longer of the two. At 40 Mbit/s the links alone would take ten times as long, and overlap would hide no more than
+# backward lasts.
+#
 # ## 9 delay_allreduce
 #
 # Document 001's program wraps its model as `DDP(model, delay_allreduce=True)`. The name is taken from apex, an older
@@ -544,7 +576,8 @@ for argument in ("delay_allreduce", "bucket_cap_mb", "find_unused_parameters"):
 #   The result is that of reducing after backward, to the bit.
 # - A step pays for what is exposed: the last bucket at least, and more if communication takes longer than backward.
 # - Buckets too small cost α each; too large, they are exposed.
-# - What is hidden is waiting. Where every core computes already, moving bytes takes from backward what overlap gives.
+# - What is hidden is waiting. Where every core computes already, moving bytes takes from backward what overlap gives;
+#   over a slow link the step is shorter by most of what is hidden.
 #
 # ## What to try
 #

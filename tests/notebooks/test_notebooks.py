@@ -28,7 +28,10 @@ each_at_its_place = pytest.mark.parametrize(
 
 # Ways to keep nbval from seeing that something is wrong.
 HIDING = re.compile(r"nbval[-_](ignore[-_]output|skip|raises)|pytest_validate_ignore|raises-exception", re.I)
-PRINTS_A_FILE = re.compile(r"__file__.*read_text|print\(source")
+# Ways to show source that are not `print(inspect.getsource(…))`.
+OTHER_WAYS_TO_PRINT_CODE = re.compile(
+    r"(?<!print\(inspect\.)getsource|__file__|print\(source|\?\?|%(pycat|psource|loadpy|load\s)|\.py\W+read_(text|bytes)"
+)
 # A path from the root, or one of another system; "2(P-1)/P n" and "a/b" are none.
 ABSOLUTE_PATH = re.compile(r"(?<![\w.)\]}>*/:-])/[A-Za-z][\w.-]*/[\w.-]+|[A-Z]:\\\w|\bfarandole-\w{8}\b")
 
@@ -138,9 +141,25 @@ def test_code_that_is_printed_is_still_the_code() -> None:
         if pair[0]
     ]
     assert len(printed) > 100
-    others = [path.stem for path in NOTEBOOKS for cell in code_cells(path) if PRINTS_A_FILE.search(cell.source)]
+    others = [
+        path.stem for path in NOTEBOOKS for cell in code_cells(path) if OTHER_WAYS_TO_PRINT_CODE.search(cell.source)
+    ]
     assert not others, "print(inspect.getsource(…)) is what this test looks at"
     assert [(name, pair) for name, pair in printed if pair not in in_modules] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "print(Path(farandole.__file__).read_text())",
+        'print((folder / "ring.py").read_text())',
+        "text = inspect.getsource(ring)",
+        "ring.all_reduce??",
+        "%pycat ring.py",
+    ],
+)
+def test_another_way_to_print_code_would_be_found(source: str) -> None:
+    assert OTHER_WAYS_TO_PRINT_CODE.search(source)
 
 
 def test_every_script_has_its_notebook() -> None:
