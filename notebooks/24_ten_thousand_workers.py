@@ -39,7 +39,7 @@ from farandole.cost.comparison import Choice, compared
 from farandole.cost.simulator import NO_NETWORK, Setting, Simulation
 from farandole.cost.stragglers import LogNormal, parse
 from farandole.cost.validation import against
-from farandole.parameter_server.policies import Minibatch, Push, Stale
+from farandole.parameter_server.policies import Asynchronous, Minibatch, Push, Stale
 from farandole.report.colours import SERIES
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
@@ -239,7 +239,7 @@ plt.show()
 # cost it.
 #
 # `farandole simulate ring stale local-sgd --workers 64 --map` draws such a map for your own cluster, and
-# `slurm/simulate_map.sbatch` a large one, a row in each element of an array job.
+# `slurm/simulate_map.sbatch` a large one, a column (one bandwidth) in each element of an array job.
 #
 # ## 7 Ten thousand
 #
@@ -248,14 +248,20 @@ plt.show()
 
 # %% tags=["nbval-check-output"]
 big = replace(free, workers=10_000, steps=10)
-for policy in (Minibatch(range(10_000)), Stale(range(10_000), 4)):
-    simulation = Simulation(policy, big)
-    outcome = simulation.run()
-    print(f"{type(policy).__name__:10}{outcome.gradients:8,} gradients in {outcome.wall_s:5.1f} s; waiting "
-          f"{outcome.wait_share:3.0%}; largest lead {max(outcome.lead)}; loss {outcome.final_loss:.4f}")  # fmt: skip
+everybody = range(10_000)
+for policy in (Minibatch(everybody), Stale(everybody, 4), Asynchronous(everybody)):
+    outcome = Simulation(policy, big).run()
+    late = sum(value * count for value, count in outcome.staleness.items()) / outcome.gradients
+    print(f"{type(policy).__name__:12}{outcome.gradients:8,} gradients in {outcome.wall_s:4.1f} s; waiting "
+          f"{outcome.wait_share:3.0%}; largest lead {max(outcome.lead):2}; {late:5,.0f} updates late; "
+          f"loss {outcome.final_loss:.4f}")  # fmt: skip
 
 # %% [markdown]
-# The same objects as in the first section, with ten thousand times the events.
+# It is reached, and passed, in less than a quarter of the time. A gradient comes some 9,500 updates late, but each of
+# these has a ten-thousandth of the weight: all in all it is one step late, as with 100 workers. Nobody waits; the
+# fastest is up to twelve steps ahead of the slowest.
+#
+# These are the same objects as in the first section, with ten thousand times the events.
 #
 # ## What to remember
 #

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,16 @@ def test_powersgd_and_half_precision_are_torchs(under_mpirun: Callable[..., Any]
     assert found["powersgd"] < 1e-4, "the same approximation, step after step"
     assert found["lost"] > 0.01, "and it is one"
     # Sums of 3 numbers are rounded in another order; of 2 they are the same.
-    assert found["float16"] <= (2**-9 if ranks > 2 else 0)
+    assert found["Float16"] <= (2**-9 if ranks > 2 else 0)
+    assert found["BFloat16"] <= (2**-6 if ranks > 2 else 0)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="no Horovod: make setup builds it")
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_half_precision_is_horovods(under_mpirun: Callable[..., Any], ranks: int) -> None:
+    found = under_mpirun("compressed_horovod.py", ranks)
+    assert found["lost"] > 2**-14, "16 bits do lose something"
+    assert found["apart"] <= (2**-9 if ranks > 2 else 0)
 
 
 @pytest.mark.parametrize("name", [*GATHERED, *ADDED])

@@ -156,6 +156,12 @@ def test_top_k_sends_less_and_learns(tmp_path: Path) -> None:
     assert summary.bytes_sent[2] == pytest.approx(400 * (entries * 8 + 3 * 8 * len(FIELDS)), rel=0.02), (
         "4 + 4 bytes an entry"
     )
+    figures = summary.compression
+    assert figures
+    assert figures["ring_bytes"] == [0, 0, 400 * 4 * 26122, 400 * 4 * 26122]
+    assert [seconds > 0 for seconds in figures["encode_s"]] == [False, False, True, True]
+    assert figures["decode_s"] == [0] * 4, "a server applies keys and values as they are"
+    assert all(seconds > 0 for seconds in figures["transfer_s"][1:])
 
 
 # Bytes of a server's part of so many entries, by hand.

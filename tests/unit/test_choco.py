@@ -96,7 +96,11 @@ def test_uncompressed_it_is_plain_mixing(name: str) -> None:
     [
         ({"compressor": "sign", "method": "push-sum"}, "--compressor is for --method d-psgd"),
         ({"consensus_step": 0.5}, "--consensus-step is for --compressor"),
-        ({"fraction": 0.5}, "--fraction is for --compressor"),
+        ({"fraction": 0.5}, "--fraction is for --compressor top-k or random-k, not for none: leave it out"),
+        ({"compressor": "sign", "fraction": 0.5}, "--fraction is for --compressor top-k or random-k, not for sign"),
+        ({"compressor": "top-k", "bucket": 40}, "--bucket is for --compressor qsgd, not for top-k: leave it out"),
+        ({"compressor": "top-k", "levels": 3}, "--levels is for --compressor qsgd, not for top-k: leave it out"),
+        ({"compressor": "sign", "mix_after_update": True}, "in any case: leave out --mix-after-update"),
         ({"compressor": "qsgd", "levels": 7, "bucket": 512}, "give more levels than the root of the bucket"),
     ],
 )

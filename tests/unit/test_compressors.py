@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from farandole.compression.compressor import Compressor, Uncompressed, Vector
 from farandole.compression.dgc import DGC
 from farandole.compression.error_feedback import ErrorFeedback
 from farandole.compression.half_precision import BFloat16, Float16
+from farandole.compression.options import MEANT_FOR, CompressionOptions, Name, check
 from farandole.compression.packing import pack, packed_bytes, unpack
 from farandole.compression.powersgd import PowerSGD, orthogonalised
 from farandole.compression.qsgd import QSGD
@@ -22,6 +24,7 @@ from farandole.compression.random_k import RandomK
 from farandole.compression.sign import Sign
 from farandole.compression.terngrad import TernGrad
 from farandole.compression.top_k import TopK, largest
+from farandole.errors import UsageError
 
 
 def generator(seed: int = 3) -> np.random.Generator:
@@ -353,3 +356,32 @@ def test_powersgd_hides_nothing_and_divides_by_no_zero() -> None:
     assert np.isnan(one_round([side], [vector])[0]).all()
     basis = orthogonalised(noise(30).reshape(10, 3))
     np.testing.assert_allclose(basis.T @ basis, np.eye(3), atol=1e-6)
+
+
+# Of each option a value that is not its default.
+GIVEN: dict[str, Any] = {
+    "levels": 30, "bucket": 64, "fraction": 0.1, "matrix_rank": 3, "dgc_momentum": 0.5, "sparsity_warm_up": 9,
+    "clip": 1.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("option", GIVEN)
+@pytest.mark.parametrize("name", get_args(Name))
+def test_an_option_that_says_nothing_to_the_compressor_is_refused(name: Name, option: str) -> None:
+    options = CompressionOptions(compressor=name, **{option: GIVEN[option]})
+    if name in MEANT_FOR[option]:
+        check(options, "sgd")
+        return
+    others = " or ".join(MEANT_FOR[option])
+    with pytest.raises(UsageError) as refusal:
+        check(options, "sgd")
+    shown = option.replace("_", "-")
+    assert str(refusal.value) == f"--{shown} is for --compressor {others}, not for {name}: leave it out"
+
+
+def test_every_compressor_takes_the_defaults_and_none_has_nothing_to_feed_back() -> None:
+    for name in get_args(Name):
+        check(CompressionOptions(compressor=name), "sgd")
+    for feedback in (True, False):
+        with pytest.raises(UsageError, match="none loses nothing: leave out --feedback and --no-feedback"):
+            check(CompressionOptions(compressor="none", feedback=feedback), "sgd")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,7 @@ from rich.table import Table
 
 from farandole.hosts import network
 from farandole.runtime.options import Positive
-from farandole.runtime.placement import HOSTS
+from farandole.runtime.placement import COMMAND, HOSTS
 
 app = cyclopts.App(name="hosts", help="Several hosts on this machine, and a network of a chosen speed between them.")
 
@@ -46,6 +47,10 @@ def up(count: Count = 2, *, mbps: Positive | None = None, subnet: str = network.
     names = list(now.hosts)
     said = names[0] if count == 1 else f"{names[0]} to {names[-1]}"
     print(f"Up: {said}, each connected {f'by {mbps:g} Mbit/s' if mbps else 'without a limit'}. Now type")
+    if "SUDO_USER" in os.environ:  # sudo would pass on nothing that was exported
+        print(f"    sudo {HOSTS}={now.folder} {COMMAND} run sync_sgd -n 4 --collective hierarchical")
+        print("and ranks are put on them, which only root may do.")
+        return
     print(f"    export {HOSTS}={now.folder}")
     print("and ranks are put on them, for instance: farandole run sync_sgd -n 4 --collective hierarchical")
 

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from farandole.errors import UsageError
 from farandole.runtime import processes
+from farandole.runtime.placement import COMMAND
 
 BRIDGE = "farandole"
 SUBNET = "10.77.0.0/24"
@@ -77,7 +78,7 @@ def why_not() -> str | None:
     if sys.platform != "linux":
         return "network namespaces are Linux's"
     if os.geteuid():
-        return "only root may make network namespaces"
+        return f"only root may make network namespaces: sudo {COMMAND} hosts up"
     if missing := [name for name in PROGRAMS if not shutil.which(name)]:
         return f"no {missing[0]} here: apt-get install {PROGRAMS[missing[0]]}"
     if subprocess.run(["unshare", "--net", "--uts", "--mount", "true"], capture_output=True, check=False).returncode:

@@ -65,7 +65,7 @@ class Trainee:
         self.model = build(options).to(world.device)
         self.flat = FlatBuffers(self.model)
         self.table = self.flat.values_np
-        self.plain_bytes = None if options.compressor == "none" else 0
+        self.plain_bytes = 0 if options.topk or options.compressor != "none" else None
         self._encoders: dict[int, Compressor] = {}  # a server's part each
         self.top_k = TopK(len(self.table), options.topk, self.table.dtype) if options.topk else None
 
@@ -118,6 +118,7 @@ class Trainee:
     def _push(self, client: Client, pushed: NDArray[Any], start: Start, share: float) -> None:
         if self.plain_bytes is not None:
             self.plain_bytes += pushed.nbytes
+        if self.options.compressor != "none":
             with self.world.compute("encode"):
                 payloads = {
                     home: self._encoder(home, layout.keys).encode(layout.part(pushed))
@@ -125,7 +126,8 @@ class Trainee:
                 }
             client.push_encoded(payloads, start.clock, share)
         elif self.top_k:
-            entries, values = self.top_k.choose(pushed)
+            with self.world.compute("encode"):
+                entries, values = self.top_k.choose(pushed)
             client.push(values, start.clock, share, rows=entries)
         else:
             client.push(pushed, start.clock, share)

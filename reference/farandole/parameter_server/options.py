@@ -20,7 +20,6 @@ Sync = Literal["minibatch", "stale", "async", "half", "partial", "dynamic", "his
 Update = Literal[
     "sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated", "blend", "elastic"
 ]  # fmt: skip
-
 Encoder = Literal["none", "float16", "bfloat16", "qsgd", "terngrad", "sign"]
 
 

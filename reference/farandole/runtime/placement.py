@@ -1,19 +1,21 @@
 """On which hosts a launch puts its ranks: on this one, or on those that $FARANDOLE_HOSTS says.
 
 The variable names a folder that `farandole hosts up` has made. In it hosts.json lists the hosts, and the program
-`agent` runs a command on one of them, as ssh would: with it mpirun starts its daemons.
+`agent` runs a command on one of them, as ssh would: with it mpirun starts its daemons. Only root may do that.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from farandole.errors import UsageError
 
 HOSTS = "FARANDOLE_HOSTS"
+COMMAND = Path(sys.executable).parent / "farandole"  # sudo does not look into a virtual environment by itself
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def chosen() -> Placement | None:
     """What the environment says; None: this host.
 
     Raises:
-        UsageError: there are no hosts where it says.
+        UsageError: there are no hosts where it says, or somebody else than root asks for them.
     """
     place = os.environ.get(HOSTS)
     if not place:
@@ -59,8 +61,18 @@ def chosen() -> Placement | None:
     folder = Path(place)
     try:
         about = json.loads((folder / "hosts.json").read_text())
+    except PermissionError as error:
+        raise _for_root(place) from error
     except (OSError, ValueError) as error:
         raise UsageError(
             f"{HOSTS} is {place}, where no hosts are: start them with farandole hosts up, or unset it"
         ) from error
+    if os.geteuid():
+        raise _for_root(place)
     return Placement(about["names"], about["subnet"], folder / "agent")
+
+
+def _for_root(place: str) -> UsageError:
+    return UsageError(
+        f"{HOSTS} is {place}, and only root may put ranks on hosts: sudo {HOSTS}={place} {COMMAND} run …, or unset it"
+    )
