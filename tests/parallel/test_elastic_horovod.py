@@ -121,3 +121,14 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--min-workers 3: there are 2; give as many or fewer"):
         horovod(2, tmp_path, min_workers=3)
     assert not (tmp_path / "run").exists()
+
+
+def test_what_is_refused_leaves_no_record_and_its_folder_is_free(tmp_path: Path) -> None:
+    """As late as that: the batch when the data are there, the host when its address is looked up."""
+    (tmp_path / "hosts").write_text("nowhere.invalid:2\n")
+    with pytest.raises(UsageError, match="--batch 1: 4 ranks share the samples"):
+        launch("elastic_horovod", 4, batch=1, steps=500, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UsageError, match=r"host nowhere\.invalid has no address"):
+        horovod(2, tmp_path, hosts_file=tmp_path / "hosts")
+    assert not (tmp_path / "run").exists()

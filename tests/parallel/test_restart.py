@@ -137,12 +137,14 @@ def test_a_rank_that_hangs_is_given_up_and_does_not_hang_again(uninterrupted: Ru
     assert run.summary.params_sha256 == uninterrupted.summary.params_sha256
 
 
-def test_told_to_stop_it_saves_and_goes_on_later(uninterrupted: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_told_to_stop_it_saves_and_goes_on_later(number: signal.Signals, uninterrupted: Run, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["--optimizer", "adam", "--lr", "0.002", "--steps", str(STEPS), "--slow", "rank=1,factor=80"]
     words += ["--out", str(out), "--checkpoint-every", "0"]
     command = [sys.executable, "-m", "farandole", "run", "restart", "-n", "4", *words]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    environment = os.environ | ({"FARANDOLE_STOP_ON_TERM": "1"} if number == signal.SIGTERM else {})
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     logbook = Logbook(out / "logbook.jsonl")
     deadline = time.monotonic() + 60
     while not any(line.what == "first step" for line in logbook.lines()):
@@ -151,7 +153,7 @@ def test_told_to_stop_it_saves_and_goes_on_later(uninterrupted: Run, tmp_path: P
         time.sleep(0.05)
     ranks = [each for each in psutil.Process(process.pid).children(recursive=True) if is_rank(each)]
     assert len(ranks) == 4
-    ranks[2].send_signal(signal.SIGUSR1)
+    ranks[2].send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == CAN_GO_ON, said
     [saved] = [line.step for line in logbook.lines() if line.what == "checkpoint"]

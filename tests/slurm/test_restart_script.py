@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from farandole.recovery.logbook import Line, Logbook
 from farandole.runtime.record import Run
 from farandole.slurm.sandbox import Sandbox, SandboxError
-from tests.slurm.jobs import PATIENCE, wait_for
+from tests.slurm.jobs import PATIENCE, run_it, wait_for
 
 SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "restart.sbatch"
 STEPS = 100
@@ -72,16 +73,22 @@ def digest(cluster: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> str:
     return (run.summary.params_sha256 or [])[0]
 
 
-def test_before_its_time_limit_it_saves_itself_and_goes_on(cluster: Sandbox, checkout: Path, digest: str) -> None:
-    number = cluster.submit(SCRIPT, arguments=[*RECIPE, *UNHURRIED], cwd=checkout)
+def test_before_its_time_limit_it_saves_itself_and_goes_on(cluster: Sandbox, checkout: Path) -> None:
+    """Slurm itself sends the signal, half a minute after the limit is set at the latest."""
+    submitted = time.monotonic()
+    number = cluster.submit(SCRIPT, arguments=["--steps", "1000000", "--checkpoint-every", "0"], cwd=checkout)
     folder = checkout / "runs" / f"restart-{number}"
-    wait_for(lambda: bool(lines(folder, "first step")), "first step")
-    cluster.run("scancel", "--batch", "--signal=USR1", str(number))  # as Slurm does a minute before the limit
-    wait_for(lambda: len(lines(folder, "start")) == 2, "second start")
-    run = finished(cluster, number, folder)
-    assert run.summary.params_sha256 == [digest] * 4
-    assert 0 < lines(folder, "start")[1].step < STEPS
-    assert run.summary.faults == [], "a stop that was asked for is no fault"
+    try:
+        wait_for(lambda: bool(lines(folder, "first step")), "first step")  # before, no rank would know the signal
+        limit = 1 + round((time.monotonic() - submitted) / 60)
+        cluster.run("scontrol", "update", f"JobId={number}", f"TimeLimit={limit}")
+        wait_for(lambda: bool(lines(folder, "stop")), "stop")
+        cluster.run("scontrol", "update", f"JobId={number}", "TimeLimit=10")
+        wait_for(lambda: len(lines(folder, "first step")) == 2, "second start")
+    finally:
+        cluster.run("scancel", str(number))  # it would go on for hours
+    assert cluster.wait(number, timeout=PATIENCE).state == "CANCELLED"
+    assert 0 < lines(folder, "checkpoint")[0].step == lines(folder, "stop")[0].step == lines(folder, "start")[1].step
     assert "stopped as asked, saved before step" in (checkout / f"restart-{number}.out").read_text()
 
 
@@ -93,14 +100,43 @@ def test_a_killed_rank_makes_it_start_again(cluster: Sandbox, checkout: Path, di
 
 
 def test_a_job_that_takes_its_nodes_costs_it_nothing(cluster: Sandbox, checkout: Path, digest: str) -> None:
-    number = cluster.submit(SCRIPT, "--exclusive", arguments=[*RECIPE, *UNHURRIED], cwd=checkout)
+    """It saves itself in the GraceTime: no checkpoint is made before that."""
+    recipe = ("--steps", str(STEPS), "--checkpoint-every", str(STEPS))
+    number = cluster.submit(SCRIPT, "--exclusive", arguments=[*recipe, *UNHURRIED], cwd=checkout)
     folder = checkout / "runs" / f"restart-{number}"
-    wait_for(lambda: len(lines(folder, "checkpoint")) >= 2, "second checkpoint")
+    wait_for(lambda: bool(lines(folder, "first step")), "first step")
     cluster.run("sbatch", "--partition=urgent", "--nodes=4", "--exclusive", "--wrap=sleep 1", cwd=checkout)
     wait_for(lambda: len(lines(folder, "start")) == 2, "second start")
     run = finished(cluster, number, folder)
     assert run.summary.params_sha256 == [digest] * 4
-    assert lines(folder, "start")[1].step > 0
+    [stop] = lines(folder, "stop")
+    assert 0 < lines(folder, "start")[1].step == stop.step
+    assert run.summary.faults == []
+
+
+def test_cancelled_it_does_not_come_back(cluster: Sandbox, checkout: Path) -> None:
+    number = cluster.submit(SCRIPT, arguments=[*RECIPE, *UNHURRIED], cwd=checkout)
+    folder = checkout / "runs" / f"restart-{number}"
+    wait_for(lambda: bool(lines(folder, "first step")), "first step")
+    cluster.run("scancel", str(number))
+    assert cluster.wait(number, timeout=PATIENCE).state == "CANCELLED"
+    assert len(lines(folder, "start")) == 1
+
+
+@pytest.mark.parametrize(("stops", "goes_on"), [(2, False), (3, True), (7, True)])
+def test_only_failures_are_counted(stops: int, goes_on: bool, tmp_path: Path) -> None:
+    """Started for the eighth time, it fails; as often as it has left a line before it was stopped by its time limit."""
+    (tmp_path / "reference" / "farandole").mkdir(parents=True)
+    for name, text in (("mpirun", "exit 1"), ("scontrol", 'echo scontrol "$@"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    logbook = Logbook(tmp_path / "runs" / "restart-7" / "logbook.jsonl")
+    logbook.file.parent.mkdir(parents=True)
+    for step in range(stops):
+        logbook.write("start", 0, step)
+        logbook.write("stop", 0, step + 1)
+    done = run_it(SCRIPT, tmp_path, SLURM_RESTART_COUNT="7")
+    assert (done.returncode, done.stdout) == ((0, "scontrol requeue 7\n") if goes_on else (1, "")), done.stderr
 
 
 def test_a_node_that_is_drained_keeps_its_job_and_gets_no_other(cluster: Sandbox, checkout: Path, digest: str) -> None:

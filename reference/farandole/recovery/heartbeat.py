@@ -28,6 +28,7 @@ from dataclasses import astuple, dataclass
 
 import psutil
 
+from farandole.runtime.addresses import LOOPBACK, reachable_address
 from farandole.runtime.communicator import all_gather_text, broadcast_text
 from farandole.runtime.world import World
 
@@ -74,7 +75,7 @@ class Heart(threading.Thread):
         self._at_ease = False
         several_hosts = world.local_size < world.size
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind((socket.gethostbyname(socket.gethostname()) if several_hosts else "127.0.0.1", 0))
+        self._socket.bind((reachable_address() if several_hosts else LOOPBACK, 0))
         self.secret = secret or broadcast_text(world.control, secrets.token_hex(16))
         self._secret = bytes.fromhex(self.secret)
         host, port = self._socket.getsockname()

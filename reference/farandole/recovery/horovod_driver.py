@@ -164,11 +164,14 @@ def drive(scenario: str, options: ElasticHorovodOptions) -> Summary:
     hosts = discover(options)
     options = replace(options, workers=options.workers or sum(hosts.places().values()))
     check(options, hosts)
-    folder = open_folder(scenario, options)
-    shares = _write_data(options, folder)
+    train, shares = _divided_data(options)
+    interface = hosts.interface()
+    folder = open_folder(scenario, options)  # only now, so that what is refused leaves it free
+    shards.write(train, shares, folder / "shards")
+    (folder / WORKERS).mkdir()
     program = [sys.executable, "-m", f"farandole.scenarios.{scenario}", *_words(options, folder)]
     workers = Workers(hosts, folder, program)
-    _drive(options, workers)
+    _drive(options, workers, interface)
     left = [Finished.read(file) for file in sorted((folder / WORKERS).glob("*.json"))]
     if not any(each.leader for each in left):
         raise HorovodGaveUp(_why(workers, options))
@@ -209,7 +212,7 @@ def surroundings() -> dict[str, str]:
     return mpirun.detect().environment(os.environ) | marks
 
 
-def _drive(options: ElasticHorovodOptions, workers: Workers) -> None:
+def _drive(options: ElasticHorovodOptions, workers: Workers, interface: str) -> None:
     """Have Horovod's driver start workers, and others in the place of those that have died, to the end."""
     rendezvous = RendezvousServer()
     driver = ElasticDriver(
@@ -222,8 +225,7 @@ def _drive(options: ElasticHorovodOptions, workers: Workers) -> None:
     )
     try:
         port = rendezvous.start(create_rendezvous_handler(driver))
-        interfaces = [workers.hosts.interface()]
-        listening = create_run_env_vars(get_driver_ip(interfaces), interfaces, port, elastic=True)
+        listening = create_run_env_vars(get_driver_ip([interface]), [interface], port, elastic=True)
         workers.environment = {name: str(value) for name, value in listening.items()}
         workers.environment["HOROVOD_GLOO_TIMEOUT_SECONDS"] = str(options.gloo_timeout)
         driver.start(options.workers, workers.run)
@@ -239,15 +241,17 @@ def _drive(options: ElasticHorovodOptions, workers: Workers) -> None:
             time.sleep(POLL_S)
 
 
-def _write_data(options: ElasticHorovodOptions, folder: Path) -> list[int]:
-    """The training set as files, a shard per worker, which all workers read; returns the shards' sizes."""
+def _divided_data(options: ElasticHorovodOptions) -> tuple[datasets.Dataset, list[int]]:
+    """The training set, and the sizes of its shards: one for each worker, but all workers read them all.
+
+    Raises:
+        UsageError: with so many workers and so small a batch, no sample would be left for some step.
+    """
     assert options.workers
     train = datasets.split(datasets.load(options.data), options.seed).train
     shares = equal_shares(len(train), options.workers)
     check_filled(shares, options.batch, options.steps)
-    shards.write(train, shares, folder / "shards")
-    (folder / WORKERS).mkdir()
-    return shares
+    return train, shares
 
 
 def _words(options: ElasticHorovodOptions, folder: Path) -> list[str]:
