@@ -31,15 +31,6 @@ READING: dict[str, tuple[str, ...]] = {
     "record": ("json",), "fit": ("json",), "sides": ("alone", "goal", "json"), "collect": ("out", "json"),
 }  # fmt: skip
 NEEDS = {"alone": "sides", "goal": "sides", "map_gbps": "map", "recover_s": "fail_every"}
-SERVER = ("minibatch", "stale", "async", "half", "partial", "dynamic", "history")
-# To which methods an option says something; to all, if it is not here.
-MEANT_FOR: dict[str, tuple[str, ...]] = {
-    "servers": SERVER, "duplex": SERVER, "staleness": ("stale", "half", "dynamic"), "least_staleness": ("dynamic",),
-    "longest_wait_ms": ("half",), "enough": ("partial", "history"), "patience": ("history",),
-    "period": ("local-sgd",), "per_node": ("hierarchical",), "kappa": ("dynamic-rounds",),
-    "longest": ("dynamic-rounds",), "equal_steps": ("dynamic-rounds",), "topology": ("gossip", "ad-psgd"),
-    "mixing_every": ("gossip", "ad-psgd"), "mix_after_update": ("gossip",),
-}  # fmt: skip
 
 
 def simulate(
@@ -139,7 +130,7 @@ def simulate(
 
     from farandole.collectives.costs import Link
     from farandole.cost import stragglers
-    from farandole.cost.comparison import METHODS, Choice, compared
+    from farandole.cost.comparison import MEANT_FOR, METHODS, Choice, compared
     from farandole.cost.failures import failing
     from farandole.cost.simulator import Setting
 
@@ -157,7 +148,7 @@ def simulate(
         return
     chosen = list(METHODS) if list(methods) == ["all"] else list(dict.fromkeys(methods))
     _check(chosen, METHODS, workers, steps)
-    _check_meant(chosen, given)
+    _check_meant(chosen, given, MEANT_FOR)
     if out:
         check(out)
     setting = Setting(
@@ -215,12 +206,12 @@ def _check_options(methods: Sequence[str], given: Mapping[str, Any]) -> None:
             raise UsageError("--map is over bandwidths: give --map-gbps in place of --link-gbps")
 
 
-def _check_meant(methods: Collection[str], given: Mapping[str, Any]) -> None:
+def _check_meant(methods: Collection[str], given: Mapping[str, Any], meant_for: Mapping[str, Sequence[str]]) -> None:
     """
     Raises:
         UsageError: an option says nothing to any of the methods.
     """
-    for name, meant in MEANT_FOR.items():
+    for name, meant in meant_for.items():
         if name in given and not set(methods) & set(meant):
             raise UsageError(f"{_option(name)} is for {' or '.join(meant)}: leave it out, or name one of these")
 

@@ -35,6 +35,14 @@ ALL_REDUCES = ("ring", "tree", "halving-doubling", "hierarchical")
 LOCAL, DYNAMIC_ROUNDS = "local-sgd", "dynamic-rounds"
 GOSSIP, AD_PSGD = "gossip", "ad-psgd"
 METHODS = (*POLICIES, *ALL_REDUCES, LOCAL, DYNAMIC_ROUNDS, GOSSIP, AD_PSGD)
+# To which methods an option says something; to all, if it is not here.
+MEANT_FOR: dict[str, tuple[str, ...]] = {
+    "servers": POLICIES, "duplex": POLICIES, "staleness": ("stale", "half", "dynamic"), "least_staleness": ("dynamic",),
+    "longest_wait_ms": ("half",), "enough": ("partial", "history"), "patience": ("history",),
+    "period": (LOCAL,), "per_node": ("hierarchical",), "kappa": (DYNAMIC_ROUNDS,), "longest": (DYNAMIC_ROUNDS,),
+    "equal_steps": (DYNAMIC_ROUNDS,), "topology": (GOSSIP, AD_PSGD), "mixing_every": (GOSSIP, AD_PSGD),
+    "mix_after_update": (GOSSIP,),
+}  # fmt: skip
 IN_A_NODE = 0.1  # what a message costs within a node, as a part of what it costs between two
 MOST_IN_A_NODE = 8
 

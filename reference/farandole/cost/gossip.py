@@ -81,6 +81,7 @@ def rounds(name: str, workers: int) -> tuple[Round, ...]:
 
 
 def _round(graph: Topology, number: int) -> Round:
+    """With Metropolis' weights, those of `mixing.doubly_stochastic`, which takes O(P) for each worker."""
     sources, hearers = np.array(sorted(graph.edges(number)), dtype=np.intp).reshape(-1, 2).T
     itself = np.arange(graph.ranks)
     sends = np.bincount(sources, minlength=graph.ranks)

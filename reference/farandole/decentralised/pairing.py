@@ -21,8 +21,11 @@ def partners(graph: Topology) -> dict[int, tuple[int, ...]]:
     active = {rank for rank in range(graph.ranks) if rank % 2 == 0}
     if len(distances(_between(edges, active))) < graph.ranks:
         active = {rank for rank, distance in distances(edges).items() if distance % 2 == 0}
-    used = _between(edges, active)
-    return {rank: tuple(sorted(other for one, other in used if one == rank)) for rank in sorted(active)}
+    asked: dict[int, list[int]] = {rank: [] for rank in sorted(active)}
+    for one, other in sorted(_between(edges, active)):
+        if one in active:
+            asked[one].append(other)
+    return {rank: tuple(others) for rank, others in asked.items()}
 
 
 def _between(edges: Edges, active: set[int]) -> Edges:
