@@ -24,7 +24,7 @@ from farandole.runtime.clock import offset_to_rank_0
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.options import RunOptions
 from farandole.runtime.record import Summary, new_folder
-from farandole.runtime.summing_up import write_summary
+from farandole.runtime.summary import write_summary
 from farandole.runtime.world import World
 
 
@@ -80,7 +80,6 @@ class Recorder:
         Args:
             before_s: what the training has taken already, in earlier starts and between them.
         """
-        self.world.if_refused = None
         begun = np.array([time.perf_counter() + self.offset])
         # Before anybody can have begun: a rank that takes no steps together may be asked before it leaves the barrier.
         self._sent_before = self.world.comm.bytes_sent, self.world.comm.messages_sent
@@ -112,6 +111,7 @@ class Recorder:
     def log(self, **values: float) -> None:
         """Append one line to metrics.jsonl, and show it where TensorBoard looks."""
         if self._metrics:
+            self.world.if_refused = None
             self._metrics.write(json.dumps(values) + "\n")
             self._metrics.flush()
             if self.options.tensorboard and self.folder:

@@ -1,4 +1,4 @@
-"""What all ranks have measured, brought into one summary and one trace."""
+"""What all ranks have measured, brought into summary.json and trace.json (`record` says what stands in them)."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from farandole.runtime.options import RunOptions
 from farandole.runtime.trace import Trace
 from farandole.runtime.watchdog import Waiting, Watchdog
 
-RANK_0_TIDIES_UP_S = 0.5  # when all ranks refuse their options, whose reports would have rank 0 ended
+RANK_0_TIDIES_UP_S = 0.5  # until another rank reports that the options do not fit, which ends rank 0, too
 
 
 class Witness(Protocol):
@@ -65,7 +65,8 @@ class World:
         device: where this rank computes.
         trace: what it did when.
         witness: is told of failures before they end this rank.
-        if_refused: takes away what rank 0 has made for the record, should the options turn out not to fit.
+        if_refused: takes away what rank 0 has made for the record, should the options turn out not to fit before
+            there is anything to record.
         outlived: the other ranks go on when this one dies (`recovery.membership`), so its death ends no job.
         arrival: how this process has joined the others, if it has come later; `comm` and `control` are of itself
             alone until it is inside.
