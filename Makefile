@@ -1,6 +1,6 @@
 # make tour    a fresh machine to a model trained across ranks (first time: about 8 minutes)
 # make test    the same set-up, and everything that must pass
-# make soak    the recovery tests with many seeds, and 75 runs with random kills: bring time
+# make soak    the recovery tests with many seeds, and 118 runs with random kills: bring time
 # make check   style, types and unit tests: under two minutes
 # make lab     JupyterLab with the notebooks
 # make bench   how fast we are beside others, as ratios
@@ -36,7 +36,8 @@ test: $(READY) lint docs
 
 # The tests that grow with patience, at full length: many seeds, many kills, new examples.
 soak: $(READY)
-	FARANDOLE_SOAK=1 $(BIN)/pytest tests/unit tests/parallel/test_restart.py tests/parallel/test_chaos.py tests/parallel/test_server_deaths.py
+	FARANDOLE_SOAK=1 $(BIN)/pytest tests/unit tests/parallel/test_restart.py tests/parallel/test_chaos.py tests/parallel/test_server_deaths.py \
+		tests/parallel/test_pipeline_recovery.py tests/parallel/test_spawn.py tests/parallel/test_elastic_horovod.py
 
 check: $(READY) lint unit
 

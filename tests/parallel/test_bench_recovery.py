@@ -21,6 +21,13 @@ def test_each_kill_is_a_measurement(tmp_path: Path) -> None:
     assert 0 < min(with_spare) <= max(with_spare) < restarted[0], "a spare does not have to start"
 
 
+def test_members_that_go_on_are_measured_whoever_comes(tmp_path: Path) -> None:
+    [alone] = recovery.without_spares("membership", 3, tmp_path, kills=1)
+    [spare] = recovery.with_spares("membership", 2, tmp_path, kills=1)
+    [newcomer] = recovery.with_newcomers("membership", 2, tmp_path, kills=1)
+    assert 0 < max(alone, spare) < newcomer, "which has to be started"
+
+
 def test_torchrun_gets_through_its_restarts(tmp_path: Path) -> None:
     """A restart's ranks must not find the addresses of the start before, or they fail and it takes more."""
     seconds = recovery.torchrun(2, tmp_path, kills=2)

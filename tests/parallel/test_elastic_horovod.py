@@ -6,6 +6,7 @@ That no process is left is asserted after every test, by a fixture in tests/conf
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,23 +17,25 @@ from farandole import LaunchError, Run, UsageError, launch
 from farandole.data.sampler import batch_size, steps_per_epoch
 from farandole.data.shares import equal_shares
 from farandole.recovery.logbook import Logbook
+from farandole.runtime.chaos import Chaos
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="no Horovod: make setup builds it")
 
 STEPS = 60
 TRAINING_SET, BATCH = 1437, 64  # of the digits; the default
+SOAK = os.environ.get("FARANDOLE_SOAK") == "1"  # make soak
 TIMEOUT_S = 180  # of what takes 10 seconds on a machine that has nothing else to do
 
 
-def assert_complete(run: Run, members: list[int], at_first: int) -> None:
+def assert_complete(run: Run, members: list[int], at_first: int, steps: int = STEPS) -> None:
     """These were there at the end, with the same parameters, and each step is written once, with its whole batch."""
     summary = run.summary
-    assert (summary.ranks, summary.members, summary.steps) == (len(members), members, STEPS)
+    assert (summary.ranks, summary.members, summary.steps) == (len(members), members, steps)
     assert len(set(summary.params_sha256 or [])) == 1
     assert summary.bytes_sent is None, "Horovod's own to know"
     assert all(seconds > 0 for seconds in summary.compute_s + summary.comm_s)
     shares, epoch = equal_shares(TRAINING_SET, at_first), steps_per_epoch(TRAINING_SET, BATCH)
-    whole = [sum(batch_size(share, epoch, step) for share in shares) for step in range(STEPS)]
+    whole = [sum(batch_size(share, epoch, step) for share in shares) for step in range(steps)]
     assert [(line["step"], line["samples"]) for line in run.metrics] == list(enumerate(whole))
     walls = [line["wall_s"] for line in run.metrics]
     assert walls == sorted(walls)
@@ -49,7 +52,7 @@ def struck(run: Run) -> list[tuple[int, int, str, int]]:
 
 
 def horovod(workers: int, folder: Path, **options: Any) -> Run:
-    return launch("elastic_horovod", workers, timeout_s=TIMEOUT_S, steps=STEPS, out=folder / "run", **options)
+    return launch("elastic_horovod", workers, timeout_s=TIMEOUT_S, out=folder / "run", **{"steps": STEPS} | options)
 
 
 def test_who_is_left_goes_on_from_the_last_commit(tmp_path: Path) -> None:
@@ -132,3 +135,24 @@ def test_what_is_refused_leaves_no_record_and_its_folder_is_free(tmp_path: Path)
     with pytest.raises(UsageError, match=r"host nowhere\.invalid has no address"):
         horovod(2, tmp_path, hosts_file=tmp_path / "hosts")
     assert not (tmp_path / "run").exists()
+
+
+# In `make test` worker 0 dies early, and then for twelve seconds nobody.
+RANDOM = [(2 + seed % 2, Chaos((1.0, 3.0)[seed % 2], seed)) for seed in range(6)] if SOAK else [(2, Chaos(1.0, 515))]
+
+
+@pytest.mark.parametrize(("workers", "chaos"), RANDOM, ids=str)
+def test_whoever_dies_when_the_others_go_on(workers: int, chaos: Chaos, tmp_path: Path) -> None:
+    said, run = "", None
+    try:
+        run = horovod(workers, tmp_path, steps=600, chaos=chaos, gloo_timeout=10)
+    except LaunchError as failure:
+        said = failure.message
+    killed = {line.rank for line in Logbook(tmp_path / "run" / "logbook.jsonl").lines() if line.kind == "kill"}
+    assert killed
+    if run is None:
+        assert "has no worker left" in said, said
+        assert killed == set(range(workers))
+        return
+    assert_complete(run, sorted(set(range(workers)) - killed), at_first=workers, steps=600)
+    assert {fault["rank"] for fault in run.summary.faults} == killed

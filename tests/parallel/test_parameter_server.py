@@ -171,12 +171,15 @@ ENCODED: dict[str, Callable[[int], int]] = {
     "qsgd": lambda entries: 4 * -(-entries // 512) + -(-entries // 2),
     "terngrad": lambda entries: 4 * -(-entries // 512) + -(-entries // 4),
     "sign": lambda entries: 4 + -(-entries // 8),
+    "random-k": lambda entries: 8 + 4 * 1306,
 }
+TENTH = {"fraction": 0.1}
 
 
 @pytest.mark.parametrize("name", ENCODED)
 def test_encoded_pushes_are_as_long_as_the_formula_says_and_learn(name: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"sync": "minibatch", "servers": 2, "steps": 200, "compressor": name}
+    options |= TENTH if name == "random-k" else {}
     run = launch("parameter_server", 5, **options, out=tmp_path / "run")
     summary = run.summary
     assert summary.test_accuracy is not None
@@ -194,8 +197,9 @@ def test_encoded_pushes_are_as_long_as_the_formula_says_and_learn(name: str, tmp
 
 
 @pytest.mark.parametrize("sync", ["stale", "async", "partial"])
-def test_every_worker_keeps_what_its_sign_has_lost(sync: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"sync": sync, "steps": 200, "compressor": "sign", "replicas": 1}
+@pytest.mark.parametrize("encoder", [{"compressor": "sign"}, {"compressor": "random-k", **TENTH}])
+def test_every_worker_keeps_what_its_compressor_has_lost(sync: str, encoder: dict[str, Any], tmp_path: Path) -> None:
+    options: dict[str, Any] = {"sync": sync, "steps": 200, **encoder}
     summary = launch("parameter_server", 4, **options, out=tmp_path / "run").summary
     assert summary.test_accuracy is not None
     assert summary.test_accuracy >= LEARNED

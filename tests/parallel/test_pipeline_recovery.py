@@ -5,6 +5,8 @@ That no process is left is asserted after every test, by a fixture in tests/conf
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,17 @@ from farandole.errors import UsageError
 from farandole.model_parallel.layer_split import Plan
 from farandole.models import choices
 from farandole.models.options import TrainingOptions
+from farandole.recovery.logbook import Logbook
 from farandole.report.pipeline_picture import measured
+from farandole.runtime.chaos import Chaos
 from farandole.runtime.launcher import run_ranks
 from farandole.scenarios import to_arguments
 
 PROGRAM = str(Path(__file__).parent / "programs" / "mortal_training.py")
+SOAK = os.environ.get("FARANDOLE_SOAK") == "1"  # make soak
 STEPS = 40
 EVERY = 5  # steps between two backups
+AT_LEAST_S = 0.1  # no machine takes 300 steps in less: whoever is to die earlier has to
 # Measured times would cut the model differently each time, and digests are of a stage.
 RECIPE: dict[str, Any] = {"steps": STEPS, "depth": 3, "balance": "layers", "optimizer": "adam", "lr": 0.002}
 INTERLEAVED: dict[str, Any] = {
@@ -131,13 +137,28 @@ def test_without_a_spare_it_is_said_which_stage_is_missing(tmp_path: Path) -> No
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
-def test_a_stage_that_dies_with_its_buddy_is_gone_and_it_is_said(tmp_path: Path) -> None:
-    fails = ["rank=1,step=7", "rank=2,step=7"]
+def test_a_stage_that_dies_with_its_buddy_comes_back_from_the_disk(whole: Run, tmp_path: Path) -> None:
+    fails = ["rank=1,step=27", "rank=2,step=27"]
+    out = tmp_path / "run"
+    run = launch("pipeline", 6, spares=2, checkpoint_every=10, fail=fails, **RECIPE, out=out)
+    assert_nothing_shows(run, whole)
+    assert run.summary.members == [0, 3, 4, 5]
+    [(first, at, lost), (second, step, again)] = sorted(struck(run))
+    assert (first, at, second, step) == (1, 27, 2, 27)
+    assert lost == again
+    assert lost in (7, 17), "that of step 20 may not have been on the disk yet"
+    assert re.search(rf"stage 1 and its buddy, stage 2, have died together: .*step {27 - lost}$", run.output, re.M)
+
+
+def test_without_a_checkpoint_a_stage_that_dies_with_its_buddy_is_gone_and_it_is_said(tmp_path: Path) -> None:
+    options = {**RECIPE, "spares": 2, "checkpoint_every": 0, "fail": ["rank=1,step=7", "rank=2,step=7"]}
     with pytest.raises(LaunchError) as failed:
-        launch("pipeline", 5, spares=2, fail=fails, **RECIPE, out=tmp_path / "run", timeout_s=60)
+        launch("pipeline", 5, **options, out=tmp_path / "run", timeout_s=60)
     assert failed.value.returncode == 1
     [line] = failed.value.message.splitlines()
-    assert line.endswith("stage 1 and its buddy, stage 2, have died together: nobody else had a copy; start again")
+    assert line.endswith(
+        "stage 1 and its buddy, stage 2, have died together, and no whole checkpoint is on disk: start again"
+    )
 
 
 def test_a_schedule_that_never_flushes_is_refused(tmp_path: Path) -> None:
@@ -169,6 +190,49 @@ def test_what_protection_costs(whole: Run, tmp_path: Path) -> None:
         assert own < sent - (backups - 1) * own < own + 1000, "the first time with names"
         tensors = 6 if stage == 3 else 4
         assert messages == (backups - 1) * tensors + 2
+
+
+LONG: dict[str, Any] = {**RECIPE, "steps": 300}
+STATED = re.compile(
+    r"rank \d( at step \d+)? cannot go on: "
+    r"(no spare is left for .*|.* have died together, and no whole checkpoint is on disk: start again"
+    r"|every worker has died)"
+    r"|all ranks have died.*"
+)
+
+
+@pytest.fixture(scope="module")
+def whole_and_long(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return launch("pipeline", 4, **LONG, out=tmp_path_factory.mktemp("long") / "run")
+
+
+# In `make test` stage 2 dies early, and then for twelve seconds nobody.
+SEEDS = [(2 + seed % 2, Chaos((0.5, 1.0, 2.0)[seed % 3], seed)) for seed in range(15)]
+RANDOM = SEEDS if SOAK else [(1, Chaos(1.0, 255478))]
+
+
+@pytest.mark.parametrize(("spares", "chaos"), RANDOM, ids=str)
+def test_whoever_dies_when_nothing_shows_or_it_is_said_why(
+    whole_and_long: Run, tmp_path: Path, spares: int, chaos: Chaos
+) -> None:
+    said, run = "", None
+    try:
+        run = launch("pipeline", 4 + spares, spares=spares, chaos=chaos, **LONG, out=tmp_path / "run", timeout_s=120)
+    except LaunchError as failure:
+        said = failure.message
+    failures = [line for line in Logbook(tmp_path / "run" / "logbook.jsonl").lines() if line.what == "failure"]
+    killed = {line.rank for line in failures if line.kind == "kill"}
+    when, first = next(chaos.deaths(4 + spares))
+    assert when > AT_LEAST_S or first in killed
+    if run is None:
+        assert STATED.fullmatch(said), said
+        assert len(killed) >= min(2, spares + 1), "of one death no pipeline with a spare has died"
+        return
+    assert {line.rank for line in failures} == killed, "nobody has died of anything else"
+    assert by_stage(run) == by_stage(whole_and_long)
+    lines = [[(line["step"], line["loss"]) for line in each.metrics] for each in (run, whole_and_long)]
+    assert lines[0] == lines[1]
+    assert not killed & set(run.summary.members)
 
 
 def own_bytes(piece: nn.Sequential) -> int:

@@ -114,6 +114,32 @@ def test_a_workers_death_is_tidied_up_and_the_others_do_its_work(tmp_path: Path)
     assert summary.faults[0]["resumed_s"] >= summary.faults[0]["detected_s"] >= 0
 
 
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_manager_or_server_that_hangs_is_ended_and_succeeded(tmp_path: Path, undisturbed: Run, rank: int) -> None:
+    fail = f"rank={rank},step=15,how=hang"
+    run = launch("parameter_server", 5, **IN_STEP, fail=fail, hang_after=2, out=tmp_path / "run")
+    assert_hung(run, rank, step=15)
+    assert run.summary.members == [other for other in range(5) if other != rank]
+    assert set(run.summary.params_sha256) == set(undisturbed.summary.params_sha256), "bitwise the same parameters"
+
+
+def test_a_worker_that_hangs_is_ended_and_the_others_do_its_work(tmp_path: Path) -> None:
+    fail = "rank=3,step=20,how=hang"
+    run = launch("parameter_server", 5, sync="stale", steps=100, fail=fail, hang_after=2, out=tmp_path / "run")
+    assert_hung(run, 3, step=20)
+    assert run.summary.members == [0, 1, 2, 4]
+    assert 3 * 100 - 1 <= run.summary.steps <= 3 * 100
+
+
+def assert_hung(run: Run, rank: int, step: int) -> None:
+    """It was taken for dead when its time was over, by those that knew nothing of --fail."""
+    [fault] = run.summary.faults
+    assert (fault["rank"], fault["step"], fault["kind"]) == (rank, step, "hang")
+    assert 1.5 < fault["detected_s"] < fault["resumed_s"], "by its silence, from its last sign on"
+    lines = Logbook(run.folder / "logbook.jsonl").lines()
+    assert {line.rank for line in lines if line.kind == "silent"} == {rank}
+
+
 @pytest.mark.parametrize("options", [{}, {"data": "text", "lr": 30, "buckets": 4096}])
 def test_workers_servers_and_manager_may_die_in_one_run(tmp_path: Path, options: dict[str, Any]) -> None:
     fail = ["rank=4,step=5", "rank=0,step=15", "rank=2,step=60"]
@@ -229,3 +255,31 @@ def test_anybody_may_die_at_any_time(tmp_path: Path, undisturbed_and_long: Run, 
     if {3, 4, 5} <= set(summary.members):
         assert len(lines) == 400
         assert set(summary.params_sha256) == set(undisturbed_and_long.summary.params_sha256)
+
+
+# In `make test` server 1 dies early, and then for twelve seconds nobody.
+REPLICAS = [Chaos((0.3, 1.0)[seed % 2], seed) for seed in range(10)] if SOAK else [Chaos(1.0, 304107)]
+
+
+@pytest.mark.parametrize("chaos", REPLICAS, ids=str)
+def test_replicas_go_on_whoever_dies_when(tmp_path: Path, chaos: Chaos) -> None:
+    """Downpour: whoever is left learns on, or it is said why not."""
+    ended = ""
+    try:
+        launch("downpour", 6, **CHAIN, steps=600, chaos=chaos, out=tmp_path / "run", timeout_s=100)
+    except LaunchError as failure:
+        ended = failure.message
+    failures = [line for line in Logbook(tmp_path / "run" / "logbook.jsonl").lines() if line.what == "failure"]
+    killed = {line.rank for line in failures if line.kind == "kill"}
+    when, first = next(chaos.deaths(6))
+    assert when > AT_LEAST_S or first in killed
+    if ended:
+        assert_it_was_stated(ended, killed)
+        return
+    assert {line.rank for line in failures} == killed, "nobody has died of anything else"
+    summary = Run(tmp_path / "run").summary
+    assert set(range(6)) - set(summary.members) == killed
+    assert {fault["rank"] for fault in summary.faults} == killed
+    assert len(set(summary.params_sha256)) == 1
+    assert summary.test_accuracy is not None
+    assert summary.test_accuracy > 0.7, "undisturbed above 0.9; who had a third of the samples may have died early"

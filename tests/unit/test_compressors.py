@@ -20,7 +20,7 @@ from farandole.compression.options import MEANT_FOR, CompressionOptions, Name, c
 from farandole.compression.packing import pack, packed_bytes, unpack
 from farandole.compression.powersgd import PowerSGD, orthogonalised
 from farandole.compression.qsgd import QSGD
-from farandole.compression.random_k import RandomK
+from farandole.compression.random_k import RandomK, SeededRandomK
 from farandole.compression.sign import Sign
 from farandole.compression.terngrad import TernGrad
 from farandole.compression.top_k import TopK, largest
@@ -40,11 +40,12 @@ MAKERS: dict[str, Callable[[], Compressor]] = {
     "qsgd": lambda: QSGD(generator(), levels=4, bucket=64),
     "top-k": lambda: TopK(0.1),
     "random-k": lambda: RandomK(generator(), 0.1),
+    "random-k, seeded": lambda: SeededRandomK(generator(), 0.1),
 }
 # The bytes of a vector of 1000 entries, worked out by hand: 16 buckets of 64; s = 4 has 9 codes, so 4 bits.
 BYTES = {
     "none": 4000, "float16": 2000, "bfloat16": 2000, "sign": 4 + 125, "terngrad": 16 * 4 + 250, "qsgd": 16 * 4 + 500,
-    "top-k": 800, "random-k": 400,
+    "top-k": 800, "random-k": 400, "random-k, seeded": 8 + 400,
 }  # fmt: skip
 
 
@@ -74,7 +75,7 @@ def test_zeros_stay_zeros(name: str) -> None:
     assert not compressor.decode(compressor.encode(np.zeros(100, np.float32)), 100).any()
 
 
-@pytest.mark.parametrize("name", sorted(set(MAKERS) - {"random-k"}))
+@pytest.mark.parametrize("name", sorted(set(MAKERS) - {"random-k", "random-k, seeded"}))
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_never_hidden(name: str, bad: float) -> None:
     compressor, vector = MAKERS[name](), noise(200)
@@ -112,7 +113,7 @@ def many(compressor: Compressor, vector: Vector, times: int) -> np.ndarray:
     return np.stack([compressor.decode(compressor.encode(vector), len(vector)) for _ in range(times)])
 
 
-@pytest.mark.parametrize("name", ["terngrad", "qsgd", "random-k"])
+@pytest.mark.parametrize("name", ["terngrad", "qsgd", "random-k", "random-k, seeded"])
 def test_unbiased(name: str) -> None:
     """Of 4000 draws each entry's mean is within 5 standard errors: by chance not so once in 9,000 such tests of 200."""
     vector, times = noise(200), 4000
@@ -180,6 +181,17 @@ def test_more_than_all_is_all() -> None:
         assert compressor.decode(compressor.encode(vector), 5).tolist() == vector.tolist()
 
 
+def test_a_seeded_payload_is_decoded_by_whoever_gets_it() -> None:
+    ours, theirs = SeededRandomK(generator(), 0.25), SeededRandomK(np.random.default_rng(99), 0.25)
+    for step in range(3):
+        vector = noise(40, step)
+        decoded = theirs.decode(ours.encode(vector), 40)
+        sent = np.flatnonzero(decoded)
+        assert len(sent) == 10
+        assert decoded[sent].tolist() == (4 * vector[sent]).tolist()
+    assert ours.encode(vector)[:8].tobytes() != ours.encode(vector)[:8].tobytes(), "other entries each time"
+
+
 def test_random_k_draws_alike_on_all_ranks_and_adds_up() -> None:
     one, other = RandomK(generator(), 0.25), RandomK(generator(), 0.25)
     for _ in range(3):
@@ -194,10 +206,11 @@ def test_random_k_draws_alike_on_all_ranks_and_adds_up() -> None:
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_with_feedback_what_is_sent_and_what_is_kept_is_all(name: str) -> None:
-    inner = RandomK(generator(), 0.1, unbiased=False) if name == "random-k" else MAKERS[name]()
+    biased = {"random-k": RandomK, "random-k, seeded": SeededRandomK}
+    inner = biased[name](generator(), 0.1, unbiased=False) if name in biased else MAKERS[name]()
     feedback = ErrorFeedback(inner, 100)
     sent, total = np.zeros(100), np.zeros(100)
-    exact = name in ("none", "float16", "bfloat16", "top-k", "random-k")
+    exact = name in ("none", "float16", "bfloat16", "top-k", "random-k", "random-k, seeded")
     most = 30_000 if exact else 50  # more bits than 16-bit formats have, and sums that float32 still has
     for step in range(20):
         gradient = np.random.default_rng(step).integers(-most, most, 100).astype(np.float32)

@@ -1,4 +1,4 @@
-"""``farandole bench methods``: 31 ways to train the same model, on one axis, under three conditions.
+"""``farandole bench methods``: 38 ways to train the same model, on one axis, under three conditions.
 
 - fast: as this machine is; messages go through memory.
 - 100 Mbit/s: each rank has a link of that speed. What sends no messages of ours is left out.
@@ -22,7 +22,7 @@ from farandole.bench.dynamic import time_to
 from farandole.errors import LaunchError, UsageError
 from farandole.runtime.launcher import launch
 
-ROUNDS = 1
+ROUNDS = 3
 TARGET = 0.5
 PEER = "ring"
 RECIPE: dict[str, Any] = {"data": "mnist5k", "hidden": 64, "batch": 256, "lr": 0.2, "steps": 160}
@@ -50,6 +50,7 @@ METHODS = (
     Method("MPI all-reduce", "sync_sgd", "data_parallel", {"collective": "mpi"}),
     Method("Horovod", "horovod_sgd", "data_parallel"),
     Method("torch DDP", "ddp_sgd", "data_parallel"),
+    Method("ring, in bfloat16", "sync_sgd", "data_parallel", {"precision": "bfloat16"}),
     Method("local SGD, 8 steps", "local_sgd", "data_parallel", {"period": 8}),
     Method("agnostic", "agnostic_sgd", "data_parallel", {"local_batch": 16}),
     Method("dynamic rounds", "dynamic_sync", "data_parallel"),
@@ -57,17 +58,23 @@ METHODS = (
     Method("QSGD", "compressed_sgd", "compression", {"compressor": "qsgd"}),
     Method("sign, feedback", "compressed_sgd", "compression", {"compressor": "sign"}),
     Method("top-k, 1 %", "compressed_sgd", "compression", {"compressor": "top-k"}),
+    Method("DGC, 1 %", "compressed_sgd", "compression", {"compressor": "dgc"}),
     Method("PowerSGD, rank 2", "compressed_sgd", "compression", {"compressor": "powersgd"}),
     Method("D-PSGD, ring", "gossip_sgd", "decentralised"),
     Method("push-sum, one peer", "gossip_sgd", "decentralised", PUSH_SUM),
     Method("AD-PSGD", "gossip_sgd", "decentralised", {"method": "ad-psgd"}),
+    Method("central directions", "gossip_sgd", "decentralised", {"method": "central-directions"}),
     *(Method(f"server, {sync}", "parameter_server", "parameter_server", SERVED | {"sync": sync})
       for sync in ("minibatch", "stale", "async", "half", "partial", "dynamic", "history")),
+    Method("server, sign", "parameter_server", "parameter_server", SERVED | {"compressor": "sign"}),
+    Method("server, in a window", "parameter_server", "parameter_server", SERVED | {"transport": "window"}),
+    Method("server, EASGD", "parameter_server", "parameter_server", SERVED | {"update": "elastic"}),
     Method("Downpour", "downpour", "parameter_server", SERVED | {"lr": 0.02}),
     Method("layer split", "layer_split", "model_parallel"),
     Method("pipeline, 1F1B", "pipeline", "model_parallel", {"micro_batches": 8}),
     Method("two pipelines", "hybrid", "model_parallel", {"pipeline_ranks": 2}),
     Method("tensor split", "tensor_split", "model_parallel"),
+    Method("sharded optimizer", "hybrid", "model_parallel", {"pipeline_ranks": 1, "shard_optimizer": True}),
 )  # fmt: skip
 
 

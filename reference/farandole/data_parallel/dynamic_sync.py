@@ -43,8 +43,8 @@ def train(scenario: str, options: DynamicOptions) -> Summary | None:
     """Train, evaluate and write the record; the summary on rank 0, None elsewhere.
 
     A step of the record is one of every rank, on average; the loss is that of the common parameters, over all training
-    samples. The record's seconds are those of the training, without the ones that measuring the loss has taken; the
-    summary's have these too.
+    samples, before the round that its line tells of; the last line's is the round there would have been. The record's
+    seconds are those of the training, without the ones that measuring the loss has taken; the summary's have these too.
     """
     choices.check(options)
     with World.start(options) as world:
@@ -61,10 +61,9 @@ def train(scenario: str, options: DynamicOptions) -> Summary | None:
         done = used = loss_due = 0
         loss = measuring_s = 0.0
         recorder.start()
-        while done < options.steps:
-            world.begin_step(done)
-            plan = controller.plan
-            if done >= loss_due:
+        while True:
+            plan, over = controller.plan, done >= options.steps
+            if over or done >= loss_due:
                 trained = recorder.elapsed_s
                 loss = common_loss(world, model, inputs, targets, share)
                 loss_due = done + LOSS_EVERY
@@ -72,6 +71,9 @@ def train(scenario: str, options: DynamicOptions) -> Summary | None:
                 figures = {"loss": loss, "period": plan.period, "most_steps": most, "fewest_steps": fewest}
                 recorder.log(step=done, wall_s=trained - measuring_s, **figures)
                 measuring_s += recorder.elapsed_s - trained
+            if over:
+                break
+            world.begin_step(done)
             taken = torch.from_numpy(samples.take(plan.steps[world.rank] * size)).to(world.device)
             start = time.perf_counter()
             _, length = method.own_steps(inputs[taken], targets[taken])
@@ -85,7 +87,7 @@ def train(scenario: str, options: DynamicOptions) -> Summary | None:
         return recorder.finish(
             steps=done,
             samples=used,
-            final_loss=common_loss(world, model, inputs, targets, share),
+            final_loss=loss,
             test_accuracy=sharded_accuracy(model, splits.test if world.rank == 0 else None, world),
             params_sha256=sha256(model),
         )

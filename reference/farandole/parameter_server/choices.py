@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from farandole.compression.choices import plain
 from farandole.compression.compressor import Compressor
-from farandole.compression.options import check_meaning
+from farandole.compression.options import FEEDBACK, check_meaning
+from farandole.compression.random_k import SeededRandomK
 from farandole.data import datasets
 from farandole.errors import UsageError
 from farandole.models import choices as model_choices
@@ -127,7 +128,10 @@ def _check_compressor(options: PolicyOptions) -> None:
         (options.tree, "--tree, whose aggregators add up gradients as they are"),
         (options.update in ("blend", "elastic"), f"--update {options.update}, which pushes parameters"),
         (options.transport == "window", "--transport window, where nothing travels"),
-        (name == "sign" and options.sync == "history", "--sync history: with its feedback, what is sent counts twice"),
+        (
+            name in FEEDBACK and options.sync == "history",
+            "--sync history: with its feedback, what is sent counts twice",
+        ),
     ):
         if given:
             raise UsageError(f"--compressor {name} does not go with {what}: leave out one of them")
@@ -138,7 +142,9 @@ def make_compressor(options: PolicyOptions, rank: int = 0) -> Compressor | None:
     if options.compressor == "none":
         return None
     own = np.random.default_rng([options.seed, 1 + rank])
-    return plain(options.compressor, options, 1.0, own, own, unbiased=True)
+    if options.compressor == "random-k":  # a push is decoded by itself, and has error feedback
+        return SeededRandomK(own, options.fraction, unbiased=False)
+    return plain(options.compressor, options, options.fraction, own, own, unbiased=True)
 
 
 def check_workload(options: TextOptions) -> None:

@@ -9,13 +9,14 @@
 Steps 1, 2 and 5 are not part of the run's time and bytes. Document 000's set-up, training and end.
 
 During step 3 ranks may die, if MPI lets the others live (ULFM) and they are told to go on: a worker at any
-time, a server or the manager where another has what it had (`succession`). Who is left finds together
-before step 5.
+time, a server or the manager where another has what it had (`succession`). Who hangs is made to die
+(`recovery.heartbeat`). Who is left finds together before step 5.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ from farandole.parameter_server.succession import Succession
 from farandole.parameter_server.tree import Aggregator
 from farandole.parameter_server.update_rules import UpdateRule
 from farandole.parameter_server.window import Window
+from farandole.recovery.heartbeat import Heart
 from farandole.runtime.communicator import broadcast_text, gather_text, ranks_within
 from farandole.runtime.world import World
 
@@ -58,6 +60,16 @@ class Clock(Protocol):
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
+
+
+class Survivor(Protocol):
+    """What is told of deaths where the others go on: `training.Reports`."""
+
+    def missed(self, succession: Succession) -> None:
+        """On the manager: ranks have died, or this one has become the manager because the one before has."""
+
+    def silent(self, rank: int, step: int) -> None:
+        """On every rank, from another thread: this one hangs, and is about to be ended."""
 
 
 @dataclass
@@ -119,7 +131,7 @@ def run(
     work: Work,
     reported: Callable[[Header], None],
     read: Work | None = None,
-    missed: Callable[[Succession], None] | None = None,
+    survivor: Survivor | None = None,
 ) -> Outcome:
     """Carry out this rank's roles. Collective.
 
@@ -128,14 +140,13 @@ def run(
         work: what a worker does with its client, until there is no work left.
         reported: what the manager does with each report.
         read: what a reader does with its client, until no worker is left; it reads the first application.
-        missed: what the manager does when ranks have died, or when it has become the manager because the one
-            before has; None: the first death is the end.
+        survivor: None: the first death is the end.
 
     Raises:
         NobodyToSucceed: with a rank something has died that nobody else has.
     """
     succession = Succession(placement, options.replicas)
-    lost = succession.lost if missed else None
+    lost = succession.lost if survivor else None
     assignments = [_share_out(world, options, placement, len(application.table)) for application in applications]
     mailbox = Mailbox(world.comm, REQUEST, lost)
     windows = []
@@ -146,10 +157,13 @@ def run(
     _upload(world, mailbox, succession, applications, assignments, server)
     cleaner = CleaningNode(world, mailbox, succession) if succession.may_clean(world.rank) else None
     client = _client(world, succession, placement, applications, assignments, windows, lost)
-    world.outlived = missed is not None
+    world.outlived = survivor is not None
+    heart = Heart(world, options.hang_after, survivor.silent, gone=succession.lost) if survivor else None
     if clock:
         clock.start()
-    manager = _manager(world, mailbox, succession, options, placement, applications, reported, missed)
+    if heart:
+        heart.start()
+    manager = _manager(world, mailbox, succession, options, placement, applications, reported, survivor)
     if client:
         with client:
             if world.rank in placement.aggregators:
@@ -166,8 +180,10 @@ def run(
         serve(mailbox, [role for role in roles if role])
     if clock:
         clock.stop()
-    if missed:
-        _find_together(world, succession, missed)
+    if survivor:
+        _find_together(world, succession, survivor)
+    if heart:
+        heart.stop()
     tables = [
         _collect(world, succession, *pair, group=number, server=server)
         for number, pair in enumerate(zip(applications, assignments, strict=True))
@@ -179,7 +195,7 @@ def run(
     return outcome
 
 
-def _find_together(world: World, succession: Succession, missed: Callable[[Succession], None]) -> None:
+def _find_together(world: World, succession: Succession, survivor: Survivor) -> None:
     """Those who are left agree on who that is; the manager among them leads. Collective.
 
     As in `recovery.membership`, whose source it has: shrink, form the groups, agree that all have come so far; if
@@ -204,7 +220,7 @@ def _find_together(world: World, succession: Succession, missed: Callable[[Succe
                 formed = False
         if succession.lost:
             if leads:
-                missed(succession)
+                survivor.missed(succession)
             world.regroup(workers, control, number=1)
 
 
@@ -250,7 +266,7 @@ def _manager(
     placement: Placement,
     applications: Sequence[Application],
     reported: Callable[[Header], None],
-    missed: Callable[[Succession], None] | None,
+    survivor: Survivor | None,
 ) -> Manager | None:
     """The manager's part, if this rank has it or may have to take it over."""
     if world.rank not in succession.managers:
@@ -263,9 +279,9 @@ def _manager(
         clients | dict.fromkeys(placement.readers, 0),
         services=(MANAGER, placement.cleaner, *placement.servers),
         reported=reported,
-        silence_s=options.silence,
+        silence_s=math.inf if survivor else options.hang_after,
         readers=placement.readers,
-        missed=partial(missed, succession) if missed else lambda: None,
+        missed=partial(survivor.missed, succession) if survivor else lambda: None,
     )
 
 

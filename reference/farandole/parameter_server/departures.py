@@ -75,6 +75,10 @@ class Departures:
             self._noticed = dict(self._reached)
         rank.departed(succession.lost)
 
+    def silent(self, rank: int, step: int) -> None:
+        """A rank hangs, and is about to be ended."""
+        self.logbook.write("noticed", rank, step, "silent")
+
     def faults(self) -> list[dict[str, Any]]:
         """What the record says of them, on the rank that writes it."""
         return self.logbook.faults() if self.recorder.writes else []

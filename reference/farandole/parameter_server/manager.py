@@ -26,7 +26,7 @@ class Manager:
         clients: client's rank → its application.
         services: the ranks of servers, cleaning node and manager.
         reported: called with each worker's report.
-        silence_s: a client that says nothing for so long is taken for dead.
+        silence_s: a client that says nothing for so long is taken for dead; infinite where who hangs is ended.
         readers: the clients that do not train.
         missed: called on the manager when ranks have died, and when it has become the manager.
     """

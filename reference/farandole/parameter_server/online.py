@@ -104,9 +104,11 @@ def make_streams(
         raise UsageError(f"--samples {options.samples}: give each of {len(workers)} workers at least 1 sample")
     if not math.isfinite(options.degrees):
         raise UsageError(f"--degrees {options.degrees}: must be a finite number")
-    if options.rate and options.batch / options.rate >= options.silence:
+    if options.rate and options.batch / options.rate >= options.hang_after:
         apart = f"batches of {options.batch} would come {options.batch / options.rate:g} s apart"
-        raise UsageError(f"--rate {options.rate:g}: {apart}; it must be less than --silence, {options.silence:g} s")
+        raise UsageError(
+            f"--rate {options.rate:g}: {apart}; it must be less than --hang-after, {options.hang_after:g} s"
+        )
     return {
         rank: RotatingDigits(
             dataset, options.samples, options.degrees, options.seed, worker=number, workers=len(workers), batch=batch

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from farandole.compression.options import RoundingOptions
+from farandole.compression.options import EncodingOptions
 from farandole.data_parallel.options import DataParallelOptions
 from farandole.runtime.options import AtLeastOne, Positive
 
@@ -20,7 +20,7 @@ Sync = Literal["minibatch", "stale", "async", "half", "partial", "dynamic", "his
 Update = Literal[
     "sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated", "blend", "elastic"
 ]  # fmt: skip
-Encoder = Literal["none", "float16", "bfloat16", "qsgd", "terngrad", "sign"]
+Encoder = Literal["none", "float16", "bfloat16", "qsgd", "terngrad", "sign", "random-k"]
 
 
 @Parameter(name="*")
@@ -46,13 +46,14 @@ class ServerOptions(DataParallelOptions):
     transport: Literal["messages", "window"] = "messages"
     """How parameters and gradients travel: as messages, or through memory that the ranks of one host share."""
 
-    silence: Positive = 30.0
-    """Seconds without a word after which the manager takes a worker for dead."""
+    hang_after: Positive = 10.0
+    """Seconds after which a rank that does nothing, and waits for nobody, is taken for dead; where ranks outlive each
+    other it is ended."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class PolicyOptions(RoundingOptions, ServerOptions):
+class PolicyOptions(EncodingOptions, ServerOptions):
     """When gradients count, and what a server does with them."""
 
     sync: Sync = "stale"
@@ -95,7 +96,8 @@ class PolicyOptions(RoundingOptions, ServerOptions):
     """Push only this part of the gradient's entries, the largest; the rest is added to the next gradient."""
 
     compressor: Encoder = "none"
-    """What encodes the gradients that workers push, with error feedback for sign; parameters are pulled as they are."""
+    """What encodes the gradients that workers push, with error feedback for sign and random-k; parameters are pulled as
+    they are."""
 
     applications: AtLeastOne = 1
     """Train so many models at once on the same servers, each with its own workers."""
@@ -184,6 +186,7 @@ class HybridOptions(TextOptions):
     compressor: Annotated[Literal["none"], NOT_HERE] = "none"
     levels: Annotated[int, NOT_HERE] = 7
     bucket: Annotated[int, NOT_HERE] = 512
+    fraction: Annotated[float, NOT_HERE] = 0.01
     applications: Annotated[AtLeastOne, NOT_HERE] = 1
 
 

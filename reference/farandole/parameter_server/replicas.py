@@ -88,7 +88,7 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
             [application],
             work=replica.work,
             reported=reports.add,
-            missed=reports.missed if departures else None,
+            survivor=reports if departures else None,
         )
         replica.flat.values_np[:] = outcome.tables[0]
         replica.flat.values_from_host()

@@ -78,7 +78,7 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
             [application(options, group, placement.aggregators or group, workload.table) for group in groups],
             work=workload.work,
             reported=reports.add,
-            missed=reports.missed if departures else None,
+            survivor=reports if departures else None,
         )
         tables = [workload.complete(table) for table in outcome.tables]
         accuracies = [accuracy for table in tables if (accuracy := workload.accuracy(table)) is not None]
@@ -162,6 +162,11 @@ class Reports:
             for line in self._lines[self._written :]:
                 self.recorder.log(**line)
         self.departures.missed(succession)
+
+    def silent(self, rank: int, step: int) -> None:
+        """A rank hangs, and is about to be ended."""
+        assert self.departures is not None
+        self.departures.silent(rank, step)
 
     def close(self) -> None:
         """Write what is left, and end the progress bar."""

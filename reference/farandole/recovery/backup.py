@@ -19,21 +19,15 @@ from __future__ import annotations
 
 import sys
 
-import numpy as np
-
 from farandole.errors import UsageError
 from farandole.models import choices
-from farandole.recovery import checkpoint
 from farandole.recovery.buddies import Buddies
-from farandole.recovery.checkpoint import Checkpoint
-from farandole.recovery.checkpointer import Checkpointer
 from farandole.recovery.elastic import ElasticTraining
+from farandole.recovery.on_disk import OnDisk
 from farandole.recovery.options import BackupOptions
 from farandole.recovery.outliving import Unrecoverable
 from farandole.runtime.record import Summary
 from farandole.runtime.world import World
-
-NONE = -1
 
 
 class BackedUpTraining(ElasticTraining):
@@ -41,20 +35,15 @@ class BackedUpTraining(ElasticTraining):
 
     def __init__(self, world: World, scenario: str, options: BackupOptions) -> None:
         super().__init__(world, scenario, options, options.shard_optimizer)
-        self.to_disk_every = options.checkpoint_every
         self.buddies = Buddies(options.backup_every)
-        self.checkpointer: Checkpointer | None = None
+        self.on_disk = OnDisk(world, self.folder, options.checkpoint_every)
 
     def _protect(self, step: int) -> None:
         if self.buddies.due(self.world.comm, step):
             with self.world.communicate("backup"):
                 self.buddies.begin(self.world.comm, self.replica.state(step))
-        if self.to_disk_every and step % self.to_disk_every == 0:
-            if self.checkpointer is None:
-                found = self._newest_on_disk()
-                occupied = found.slot if found else None
-                self.checkpointer = Checkpointer(self.world, self.folder / checkpoint.CHECKPOINTS, occupied=occupied)
-            self.checkpointer.save(self.replica.state(step))
+        if self.on_disk.due(step):
+            self.on_disk.save(self.replica.state(step))
 
     def _make_sure(self) -> None:
         self.buddies.complete()
@@ -65,12 +54,10 @@ class BackedUpTraining(ElasticTraining):
 
     def _be_alike(self) -> int:
         """Go back to the last backup, in memory or on disk; returns its step."""
-        if self.checkpointer:
-            self.checkpointer.abandon()
-            self.checkpointer = None
+        self.on_disk.abandon()
         found = self.buddies.recover(self.world.comm)
         if found is None:
-            found = self._newest_on_disk()
+            found = self.on_disk.newest()
             if found is None:
                 raise Unrecoverable(
                     "a worker and its buddy have died together, and no whole checkpoint is on disk: "
@@ -82,18 +69,6 @@ class BackedUpTraining(ElasticTraining):
         self.replica.restore(found)
         self.replica.rewind(found.step)
         return found.step
-
-    def _newest_on_disk(self) -> Checkpoint | None:
-        """The newest whole checkpoint; the same on all workers."""
-        folder = self.folder / checkpoint.CHECKPOINTS
-        slot = np.array([NONE])
-        if self.membership.leads:
-            found, troubles = checkpoint.newest(folder)
-            for trouble in troubles:
-                print(trouble, file=sys.stderr)
-            slot[0] = found.slot if found else NONE
-        self.world.control.Bcast(slot)
-        return checkpoint.read(folder, int(slot[0])) if slot[0] != NONE else None
 
 
 def train(scenario: str, options: BackupOptions) -> Summary | None:

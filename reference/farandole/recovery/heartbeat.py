@@ -65,13 +65,19 @@ class Heart(threading.Thread):
         after_s: a rank that makes no move for so long is ended.
         noticed: called with the rank and its step, before it is ended, from this thread.
         secret: by which heartbeats of this launch are known, for who comes later, and alone; None: a new one.
+        gone: the ranks that are known to have died, of whom nothing is expected any more; it may grow.
     """
 
     def __init__(
-        self, world: World, after_s: float, noticed: Callable[[int, int], None], secret: str | None = None
+        self,
+        world: World,
+        after_s: float,
+        noticed: Callable[[int, int], None],
+        secret: str | None = None,
+        gone: Collection[int] = (),
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
-        self.world, self.after_s, self.noticed = world, after_s, noticed
+        self.world, self.after_s, self.noticed, self.gone = world, after_s, noticed, gone
         self._at_ease = False
         several_hosts = world.local_size < world.size
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -153,6 +159,8 @@ class Heart(threading.Thread):
 
     def _judge(self, now: float) -> None:
         for rank, sign in list(self._signs.items()):
+            if rank in self.gone:
+                continue
             if rank in self._told:
                 if now > self._told[rank] + HEARS_WITHIN_S:
                     self._end_by_hand(rank)

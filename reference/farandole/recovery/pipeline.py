@@ -8,7 +8,7 @@ step of the copies, and take the same steps again. The run ends bitwise as if no
 
     lost        at most k steps, done again
     no spare    a stage cannot be done without: the others hold other layers
-    two deaths  of a stage and its buddy at once, before they have shared their copies anew: the end
+    two deaths  of a stage and its buddy at once, before they have shared their copies anew: from the disk
 
 What a stage keeps need not be consistent with messages, since between two steps there are none: that is what
 the flush is good for. PipeDream never flushes; there the versions of the parameters and the batches
@@ -22,6 +22,7 @@ models Wang et al., "GEMINI: fast failure recovery in distributed training with 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import torch
@@ -33,6 +34,7 @@ from farandole.model_parallel.parts import Layout, Parts
 from farandole.model_parallel.training import Losses, finish, take_step, write_plan
 from farandole.models import choices
 from farandole.recovery.buddies import Buddies
+from farandole.recovery.on_disk import OnDisk
 from farandole.recovery.options import PipelineBackupOptions
 from farandole.recovery.outliving import OutlivingTraining, Unrecoverable
 from farandole.recovery.replica import REMEMBERED
@@ -40,7 +42,7 @@ from farandole.recovery.state import TrainingState
 from farandole.runtime.record import Summary
 from farandole.runtime.world import World
 
-BACKUP_EVERY = 5  # steps, where only spares are asked for
+BACKUP_EVERY, CHECKPOINT_EVERY = 5, 50  # steps, where only spares are asked for
 
 
 class BackedUpPipeline(OutlivingTraining):
@@ -56,6 +58,8 @@ class BackedUpPipeline(OutlivingTraining):
         self.options, self.layout = options, layout
         self.workers = self.membership.view.workers
         self.buddies = Buddies(options.backup_every or BACKUP_EVERY)
+        to_disk_every = CHECKPOINT_EVERY if options.checkpoint_every is None else options.checkpoint_every
+        self.on_disk = OnDisk(world, self.folder, to_disk_every)
         self.losses = Losses(options.steps, self.recorder)
         self.parts: Parts | None = None
 
@@ -70,6 +74,8 @@ class BackedUpPipeline(OutlivingTraining):
             if self.buddies.due(self.world.comm, step):
                 with self.world.communicate("backup"):
                     self.buddies.save(self.world.comm, self._state(step))
+            if self.on_disk.due(step):
+                self.on_disk.save(self._state(step))
             self.world.begin_step(step)
             take_step(self._parts, step, self.losses)
             self.step = step + 1
@@ -100,10 +106,11 @@ class BackedUpPipeline(OutlivingTraining):
             )
 
     def _be_alike(self) -> int:
-        """Go back to the last backup of which every part is alive; returns its step."""
+        """Go back to the last backup of which every part is alive, or to the last one on disk; returns its step."""
+        self.on_disk.abandon()
         state = self.buddies.recover_own(self.world.comm)
         if state is None:
-            raise Unrecoverable(self._what_is_gone())
+            state = self._from_disk()
         with self.heart.resting():  # who has not had the data loads them
             self.parts = Parts(self.world, self.options, self.layout, Plan.from_json(state.values["plan"]))
         self.parts.shard.go_to(state.step)
@@ -129,12 +136,26 @@ class BackedUpPipeline(OutlivingTraining):
             own |= {"losses": torch.from_numpy(self.losses.weighted), "times": torch.from_numpy(self.losses.wall_s)}
         return TrainingState(step, {}, own, {"plan": parts.plan.to_json()})
 
+    def _from_disk(self) -> TrainingState:
+        """This stage's state in the newest whole checkpoint.
+
+        Raises:
+            Unrecoverable: there is none.
+        """
+        found = self.on_disk.newest()
+        if found is None:
+            raise Unrecoverable(f"{self._what_is_gone()}, and no whole checkpoint is on disk: start again")
+        self.buddies.forget_after(found.step)
+        if self.membership.leads:
+            print(f"{self._what_is_gone()}: back to the checkpoint of step {found.step}", file=sys.stderr)
+        return found.of_rank(self.world.comm.rank)
+
     def _what_is_gone(self) -> str:
         stages = len(self.workers)
         if not self.buddies.gone:
             return "nobody who is left has a copy of any stage"
         pairs = (f"stage {place} and its buddy, stage {(place + 1) % stages}," for place in self.buddies.gone)
-        return f"{' and '.join(pairs)} have died together: nobody else had a copy; start again"
+        return f"{' and '.join(pairs)} have died together"
 
     @property
     def _parts(self) -> Parts:
@@ -150,7 +171,7 @@ def train(scenario: str, options: PipelineBackupOptions, layout: Callable[[int],
 
     Raises:
         UsageError: a schedule that does not flush, or what `Parts` and `membership.check` refuse.
-        Unrecoverable: a stage has died, and with it its buddy, or the last spare.
+        Unrecoverable: a stage has died, and no spare is left; or its buddy with it, and no checkpoint is on disk.
     """
     choices.check(options)
     if not layout(1).schedule.flushes:

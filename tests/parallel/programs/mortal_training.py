@@ -16,11 +16,11 @@ import time
 from mpi4py import MPI
 
 from farandole.model_parallel.executor import Pipeline
-from farandole.recovery.backup import BackedUpTraining
 from farandole.recovery.buddies import Buddies
-from farandole.recovery.checkpoint import CHECKPOINTS, Checkpoint
+from farandole.recovery.checkpoint import Checkpoint
 from farandole.recovery.elastic import ElasticTraining
 from farandole.recovery.membership import Membership
+from farandole.recovery.on_disk import OnDisk
 from farandole.recovery.pipeline import BackedUpPipeline
 from farandole.runtime.recorder import Recorder
 from farandole.scenarios import load, parse
@@ -59,16 +59,16 @@ def die_at(place: str) -> None:
 
 
 def find_a_torn_checkpoint() -> None:
-    look = BackedUpTraining._newest_on_disk
+    look = OnDisk.newest
 
-    def tear(self: BackedUpTraining) -> Checkpoint | None:
-        slot = self.folder / CHECKPOINTS / "slot-0"
+    def tear(self: OnDisk) -> Checkpoint | None:
+        slot = self.folder / "slot-0"
         slot.mkdir(parents=True, exist_ok=True)
         (slot / "rank-0.json").write_text('{"format"')
         (slot / "rank-0.safetensors").touch()
         return look(self)
 
-    BackedUpTraining._newest_on_disk = tear
+    OnDisk.newest = tear
 
 
 scenario, deaths, *options = sys.argv[1:]

@@ -54,7 +54,7 @@ if summary:
         refusal(batch=2),
         refusal(samples=2),
         refusal(degrees=float("nan")),
-        refusal(rate=1.0, batch=48, silence=30.0),
+        refusal(rate=1.0, batch=48, hang_after=30.0),
     ]
     print(json.dumps({"taken": [rank[0] for rank in ranks], "used": [rank[1] for rank in ranks],
                       "refusals": refusals}))  # fmt: skip

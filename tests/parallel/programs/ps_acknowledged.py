@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 
@@ -51,7 +52,7 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
     outcome = cluster.run(
         world, None, options, placement,
         [application(options, placement.workers, placement.workers, np.zeros(KEYS))],
-        work, reported=lambda report: None, missed=lambda succession: None,
+        work, reported=lambda report: None, survivor=Mock(cluster.Survivor),
     )  # fmt: skip
     told = [json.loads(text) for text in gather_text(world.control, json.dumps(acknowledged))]
     if world.rank == 0:

@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from unittest.mock import Mock
 
 import numpy as np
 
@@ -45,7 +46,7 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
     cluster.run(
         world, None, options, placement,
         [application(options, placement.workers, placement.workers, np.zeros(KEYS))],
-        work, reported=lambda report: None, missed=lambda succession: None,
+        work, reported=lambda report: None, survivor=Mock(cluster.Survivor),
     )  # fmt: skip
     told = [json.loads(text) for text in gather_text(world.control, json.dumps([copies, ticks]))]
     if world.rank == 0:
