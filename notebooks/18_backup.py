@@ -468,16 +468,17 @@ for divided in (False, True):
 # %% tags=["nbval-check-output"]
 n = 64 * 256 + 256 + 256 * 256 + 256 + 256 * 10 + 10
 RANDOM = 5056  # the state of torch's random generator
+LOSSES = 20 * 4 * 8  # its part of the last 20 losses, its share of the batch, how large that was, and when
 COUNT = 8  # Adam counts its steps
 largest_part = -(-n // 4)  # n is not divisible by 4
 print(f"parameters: {4 * n:,} bytes; Adam's state: {8 * n:,} bytes, a fourth of it: {2 * n:,}")
 for divided in (False, True):
     often, once = (Run.open(folder / f"divided {divided}, every {every}").summary.bytes_sent for every in (5, 1000))
     backup, step = max(a - b for a, b in zip(often, once, strict=True)) // 4, max(once) / 21
-    expected = RANDOM + (2 * 4 * largest_part + COUNT if divided else 0)
+    expected = RANDOM + LOSSES + (2 * 4 * largest_part + COUNT if divided else 0)
     print(f"optimizer {'divided' if divided else 'on all ranks'}: a worker sends {backup:,} bytes per backup,",
           f"{backup / step:.3f} of what it sends per step")  # fmt: skip
-    print("   the random generator's state" + (" and its part of Adam's" if divided else "")
+    print("   the random generator's state, the losses" + (", its part of Adam's" if divided else "")
           + f", and nothing else: {backup == expected}")  # fmt: skip
 
 # %% [markdown]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from farandole import Run, UsageError, launch
+from farandole import LaunchError, Run, UsageError, launch
 from farandole.scenarios import parse
 from farandole.scenarios.hybrid_parameters import Config
 from tests.parallel.test_sparse import CLASSES, HEADER, ROW_NUMBER, equals_the_single_process, run
@@ -119,3 +119,9 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
     assert ended.returncode == 2
     assert "none is left for the servers" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_a_death_is_the_end_and_it_is_said(tmp_path: Path) -> None:
+    """Each worker has rows that nobody else has."""
+    with pytest.raises(LaunchError, match="rank 3 at step 10 was killed by SIGKILL"):
+        launch("hybrid_parameters", 5, buckets=4096, steps=100, fail="rank=3,step=10", out=tmp_path / "run")

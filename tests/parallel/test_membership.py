@@ -137,6 +137,14 @@ def test_deaths_during_the_recovery_and_after_the_last_step(whole: Run, tmp_path
     assert run.summary.messages_sent[1] >= 2 * (STEPS - 33)
 
 
+def test_a_spare_that_leads_when_all_steps_are_done_knows_how_it_went(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run_ranks([PROGRAM, "membership", "0@finish", *WORDS, "--spares", "1", "--out", str(out)], 3, timeout_s=120)
+    run = Run(out)
+    assert run.summary.members == [1, 2]
+    assert run.summary.final_loss == run.metrics[-1]["loss"]
+
+
 def test_a_death_as_the_training_begins(whole: Run, tmp_path: Path) -> None:
     """Of the centre, for which the others wait."""
     out = tmp_path / "run"

@@ -229,6 +229,11 @@ def test_two_applications_share_the_servers(tmp_path: Path) -> None:
     [
         (2, {}, "2 rank(s) are too few: a manager, 1 server(s) and at least 1 worker need 3"),
         (4, {"sync": "partial", "enough": 3}, "--enough 3: a step has at most 2 gradients"),
+        (
+            4,
+            {"sync": "half", "longest_wait": 30},
+            "--longest-wait 30: who pauses so long is taken for dead, by --hang-after 30",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said_in_one_line(

@@ -20,6 +20,7 @@ from tests.parallel.conftest import PROGRAMS
 SOAK = os.environ.get("FARANDOLE_SOAK") == "1"  # make soak
 CHAIN = {"servers": 2, "replicas": 2}
 STEPS = 40
+HANG_AFTER_S = 4.0  # a busy machine may keep a rank waiting for its core for a second or two
 IN_STEP = {**CHAIN, "sync": "minibatch", "steps": STEPS, "hidden": 32}
 
 
@@ -114,18 +115,29 @@ def test_a_workers_death_is_tidied_up_and_the_others_do_its_work(tmp_path: Path)
     assert summary.faults[0]["resumed_s"] >= summary.faults[0]["detected_s"] >= 0
 
 
-@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_manager_or_server_that_hangs_is_ended_and_succeeded(tmp_path: Path, undisturbed: Run, rank: int) -> None:
     fail = f"rank={rank},step=15,how=hang"
-    run = launch("parameter_server", 5, **IN_STEP, fail=fail, hang_after=2, out=tmp_path / "run")
+    run = launch("parameter_server", 5, **IN_STEP, fail=fail, hang_after=HANG_AFTER_S, out=tmp_path / "run")
     assert_hung(run, rank, step=15)
     assert run.summary.members == [other for other in range(5) if other != rank]
     assert set(run.summary.params_sha256) == set(undisturbed.summary.params_sha256), "bitwise the same parameters"
 
 
+def test_a_server_that_hangs_between_two_messages_is_ended_too(tmp_path: Path) -> None:
+    """Where the time decides, a server moves its parameters when nothing has come, too."""
+    options = {**CHAIN, "sync": "history", "patience": 0.5, "slow": "rank=4,factor=30", "steps": 60}
+    fail = "rank=2,step=30,how=hang"
+    run = launch("parameter_server", 6, **options, fail=fail, hang_after=HANG_AFTER_S, out=tmp_path / "run")
+    assert_hung(run, 2, step=30)
+    assert run.summary.members == [0, 1, 3, 4, 5]
+
+
 def test_a_worker_that_hangs_is_ended_and_the_others_do_its_work(tmp_path: Path) -> None:
     fail = "rank=3,step=20,how=hang"
-    run = launch("parameter_server", 5, sync="stale", steps=100, fail=fail, hang_after=2, out=tmp_path / "run")
+    run = launch(
+        "parameter_server", 5, sync="stale", steps=100, fail=fail, hang_after=HANG_AFTER_S, out=tmp_path / "run"
+    )
     assert_hung(run, 3, step=20)
     assert run.summary.members == [0, 1, 2, 4]
     assert 3 * 100 - 1 <= run.summary.steps <= 3 * 100
@@ -135,7 +147,7 @@ def assert_hung(run: Run, rank: int, step: int) -> None:
     """It was taken for dead when its time was over, by those that knew nothing of --fail."""
     [fault] = run.summary.faults
     assert (fault["rank"], fault["step"], fault["kind"]) == (rank, step, "hang")
-    assert 1.5 < fault["detected_s"] < fault["resumed_s"], "by its silence, from its last sign on"
+    assert 0.9 * HANG_AFTER_S < fault["detected_s"] < fault["resumed_s"], "by its silence, from its last sign on"
     lines = Logbook(run.folder / "logbook.jsonl").lines()
     assert {line.rank for line in lines if line.kind == "silent"} == {rank}
 
@@ -239,7 +251,7 @@ def test_anybody_may_die_at_any_time(tmp_path: Path, undisturbed_and_long: Run, 
     failures = [line for line in Logbook(tmp_path / "run" / "logbook.jsonl").lines() if line.what == "failure"]
     killed = {line.rank for line in failures if line.kind == "kill"}
     when, first = next(chaos.deaths(6))
-    assert when > AT_LEAST_S or first in killed
+    assert first in killed or (SOAK and when > AT_LEAST_S)
     if ended:
         assert_it_was_stated(ended, killed)
         return
@@ -272,7 +284,7 @@ def test_replicas_go_on_whoever_dies_when(tmp_path: Path, chaos: Chaos) -> None:
     failures = [line for line in Logbook(tmp_path / "run" / "logbook.jsonl").lines() if line.what == "failure"]
     killed = {line.rank for line in failures if line.kind == "kill"}
     when, first = next(chaos.deaths(6))
-    assert when > AT_LEAST_S or first in killed
+    assert first in killed or (SOAK and when > AT_LEAST_S)
     if ended:
         assert_it_was_stated(ended, killed)
         return

@@ -44,6 +44,12 @@ def test_of_a_chain_of_waiting_ranks_the_silent_one_is_named(tmp_path: Path) -> 
     )
 
 
+def test_a_stop_that_all_were_asked_for_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in (1, 0, 2):
+        Failure(rank, 7, "interrupted", 0.0, "stopped as asked").leave(None)
+    assert capsys.readouterr().err == "farandole: stopped as asked\n"
+
+
 def test_positions_outlive_their_rank(tmp_path: Path) -> None:
     recorder = FlightRecorder(3, tmp_path)
     assert read_positions(tmp_path) == [Position(3, NO_STEP, False, 0, moves=1)]

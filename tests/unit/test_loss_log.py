@@ -30,10 +30,10 @@ class Rank:
         self.share = share
         self.lines: list[dict[str, float]] = []
         self.exchange: Callable[..., None] = lambda own, result, operation=MPI.SUM: np.copyto(result, own)
-        comm = SimpleNamespace(waiting=lambda call, peer: nullcontext())
-        control = SimpleNamespace(Allreduce=lambda *exchanged: self.exchange(*exchanged))
+        mpi = SimpleNamespace(Allreduce=lambda *exchanged: self.exchange(*exchanged))
+        comm = SimpleNamespace(waiting=lambda call, peer: nullcontext(), mpi=mpi)
         recorder = SimpleNamespace(elapsed_s=0.0, log=lambda **values: self.lines.append(values))
-        self.log = LossLog(cast(Any, SimpleNamespace(comm=comm, control=control)), cast(Any, recorder), steps)
+        self.log = LossLog(cast(Any, SimpleNamespace(comm=comm)), cast(Any, recorder), steps)
 
     def train(self, steps: Sequence[int], share: float | None = None) -> None:
         share = self.share if share is None else share
@@ -133,6 +133,33 @@ def test_who_has_died_is_missing_from_the_steps_held_back_and_from_no_others() -
     together(left, go_on)
     assert_written(ranks[0].lines[:LOSS_WINDOW], range(LOSS_WINDOW), ranks)
     assert_written(ranks[0].lines[LOSS_WINDOW:], range(LOSS_WINDOW, STEPS), left)
+
+
+@pytest.mark.parametrize("places", [3, 2], ids=["its place is taken", "the others answer for it"])
+def test_with_its_parts_adopted_nothing_shows_of_who_has_died(places: int) -> None:
+    """All go back to the middle of a window, and write it anew; its mean is that of all its steps."""
+    ranks = [Rank(share) for share in SHARES]
+    reached, back_to = LOSS_WINDOW + 8, LOSS_WINDOW + 4
+    together(ranks, lambda rank: rank.train(range(reached)))
+    saved = [rank.log.own_parts(back_to) for rank in ranks]
+    left = [*ranks[:2], Rank(SHARES[2])][:places]
+    shares = SHARES if places == 3 else (SHARES[0] + SHARES[2], SHARES[1])
+    adopted = [saved[0:1], saved[1:2], saved[2:3]] if places == 3 else [saved, []]
+    del ranks[0].lines[LOSS_WINDOW:]
+
+    def go_on(rank: Rank) -> None:
+        place = left.index(rank)
+        rank.log.adopt(back_to, adopted[place])
+        rank.log.go_on_from(back_to, LOSS_WINDOW)
+        rank.log.flush(back_to)
+        rank.train(range(back_to, 2 * LOSS_WINDOW), shares[place])
+
+    together(left, go_on)
+    assert_written(ranks[0].lines[:back_to], range(back_to), [Rank(share) for share in SHARES])
+    assert [line["step"] for line in ranks[0].lines] == list(range(2 * LOSS_WINDOW))
+    means = {rank.log.last_mean for rank in left}
+    assert means == {np.mean([line["loss"] for line in ranks[0].lines[LOSS_WINDOW:]]).item()} or places == 2
+    assert len(means) == 1
 
 
 def test_a_new_writer_goes_on_where_the_lines_end() -> None:

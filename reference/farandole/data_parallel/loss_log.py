@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from mpi4py import MPI
+from numpy.typing import NDArray
 
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
 LOSS_WINDOW = 10  # steps between two exchanges
+HELD_BACK = 2 * LOSS_WINDOW  # steps at most that may not have been written: who writes may die just then
 
 AllReduce = Callable[..., None]  # (own, result, MPI's operation)
 Observation = Callable[[AllReduce], Mapping[str, float]]  # what all ranks together find of a moment that is over
@@ -57,7 +59,8 @@ class LossLog:
     Attributes:
         following: the first step that has not been written.
         last: the loss of the last step that has been written, over all ranks.
-        last_mean: over the steps of the last exchange; the same on all ranks.
+        last_mean: over the steps of the last exchange's window, as far as they have been exchanged since the ranks
+            last changed; the same on all ranks.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class LossLog:
         self.following = first
         self.last = self.last_mean = 0.0
         self._noted: dict[int, Noted] = {}
+        self._window = np.zeros((LOSS_WINDOW, 2))  # of all ranks: weighted loss and share of each of its steps
 
     def add(self, step: int, loss: float, share: float, samples: int, **also: float) -> None:
         """Note a step. Collective, and every so often an exchange.
@@ -96,7 +100,7 @@ class LossLog:
         if not steps:
             return
         with self.world.comm.waiting("sum of losses", -1):
-            self._exchange(steps, self._own(steps), self.observe(), self.world.control.Allreduce)
+            self._exchange(steps, self._own(steps), self.observe(), self.world.comm.mpi.Allreduce)
         self.following = following
         self._forget(steps.start)
 
@@ -112,12 +116,16 @@ class LossLog:
         noted = everybodys(own, all_reduce)
         observed = observation(all_reduce) if observation else {}
         for step, each in zip(steps, noted, strict=True):
+            if step % LOSS_WINDOW == 0:
+                self._window.fill(0)
+            self._window[step % LOSS_WINDOW] = each.weighted_loss, each.share
             if each.share:
                 self.last = each.weighted_loss / each.share
                 values = {"wall_s": each.wall_s, "loss": self.last, "samples": each.samples}
                 self.recorder.log(step=step, **values, **each.also, **(observed if step == steps[-1] else {}))
-        if known := sum(each.share for each in noted):
-            self.last_mean = sum(each.weighted_loss for each in noted) / known
+        weighted_loss, share = self._window.sum(axis=0)
+        if share:
+            self.last_mean = float(weighted_loss / share)
 
     def _forget(self, before: int) -> None:
         """Whoever writes may have died in the last exchange without having written: it is kept until the next."""
@@ -127,7 +135,21 @@ class LossLog:
     def finish(self) -> None:
         """Return when all is written: here it is. Collective."""
 
+    def own_parts(self, following: int) -> NDArray[np.float64]:
+        """This rank's parts of the steps before `following` of which not all need have been written, a row for each."""
+        own = self._own(range(following - HELD_BACK, following))
+        return np.array([(each.weighted_loss, each.share, each.wall_s, each.samples) for each in own])
+
+    def adopt(self, following: int, parts: Sequence[NDArray[np.float64]]) -> None:
+        """Be the one that knows these parts (`own_parts`) of the steps before `following`, perhaps of several ranks."""
+        self._noted.clear()
+        for step, *rows in zip(range(following - HELD_BACK, following), *parts, strict=True) if parts else ():
+            losses, shares, walls_s, samples = np.transpose(rows)
+            if samples.any():
+                self._noted[step] = Noted(losses.sum(), shares.sum(), walls_s.max(), int(samples.max()))
+
     def go_on_from(self, step: int, written: int) -> None:
         """The next step is `step`, and those before `written` have been written, after a change of the ranks."""
+        self._window.fill(0)  # who has come newly knows nothing of it
         self.following = min(step, written)
         self._noted = {number: noted for number, noted in self._noted.items() if number < step}

@@ -110,6 +110,11 @@ def check(options: PolicyOptions) -> None:
         other = "--tree" if options.tree else "--sync history"
         raise UsageError(f"{other} keeps gradients for later, in memory of its own: use --transport messages")
     _check_compressor(options)
+    if options.sync == "half" and options.longest_wait >= options.hang_after:
+        raise UsageError(
+            f"--longest-wait {options.longest_wait:g}: who pauses so long is taken for dead, by --hang-after "
+            f"{options.hang_after:g}; give less"
+        )
     if options.topk and options.sync == "history":
         raise UsageError("--sync history uses a gradient again: with --topk its entries would count twice")
 

@@ -180,10 +180,8 @@ def run(
         serve(mailbox, [role for role in roles if role])
     if clock:
         clock.stop()
-    if survivor:
-        _find_together(world, succession, survivor)
-    if heart:
-        heart.stop()
+    if survivor and heart:
+        _find_together(world, succession, survivor, heart)
     tables = [
         _collect(world, succession, *pair, group=number, server=server)
         for number, pair in enumerate(zip(applications, assignments, strict=True))
@@ -195,7 +193,7 @@ def run(
     return outcome
 
 
-def _find_together(world: World, succession: Succession, survivor: Survivor) -> None:
+def _find_together(world: World, succession: Succession, survivor: Survivor, heart: Heart) -> None:
     """Those who are left agree on who that is; the manager among them leads. Collective.
 
     As in `recovery.membership`, whose source it has: shrink, form the groups, agree that all have come so far; if
@@ -218,6 +216,7 @@ def _find_together(world: World, succession: Succession, survivor: Survivor) -> 
                 formed = bool(left.Agree(int(formed)))
             except MPI.Exception:  # somebody has died; the same on all
                 formed = False
+        heart.stop()  # on all, before one has more to do than others
         if succession.lost:
             if leads:
                 survivor.missed(succession)

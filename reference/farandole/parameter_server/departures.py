@@ -47,7 +47,7 @@ class Departures:
         """None where a rank's death ends the job. Collective.
 
         That is where ranks do not outlive each other, where they share memory with those that may die, and where
-        aggregators know what nobody else does.
+        aggregators, or workers, know what nobody else does.
 
         Raises:
             UsageError: it is not possible, and is asked for.
@@ -57,7 +57,8 @@ class Departures:
                 raise UsageError("--replicas is for servers with memory of their own: use --transport messages")
             membership.check(world.size, spares=0)
         folder = Path(broadcast_text(world.control, str(recorder.folder)))
-        if options.transport == "window" or placement.aggregators or not rank.outlive_each_other():
+        shared = options.transport == "window" or placement.aggregators
+        if shared or not options.survives or not rank.outlive_each_other():
             return None
         return cls(world, recorder, folder)
 

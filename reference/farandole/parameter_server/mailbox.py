@@ -135,7 +135,8 @@ class Mailbox:
                     header = self.look()
                     if time.monotonic() - self._ticked > (LATEST_TICK_S if header else TICK_S):
                         self._ticked = time.monotonic()
-                        tick()
+                        with self.comm.working():
+                            tick()
                     if header:
                         return header
                     looks += 1

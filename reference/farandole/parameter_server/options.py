@@ -1,7 +1,7 @@
 """The options of training with a parameter server."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -28,6 +28,8 @@ Encoder = Literal["none", "float16", "bfloat16", "qsgd", "terngrad", "sign", "ra
 class ServerOptions(DataParallelOptions):
     """Who does what, and where the parameters lie."""
 
+    survives: ClassVar[bool] = True  # may outlive ranks, where MPI lets it
+
     servers: AtLeastOne = 1
     """Servers that share the parameters; rank 0 is the manager, they come next, the rest are workers."""
 
@@ -46,15 +48,18 @@ class ServerOptions(DataParallelOptions):
     transport: Literal["messages", "window"] = "messages"
     """How parameters and gradients travel: as messages, or through memory that the ranks of one host share."""
 
-    hang_after: Positive = 10.0
-    """Seconds after which a rank that does nothing, and waits for nobody, is taken for dead; where ranks outlive each
-    other it is ended."""
+    hang_after: Positive = 30.0
+    """Seconds after which a rank that does nothing, and waits for nobody, is taken for dead: it is ended where the
+    others can go on; elsewhere a worker is cleaned away. Give less than --wait-timeout, which ends all."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PolicyOptions(EncodingOptions, ServerOptions):
     """When gradients count, and what a server does with them."""
+
+    fraction: Part = 0.01
+    """Of --compressor random-k: the part of the entries that is pushed; --topk has its own."""
 
     sync: Sync = "stale"
     """When a worker may go on, and which gradients move the parameters when."""
@@ -153,6 +158,8 @@ class TextOptions(PolicyOptions):
 @dataclass(frozen=True, kw_only=True)
 class HybridOptions(TextOptions):
     """Which parameters live where."""
+
+    survives: ClassVar[bool] = False  # each worker has rows that nobody else has
 
     data: Literal["text"] = "text"
     """Passages of text, told apart by logistic regression."""

@@ -2,32 +2,38 @@
 
 Document 000 keeps parameters and intermediate results on several nodes, and recovers what a node knew
 from its backup. Here every k steps each worker gives a copy of what is its alone to the next worker in
-the ring (`buddies`): the state of its random generators, and where the optimizer is divided (ZeRO-1),
-its part of that. When one dies, all go back to the last backup and a spare takes the place with
-exactly the dead one's state: the run ends bitwise as if nothing had happened. Without a spare the
-others divide its work and its part of the optimizer.
+the ring (`buddies`): the state of its random generators, its parts of the last losses, and where the
+optimizer is divided (ZeRO-1), its part of that. When one dies, all go back to the last backup and a
+spare takes the place with exactly the dead one's state: the run ends bitwise as if nothing had
+happened. Without a spare the others divide its work and its part of the optimizer.
 
     lost        at most k steps, done again
     two deaths  of a worker and its buddy at once: from the last checkpoint on disk
 
 Cost per backup: a copy in memory of 2/P of what P workers share, and of what is each one's own, which is also sent
-to one other while the step is computed. See `membership` for how the others
-find each other again.
+to one other while the step is computed. See `membership` for how the others find each other again.
 """
 
 from __future__ import annotations
 
 import sys
 
+import torch
+
+from farandole.data_parallel.loss_log import LOSS_WINDOW
 from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.recovery.buddies import Buddies
+from farandole.recovery.checkpoint import Checkpoint
 from farandole.recovery.elastic import ElasticTraining
 from farandole.recovery.on_disk import OnDisk
 from farandole.recovery.options import BackupOptions
 from farandole.recovery.outliving import Unrecoverable
+from farandole.recovery.state import TrainingState
 from farandole.runtime.record import Summary
 from farandole.runtime.world import World
+
+LOSSES = "losses"
 
 
 class BackedUpTraining(ElasticTraining):
@@ -41,16 +47,16 @@ class BackedUpTraining(ElasticTraining):
     def _protect(self, step: int) -> None:
         if self.buddies.due(self.world.comm, step):
             with self.world.communicate("backup"):
-                self.buddies.begin(self.world.comm, self.replica.state(step))
+                self.buddies.begin(self.world.comm, self._state(step))
         if self.on_disk.due(step):
-            self.on_disk.save(self.replica.state(step))
+            self.on_disk.save(self._state(step))
 
     def _make_sure(self) -> None:
         self.buddies.complete()
 
     def _protect_all(self) -> None:
         with self.world.communicate("backup"):
-            self.buddies.save(self.world.comm, self.replica.state(self.step))
+            self.buddies.save(self.world.comm, self._state(self.step))
 
     def _be_alike(self) -> int:
         """Go back to the last backup, in memory or on disk; returns its step."""
@@ -68,7 +74,25 @@ class BackedUpTraining(ElasticTraining):
                 print(f"a worker and its buddy have died: back to the checkpoint of step {found.step}", file=sys.stderr)
         self.replica.restore(found)
         self.replica.rewind(found.step)
+        self.losses.adopt(found.step, [found.own[place][LOSSES].numpy() for place in self._places_of(found)])
         return found.step
+
+    def _places_of(self, saved: Checkpoint) -> list[int]:
+        """Whose losses this worker answers for from now on: its own place's; where places have changed, one for all."""
+        place = self.world.comm.rank
+        if saved.ranks == self.world.comm.size:
+            return [place]
+        return list(range(saved.ranks)) if place == 0 else []
+
+    def _to_be_written(self) -> int:
+        """The whole window anew: the learning rate may follow its mean."""
+        return self.step - self.step % LOSS_WINDOW
+
+    def _state(self, step: int) -> TrainingState:
+        """All that decides how the training goes on with `step`, and what its record goes on with."""
+        state = self.replica.state(step)
+        state.own[LOSSES] = torch.from_numpy(self.losses.own_parts(step))
+        return state
 
 
 def train(scenario: str, options: BackupOptions) -> Summary | None:

@@ -80,14 +80,14 @@ class Checkpointer:
             CheckpointFailed: it is not.
         """
         trouble = ""
-        if self._writing is not None:
-            try:
-                self._writing.result()
-            except OSError as error:
-                trouble = f"{error.strerror or error}"
-            self._writing = None
-        failed = np.array([bool(trouble)], dtype=np.int32)
         with self.world.comm.waiting("the checkpoint before", -1):
+            if self._writing is not None:
+                try:
+                    self._writing.result()
+                except OSError as error:
+                    trouble = f"{error.strerror or error}"
+                self._writing = None
+            failed = np.array([bool(trouble)], dtype=np.int32)
             self.world.control.Allreduce(MPI.IN_PLACE, failed, MPI.MAX)
         if trouble:
             raise CheckpointFailed(f"no checkpoint could be written in {self.folder}: {trouble}")

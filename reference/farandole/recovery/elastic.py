@@ -154,13 +154,20 @@ class ElasticTraining(OutlivingTraining):
 
     def _take_over_the_record(self) -> None:
         """The centre, perhaps a new one, writes on from where the one before has come to."""
+        last = np.array([self.losses.last])  # who has come newly has none, and may have to tell it
+        self.world.control.Allreduce(MPI.IN_PLACE, last, MPI.MAX)
+        self.losses.last = float(last[0])
         written = np.zeros(1, dtype=np.int64)
         if self.membership.leads:
-            written[0] = min(self.step, self.recorder.take_over(self.folder))
+            written[0] = min(self._to_be_written(), self.recorder.take_over(self.folder))
             self.recorder.go_on_from(int(written[0]))
         self.world.control.Bcast(written)
         self.losses.go_on_from(self.step, int(written[0]))
         self.losses.flush(self.step)  # at once: of what is still held back the next death may take the last who know
+
+    def _to_be_written(self) -> int:
+        """From this step on lines are written anew, if they were written before; on who leads."""
+        return self.step
 
     def _finish(self) -> Summary | None:
         test = self.batches.splits.test if self.membership.leads else None

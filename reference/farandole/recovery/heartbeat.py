@@ -122,9 +122,12 @@ class Heart(threading.Thread):
         self._stopped.set()
 
     def run(self) -> None:
-        beat = time.monotonic()
+        beat = listened = time.monotonic()
         while not self._stopped.is_set():
             now = time.monotonic()
+            if now - listened > HEARS_WITHIN_S:  # it was this thread that was held up
+                self._excuse(now - listened)
+            listened = now
             if now >= beat:
                 self._beat()
                 self._judge(now)
@@ -140,6 +143,12 @@ class Heart(threading.Thread):
         sign = DATAGRAM.pack(self._secret, False, self.world.rank, position.step, position.moves, waiting)
         for rank in list(self._signs):
             self._send(rank, sign)
+
+    def _excuse(self, seconds: float) -> None:
+        """For so long nobody has been listened to."""
+        for sign in list(self._signs.values()):
+            sign.heard += seconds
+            sign.moved += seconds
 
     def _hear(self, datagram: bytes) -> None:
         if len(datagram) != DATAGRAM.size:

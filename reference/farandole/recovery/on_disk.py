@@ -48,16 +48,18 @@ class OnDisk:
     def abandon(self) -> None:
         """Somebody has died: what was being written will not be whole."""
         if self._checkpointer:
-            self._checkpointer.abandon()
+            with self.world.comm.waiting("the end of a checkpoint", -1):
+                self._checkpointer.abandon()
             self._checkpointer = None
 
     def newest(self) -> Checkpoint | None:
         """The newest whole checkpoint, the same on all workers; who leads says which are damaged. Collective."""
         slot = np.array([NONE])
-        if self.world.control.rank == 0:
-            found, troubles = checkpoint.newest(self.folder)
-            for trouble in troubles:
-                print(trouble, file=sys.stderr)
-            slot[0] = found.slot if found else NONE
-        self.world.control.Bcast(slot)
-        return checkpoint.read(self.folder, int(slot[0])) if slot[0] != NONE else None
+        with self.world.comm.waiting("the newest checkpoint", -1):
+            if self.world.control.rank == 0:
+                found, troubles = checkpoint.newest(self.folder)
+                for trouble in troubles:
+                    print(trouble, file=sys.stderr)
+                slot[0] = found.slot if found else NONE
+            self.world.control.Bcast(slot)
+            return checkpoint.read(self.folder, int(slot[0])) if slot[0] != NONE else None

@@ -117,12 +117,11 @@ class PipelineBackupOptions(PipelineOptions, OutlivingOptions):
 
     backup_every: AtLeastOne | None = None
     """Steps between two backups of each stage in the memory of the next: at most so many are done again after a
-    failure. [default: 5 with --spares or --checkpoint-every, else no backups, and the job ends with whichever rank
-    dies]"""
+    failure. [default: 5 with --spares, else no backups, and the job ends with whichever rank dies]"""
 
     checkpoint_every: NotNegative | None = None
-    """Steps between two checkpoints on disk, for when a stage and its buddy die together; 0: none. [default: 50 where
-    there are backups]"""
+    """Steps between two checkpoints on disk, for when a stage and its buddy die together; 0: none. [default: 50 with
+    two spares or more, else none]"""
 
     @property
     def is_protected(self) -> bool:

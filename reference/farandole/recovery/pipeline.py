@@ -43,6 +43,7 @@ from farandole.runtime.record import Summary
 from farandole.runtime.world import World
 
 BACKUP_EVERY, CHECKPOINT_EVERY = 5, 50  # steps, where only spares are asked for
+FOR_TWO = 2  # spares that a stage and its buddy take when they come back from the disk
 
 
 class BackedUpPipeline(OutlivingTraining):
@@ -58,8 +59,9 @@ class BackedUpPipeline(OutlivingTraining):
         self.options, self.layout = options, layout
         self.workers = self.membership.view.workers
         self.buddies = Buddies(options.backup_every or BACKUP_EVERY)
-        to_disk_every = CHECKPOINT_EVERY if options.checkpoint_every is None else options.checkpoint_every
-        self.on_disk = OnDisk(world, self.folder, to_disk_every)
+        usual = CHECKPOINT_EVERY if options.spares >= FOR_TWO else 0
+        every = usual if options.checkpoint_every is None else options.checkpoint_every
+        self.on_disk = OnDisk(world, self.folder, every)
         self.losses = Losses(options.steps, self.recorder)
         self.parts: Parts | None = None
 
@@ -179,6 +181,11 @@ def train(scenario: str, options: PipelineBackupOptions, layout: Callable[[int],
             f"--schedule {options.schedule}: batches are always under way, each with its own version of the "
             "parameters, so there is no step to go back to: without --spares and --backup-every, or a schedule "
             "that flushes, as 1f1b"
+        )
+    if options.checkpoint_every and options.spares < FOR_TWO:
+        raise UsageError(
+            f"--checkpoint-every is for two stages that die together, and --spares {options.spares} has no places for "
+            f"them: give {FOR_TWO} or more"
         )
     with World.start(options) as world:
         return BackedUpPipeline(world, scenario, options, layout(world.size - options.spares)).run()

@@ -227,6 +227,17 @@ class Communicator:
                 self._watchdog.end()
 
     @contextmanager
+    def working(self) -> Iterator[None]:
+        """Within `waiting`: the body is work of this rank's own, in which it may hang. The time-out goes on."""
+        if self._recorder:
+            self._recorder.goes_on()
+        try:
+            yield
+        finally:
+            if self._recorder:
+                self._recorder.waits(-1)
+
+    @contextmanager
     def naming_the_lost(self, call: str, peer: int) -> Iterator[None]:
         """Name the rank if it turns out to have died, for what does not wait or is waited for elsewhere."""
         try:

@@ -74,12 +74,12 @@ class Failure:
             unfinished = folder / f"{self.rank}.failure"
             unfinished.write_text(json.dumps(asdict(self)))
             unfinished.rename(unfinished.with_suffix(".failure.json"))
-        elif self.kind in ("usage", "interrupted"):
-            if self.rank:
-                time.sleep(1)  # every rank has the same to say: let rank 0 say it once
-            print(f"farandole: {self}", file=sys.stderr, flush=True)
-        else:
-            print(f"farandole: {self}", file=sys.stderr, flush=True)
+            return
+        if self.rank and self.kind == "interrupted":
+            return  # all ranks have stopped, and rank 0 says so
+        if self.rank and self.kind == "usage":
+            time.sleep(1)  # every rank has the same to say: let rank 0 say it once, which ends all
+        print(f"farandole: {self}", file=sys.stderr, flush=True)
 
 
 def describe(error: BaseException, rank: int, step: int) -> Failure:

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from farandole.errors import UsageError
 from farandole.runtime.faults import named_values
 
+SLICE_S = 1.0  # a rank that sleeps for longer than that shows now and then that it lives
 SHORTEST_S = 200e-6  # a shorter sleep would last longer than it should; what is owed is kept for the next message
 
 
@@ -56,12 +57,16 @@ class Link:
 
     Args:
         changes: what it has later.
+
+    Attributes:
+        meanwhile: is called now and then while bytes are on their way.
     """
 
     def __init__(self, mbps: float, changes: Sequence[LinkChange] = ()) -> None:
         self._changes = sorted(changes, key=lambda change: change.step)
         self.s_per_byte = _s_per_byte(mbps)
         self._lock = threading.Lock()
+        self.meanwhile: Callable[[], None] = lambda: None
         self._out = self._in = 0.0  # when all is carried that has been handed over so far
 
     @classmethod
@@ -86,7 +91,7 @@ class Link:
         with self._lock:
             self._out = max(self._out, time.perf_counter()) + self.occupied_s(nbytes)
             carried = self._out
-        _sleep_until(carried)
+        self._sleep_until(carried)
 
     def receive(self, nbytes: int, expected: float | None = None) -> None:
         """So many bytes are here, sent over such a link: return when this one would have carried them too.
@@ -101,11 +106,16 @@ class Link:
             else:
                 self._in = max(self._in, expected) + self.occupied_s(nbytes)
             carried = self._in
-        _sleep_until(carried)
+        self._sleep_until(carried)
 
     def occupied_s(self, nbytes: int) -> float:
         """How long a message of so many bytes keeps the link busy."""
         return nbytes * self.s_per_byte
+
+    def _sleep_until(self, moment: float) -> None:
+        while (rest := moment - time.perf_counter()) > SHORTEST_S:
+            time.sleep(min(rest, SLICE_S))
+            self.meanwhile()
 
 
 def refuse(link: Link | None, what: str, instead: str = "choose another way") -> None:
@@ -123,9 +133,3 @@ def refuse(link: Link | None, what: str, instead: str = "choose another way") ->
 
 def _s_per_byte(mbps: float) -> float:
     return 8 / (mbps * 1e6)
-
-
-def _sleep_until(moment: float) -> None:
-    rest = moment - time.perf_counter()
-    if rest > SHORTEST_S:
-        time.sleep(rest)

@@ -107,6 +107,8 @@ class World:
         self._watchdog = Watchdog(options.wait_timeout, self._recorder, self._expired, rank.launcher_pid())
         members = [self.rank] if arrived else None
         link = Link.of(options.link_mbps, options.link_change)
+        if link:
+            link.meanwhile = self._recorder.moves
         self.comm = Communicator(mpi.Dup(), self._watchdog, self._recorder, members=members, link=link)
 
     @classmethod
