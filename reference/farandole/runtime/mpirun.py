@@ -82,6 +82,9 @@ class Mpi:
                 # This one looks for networks for one-sided messages, which nothing here sends; each start then
                 # sleeps for a second where libfabric finds none.
                 "OMPI_MCA_btl": "^ofi",
+                # Over TCP two long messages that pass each other would share one direction's bandwidth: Open MPI has
+                # the receiver fetch them (its "put" protocol) unless told to send them.
+                "OMPI_MCA_btl_tcp_flags": "send",
             }
             clean = defaults | clean
             if folder:
