@@ -248,7 +248,7 @@ def test_newcomers_take_the_places_of_whoever_dies_when(chaos: Chaos, tmp_path: 
         said = failure.message
     book = Logbook(tmp_path / "run" / "logbook.jsonl").lines()
     killed = {line.rank for line in book if line.kind == "kill"}
-    assert killed, "the first is to die within the time that so many steps take"
+    assert killed or SOAK, "in soak all steps may be done before anybody dies"
     if run is None:
         if SOAK and NOT_MADE_GOOD.fullmatch(said):
             assert any(line.what == "sent for" for line in book), said
@@ -257,7 +257,7 @@ def test_newcomers_take_the_places_of_whoever_dies_when(chaos: Chaos, tmp_path: 
             assert {0, 1, 2} <= killed
         return
     sent_for = {line.rank for line in book if line.what == "sent for"}
-    assert sent_for, "nobody waits in reserve"
+    assert sent_for or SOAK, "nobody waits in reserve; but who dies at the end is not replaced"
     assert set(run.summary.members) <= {0, 1, 2} | sent_for - killed
     assert not killed & set(run.summary.members)
     assert_complete(run, run.summary.members, at_first=3, steps=steps)
