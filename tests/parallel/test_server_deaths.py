@@ -231,6 +231,27 @@ LONG = {**IN_STEP, "steps": 400}
 AT_LEAST_S = 0.1  # no machine takes so many steps in less: whoever is to die earlier has to
 
 
+def outlived(scenario: str, chaos: Chaos, out: Path, **options: Any) -> Run | None:
+    """A run of six ranks under random kills, without those that were killed; None where it has ended as stated."""
+    ended = ""
+    try:
+        launch(scenario, 6, **options, chaos=chaos, out=out, timeout_s=100)
+    except LaunchError as failure:
+        ended = failure.message
+    failures = [line for line in Logbook(out / "logbook.jsonl").lines() if line.what == "failure"]
+    killed = {line.rank for line in failures if line.kind == "kill"}
+    when, first = next(chaos.deaths(6))
+    assert first in killed or (SOAK and when > AT_LEAST_S)
+    if ended:
+        assert_it_was_stated(ended, killed)
+        return None
+    assert {line.rank for line in failures} == killed, "nobody has died of anything else"
+    run = Run(out)
+    assert set(range(6)) - set(run.summary.members) == killed
+    assert {fault["rank"] for fault in run.summary.faults} == killed
+    return run
+
+
 @pytest.fixture(scope="module")
 def undisturbed_and_long(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return launch("parameter_server", 6, **LONG, out=tmp_path_factory.mktemp("long") / "run")
@@ -243,25 +264,12 @@ RANDOM = [Chaos((0.3, 1.0, 3.0)[seed % 3], seed) for seed in range(25)] if SOAK 
 @pytest.mark.parametrize("chaos", RANDOM, ids=str)
 def test_anybody_may_die_at_any_time(tmp_path: Path, undisturbed_and_long: Run, chaos: Chaos) -> None:
     """The seed decides who, when, and how often; what is trained is the same to the bit, unless a worker has died."""
-    ended = ""
-    try:
-        launch("parameter_server", 6, **LONG, chaos=chaos, out=tmp_path / "run", timeout_s=100)
-    except LaunchError as failure:
-        ended = failure.message
-    failures = [line for line in Logbook(tmp_path / "run" / "logbook.jsonl").lines() if line.what == "failure"]
-    killed = {line.rank for line in failures if line.kind == "kill"}
-    when, first = next(chaos.deaths(6))
-    assert first in killed or (SOAK and when > AT_LEAST_S)
-    if ended:
-        assert_it_was_stated(ended, killed)
+    run = outlived("parameter_server", chaos, tmp_path / "run", **LONG)
+    if run is None:
         return
-    assert {line.rank for line in failures} == killed, "nobody has died of anything else"
-    run = Run(tmp_path / "run")
     summary = run.summary
     assert summary.steps == 400
     assert len(set(summary.params_sha256)) == 1
-    assert set(range(6)) - set(summary.members) == killed
-    assert {fault["rank"] for fault in summary.faults} == killed
     lines = [line["step"] for line in run.metrics]
     assert lines == list(range(len(lines)))
     if {3, 4, 5} <= set(summary.members):
@@ -276,22 +284,10 @@ REPLICAS = [Chaos((0.3, 1.0)[seed % 2], seed) for seed in range(10)] if SOAK els
 @pytest.mark.parametrize("chaos", REPLICAS, ids=str)
 def test_replicas_go_on_whoever_dies_when(tmp_path: Path, chaos: Chaos) -> None:
     """Downpour: whoever is left learns on, or it is said why not."""
-    ended = ""
-    try:
-        launch("downpour", 6, **CHAIN, steps=600, chaos=chaos, out=tmp_path / "run", timeout_s=100)
-    except LaunchError as failure:
-        ended = failure.message
-    failures = [line for line in Logbook(tmp_path / "run" / "logbook.jsonl").lines() if line.what == "failure"]
-    killed = {line.rank for line in failures if line.kind == "kill"}
-    when, first = next(chaos.deaths(6))
-    assert first in killed or (SOAK and when > AT_LEAST_S)
-    if ended:
-        assert_it_was_stated(ended, killed)
+    run = outlived("downpour", chaos, tmp_path / "run", **CHAIN, steps=600)
+    if run is None:
         return
-    assert {line.rank for line in failures} == killed, "nobody has died of anything else"
-    summary = Run(tmp_path / "run").summary
-    assert set(range(6)) - set(summary.members) == killed
-    assert {fault["rank"] for fault in summary.faults} == killed
+    summary = run.summary
     assert len(set(summary.params_sha256)) == 1
     assert summary.test_accuracy is not None
     assert summary.test_accuracy > 0.7, "undisturbed above 0.9; who had a third of the samples may have died early"

@@ -34,6 +34,13 @@ def test_what_is_sent_takes_its_bits_over_the_rate(clock: Clock) -> None:
     assert clock.now == pytest.approx(103)
 
 
+def test_who_sleeps_for_long_shows_that_it_lives(clock: Clock) -> None:
+    link, signs = Link(mbps=8), []
+    link.meanwhile = lambda: signs.append(clock.now)
+    link.send(3_500_000)
+    assert signs == pytest.approx([101, 102, 103, 103.5])
+
+
 def test_messages_leave_one_after_the_other(clock: Clock) -> None:
     link = Link(mbps=8)
     link.send(1_000_000)

@@ -89,5 +89,7 @@ def test_what_the_user_sets_for_mpi_is_kept_but_not_what_an_enclosing_mpirun_has
     settings = {"OMPI_MCA_btl": "self,sm", "PRTE_MCA_prte_if_include": "eth0"}
     inner = mpi.environment(settings)
     assert inner.items() >= settings.items()
+    assert inner["OMPI_MCA_btl_tcp_flags"] == "send"
+    assert mpi.environment({"OMPI_MCA_btl_tcp_flags": "put"})["OMPI_MCA_btl_tcp_flags"] == "put"
     assert inner["OMPI_MCA_osc"] == "^ucx"
     assert mpi.environment(settings | {"PMIX_RANK": "0"})["OMPI_MCA_btl"] == "^ofi"

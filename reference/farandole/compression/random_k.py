@@ -59,7 +59,8 @@ class RandomK:
 
 
 class SeededRandomK:
-    """
+    """Likewise, but any payload can be decoded by whoever gets it: its seed says where the values belong.
+
     Args:
         generator: this rank's own; it draws the seeds.
         unbiased: multiply by n/k.

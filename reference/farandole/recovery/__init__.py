@@ -5,7 +5,7 @@ disk: `checkpoint` (in two slots), `checkpointer` (without standing still), `int
 `replica` and `batches` (a training that can be resumed), `restart` (the ranks start again) and
 `supervisor` (somebody has to start them). Then how to go on without a new start: `view` and
 `membership` (who is left), `outliving` and `elastic` (a training on top of it), `joining` (one more, by
-request), `heartbeat` (who hangs), `buddies` and `backup` (copies in each other's memory), `pipeline` (of its
-stages). `elastic_horovod`, `horovod_driver` and `horovod_hosts` are Elastic Horovod's way. `election` is
-about who leads when the centre is gone, `logbook` holds what happened.
+request), `heartbeat` (who hangs), `buddies` and `backup` (copies in each other's memory), `on_disk` (behind
+them), `pipeline` (of its stages). `elastic_horovod`, `horovod_driver` and `horovod_hosts` are Elastic
+Horovod's way. `election` is about who leads when the centre is gone, `logbook` holds what happened.
 """

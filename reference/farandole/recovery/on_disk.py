@@ -3,6 +3,10 @@
 Copies in memory are lost with those that have them; what is on the disk is older, but outlives everybody. Each
 worker writes its part, now and then, from a copy and in a thread (`checkpointer`). After deaths a new
 one begins: it must not write first where the newest whole checkpoint lies.
+
+Cost: a checkpoint's (`checkpointer`), and after deaths a reading of all of it by every worker. Source, of two levels:
+Moody, Bronevetsky, Mohror & de Supinski, "Design, modeling, and evaluation of a scalable multi-level checkpointing
+system", 2010.
 """
 
 from __future__ import annotations
