@@ -28,6 +28,7 @@ class CleaningNode:
         self.world, self.mailbox, self.succession = world, mailbox, succession
         self.removed: Counter[str] = Counter(clients=0, pulls=0, clocks=0, pushes=0)
         self._missing: dict[int, tuple[int, set[int]]] = {}  # client → its group, and the parts not cleaned up yet
+        self._manager = succession.manager
 
     def handle(self, header: Header) -> None:
         with self.world.trace.span(f"clean up after rank {header.worker}", "compute"):
@@ -46,9 +47,17 @@ class CleaningNode:
         pass
 
     def miss(self) -> None:
-        """A server that has died may not have heard what it was to clean up: its successor hears it, too."""
-        for client in self._missing:
-            self._order(client)
+        """A server that has died may not have heard what it was to clean up, nor a manager what is tidy: so once more.
+
+        Raises:
+            NobodyToSucceed: nobody has some part of the parameters any more, or takes the manager's place.
+        """
+        before, self._manager = self._manager, self.succession.manager
+        for client, (_, missing) in self._missing.items():
+            if missing:
+                self._order(client)
+            elif self._manager != before:
+                self._say_tidy(client)
 
     def stop(self) -> None:
         pass

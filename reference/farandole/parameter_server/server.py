@@ -84,7 +84,7 @@ class Server:
         self.parts = {
             name: Part(*name, make_shard(partial(self._reply, name), self._settle)) for name, make_shard in make.items()
         }
-        self._tails = self._tails_now()
+        self._tails, self._cleaner = self._tails_now(), self._cleaner_now()
 
     def handle(self, header: Header) -> None:
         """Carry out a request, from a client or handed on by the server before."""
@@ -110,16 +110,20 @@ class Server:
     def miss(self) -> None:
         """Some have died. Where the last in a chain was among them, this one answers now: again, for it may not have.
 
+        A new cleaning node may have asked before we knew that the one before is dead, and was told in our answer.
+
         Raises:
             NobodyToSucceed: nobody has some part of the parameters any more.
         """
         before, self._tails = self._tails, self._tails_now()
+        cleaner, self._cleaner = self._cleaner, self._cleaner_now()
         for part in self.parts.values():
-            if before[part.home] != self._tails[part.home] == self.world.rank:
-                for answer, values in part.sessions.answers():
-                    self._send(answer.worker, answer, values)
-                for found in part.cleaned.values():
-                    self.mailbox.send(self.succession.cleaner, REQUEST, found)
+            answers = self._tails[part.home] == self.world.rank
+            took_over = answers and before[part.home] != self.world.rank
+            for answer, values in part.sessions.answers() if took_over else ():
+                self._send(answer.worker, answer, values)
+            for found in part.cleaned.values() if took_over or (answers and cleaner != self._cleaner) else ():
+                self.mailbox.send(self.succession.cleaner, REQUEST, found)
 
     def stop(self) -> None:
         pass
@@ -132,6 +136,10 @@ class Server:
 
     def _tails_now(self) -> dict[int, int]:
         return {home: self.succession.tail(home) for home in self.succession.homes}
+
+    def _cleaner_now(self) -> int | None:
+        """None: nobody would take its place."""
+        return self.succession.cleaner if self.succession.replicated else None
 
     def _carry_out(self, header: Header, part: Part, payload: Sequence[Array], now: float) -> None:
         if header.kind == Kind.TICK:

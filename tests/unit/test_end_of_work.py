@@ -1,0 +1,160 @@
+"""Whoever of the services dies while the work ends, and whenever each of the others learns of it: all hear of the end.
+
+The real manager, cleaning node and servers of each rank, and workers that have only to leave, over a network in which
+messages of any two ranks keep their order and nothing else does. A dead rank's last messages may be lost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from farandole.parameter_server.cleaning import CleaningNode
+from farandole.parameter_server.header import Header, Kind
+from farandole.parameter_server.keys import KeyRange
+from farandole.parameter_server.mailbox import ANSWER, Mailbox
+from farandole.parameter_server.manager import Manager
+from farandole.parameter_server.placement import Placement
+from farandole.parameter_server.policies import Asynchronous
+from farandole.parameter_server.server import Server
+from farandole.parameter_server.service import Role
+from farandole.parameter_server.shard import Shard
+from farandole.parameter_server.succession import NobodyToSucceed, Succession
+from farandole.parameter_server.update_rules import SGD
+from farandole.runtime.trace import Trace
+from farandole.runtime.world import World
+
+PLACEMENTS = {
+    "one rank manages and cleans": Placement(cleaner=0, servers=(1, 2), workers=(3, 4)),
+    "each role has a rank": Placement(cleaner=1, servers=(2, 3, 4), workers=(5, 6)),
+    "a server cleans": Placement(cleaner=2, servers=(1, 2), workers=(3, 4)),
+}
+
+
+class Network:
+    """Messages under way: (from, to) → what has been sent, in order."""
+
+    def __init__(self, ranks: int) -> None:
+        self.under_way: defaultdict[tuple[int, int], deque[tuple[int, Header]]] = defaultdict(deque)
+        self.living = set(range(ranks))
+
+
+class Post(Mailbox):
+    """One rank's mailbox."""
+
+    def __init__(self, network: Network, rank: int, lost: set[int]) -> None:
+        self.network, self.rank, self.lost = network, rank, lost
+        self.comm: Any = None
+
+    def send(self, to: int, tag: int, header: Header) -> None:
+        assert self.lost is not None
+        if to not in self.lost:
+            self.network.under_way[self.rank, to].append((tag, replace(header, source=self.rank)))
+
+    def hand_on(self, to: int, tag: int, header: Header, payload: Sequence[Any]) -> None:
+        assert not payload
+        self.send(to, tag, header)
+
+
+class Member:
+    """One rank: the roles that it has or may have to take over, as a service, or what is left of a worker."""
+
+    def __init__(self, network: Network, rank: int, placement: Placement) -> None:
+        self.rank, self.succession = rank, Succession(placement, replicas=2)
+        self.post = Post(network, rank, self.succession.lost)
+        self.has_heard = False
+        self.roles: list[Role] = []
+        self._missed: set[int] = set()
+        self._asked: int | None = None  # by a worker: whether it may leave
+        world = cast(World, SimpleNamespace(rank=rank, trace=Trace(rank), finish_computation=lambda start: None))
+        if rank in placement.workers:
+            self._leave()
+            return
+        if rank in self.succession.homes:
+            self.roles.append(self._server(world))
+        if self.succession.may_clean(rank):
+            self.roles.append(CleaningNode(world, self.post, self.succession))
+        if rank in self.succession.managers:
+            clients, services = dict.fromkeys(placement.workers, 0), {0, placement.cleaner, *placement.servers}
+            self.roles.append(
+                Manager(rank, self.post, self.succession, clients, services, lambda report: None, float("inf"))
+            )
+
+    def _server(self, world: World) -> Server:
+        def make(reply: Callable[[Header], None], before_moving: Callable[[], None]) -> Shard:
+            return Shard(np.zeros(1), [KeyRange(0, 1)], Asynchronous([]), SGD(1.0), None, None, reply, before_moving)
+
+        homes = [home for home in self.succession.homes if self.rank in self.succession.chain(home)]
+        return Server(world, self.post, self.succession, {(home, 0): make for home in homes})
+
+    def _leave(self) -> None:
+        if self._asked != (manager := self.succession.manager):
+            self._asked = manager
+            self.post.send(manager, 1, Header(Kind.LEAVE, worker=self.rank))
+
+    def take(self, tag: int, header: Header) -> None:
+        """A message has come; as in `service.serve`, and in `conversation`."""
+        if header.kind == Kind.STOP:
+            self.has_heard = True
+            for role in self.roles:
+                role.stop()
+        elif tag != ANSWER:
+            [role] = [role for role in self.roles if header.kind in role.kinds]
+            role.handle(header)
+
+    def learn(self, dead: set[int]) -> None:
+        """Of these deaths."""
+        self.succession.lost |= dead
+        for role in self.roles:
+            role.miss()
+        if not self.roles:
+            self._leave()
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS.values(), ids=PLACEMENTS)
+@settings(max_examples=500)
+@given(data=st.data())
+def test_all_who_live_hear_of_the_end(placement: Placement, data: st.DataObject) -> None:
+    services = sorted({0, placement.cleaner, *placement.servers})
+    ranks = len(services) + len(placement.workers)
+    network = Network(ranks)
+    members = [Member(network, rank, placement) for rank in range(ranks)]
+    dying = data.draw(st.lists(st.sampled_from(services), max_size=2, unique=True), "who dies")
+    dead: set[int] = set()
+    try:
+        while actions := possible(network, members, dying, dead):
+            kind, first, second = data.draw(st.sampled_from(actions))
+            if kind == "dies":
+                dying.remove(first)
+                dead.add(first)
+                network.living.discard(first)
+                for pair in [pair for pair in network.under_way if pair[0] == first]:
+                    if data.draw(st.booleans(), f"what {pair} had under way is lost"):
+                        network.under_way[pair].clear()
+            elif kind == "learns":
+                members[first].learn(set(dead))
+            else:
+                tag, header = network.under_way[first, second].popleft()
+                members[second].take(tag, header)
+    except NobodyToSucceed:
+        assume(False)  # both who had a part, or a role, have died
+    assert [rank for rank in network.living if not members[rank].has_heard] == []
+
+
+def possible(
+    network: Network, members: Sequence[Member], dying: Sequence[int], dead: set[int]
+) -> list[tuple[str, int, int]]:
+    """What may happen next; whoever has heard of the end takes in nothing more."""
+    listening = [rank for rank in sorted(network.living) if not members[rank].has_heard]
+    actions = [("dies", rank, rank) for rank in dying if rank in listening]
+    actions += [("learns", rank, rank) for rank in listening if dead - members[rank].succession.lost]
+    comes = sorted(pair for pair, messages in network.under_way.items() if messages and pair[1] in listening)
+    return actions + [("comes", *pair) for pair in comes]
