@@ -123,8 +123,8 @@ def test_without_a_whole_checkpoint_they_are_lost_and_it_is_said(tmp_path: Path)
     assert f"the checkpoint in {place} is damaged and passed over: rank-0.json is torn" in failed.value.output
     [line] = failed.value.message.splitlines()
     assert line.endswith(
-        "a worker and its buddy have died together, and no whole checkpoint is on disk: "
-        "give --checkpoint-every, or a smaller one"
+        "no copy is left of what some worker knew alone, which its buddy would have had, and no whole checkpoint is on "
+        "disk: give --checkpoint-every, or a smaller one"
     )
     written = {file.name for file in (tmp_path / "run").glob("checkpoints/*/*")}
     assert written == {"rank-0.json", "rank-0.safetensors"}, "the torn one, and no other"

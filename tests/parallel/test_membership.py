@@ -169,6 +169,17 @@ def test_a_death_while_the_others_catch_up(whole: Run, tmp_path: Path) -> None:
     assert_same_training(run, whole, but_for=range(30, 33))
 
 
+@pytest.mark.parametrize("deaths", ["3@over", "0@over"], ids=["a spare", "the centre"])
+def test_who_dies_when_all_is_over_harms_nobody(deaths: str, tmp_path: Path) -> None:
+    """Though nobody is left to miss it, and another one was missed before."""
+    out = tmp_path / "run"
+    options = [*WORDS, "--spares", "2", "--fail", "rank=1,step=13", "--out", str(out)]
+    run_ranks([PROGRAM, "membership", deaths, *options], 4, timeout_s=120)
+    run = Run(out)
+    assert run.summary.members == [0, 2]
+    assert [fault["rank"] for fault in run.summary.faults] == [1]
+
+
 def test_a_spare_may_die_while_it_waits(tmp_path: Path) -> None:
     """Nobody needs it, and the other one is still there when somebody else dies, later than after any time-out."""
     out, steps = tmp_path / "run", 1500  # many steps, a little slow: one that is delayed is not taken for hanging

@@ -254,9 +254,15 @@ def test_roles_may_share_a_rank(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_hangs_is_named(tmp_path: Path) -> None:
-    fail = "rank=3,step=5,how=hang"
+    """Where memory is shared there are no heartbeats, for nobody could go on without it."""
+    options = {"sync": "stale", "transport": "window", "fail": "rank=3,step=5,how=hang", "wait_timeout": 4}
     with pytest.raises(LaunchError, match="rank 3 at step 5"):
-        launch("parameter_server", 4, sync="stale", fail=fail, wait_timeout=4, timeout_s=60, out=tmp_path / "run")
+        launch("parameter_server", 4, **options, timeout_s=60, out=tmp_path / "run")
+
+
+def test_a_silence_longer_than_anybody_waits_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--hang-after 30: whoever waits gives up after --wait-timeout 20; give less"):
+        launch("parameter_server", 3, wait_timeout=20, out=tmp_path / "run")
 
 
 def test_what_the_roles_do_with_a_worker_that_falls_silent(under_mpirun: Callable[..., Any]) -> None:

@@ -148,7 +148,8 @@ def test_a_stage_that_dies_with_its_buddy_comes_back_from_the_disk(whole: Run, t
     assert (first, at, second, step) == (1, 27, 2, 27)
     assert lost == again
     assert lost in (7, 17), "that of step 20 may not have been on the disk yet"
-    assert re.search(rf"stage 1 and its buddy, stage 2, have died together: .*step {27 - lost}$", run.output, re.M)
+    gone = "no copy is left of stage 1, which its buddy, stage 2, would have had"
+    assert re.search(rf"{gone}: .*step {27 - lost}$", run.output, re.M)
 
 
 def test_without_a_checkpoint_a_stage_that_dies_with_its_buddy_is_gone_and_it_is_said(tmp_path: Path) -> None:
@@ -158,7 +159,8 @@ def test_without_a_checkpoint_a_stage_that_dies_with_its_buddy_is_gone_and_it_is
     assert failed.value.returncode == 1
     [line] = failed.value.message.splitlines()
     assert line.endswith(
-        "stage 1 and its buddy, stage 2, have died together, and no whole checkpoint is on disk: start again"
+        "no copy is left of stage 1, which its buddy, stage 2, would have had, and no whole checkpoint is on disk: "
+        "start again"
     )
 
 
@@ -167,7 +169,7 @@ def test_a_schedule_that_never_flushes_is_refused(tmp_path: Path) -> None:
         launch("pipeline", 2, schedule="pipedream", backup_every=EVERY, out=tmp_path / "run")
     [line] = str(refused.value).splitlines()
     assert line.startswith("--schedule pipedream: batches are always under way")
-    assert line.endswith("without --spares and --backup-every, or a schedule that flushes, as 1f1b")
+    assert line.endswith("without --spares, --backup-every and --checkpoint-every, or a schedule that flushes, as 1f1b")
     assert not (tmp_path / "run").exists()
 
 
@@ -202,7 +204,7 @@ def test_what_protection_costs(whole: Run, tmp_path: Path) -> None:
 LONG: dict[str, Any] = {**RECIPE, "steps": 300}
 STATED = re.compile(
     r"rank \d( at step \d+)? cannot go on: "
-    r"(no spare is left for .*|(.* have died together|nobody who is left has a copy of any stage), and no whole "
+    r"(no spare is left for .*|(no copy is left of .*|nobody who is left has a copy of any stage), and no whole "
     r"checkpoint is on disk: start again"
     r"|every worker has died)"
     r"|all ranks have died.*"

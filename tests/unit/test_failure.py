@@ -6,8 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
+from mpi4py import MPI
 
 from farandole.errors import UsageError
+from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, PeerLost, describe, first_failure
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder, Position, read_positions
 from farandole.runtime.watchdog import Watchdog
@@ -58,6 +60,8 @@ def test_positions_outlive_their_rank(tmp_path: Path) -> None:
     assert read_positions(tmp_path) == [Position(3, 12, True, 1, moves=3)]
     recorder.goes_on()
     assert read_positions(tmp_path) == [Position(3, 12, False, 1, moves=4)]
+    recorder.works_meanwhile()
+    assert read_positions(tmp_path) == [Position(3, 12, True, 1, moves=5, working=True)]
 
 
 @pytest.mark.parametrize(
@@ -87,3 +91,25 @@ def test_the_watchdog_bites_who_waits_too_long_and_nobody_else() -> None:
     watchdog.join(timeout=5)
     assert [waiting for waiting, _ in bitten] == [("exchange", 2)]
     assert bitten[0][1] > 0.2
+
+
+def test_a_wait_within_another_is_looked_at_instead_and_then_the_other_one_again() -> None:
+    recorder = FlightRecorder(0, None)
+    watchdog = Watchdog(60.0, recorder, lambda waiting, seconds: None)
+    comm = Communicator(MPI.COMM_SELF, watchdog, recorder)
+
+    def seen() -> tuple[object, bool, bool]:
+        return watchdog.waiting, recorder.position.waiting, recorder.position.working
+
+    with comm.waiting("a message", -1):
+        begun = watchdog.since
+        assert seen() == (("a message", -1), True, False)
+        with comm.working():
+            assert seen() == (("a message", -1), True, True)
+            with pytest.raises(ValueError), comm.waiting("parameters to leave", 0):  # noqa: PT011, PT012
+                assert seen() == (("parameters to leave", 0), True, False)
+                raise ValueError
+            assert seen() == (("a message", -1), True, True)
+        assert seen() == (("a message", -1), True, False)
+        assert watchdog.since > begun, "a wait that has ended is a sign of life"
+    assert seen() == (None, False, False)

@@ -10,7 +10,9 @@ from typing import Any, cast
 import pytest
 from mpi4py import MPI
 
-from farandole.recovery.heartbeat import Heart, Sign
+from farandole.errors import UsageError
+from farandole.recovery.heartbeat import DATAGRAM, Heart, Sign, check
+from farandole.runtime.flight_recorder import Position
 
 AFTER_S = 5.0
 Listens = Callable[..., tuple[Heart, list[tuple[int, int]]]]
@@ -48,6 +50,37 @@ def test_who_is_silent_for_less_is_not(heart_of_one: Listens) -> None:
 
 def test_whoever_has_not_listened_blames_nobody(heart_of_one: Listens) -> None:
     heart, found = heart_of_one(AFTER_S + 0.5, gone=set())
-    heart._excuse(2.0)
+    heart._excuse(2.0, time.monotonic())
     heart._judge(time.monotonic())
     assert found == []
+
+
+def test_whoever_has_just_been_heard_after_the_delay_is_no_later_found(heart_of_one: Listens) -> None:
+    heart, found = heart_of_one(0.0, gone=set())
+    now = time.monotonic()
+    heart._excuse(100.0, now)
+    heart._judge(now + AFTER_S + 0.5)
+    assert {rank for rank, _ in found} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("position", "waits"),
+    [
+        (Position(0, 7, waiting=False, peer=0), False),
+        (Position(0, 7, waiting=True, peer=0), True),
+        (Position(0, 7, waiting=True, peer=0, working=True), False),
+    ],
+)
+def test_who_works_while_it_waits_may_hang(heart_of_one: Listens, position: Position, waits: bool) -> None:
+    heart, _ = heart_of_one(0.0, gone=set())
+    heart.world = cast(Any, SimpleNamespace(rank=0, position=position))
+    sent: list[bytes] = []
+    heart._send = lambda rank, datagram: sent.append(datagram)  # type: ignore[method-assign]
+    heart._beat()
+    assert {DATAGRAM.unpack(each)[-1] for each in sent} == {waits}
+
+
+def test_a_silence_longer_than_anybody_waits_is_refused() -> None:
+    check(5.0, 6.0)
+    with pytest.raises(UsageError, match="--hang-after 6: whoever waits gives up after --wait-timeout 6; give less"):
+        check(6.0, 6.0)

@@ -330,3 +330,23 @@ def test_who_dies_before_its_first_step_has_not_joined(logbook: Logbook) -> None
     tell(logbook, (12, "first step", 0, 40))
     assert logbook.joined() == []
     assert [fault["rank"] for fault in logbook.faults()] == [4]
+
+
+def test_who_is_missed_before_the_first_step_is_a_fault_of_the_first_start(logbook: Logbook) -> None:
+    tell(logbook, (1, "failure", 0, -1, "kill"), (2, "departed", 0, 0, "lost"), (3, "start", 1, 0))
+    tell(logbook, (4, "first step", 1, 0))
+    expected = {"rank": 0, "step": -1, "kind": "kill", "detected_s": 1.0, "resumed_s": 3.0, "steps_lost": 0}
+    assert logbook.faults() == [expected]
+    tell(logbook, (6, "failure", 2, 30, "kill"), (7, "departed", 2, 30, "lost"), (8, "start", 1, 20))
+    assert [fault["rank"] for fault in logbook.faults()] == [0, 2]
+
+
+def test_who_dies_before_the_first_step_and_is_missed_later_is_one_fault_of_when_it_died(logbook: Logbook) -> None:
+    tell(logbook, (1, "failure", 3, -1, "kill"), (3, "start", 0, 0), (4, "first step", 0, 0))
+    assert logbook.faults() == [], "a spare, whom nobody misses yet"
+    tell(logbook, (6, "failure", 1, 30, "kill"), (7, "departed", 1, 30, "lost"), (7, "departed", 3, 30, "lost"))
+    tell(logbook, (8, "start", 0, 30), (9, "first step", 0, 30))
+    assert [(fault["rank"], fault["step"], fault["kind"]) for fault in logbook.faults()] == [
+        (3, -1, "kill"),
+        (1, 30, "kill"),
+    ]

@@ -16,7 +16,7 @@ from farandole.parameter_server.header import Header
 from farandole.parameter_server.options import ServerOptions
 from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.succession import Succession
-from farandole.recovery import membership
+from farandole.recovery import heartbeat, membership
 from farandole.recovery.logbook import Logbook, RankWitness
 from farandole.runtime import rank
 from farandole.runtime.communicator import broadcast_text
@@ -50,7 +50,7 @@ class Departures:
         aggregators, or workers, know what nobody else does.
 
         Raises:
-            UsageError: it is not possible, and is asked for.
+            UsageError: it is not possible, and is asked for; or `heartbeat.check` refuses.
         """
         if options.replicas > 1:
             if options.transport == "window":
@@ -60,6 +60,7 @@ class Departures:
         shared = options.transport == "window" or placement.aggregators
         if shared or not options.survives or not rank.outlive_each_other():
             return None
+        heartbeat.check(options.hang_after, options.wait_timeout)
         return cls(world, recorder, folder)
 
     def reported(self, report: Header) -> None:

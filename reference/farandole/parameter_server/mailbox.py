@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,6 @@ class Mailbox:
         self._leaving: list[tuple[MPI.Request, Any]] = []  # what must not change meanwhile
         self._unchanging: list[tuple[MPI.Request, Any]] = []  # what nobody changes any more
         self._ticked = time.monotonic()
-        self._is_waiting = False  # for a header, so that the watchdog looks on
 
     def send(self, to: int, tag: int, header: Header) -> None:
         """Begin to send a header."""
@@ -69,7 +67,7 @@ class Mailbox:
 
     def settle(self) -> None:
         """Wait until everything that might be changed has left."""
-        with nullcontext() if self._is_waiting else self.comm.waiting("parameters to leave", -1):
+        with self.comm.waiting("parameters to leave", -1):
             self._wait_for(self._leaving)
 
     def flush(self) -> None:
@@ -129,21 +127,18 @@ class Mailbox:
         Between looks it sleeps, so that a waiting service leaves its core to those that compute.
         """
         with self.comm.waiting("a message", -1):
-            self._is_waiting, looks = True, 0
-            try:
-                while True:
-                    header = self.look()
-                    if time.monotonic() - self._ticked > (LATEST_TICK_S if header else TICK_S):
-                        self._ticked = time.monotonic()
-                        with self.comm.working():
-                            tick()
-                    if header:
-                        return header
-                    looks += 1
-                    if looks > SPINS:
-                        time.sleep(PAUSE_S)
-            finally:
-                self._is_waiting = False
+            looks = 0
+            while True:
+                header = self.look()
+                if time.monotonic() - self._ticked > (LATEST_TICK_S if header else TICK_S):
+                    self._ticked = time.monotonic()
+                    with self.comm.working():
+                        tick()
+                if header:
+                    return header
+                looks += 1
+                if looks > SPINS:
+                    time.sleep(PAUSE_S)
 
     def take(self, payload: Iterable[NDArray[Any]], source: int) -> None:
         """Wait for what belongs to a header of `source` that has come."""

@@ -50,7 +50,7 @@ class ServerOptions(DataParallelOptions):
 
     hang_after: Positive = 30.0
     """Seconds after which a rank that does nothing, and waits for nobody, is taken for dead: it is ended where the
-    others can go on; elsewhere a worker is cleaned away. Give less than --wait-timeout, which ends all."""
+    others can go on; elsewhere a worker is cleaned away. Less than --wait-timeout, which ends all."""
 
 
 @Parameter(name="*")

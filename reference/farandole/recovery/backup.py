@@ -49,7 +49,7 @@ class BackedUpTraining(ElasticTraining):
             with self.world.communicate("backup"):
                 self.buddies.begin(self.world.comm, self._state(step))
         if self.on_disk.due(step):
-            self.on_disk.save(self._state(step))
+            self.on_disk.save(self._state(step), self.membership.view.number)
 
     def _make_sure(self) -> None:
         self.buddies.complete()
@@ -58,16 +58,19 @@ class BackedUpTraining(ElasticTraining):
         with self.world.communicate("backup"):
             self.buddies.save(self.world.comm, self._state(self.step))
 
+    def _regroup(self) -> None:
+        super()._regroup()
+        self.on_disk.abandon()
+
     def _be_alike(self) -> int:
         """Go back to the last backup, in memory or on disk; returns its step."""
-        self.on_disk.abandon()
         found = self.buddies.recover(self.world.comm)
         if found is None:
             found = self.on_disk.newest()
             if found is None:
                 raise Unrecoverable(
-                    "a worker and its buddy have died together, and no whole checkpoint is on disk: "
-                    "give --checkpoint-every, or a smaller one"
+                    "no copy is left of what some worker knew alone, which its buddy would have had, and no whole "
+                    "checkpoint is on disk: give --checkpoint-every, or a smaller one"
                 )
             self.buddies.forget_after(found.step)
             if self.membership.leads:

@@ -10,9 +10,10 @@ disk of all. Else a fast rank could overwrite its part of the only complete chec
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,24 @@ from farandole.recovery import checkpoint
 from farandole.recovery.state import TrainingState, copied
 from farandole.runtime.world import World
 
+NONE = -1  # slot
+SIGN_OF_LIFE_S = 1.0  # while a rank waits for its own disk, which may take longer than ranks wait for each other
+
 
 class CheckpointFailed(PlainError):
     """A checkpoint could not be written."""
+
+
+def newest_slot(world: World, folder: Path) -> int | None:
+    """Where the newest whole checkpoint lies, the same on all ranks; who leads says which are damaged. Collective."""
+    slot = np.array([NONE])
+    if world.control.rank == 0:
+        found, troubles = checkpoint.newest(folder)
+        for trouble in troubles:
+            print(trouble, file=sys.stderr)
+        slot[0] = found.slot if found else NONE
+    world.control.Bcast(slot)
+    return None if slot[0] == NONE else int(slot[0])
 
 
 class Checkpointer:
@@ -80,14 +96,15 @@ class Checkpointer:
             CheckpointFailed: it is not.
         """
         trouble = ""
+        self._wait_for_the_disk()
+        if self._writing is not None:
+            try:
+                self._writing.result()
+            except OSError as error:
+                trouble = f"{error.strerror or error}"
+            self._writing = None
+        failed = np.array([bool(trouble)], dtype=np.int32)
         with self.world.comm.waiting("the checkpoint before", -1):
-            if self._writing is not None:
-                try:
-                    self._writing.result()
-                except OSError as error:
-                    trouble = f"{error.strerror or error}"
-                self._writing = None
-            failed = np.array([bool(trouble)], dtype=np.int32)
             self.world.control.Allreduce(MPI.IN_PLACE, failed, MPI.MAX)
         if trouble:
             raise CheckpointFailed(f"no checkpoint could be written in {self.folder}: {trouble}")
@@ -96,7 +113,12 @@ class Checkpointer:
 
     def abandon(self) -> None:
         """End the writing that is going on, if any: the ranks have changed, and another checkpointer begins."""
+        self._wait_for_the_disk()
         self._thread.shutdown(wait=True)
+
+    def _wait_for_the_disk(self) -> None:
+        while self._writing is not None and not wait([self._writing], SIGN_OF_LIFE_S).done:
+            self.world.shows_life()
 
     def _keep(self, state: TrainingState) -> None:
         """Copy this rank's part."""

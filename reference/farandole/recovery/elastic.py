@@ -154,9 +154,9 @@ class ElasticTraining(OutlivingTraining):
 
     def _take_over_the_record(self) -> None:
         """The centre, perhaps a new one, writes on from where the one before has come to."""
-        last = np.array([self.losses.last])  # who has come newly has none, and may have to tell it
-        self.world.control.Allreduce(MPI.IN_PLACE, last, MPI.MAX)
-        self.losses.last = float(last[0])
+        told = np.empty((self.world.control.size, 2))  # who has come newly has no loss, and may have to tell it
+        self.world.control.Allgather(np.array([self.losses.following, self.losses.last]), told)
+        self.losses.last = float(max(told.tolist())[1])  # that of who has come furthest
         written = np.zeros(1, dtype=np.int64)
         if self.membership.leads:
             written[0] = min(self._to_be_written(), self.recorder.take_over(self.folder))

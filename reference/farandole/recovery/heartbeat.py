@@ -28,6 +28,7 @@ from dataclasses import astuple, dataclass
 
 import psutil
 
+from farandole.errors import UsageError
 from farandole.runtime.addresses import LOOPBACK, reachable_address
 from farandole.runtime.communicator import all_gather_text, broadcast_text
 from farandole.runtime.world import World
@@ -56,6 +57,18 @@ class Sign:
     waiting: bool
     heard: float
     moved: float
+
+
+def check(after_s: float, wait_timeout_s: float) -> None:
+    """Refuse a silence that nobody would wait for.
+
+    Raises:
+        UsageError: saying what would fit.
+    """
+    if after_s >= wait_timeout_s:
+        raise UsageError(
+            f"--hang-after {after_s:g}: whoever waits gives up after --wait-timeout {wait_timeout_s:g}; give less"
+        )
 
 
 class Heart(threading.Thread):
@@ -126,7 +139,7 @@ class Heart(threading.Thread):
         while not self._stopped.is_set():
             now = time.monotonic()
             if now - listened > HEARS_WITHIN_S:  # it was this thread that was held up
-                self._excuse(now - listened)
+                self._excuse(now - listened, now)
             listened = now
             if now >= beat:
                 self._beat()
@@ -139,16 +152,16 @@ class Heart(threading.Thread):
 
     def _beat(self) -> None:
         position = self.world.position
-        waiting = position.waiting or self._at_ease
+        waiting = (position.waiting and not position.working) or self._at_ease
         sign = DATAGRAM.pack(self._secret, False, self.world.rank, position.step, position.moves, waiting)
         for rank in list(self._signs):
             self._send(rank, sign)
 
-    def _excuse(self, seconds: float) -> None:
+    def _excuse(self, seconds: float, now: float) -> None:
         """For so long nobody has been listened to."""
         for sign in list(self._signs.values()):
-            sign.heard += seconds
-            sign.moved += seconds
+            sign.heard = min(now, sign.heard + seconds)
+            sign.moved = min(now, sign.moved + seconds)
 
     def _hear(self, datagram: bytes) -> None:
         if len(datagram) != DATAGRAM.size:

@@ -16,7 +16,6 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -106,10 +105,8 @@ class Logbook:
     def faults(self) -> list[dict[str, Any]]:
         """The failures as the record tells them, in order of time: the fields of `Fault`."""
         lines = self.lines()
-        starts = [line for line in lines if line.what == "start"]
         faults = _retried(lines)
-        for before, start in pairwise(starts):
-            between = [line for line in lines if before.when <= line.when < start.when]
+        for between, start in _before_each_start(lines):
             if _planned(between):
                 continue
             noticed = [line for line in between if line.what in ("noticed", "departed")]
@@ -134,6 +131,22 @@ class Logbook:
             if first and all(line.when > first.when for line in gone):
                 found.append(asdict(Joined(entry.rank, first.step, first.when - sent_for[entry.rank])))
         return found
+
+
+def _before_each_start(lines: Sequence[Line]) -> list[tuple[list[Line], Line]]:
+    """Each start that may come after failures, and what was written before it, since the one before.
+
+    Who has died before the first start, and was missed then, is why that one came as it did; else it was missed later.
+    """
+    starts = [line for line in lines if line.what == "start"]
+    begins = [line.when for line in starts]
+    before_all = [line for line in lines if begins and line.when < begins[0]]
+    missed = any(line.what in ("noticed", "departed") for line in before_all)
+    found = [(before_all, starts[0])] if missed else []
+    for begin, start in zip(begins, starts[1:], strict=False):
+        between = [line for line in lines if begin <= line.when < start.when]
+        found.append((between if missed or found else before_all + between, start))
+    return found
 
 
 def _planned(lines: Sequence[Line]) -> bool:

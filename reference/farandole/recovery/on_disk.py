@@ -4,25 +4,20 @@ Copies in memory are lost with those that have them; what is on the disk is olde
 worker writes its part, now and then, from a copy and in a thread (`checkpointer`). After deaths a new
 one begins: it must not write first where the newest whole checkpoint lies.
 
-Cost: a checkpoint's (`checkpointer`), and after deaths a reading of all of it by every worker. Source, of two levels:
-Moody, Bronevetsky, Mohror & de Supinski, "Design, modeling, and evaluation of a scalable multi-level checkpointing
-system", 2010.
+Cost: a checkpoint's (`checkpointer`). After deaths the one that leads reads all that is there; the others do, too, only
+where memory does not suffice. Source, of two levels: Moody, Bronevetsky, Mohror & de Supinski, "Design, modeling, and
+evaluation of a scalable multi-level checkpointing system", 2010.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-
-import numpy as np
 
 from farandole.recovery import checkpoint
 from farandole.recovery.checkpoint import Checkpoint
-from farandole.recovery.checkpointer import Checkpointer
+from farandole.recovery.checkpointer import Checkpointer, newest_slot
 from farandole.recovery.state import TrainingState
 from farandole.runtime.world import World
-
-NONE = -1
 
 
 class OnDisk:
@@ -41,29 +36,28 @@ class OnDisk:
         """Whether it is time for a checkpoint."""
         return self.every > 0 and step % self.every == 0
 
-    def save(self, state: TrainingState) -> None:
-        """Begin to write `state`. Collective."""
+    def save(self, state: TrainingState, change: int) -> None:
+        """Begin to write `state`. Collective.
+
+        Args:
+            change: number of the workers' last change: parts that different groups have written do not fit together.
+        """
         if self._checkpointer is None:
-            found = self.newest()
-            occupied = found.slot if found else None
-            self._checkpointer = Checkpointer(self.world, self.folder, occupied=occupied)
+            self._checkpointer = Checkpointer(self.world, self.folder, occupied=self._newest_slot())
+        state.values["change"] = change
         self._checkpointer.save(state)
 
     def abandon(self) -> None:
-        """Somebody has died: what was being written will not be whole."""
+        """The workers have changed: what was being written may not become whole."""
         if self._checkpointer:
-            with self.world.comm.waiting("the end of a checkpoint", -1):
-                self._checkpointer.abandon()
+            self._checkpointer.abandon()
             self._checkpointer = None
 
     def newest(self) -> Checkpoint | None:
         """The newest whole checkpoint, the same on all workers; who leads says which are damaged. Collective."""
-        slot = np.array([NONE])
+        slot = self._newest_slot()
+        return None if slot is None else checkpoint.read(self.folder, slot)
+
+    def _newest_slot(self) -> int | None:
         with self.world.comm.waiting("the newest checkpoint", -1):
-            if self.world.control.rank == 0:
-                found, troubles = checkpoint.newest(self.folder)
-                for trouble in troubles:
-                    print(trouble, file=sys.stderr)
-                slot[0] = found.slot if found else NONE
-            self.world.control.Bcast(slot)
-            return checkpoint.read(self.folder, int(slot[0])) if slot[0] != NONE else None
+            return newest_slot(self.world, self.folder)

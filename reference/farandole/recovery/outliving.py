@@ -15,8 +15,8 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from farandole.errors import PlainError, UsageError
-from farandole.recovery import joining, membership
+from farandole.errors import PlainError
+from farandole.recovery import heartbeat, joining, membership
 from farandole.recovery.heartbeat import Heart
 from farandole.recovery.logbook import Logbook, RankWitness
 from farandole.recovery.membership import Invited, Membership
@@ -57,11 +57,7 @@ class OutlivingTraining:
 
     def __init__(self, world: World, scenario: str, options: OutlivingOptions) -> None:
         membership.check(world.size, options.spares)
-        if options.hang_after >= options.wait_timeout:
-            raise UsageError(
-                f"--hang-after {options.hang_after:g}: whoever waits gives up after --wait-timeout "
-                f"{options.wait_timeout:g}; give less"
-            )
+        heartbeat.check(options.hang_after, options.wait_timeout)
         self.world = world
         greeting = world.arrival.greeting if world.arrival else None
         self.recorder = Recorder(world, scenario, options)

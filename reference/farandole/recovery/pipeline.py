@@ -77,7 +77,7 @@ class BackedUpPipeline(OutlivingTraining):
                 with self.world.communicate("backup"):
                     self.buddies.save(self.world.comm, self._state(step))
             if self.on_disk.due(step):
-                self.on_disk.save(self._state(step))
+                self.on_disk.save(self._state(step), self.membership.view.number)
             self.world.begin_step(step)
             take_step(self._parts, step, self.losses)
             self.step = step + 1
@@ -98,6 +98,7 @@ class BackedUpPipeline(OutlivingTraining):
         if self.parts:
             self.parts.pipeline.abandon()
             self.parts = None
+        self.on_disk.abandon()
         before, self.workers = self.workers, self.membership.view.workers
         if missing := len(before) - len(self.workers):
             dead = [place for place, rank in enumerate(before) if rank in self.membership.lost]
@@ -109,7 +110,6 @@ class BackedUpPipeline(OutlivingTraining):
 
     def _be_alike(self) -> int:
         """Go back to the last backup of which every part is alive, or to the last one on disk; returns its step."""
-        self.on_disk.abandon()
         state = self.buddies.recover_own(self.world.comm)
         if state is None:
             state = self._from_disk()
@@ -156,8 +156,8 @@ class BackedUpPipeline(OutlivingTraining):
         stages = len(self.workers)
         if not self.buddies.gone:
             return "nobody who is left has a copy of any stage"
-        pairs = (f"stage {place} and its buddy, stage {(place + 1) % stages}," for place in self.buddies.gone)
-        return f"{' and '.join(pairs)} have died together"
+        copies = (f"stage {place}, which its buddy, stage {(place + 1) % stages}," for place in self.buddies.gone)
+        return f"no copy is left of {' and of '.join(copies)} would have had"
 
     @property
     def _parts(self) -> Parts:
@@ -179,8 +179,8 @@ def train(scenario: str, options: PipelineBackupOptions, layout: Callable[[int],
     if not layout(1).schedule.flushes:
         raise UsageError(
             f"--schedule {options.schedule}: batches are always under way, each with its own version of the "
-            "parameters, so there is no step to go back to: without --spares and --backup-every, or a schedule "
-            "that flushes, as 1f1b"
+            "parameters, so there is no step to go back to: without --spares, --backup-every and "
+            "--checkpoint-every, or a schedule that flushes, as 1f1b"
         )
     if options.checkpoint_every and options.spares < FOR_TWO:
         raise UsageError(

@@ -29,7 +29,7 @@ from farandole.data_parallel.training import samples_used
 from farandole.models import choices
 from farandole.recovery import checkpoint
 from farandole.recovery.batches import Batches
-from farandole.recovery.checkpointer import Checkpointer
+from farandole.recovery.checkpointer import Checkpointer, newest_slot
 from farandole.recovery.interval import Cadence
 from farandole.recovery.logbook import Logbook, RankWitness
 from farandole.recovery.options import ResumableOptions
@@ -42,8 +42,6 @@ from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.stop_request import StopRequest
 from farandole.runtime.world import World
-
-NO_CHECKPOINT = -1
 
 
 class Restartable:
@@ -125,24 +123,18 @@ class Restartable:
 
     def _go_back(self) -> int | None:
         """Put everything back to the newest complete checkpoint; returns its slot, None if there is none."""
-        slot = np.array([NO_CHECKPOINT])
         folder = self.folder / checkpoint.CHECKPOINTS
-        if self.world.rank == 0:
-            found, troubles = checkpoint.newest(folder)
-            for trouble in troubles:
-                print(trouble, file=sys.stderr)
-            if found:
-                slot[0] = found.slot
-                print(f"goes on from step {found.step}, saved in {folder / f'slot-{found.slot}'}", file=sys.stderr)
-        self.world.control.Bcast(slot)
+        slot = newest_slot(self.world, folder)
         self.first_step = 0
-        if slot[0] != NO_CHECKPOINT:
-            saved = checkpoint.read(folder, int(slot[0]))
+        if slot is not None:
+            saved = checkpoint.read(folder, slot)
             self.replica.restore(saved)
             self.first_step = saved.step
+            if self.world.rank == 0:
+                print(f"goes on from step {saved.step}, saved in {folder / f'slot-{slot}'}", file=sys.stderr)
         self.batches.go_to(self.first_step)
         self.recorder.go_on_from(self.first_step)
-        return None if slot[0] == NO_CHECKPOINT else int(slot[0])
+        return slot
 
     def _begin(self) -> float:
         """Note the start; returns how many seconds ago the first one was."""

@@ -216,26 +216,27 @@ class Communicator:
 
     @contextmanager
     def waiting(self, call: str, peer: int) -> Iterator[None]:
-        """Put a time-out on the body, and name the rank if it turns out to have died."""
-        if self._watchdog:
-            self._watchdog.begin(call, self._named(peer))
+        """Put a time-out on the body, and name the rank if it turns out to have died. One may be within another."""
+        outer = self._watchdog.begin(call, self._named(peer)) if self._watchdog else None
         try:
             with self.naming_the_lost(call, peer):
                 yield
         finally:
             if self._watchdog:
-                self._watchdog.end()
+                self._watchdog.end(outer)
 
     @contextmanager
     def working(self) -> Iterator[None]:
         """Within `waiting`: the body is work of this rank's own, in which it may hang. The time-out goes on."""
-        if self._recorder:
-            self._recorder.goes_on()
+        if self._recorder is None:
+            yield
+            return
+        peer = self._recorder.position.peer
+        self._recorder.works_meanwhile()
         try:
             yield
         finally:
-            if self._recorder:
-                self._recorder.waits(-1)
+            self._recorder.waits(peer)
 
     @contextmanager
     def naming_the_lost(self, call: str, peer: int) -> Iterator[None]:

@@ -12,8 +12,9 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-LAYOUT = struct.Struct("qqqq")  # step, 1 while waiting, the peer waited for, moves
+LAYOUT = struct.Struct("qqqq")  # step, what it does, the peer waited for, moves
 NO_STEP = -1
+GOES_ON, WAITS, WORKS_MEANWHILE = range(3)
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Position:
     """Rank `rank` is at `step` (-1: before the first), and waits for `peer` (-1: all) if `waiting`.
 
     Attributes:
-        moves: how many times it has begun a step, begun to wait or gone on.
+        moves: how many times it has begun a step, begun to wait or gone on, or has shown otherwise that it lives.
+        working: while it waits, it does something of its own.
     """
 
     rank: int
@@ -29,6 +31,7 @@ class Position:
     waiting: bool
     peer: int
     moves: int = 0
+    working: bool = False
 
 
 class FlightRecorder:
@@ -57,12 +60,14 @@ class FlightRecorder:
 
     def waits(self, peer: int) -> None:
         self._slots[2] = peer
-        self._slots[1] = 1
-        self._slots[3] += 1
+        self._does(WAITS)
+
+    def works_meanwhile(self) -> None:
+        """While it waits, it does something of its own, in which it may hang."""
+        self._does(WORKS_MEANWHILE)
 
     def goes_on(self) -> None:
-        self._slots[1] = 0
-        self._slots[3] += 1
+        self._does(GOES_ON)
 
     def moves(self) -> None:
         """It lives, though it neither begins to wait nor goes on."""
@@ -70,14 +75,20 @@ class FlightRecorder:
 
     @property
     def position(self) -> Position:
-        step, waiting, peer, moves = self._slots
-        return Position(self._rank, step, bool(waiting), peer, moves)
+        return _position(self._rank, *self._slots)
+
+    def _does(self, what: int) -> None:
+        self._slots[1] = what
+        self._slots[3] += 1
 
 
 def read_positions(folder: Path) -> list[Position]:
     """The last known position of every rank of a launch, in rank order."""
     positions = []
     for path in folder.glob("*.position"):
-        step, waiting, peer, moves = LAYOUT.unpack(path.read_bytes())
-        positions.append(Position(int(path.stem), step, bool(waiting), peer, moves))
+        positions.append(_position(int(path.stem), *LAYOUT.unpack(path.read_bytes())))
     return sorted(positions, key=lambda position: position.rank)
+
+
+def _position(rank: int, step: int, does: int, peer: int, moves: int) -> Position:
+    return Position(rank, step, does != GOES_ON, peer, moves, does == WORKS_MEANWHILE)

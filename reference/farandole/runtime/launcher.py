@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from farandole.runtime.record import Run, new_folder
 
 TIMEOUT_S = 900.0
 TIMED_OUT = 124  # as the command `timeout` says it
+KILLED = 128 + signal.SIGKILL  # as mpirun says of a rank
 POLL_S = 0.05
 OTHER_REPORTS_S = 0.5  # after a first failure: how long other ranks have to report theirs
 FINALIZE_S = 10.0  # after the last rank's last line: how long MPI has to shut down
@@ -134,10 +136,12 @@ def run_ranks(
             message = f"{' '.join(program[:2])} was ended after {timeout_s:g} s, its time-out"
             raise LaunchError(message, TIMED_OUT, str(output))
         # Where ranks outlive each other mpirun may end with 0 though all have died.
-        nobody_done = not any(scratch.glob("*.done"))
-        if not _all_done(scratch, ranks) and (job.returncode or nobody_done or any(scratch.glob("*.departed"))):
-            said = own_output.read_text(errors="replace").strip() or str(output).strip()
-            all_died = nobody_done and not job.returncode
+        nobody_done = not _those(scratch, "done") - _those(scratch, "departed")
+        over = _all_done(scratch, ranks) or _those(scratch, "over")
+        if not over and (job.returncode or nobody_done):
+            all_died = nobody_done and mpi.fault_tolerant and job.returncode in (0, KILLED)
+            mpiruns = "" if all_died else own_output.read_text(errors="replace").strip()
+            said = mpiruns or str(output).strip()
             ended = "all ranks have died" if all_died else f"mpirun ended with {job.returncode}"
             last = f"; the last it said:\n{said[-2000:]}" if said else ""
             raise LaunchError(f"{ended}{_last_steps(scratch)}{last}", 1, str(output))
@@ -218,13 +222,18 @@ def _watch(
 
 def _all_done(scratch: Path, ranks: int) -> bool:
     """Whether every rank has come to the end of its program, or has died and the others have gone on without it."""
-    ended = {path.stem for pattern in ("*.done", "*.departed") for path in scratch.glob(pattern)}
-    return ended.issuperset(map(str, _numbers(scratch, ranks)))
+    ended = _those(scratch, "done") | _those(scratch, "departed")
+    return ended.issuperset(_numbers(scratch, ranks))
 
 
 def _numbers(scratch: Path, ranks: int) -> list[int]:
     """Of all ranks: those that were launched, and then those that have come later."""
-    return [*range(ranks), *sorted(int(path.stem) for path in scratch.glob("*.joined"))]
+    return [*range(ranks), *sorted(_those(scratch, "joined"))]
+
+
+def _those(scratch: Path, what: str) -> set[int]:
+    """The ranks that have said so of themselves, or of whom others have (`rank`)."""
+    return {int(path.stem) for path in scratch.glob(f"*.{what}")}
 
 
 def _end(job: subprocess.Popen[bytes], number: str) -> None:

@@ -59,7 +59,7 @@ class Link:
         changes: what it has later.
 
     Attributes:
-        meanwhile: is called now and then while bytes are on their way.
+        meanwhile: is called now and then while the main thread waits for bytes that are on their way.
     """
 
     def __init__(self, mbps: float, changes: Sequence[LinkChange] = ()) -> None:
@@ -115,7 +115,8 @@ class Link:
     def _sleep_until(self, moment: float) -> None:
         while (rest := moment - time.perf_counter()) > SHORTEST_S:
             time.sleep(min(rest, SLICE_S))
-            self.meanwhile()
+            if threading.current_thread() is threading.main_thread():
+                self.meanwhile()
 
 
 def refuse(link: Link | None, what: str, instead: str = "choose another way") -> None:

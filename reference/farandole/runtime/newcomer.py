@@ -138,6 +138,8 @@ class Arrival:
         """Say that it is ready, and wait; returns the port, or None if nobody needs it any more."""
         self._tell({"ready": self.number})
         port: str | None = self._hear().get("port")
+        if port is None:
+            rank.departed([self.number])  # that this process ends well says nothing of the training
         return port
 
     def enter(self, port: str) -> tuple[MPI.Intracomm, Told]:

@@ -97,6 +97,12 @@ def departed(ranks: Iterable[int]) -> None:
             (folder / f"{number}.departed").touch()
 
 
+def is_over() -> None:
+    """Let the launcher know that the work is over for all: whoever is found dead from now on was not needed."""
+    if folder := scratch():
+        (folder / f"{early_rank()}.over").touch()
+
+
 def show_progress() -> bool:
     """Whether somebody watches: the launcher's terminal, or that of a process started alone."""
     return os.environ.get(PROGRESS) == "1" or (sys.stderr.isatty() and not under_mpirun())

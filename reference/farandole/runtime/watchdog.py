@@ -2,7 +2,8 @@
 
 A blocking MPI call cannot time out by itself, and polling instead would cost every message. So
 each wait notes when it began and for whom (two assignments), and one thread per process looks a
-few times a second whether that was too long ago.
+few times a second whether that was too long ago. A wait within another is looked at
+instead of that one, whose time begins anew afterwards.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import psutil
 
@@ -18,6 +20,18 @@ from farandole.runtime.flight_recorder import FlightRecorder
 
 # What is waited for: the call, then the peer's rank, or -1 for all of them.
 Waiting = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Outer:
+    """A wait within which another one has begun.
+
+    Attributes:
+        working: it had been interrupted already, by work of the rank's own.
+    """
+
+    waiting: Waiting
+    working: bool
 
 
 class Watchdog(threading.Thread):
@@ -43,14 +57,26 @@ class Watchdog(threading.Thread):
         self.since = 0.0
         self._stopped = threading.Event()
 
-    def begin(self, call: str, peer: int) -> None:
-        self.since = time.monotonic()
-        self.waiting = (call, peer)
-        self.recorder.waits(peer)
+    def begin(self, call: str, peer: int) -> Outer | None:
+        """From now on `peer` is waited for; returns what `end` is to be given."""
+        outer = Outer(self.waiting, self.recorder.position.working) if self.waiting else None
+        self._wait_for((call, peer))
+        return outer
 
-    def end(self) -> None:
-        self.waiting = None
-        self.recorder.goes_on()
+    def end(self, outer: Outer | None = None) -> None:
+        """Nothing is waited for any more, or what was before."""
+        if outer is None:
+            self.waiting = None
+            self.recorder.goes_on()
+            return
+        self._wait_for(outer.waiting)
+        if outer.working:
+            self.recorder.works_meanwhile()
+
+    def _wait_for(self, waiting: Waiting) -> None:
+        self.since = time.monotonic()
+        self.waiting = waiting
+        self.recorder.waits(waiting[1])
 
     def stop(self) -> None:
         self._stopped.set()

@@ -108,7 +108,7 @@ class World:
         members = [self.rank] if arrived else None
         link = Link.of(options.link_mbps, options.link_change)
         if link:
-            link.meanwhile = self._recorder.moves
+            link.meanwhile = self.shows_life
         self.comm = Communicator(mpi.Dup(), self._watchdog, self._recorder, members=members, link=link)
 
     @classmethod
@@ -136,6 +136,8 @@ class World:
             self.control.Barrier()
         if self.outlived:
             rank.do_not_wait_for_the_dead()
+            if not self.arrival or self.arrival.inside:
+                rank.is_over()
         self._watchdog.stop()
 
     def steps(self, count: int, start: int = 0) -> Iterator[int]:
@@ -158,6 +160,10 @@ class World:
     def position(self) -> Position:
         """Where this rank is just now; may be asked from another thread."""
         return self._recorder.position
+
+    def shows_life(self) -> None:
+        """This rank waits for something of its own, such as the disk, and does not hang (`recovery.heartbeat`)."""
+        self._recorder.moves()
 
     def spare(self, struck: Container[tuple[int, int]]) -> None:
         """Injected failures with these (rank, step) have struck in an earlier start, and do not strike again."""

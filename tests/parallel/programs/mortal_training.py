@@ -2,8 +2,9 @@
 
 Places: "start" (before the first step), "form" (while the others form new groups), "catch-up" (while they compare how
 far they are), "again" (as the first step is taken again, after a death in step 26), "finish" (after the last step),
-"wait" (as a spare). Of a pipeline: "pass" (in the middle of a step), "backup" (while the others exchange their copies),
-"go-back" (when all have been restored), "record" (when the losses have been added up).
+"over" (when all have agreed that it is over), "wait" (as a spare). Of a pipeline: "pass" (in the middle of a step),
+"backup" (while the others exchange their copies), "go-back" (when all have been restored), "record" (when the losses
+have been added up).
 
 At the place "torn" a rank does not die: when it looks for a checkpoint on the disk, there is half of one.
 """
@@ -12,17 +13,19 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 from mpi4py import MPI
 
 from farandole.model_parallel.executor import Pipeline
+from farandole.recovery import checkpoint
 from farandole.recovery.buddies import Buddies
 from farandole.recovery.checkpoint import Checkpoint
 from farandole.recovery.elastic import ElasticTraining
 from farandole.recovery.membership import Membership
-from farandole.recovery.on_disk import OnDisk
 from farandole.recovery.pipeline import BackedUpPipeline
 from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
 from farandole.scenarios import load, parse
 
 SPARES_LIFE_S = 0.5
@@ -33,6 +36,7 @@ PLACES = {  # where: whose method, and at which call of it
     "start": (Recorder, "start", 1),
     "again": (ElasticTraining, "_own_part", 28),  # steps 0 to 26, in which another has died, and the first one again
     "finish": (ElasticTraining, "_finish", 1),
+    "over": (World, "__exit__", 1),
     "wait": (Membership, "wait", 1),
     "pass": (Pipeline, "_pass", 100),
     "backup": (Buddies, "begin", 4),
@@ -59,16 +63,16 @@ def die_at(place: str) -> None:
 
 
 def find_a_torn_checkpoint() -> None:
-    look = OnDisk.newest
+    look = checkpoint.newest
 
-    def tear(self: OnDisk) -> Checkpoint | None:
-        slot = self.folder / "slot-0"
+    def tear(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+        slot = folder / "slot-0"
         slot.mkdir(parents=True, exist_ok=True)
         (slot / "rank-0.json").write_text('{"format"')
         (slot / "rank-0.safetensors").touch()
-        return look(self)
+        return look(folder)
 
-    OnDisk.newest = tear
+    checkpoint.newest = tear
 
 
 scenario, deaths, *options = sys.argv[1:]
