@@ -144,16 +144,17 @@ RANDOM = [(2 + seed % 2, Chaos((1.0, 3.0)[seed % 2], seed)) for seed in range(6)
 
 @pytest.mark.parametrize(("workers", "chaos"), RANDOM, ids=str)
 def test_whoever_dies_when_the_others_go_on(workers: int, chaos: Chaos, tmp_path: Path) -> None:
-    said, run = "", None
+    said, output, run = "", "", None
     try:
         run = horovod(workers, tmp_path, steps=600, chaos=chaos, gloo_timeout=10)
     except LaunchError as failure:
-        said = failure.message
+        said, output = failure.message, failure.output
     killed = {line.rank for line in Logbook(tmp_path / "run" / "logbook.jsonl").lines() if line.kind == "kill"}
     assert killed or SOAK, "in soak all steps may be done before anybody dies"
     if run is None:
         assert re.search(r"all workers have failed \([\d, ]+\)", said), said
-        assert killed == set(range(workers))
+        if not (SOAK and "terminate called" in output and "Wait timeout after 10 seconds" in output):
+            assert killed == set(range(workers)), "nor has Horovod ended who waited for one of these (docs/recovery.md)"
         return
     assert_complete(run, sorted(set(range(workers)) - killed), at_first=workers, steps=600)
     assert {fault["rank"] for fault in run.summary.faults} == killed

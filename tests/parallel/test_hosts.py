@@ -42,6 +42,7 @@ def test_ranks_are_on_two_hosts_and_what_goes_between_them_takes_its_time(under_
     found = under_mpirun("where.py", 3)
     assert found["hosts"] == ["h1", "h1", "h2"]
     assert found["local_sizes"] == [2, 2, 1]
+    assert len(set(found["threads"])) == 1, "h2 has the machine's cores no more for itself than h1 has"
     ideal = found["bytes"] * 8 / (MBPS * 1e6)
     assert found["across_s"] > 0.9 * ideal
     assert found["within_s"] < 0.5 * ideal

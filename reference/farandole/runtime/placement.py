@@ -49,6 +49,11 @@ class Placement:
         }
 
 
+def share_cores() -> bool:
+    """Whether the hosts of this launch are all on one machine, so that each sees the cores of all."""
+    return HOSTS in os.environ
+
+
 def chosen() -> Placement | None:
     """What the environment says; None: this host.
 

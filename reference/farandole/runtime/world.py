@@ -24,7 +24,7 @@ import torch
 from mpi4py import MPI
 
 from farandole.errors import UsageError
-from farandole.runtime import devices, rank
+from farandole.runtime import devices, placement, rank
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, PeerLost, describe
 from farandole.runtime.faults import Fail, Slowness, check_ranks
@@ -90,7 +90,7 @@ class World:
         local.Free()
         if arrived:
             self.local_rank, self.local_size = self.rank, arrived.greeting["local_size"]
-        devices.limit_threads(self.local_size)
+        devices.limit_threads(self.size if placement.share_cores() else self.local_size)
         devices.seed_everything(options.seed)
         self.device = devices.choose(options.device, self.local_rank)
         self.trace = Trace(self.rank)

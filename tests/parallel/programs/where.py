@@ -1,10 +1,14 @@
-"""On which hosts the ranks are, and how long 2 MiB take within one and to another."""
+"""On which hosts the ranks are, with how many threads, and how long 2 MiB take within one and to another."""
 
 import json
 import time
 
 import numpy as np
+import torch
 from mpi4py import MPI
+
+from farandole.runtime.options import RunOptions
+from farandole.runtime.world import World
 
 BYTES = 2 << 20
 
@@ -31,5 +35,8 @@ def seconds(to: int) -> float:
 
 within, across = seconds(1), seconds(world.size - 1)
 hosts, sizes = world.gather(MPI.Get_processor_name()), world.gather(node.size)
+with World.start(RunOptions()):
+    threads = world.gather(torch.get_num_threads())
 if world.rank == 0:
-    print(json.dumps({"hosts": hosts, "local_sizes": sizes, "bytes": BYTES, "within_s": within, "across_s": across}))
+    where = {"hosts": hosts, "local_sizes": sizes, "threads": threads}
+    print(json.dumps(where | {"bytes": BYTES, "within_s": within, "across_s": across}))
