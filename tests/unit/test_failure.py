@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from mpi4py import MPI
@@ -12,7 +13,7 @@ from farandole.errors import UsageError
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, PeerLost, describe, first_failure
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder, Position, read_positions
-from farandole.runtime.watchdog import Watchdog
+from farandole.runtime.watchdog import Outer, Watchdog
 
 
 def test_no_report_no_failure(tmp_path: Path) -> None:
@@ -113,3 +114,17 @@ def test_a_wait_within_another_is_looked_at_instead_and_then_the_other_one_again
         assert seen() == (("a message", -1), True, False)
         assert watchdog.since > begun, "a wait that has ended is a sign of life"
     assert seen() == (None, False, False)
+
+
+def test_two_threads_that_wait_at_the_same_time_leave_nothing_waiting() -> None:
+    recorder = FlightRecorder(0, None)
+    watchdog = Watchdog(60.0, recorder, lambda waiting, seconds: None)
+    outers: list[Outer | None] = []
+    first = watchdog.begin("the second thread", -1)
+    second = Thread(target=lambda: outers.append(watchdog.begin("exchange", 2)))
+    second.start()
+    second.join()
+    watchdog.end(first)
+    watchdog.end(*outers)
+    assert watchdog.waiting is None
+    assert not recorder.position.waiting

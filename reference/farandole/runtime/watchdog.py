@@ -2,8 +2,8 @@
 
 A blocking MPI call cannot time out by itself, and polling instead would cost every message. So
 each wait notes when it began and for whom (two assignments), and one thread per process looks a
-few times a second whether that was too long ago. A wait within another is looked at
-instead of that one, whose time begins anew afterwards.
+few times a second whether that was too long ago. A wait within another, of the same thread, is
+looked at instead of that one, whose time begins anew afterwards.
 """
 
 from __future__ import annotations
@@ -54,12 +54,14 @@ class Watchdog(threading.Thread):
         self.expire = expire
         self.launcher = launcher
         self.waiting: Waiting | None = None
+        self._who = 0  # the thread that waits
         self.since = 0.0
         self._stopped = threading.Event()
 
     def begin(self, call: str, peer: int) -> Outer | None:
         """From now on `peer` is waited for; returns what `end` is to be given."""
-        outer = Outer(self.waiting, self.recorder.position.working) if self.waiting else None
+        before = self.waiting if self._who == threading.get_ident() else None
+        outer = Outer(before, self.recorder.position.working) if before else None
         self._wait_for((call, peer))
         return outer
 
@@ -74,7 +76,7 @@ class Watchdog(threading.Thread):
             self.recorder.works_meanwhile()
 
     def _wait_for(self, waiting: Waiting) -> None:
-        self.since = time.monotonic()
+        self.since, self._who = time.monotonic(), threading.get_ident()
         self.waiting = waiting
         self.recorder.waits(waiting[1])
 
