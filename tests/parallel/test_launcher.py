@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import LaunchError, UsageError
-from farandole.runtime import mpirun, processes
-from farandole.runtime.launcher import launch, run_ranks
+from farandole.runtime import launcher, mpirun, processes
+from farandole.runtime.launcher import Output, launch, run_ranks
 from tests.conftest import SESSION
 
 SPEAK = str(Path(__file__).parent / "programs" / "speak.py")
@@ -85,6 +85,13 @@ def test_options_are_checked_before_anything_is_started() -> None:
 def test_what_the_ranks_refuse_is_one_line_too(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^--batch 9999: must be from 1 to the 1437 training samples$"):
         launch("sync_sgd", 2, batch=9999, out=tmp_path)
+
+
+def test_a_record_that_nobody_has_lived_to_write_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ranks outlive each other the rest may have done all that they had to do."""
+    monkeypatch.setattr(launcher, "run_ranks", lambda *_, **__: Output(["", ""], ["", ""]))
+    with pytest.raises(LaunchError, match="the rank that was to write the record has died in it"):
+        launch("parameter_server", 3, out=tmp_path / "run")
 
 
 def interrupted(stop: signal.Signals) -> subprocess.CompletedProcess[str]:

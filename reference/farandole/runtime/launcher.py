@@ -186,7 +186,12 @@ def launch(
     output = run_ranks(
         ["-m", module.__name__, *arguments], ranks, timeout_s=timeout_s, follow=follow, progress=progress
     )
-    return Run(folder, str(output))
+    run = Run(folder, str(output))
+    if not run.is_finished:  # the others, who outlive each other, may have left by then
+        raise LaunchError(
+            f"the rank that was to write the record has died in it: {folder} is not whole", 1, str(output)
+        )
+    return run
 
 
 def _shared_folder() -> str | None:

@@ -115,10 +115,14 @@ class Run:
             UsageError: there is no finished record.
         """
         folder = Path(folder)
-        if not (folder / "summary.json").is_file():
+        if not cls(folder).is_finished:
             kind = "a run that did not finish" if (folder / "config.json").is_file() else "not a run's folder"
             raise UsageError(f"{folder} is {kind}: no summary.json there; give a folder that a run has written")
         return cls(folder)
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.folder / "summary.json").is_file()
 
     @property
     def summary(self) -> Summary:
