@@ -1,61 +1,63 @@
-"""What becomes of a request that is made just as all requests end."""
+"""In which order a worker asks again, once it has learned of a death, and when it learns of it."""
 
 from __future__ import annotations
 
-import threading
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-import pytest
 
-from farandole.parameter_server.client import Client
-from farandole.parameter_server.conversation import Conversation
+from farandole.parameter_server.conversation import Conversation, Request
 from farandole.parameter_server.header import Header, Kind
+from farandole.parameter_server.keys import KeyRange
+from farandole.parameter_server.layout import Layout
+from farandole.parameter_server.mailbox import Mailbox
 from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.succession import Succession
 
-LONG_ENOUGH_S = 0.2  # for the other thread to do what it can at that moment
-LATE_S = 20
+PLACEMENT = Placement(cleaner=0, servers=(1, 2), workers=(3, 4))
+Sent = tuple[Kind, int, int]  # what, of whose part, to whom
 
 
-class Meanwhile(dict[int, Any]):
-    """Requests; when one is added another thread is let do something first, if it may."""
+class Post(Mailbox):
+    """A mailbox that learns of a death while it sends, if it is told to."""
 
-    def __init__(self, thread: threading.Thread) -> None:
-        super().__init__()
-        self.thread = thread
+    def __init__(self, lost: set[int]) -> None:
+        self.lost = lost
+        self.sent: list[Sent] = []
+        self.learns: int | None = None
 
-    def __setitem__(self, number: int, request: Any) -> None:
-        self.thread.start()
-        self.thread.join(LONG_ENOUGH_S)
-        super().__setitem__(number, request)
+    def send(self, to: int, tag: int, header: Header) -> None:
+        assert self.lost is not None
+        if to not in self.lost:
+            self.sent.append((Kind(header.kind), header.home, to))
+        if self.learns is not None:
+            self.lost.add(self.learns)
 
-
-def interrupted(comm: Any, last: Any) -> Client:
-    """A client whose communication thread does `last` while a first request is being made."""
-    client = Client(comm, {}, np.zeros(2), Succession(Placement.usual(3)))
-    conversation = client._conversation
-    conversation._requests = Meanwhile(threading.Thread(target=lambda: last(conversation), daemon=True))
-    return client
+    def send_payload(self, to: int, buffer: Any, nbytes: int | None = None) -> None:
+        pass
 
 
-def test_a_request_as_the_end_comes_is_answered() -> None:
-    client = interrupted(SimpleNamespace(rank=2), lambda conversation: conversation._take(Header(Kind.STOP)))
-    future = client.progress()
-    assert future.result(timeout=LATE_S) is None
+def test_what_is_asked_later_never_comes_to_a_successor_first() -> None:
+    """A pull that overtook the push before it would be granted before that push has counted."""
+    succession = Succession(PLACEMENT, replicas=2)
+    table = np.zeros(4)
+    layouts = {home: Layout([KeyRange(2 * home - 2, 2 * home)], table.shape, table.dtype) for home in (1, 2)}
+    comm = cast(Any, type("Comm", (), {"rank": 3}))
+    conversation = Conversation(comm, 0, layouts, table.dtype, succession, succession.lost, None, lambda answers: None)
+    post = conversation._mailbox = Post(succession.lost)
 
+    def ask(header: Header) -> None:
+        conversation.ask(Request(header, dict.fromkeys(layouts), gradient=table))
+        command = conversation._commands.get()
+        assert command is not None
+        command()
 
-def test_a_request_as_the_communication_fails_fails() -> None:
-    def fail(*_: object) -> None:
-        raise OSError("no network")
-
-    def communicate(conversation: Conversation) -> None:
-        conversation._commands.put(fail)
-        conversation._communicate()
-
-    client = interrupted(SimpleNamespace(rank=2), communicate)
-    with pytest.raises(OSError, match="no network"):
-        client.progress().result(timeout=LATE_S)
-    with pytest.raises(OSError, match="no network"):
-        client.progress()
+    ask(Header(Kind.PUSH))
+    assert post.sent == [(Kind.PUSH, 1, 1), (Kind.PUSH, 2, 2)]
+    post.sent.clear()
+    post.learns = 2
+    ask(Header(Kind.PULL))
+    assert post.sent == [(Kind.PULL, 1, 1)], "its part for the dead is not put to the successor yet"
+    post.sent.clear()
+    conversation._ask_again()
+    assert post.sent == [(Kind.PUSH, 2, 1), (Kind.PULL, 2, 1)]

@@ -106,6 +106,8 @@ class Member:
             self.has_heard = True
             for role in self.roles:
                 role.stop()
+            for manager in () if self.roles else self.succession.managers:
+                self.post.send(manager, 1, Header(Kind.STOP))
         elif tag != ANSWER:
             [role] = [role for role in self.roles if header.kind in role.kinds]
             role.handle(header)
@@ -158,3 +160,30 @@ def possible(
     actions += [("learns", rank, rank) for rank in listening if dead - members[rank].succession.lost]
     comes = sorted(pair for pair, messages in network.under_way.items() if messages and pair[1] in listening)
     return actions + [("comes", *pair) for pair in comes]
+
+
+def test_where_a_worker_alone_has_heard_of_the_end_the_others_hear_it_from_there() -> None:
+    placement = PLACEMENTS["one rank manages and cleans"]
+    network = Network(5)
+    members, dead = [Member(network, rank, placement) for rank in range(5)], set[int]()
+
+    def deliver(but_for: Kind | None = None) -> None:
+        while pairs := [
+            pair
+            for _, *pair in possible(network, members, [], set())
+            if network.under_way[tuple(pair)][0][1].kind != but_for  # type: ignore[index]
+        ]:
+            source, to = pairs[0]
+            members[to].take(*network.under_way[source, to].popleft())
+
+    deliver(but_for=Kind.STOP)
+    assert {to for (source, to), messages in network.under_way.items() if messages} == set(range(5))
+    members[3].take(*network.under_way[0, 3].popleft())
+    network.living.discard(0)
+    dead.add(0)
+    for to in range(5):
+        network.under_way[0, to].clear()
+    for rank in (1, 2, 4):
+        members[rank].learn(dead)
+    deliver()
+    assert [rank for rank in network.living if not members[rank].has_heard] == []

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from farandole.parameter_server import mailbox as module
 from farandole.parameter_server.header import Header, Kind, pack
 from farandole.parameter_server.mailbox import ANSWER, LATEST_TICK_S, REQUEST, Mailbox
 from farandole.runtime.communicator import Communicator
+from farandole.runtime.flight_recorder import FlightRecorder
+from farandole.runtime.watchdog import Watchdog
 
 MESSAGE_EVERY_S = 0.001
 
@@ -79,6 +83,27 @@ def test_time_passes_though_messages_keep_coming(traffic: Traffic) -> None:
         mailbox.wait(lambda: ticks.append(traffic.working_now))
     assert all(ticks), "who hangs in it does not wait for a message"
     assert len(ticks) == pytest.approx(1000 * MESSAGE_EVERY_S / LATEST_TICK_S, rel=0.2)
+
+
+def test_a_service_that_nobody_needs_for_long_waits_on() -> None:
+    """The time-out is for answers, and a cleaning node may have nothing to do until the end."""
+    bitten: list[str] = []
+    recorder = FlightRecorder(0, None)
+    watchdog = Watchdog(0.2, recorder, lambda waiting, seconds: bitten.append(waiting[0]))
+    comm = Communicator(MPI.COMM_SELF, watchdog, recorder)
+    mailbox, begun = Mailbox(comm, REQUEST), time.monotonic()
+    watchdog.start()
+
+    def tick() -> None:
+        if time.monotonic() - begun > 0.8:
+            mailbox.send(0, REQUEST, Header(Kind.STOP))
+
+    assert mailbox.wait(tick).kind == Kind.STOP
+    assert not bitten
+    with comm.waiting("an answer", -1):
+        watchdog.join(timeout=5)
+    assert bitten == ["an answer"]
+    mailbox.flush()
 
 
 def test_whatever_is_waited_for_is_under_the_watchdogs_eye(traffic: Traffic) -> None:

@@ -106,6 +106,24 @@ def test_staleness_counts_the_others_updates() -> None:
     assert applied == [(2, 0), (2, 0), (2, 0), (1, 3)]
 
 
+def test_updates_by_a_gradient_that_is_used_again_are_the_others() -> None:
+    shard = Harness(History([1, 2], enough=1, patience=0.0))
+    for clock in range(4):
+        for worker in (1, 2) if clock < 2 else (1,):
+            shard.pull(worker)
+        for worker in (1, 2) if clock < 1 else (1,):
+            shard.push(worker, clock, 1.0)
+        shard.shard.tick(shard.now)
+    assert shard.shard.updates == 4, "worker 2's first gradient has stood in three times"
+    shard.push(2, 1, 1.0)
+    shard.pull(1)
+    shard.push(1, 4, 1.0)
+    applied = [(answer.worker, answer.staleness) for answer in shard.answers if answer.kind == Kind.APPLIED]
+    assert applied[:2] == [(1, 0), (2, 0)]
+    assert {staleness for worker, staleness in applied if worker == 1} == {0}
+    assert [staleness for worker, staleness in applied if worker == 2] == [0, 3], "computed at what step 1 began with"
+
+
 def test_a_correction_sees_the_staleness() -> None:
     shard = Harness(Asynchronous([1, 2]), correction=StalenessAware())
     shard.pull(1)

@@ -290,10 +290,10 @@ class Simulation:
                 self.outcome.gradients += 1
                 self.outcome.staleness[self._updates - self._own_updates[push.worker] - read_at] += 1
         self._updates += 1
-        kept = self._kept = set(update.keep)
+        before, self._kept = self._kept, set(update.keep)
         for push, _ in update.parts:
-            self._own_updates[push.worker] += 1
-            if push not in kept:
+            self._own_updates[push.worker] += push not in before
+            if push not in self._kept:
                 del self._gradients[push]
         self.outcome.wall_s = self.now
         self._quadratic.move(total, len(update.parts), self.now)

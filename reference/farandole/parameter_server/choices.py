@@ -104,6 +104,11 @@ def check(options: PolicyOptions) -> None:
         raise UsageError(f"--update {options.update} pushes parameters, not gradients: leave out {other}")
     if options.update == "elastic" and options.sync in ("partial", "history"):
         raise UsageError(f"--update elastic needs every push applied once: --sync {options.sync} does not do that")
+    if options.update == "delay-compensated" and options.sync == "history":
+        raise UsageError(
+            "--update delay-compensated needs what a gradient was computed at, and --sync history uses some for which "
+            "that is long gone: choose another of the two"
+        )
     if options.topk and options.tree:
         raise UsageError("--topk sends single entries and --tree sums whole gradients: leave out one of them")
     if options.transport == "window" and (options.tree or options.sync == "history"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +24,7 @@ from farandole.parameter_server.window import Window
 from farandole.runtime.communicator import Communicator
 
 Array = NDArray[Any]
+ASKS_EVERY_S = 1.0  # whoever has left, whether the manager is still there
 
 
 @dataclass(frozen=True)
@@ -173,19 +174,22 @@ class Client:
 
     def leave(self) -> Future[None]:
         """Tell the manager that we have finished; the future is done when everybody may go."""
-        with self.comm.waiting("answers to pushes", -1):
+        with self.comm.waiting("answers to pushes", -1), self._conversation.waited_for():
             self._conversation.all_answered()
         return self._ask(Header(Kind.LEAVE), {NOBODY})
+
+    def leave_with_the_others(self) -> None:
+        """Leave, and return when everybody may go, however long that takes while the manager answers."""
+        left = self.leave()
+        while not wait([left], ASKS_EVERY_S).done:
+            self.wait(self.progress(), "the end of the others' work")
+        left.result()
 
     def wait(self, future: Future[Any], call: str) -> Any:
         """A future's result, under the eye of the watchdog."""
         server = next(iter(self.layouts)) if len(self.layouts) == 1 else -1
-        with self.comm.waiting(call, server):
-            self._conversation.is_waiting = True
-            try:
-                return future.result()
-            finally:
-                self._conversation.is_waiting = False
+        with self.comm.waiting(call, server), self._conversation.waited_for():
+            return future.result()
 
     def _ask(self, header: Header, of: set[int] | None = None, **what: Any) -> Future[Any]:
         """Ask whoever has these servers' parts, by default all; `NOBODY` stands for the manager."""

@@ -174,7 +174,7 @@ def run(
                 read(client)
             else:
                 work(client)
-            client.wait(client.leave(), "the end of the others' work")
+            client.leave_with_the_others()
     else:
         roles: list[Role | None] = [server, cleaner, manager]
         serve(mailbox, [role for role in roles if role])

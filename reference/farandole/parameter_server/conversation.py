@@ -13,8 +13,9 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -120,8 +121,8 @@ class Conversation:
             header.settled = min(self._requests) - 1
 
         def send() -> None:
-            for home in request.waiting_for if header.number in self._requests else ():
-                self._send(request, home)
+            if header.number in self._requests:
+                self._send_all([(request, home) for home in request.waiting_for])
 
         self._commands.put(send)
         return request.future
@@ -141,6 +142,15 @@ class Conversation:
         if time.monotonic() - self._said_alive > ALIVE_S:
             self._commands.put(self._say_alive)
 
+    @contextmanager
+    def waited_for(self) -> Iterator[None]:
+        """In the body the caller waits for an answer."""
+        self.is_waiting = True
+        try:
+            yield
+        finally:
+            self.is_waiting = False
+
     def all_answered(self) -> None:
         """Return when all that has been asked is answered, however."""
         for request in list(self._requests.values()):
@@ -151,8 +161,16 @@ class Conversation:
         header.worker, header.group = self.comm.rank, self.group
         return header
 
-    def _send(self, request: Request, home: int) -> None:
-        to = self._whom_to_ask(request.header.kind, home)
+    def _send_all(self, asked: Sequence[tuple[Request, int]]) -> None:
+        """Put requests, or their parts, to whoever has what they are about as things stand now.
+
+        Whoever learns of a death while it sends must not yet ask the successor: an older request, which has to come
+        first, may still be with the dead. What goes to the dead now is asked again, in order.
+        """
+        for request, home, to in [(each, home, self._whom_to_ask(each.header.kind, home)) for each, home in asked]:
+            self._send(request, home, to)
+
+    def _send(self, request: Request, home: int, to: int) -> None:
         request.waiting_for[home] = to
         header, rows, gradient = replace(request.header, home=home), request.rows, request.gradient
         if home in request.encoded:
@@ -185,10 +203,14 @@ class Conversation:
     def _ask_again(self) -> None:
         """Somebody has died: put all requests that went there, and are not answered, to the successor."""
         self._missed |= self._mailbox.lost or set()
-        for request in list(self._requests.values()):
-            for home, asked in request.waiting_for.items():
-                if asked is not None and asked != self._whom_to_ask(request.header.kind, home):
-                    self._send(request, home)
+        self._send_all(
+            [
+                (request, home)
+                for request in list(self._requests.values())
+                for home, asked in request.waiting_for.items()
+                if asked is not None and asked != self._whom_to_ask(request.header.kind, home)
+            ]
+        )
 
     def _communicate(self) -> None:
         """The communication thread: until it is told to end, and everything has left."""
@@ -226,6 +248,8 @@ class Conversation:
     def _take(self, answer: Header) -> None:
         """An answer has come, perhaps with parameters."""
         if answer.kind == Kind.STOP:  # also for a worker that was thought dead: its other questions stay unanswered
+            if self.succession.replicated:  # who has said so may have died before the services heard it
+                self.tell_managers(Header(Kind.STOP))
             with self._lock:
                 self._stopped = True
                 while self._requests:

@@ -124,7 +124,9 @@ class Mailbox:
     def wait(self, tick: Callable[[], None]) -> Header:
         """The next header; until it comes, and now and then if there always is one, `tick` is called.
 
-        Between looks it sleeps, so that a waiting service leaves its core to those that compute.
+        Between looks it sleeps, so that a waiting service leaves its core to those that compute. How long that may last
+        is not limited: whoever needs nobody for now is not the one to say that others hang. Those who wait for an
+        answer do, and the manager.
         """
         with self.comm.waiting("a message", -1):
             looks = 0

@@ -200,8 +200,9 @@ class Shard:
                 self.rule.apply(self.values, rows, total, sum(weight for *_, weight, _ in gradients))
         self.updates += 1
         for push, _ in update.parts:
-            self._own_updates[push.worker] = self._own_updates.get(push.worker, 0) + 1
             gradient = self._gradients[push] if push in update.keep else self._gradients.pop(push)
+            if gradient.numbers:  # else it has counted before, and this update is the others'
+                self._own_updates[push.worker] = self._own_updates.get(push.worker, 0) + 1
             self._acknowledge(push.worker, gradient.numbers, Kind.APPLIED, staleness[push])
 
     def _sum(self, pieces: Sequence[Sequence[Any]], rows: Rows) -> Array:

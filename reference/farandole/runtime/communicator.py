@@ -227,16 +227,14 @@ class Communicator:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Within `waiting`: the body is work of this rank's own, in which it may hang. The time-out goes on."""
-        if self._recorder is None:
-            yield
-            return
-        peer = self._recorder.position.peer
-        self._recorder.works_meanwhile()
+        """Within `waiting`: the body is work of this rank's own, in which it may hang. Then it waits anew."""
+        if self._recorder:
+            self._recorder.works_meanwhile()
         try:
             yield
         finally:
-            self._recorder.waits(peer)
+            if self._watchdog:
+                self._watchdog.wait_anew()
 
     @contextmanager
     def naming_the_lost(self, call: str, peer: int) -> Iterator[None]:

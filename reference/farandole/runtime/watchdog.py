@@ -75,6 +75,11 @@ class Watchdog(threading.Thread):
         if outer.working:
             self.recorder.works_meanwhile()
 
+    def wait_anew(self) -> None:
+        """Go on waiting, as if it had begun now."""
+        if self.waiting:
+            self._wait_for(self.waiting)
+
     def _wait_for(self, waiting: Waiting) -> None:
         self.since, self._who = time.monotonic(), threading.get_ident()
         self.waiting = waiting
