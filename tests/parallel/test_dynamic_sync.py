@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from farandole import Run, UsageError, launch
+from farandole import LaunchError, Run, UsageError, launch
 
 SMALL: dict[str, Any] = {"hidden": 16}
 PARAMETERS = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10
@@ -49,6 +49,11 @@ def test_a_slow_network_means_longer_rounds_and_a_fast_one_shorter_ones(tmp_path
     slow, fast = lines(run, 100, 400)[-1]["period"], lines(run, 800, 1000)[-1]["period"]
     assert slow > 30
     assert fast < slow / 2
+
+
+def test_a_failure_in_the_middle_of_a_round_strikes(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="rank 1 at step 11 was killed by SIGKILL"):
+        launch("dynamic_sync", 2, period=8, steps=40, fail="rank=1,step=11", out=tmp_path / "run")
 
 
 def test_shares_may_be_unlike_and_everybody_learns_all_classes(tmp_path: Path) -> None:

@@ -148,6 +148,12 @@ def test_without_steps_together_nobody_waits_for_a_slow_rank(tmp_path: Path) -> 
     assert len(errors) == 24
 
 
+def test_who_runs_ahead_to_where_nobody_has_a_sample_is_refused(tmp_path: Path) -> None:
+    """A quick rank may take nearly all iterations, and in its 360th step a batch of 3 has no sample for any of four."""
+    with pytest.raises(UsageError, match="--batch 3"):
+        run(tmp_path, 4, 300, method="ad-psgd", batch=3)
+
+
 def test_a_graph_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "graph"
     file.write_text("0 1\n1 2  # a line\n")
@@ -190,6 +196,13 @@ def test_compressed_differences_are_as_long_as_the_formula_says(name: str, tmp_p
     assert figures
     assert figures["ring_bytes"] == [5 * 2 * 4 * PARAMETERS] * 4
     assert all(seconds > 0 for name in ("encode_s", "transfer_s", "decode_s") for seconds in figures[name])
+
+
+@pytest.mark.parametrize("name", ["top-k", "random-k"])
+def test_with_the_usual_consensus_step_the_copies_do_not_part_where_most_is_left_out(name: str, tmp_path: Path) -> None:
+    recipe: dict[str, Any] = {"steps": 300, "hidden": HIDDEN, "compressor": name, "out": tmp_path / "run"}
+    apart = [line["consensus_error"] for line in launch("gossip_sgd", 4, **recipe).metrics if "consensus_error" in line]
+    assert max(apart[20:]) < 1.5 * max(apart[:20]), "30 exchanges, one every ten steps"
 
 
 def test_half_precision_and_a_whole_step_is_d_psgd_almost(tmp_path: Path) -> None:

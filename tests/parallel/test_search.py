@@ -33,6 +33,9 @@ def test_the_better_half_goes_on(alone: Run) -> None:
         assert losses == sorted(losses)
     assert alone.summary.final_loss == trials[0]["loss"] == alone.metrics[-1]["loss"]
     assert [line["step"] for line in alone.metrics] == [5, 11, 23, 47]
+    used = sum(line["samples"] for line in alone.metrics)
+    assert alone.summary.samples_per_s == pytest.approx(used / alone.summary.wall_s)
+    assert used < 64 * sum(trial["steps"] for trial in trials), "an epoch's last batches are not whole"
     assert alone.summary.bytes_sent == [0]
     assert alone.summary.test_accuracy > 0.5
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,6 +97,10 @@ def test_uncompressed_it_is_plain_mixing(name: str) -> None:
     [
         ({"compressor": "sign", "method": "push-sum"}, "--compressor is for --method d-psgd"),
         ({"consensus_step": 0.5}, "--consensus-step is for --compressor"),
+        (
+            {"method": "push-sum", "graph": Path("mine"), "optimizer": "lars"},
+            "--optimizer lars goes by how long the parameters are",
+        ),
         ({"fraction": 0.5}, "--fraction is for --compressor top-k or random-k, not for none: leave it out"),
         ({"compressor": "sign", "fraction": 0.5}, "--fraction is for --compressor top-k or random-k, not for sign"),
         ({"compressor": "top-k", "bucket": 40}, "--bucket is for --compressor qsgd, not for top-k: leave it out"),
@@ -107,3 +112,17 @@ def test_uncompressed_it_is_plain_mixing(name: str) -> None:
 def test_what_does_not_fit_is_refused(options: dict[str, object], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         check(Config(**options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "step"),
+    [
+        ({"compressor": "sign"}, 0.3),
+        ({"compressor": "top-k", "fraction": 0.2}, 0.3),
+        ({"compressor": "top-k"}, 0.06),
+        ({"compressor": "random-k"}, 0.005),
+        ({"compressor": "random-k", "consensus_step": 0.2}, 0.2),
+    ],
+)
+def test_the_more_is_left_out_the_shorter_the_usual_step(options: dict[str, object], step: float) -> None:
+    assert Config(**options).moves_by == pytest.approx(step)  # type: ignore[arg-type]

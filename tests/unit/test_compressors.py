@@ -287,6 +287,8 @@ def test_dgc_warms_up_and_clips() -> None:
     clipped = DGC(2, 1.0, clip=1.0)
     np.testing.assert_allclose(clipped.decode(clipped.encode(np.float32([3, 4])), 2), [0.6, 0.8], rtol=1e-6)
     assert clipped.decode(clipped.encode(np.float32([0.3, 0.4])), 2).tolist() == np.float32([0.3, 0.4]).tolist()
+    huge = DGC(2, 1.0, clip=1.0)
+    np.testing.assert_allclose(huge.decode(huge.encode(np.float32([3e20, 4e20])), 2), [0.6, 0.8], rtol=1e-6)
 
 
 SHAPES = [(12, 20), (12,), (5, 12), (5,), (6, 4, 3, 3), (2, 2)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,11 @@ def test_who_is_slow_by_turns_is_waited_for_less_over_several_steps() -> None:
     assert ring_ == pytest.approx(0.1 + 0.4 * (1 - 0.8**4), rel=0.1)
     assert turns.mean() < local < 0.8 * ring_
     assert turns.mean() < gossip <= ring_ * 1.001
+
+
+def test_rounds_longer_than_what_was_drawn_are_predicted_too() -> None:
+    known = replace(calibration(steady(0.1, 0.2)), period=500)
+    assert predicted("local-sgd", known, 2).compute_s == pytest.approx(0.2)
 
 
 def test_gossip_waits_for_its_neighbours_alone() -> None:

@@ -54,7 +54,7 @@ class DGC:
         return 8 * count_of(self.fraction, length)
 
     def encode(self, vector: Vector) -> Payload:
-        norm = float(np.linalg.norm(vector)) if self.clip else 0.0
+        norm = float(np.linalg.norm(vector.astype(np.float64))) if self.clip else 0.0  # squares overflow in float32
         factor = np.float32(self.clip / norm if self.clip and norm > self.clip else 1)
         self.velocity *= np.float32(self.momentum)
         self.velocity += vector * factor

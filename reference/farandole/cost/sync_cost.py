@@ -143,15 +143,19 @@ class Study:
         self.targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
         self.model = choices.build(options).to(world.device)
         self.makers = makers(options, world.size)
-        self.batches_done = 0
+        self.batches_done = self.samples = 0
 
     def larger(self, way: str) -> int:
         """How many times as large this way's batches are."""
         return self.options.period if way == "large-batch" else 1
 
+    def epoch(self, way: str) -> int:
+        """Its steps that use every sample once."""
+        return steps_per_epoch(sum(self.shares), self.options.batch * self.larger(way))
+
     def batches(self, way: str) -> Iterator[Batch]:
         """This rank's parts, from the first one on."""
-        epoch = steps_per_epoch(sum(self.shares), self.options.batch * self.larger(way))
+        epoch = self.epoch(way)
         for step, rows in enumerate(EpochSampler(len(self.inputs), epoch, self.options.seed, self.world.rank)):
             whole = sum(batch_size(share, epoch, step) for share in self.shares)
             own = torch.from_numpy(rows).to(self.world.device)
@@ -195,9 +199,12 @@ class Study:
         return list(zip(nbytes[: len(slowest)], map(float, slowest), strict=True))
 
     def noise(self) -> NoiseScale | None:
-        """How noisy the gradients are at the beginning, by the ranks' own against the mean of all; of one rank None."""
+        """How noisy the gradients are at the beginning, by the ranks' own against the mean of all.
+
+        None of one rank, and where not every rank has a sample of each batch.
+        """
         world = self.world
-        if world.size == 1:
+        if world.size == 1 or self.options.batch < world.size:
             return None
         squares: list[tuple[float, float]] = []
 
@@ -226,7 +233,7 @@ class Study:
             world.control.Barrier()
         start = time.perf_counter()
         for step in range(steps):
-            world.begin_step(first + step * larger)
+            world.begin_step(first + step * larger, larger)
             spans = len(world.trace.spans)
             inputs, targets, share = next(batches)
             losses[step] = share * strategy.step(inputs, targets, share)
@@ -249,7 +256,8 @@ class Study:
             world.control.Allreduce(MPI.IN_PLACE, latest, MPI.MAX)
         for step, (loss, wall_s) in enumerate(zip(losses, measured.clock, strict=True)):
             batch = measured.first + step * larger
-            samples = (batch + larger) * self.options.batch
+            samples = sum(batch_size(share, self.epoch(way), step) for share in self.shares)
+            self.samples += samples
             self.recorder.log(step=batch, wall_s=float(wall_s), loss=float(loss), samples=samples)
         cost = predicted(way, calibration, world.size)
         reached = np.flatnonzero(losses <= self.options.goal)
@@ -296,7 +304,7 @@ def run(scenario: str, options: SyncCostOptions) -> tuple[Summary | None, Findin
             (recorder.folder / "costs.json").write_text(json.dumps(findings.to_dict(), indent=2))
         summary = recorder.finish(
             steps=study.batches_done,
-            samples=study.batches_done * options.batch,
+            samples=study.samples,
             final_loss=rows[0].final_loss,
             test_accuracy=rows[0].test_accuracy,
             params_sha256=sha256(measured[0].model),

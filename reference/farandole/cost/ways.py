@@ -29,6 +29,7 @@ from farandole.cost.stragglers import Times
 
 WAYS = ("ring", "central", "overlapped", "large-batch", "local-sgd", "float16", "top-k", "gossip")
 DRAWS = 400  # steps that are drawn from the measured ones
+LEAST_SUMS = 50  # of local SGD's rounds
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def predicted(way: str, calibration: Calibration, workers: int) -> Cost:
         workers: as many as have been measured, or any other number, as if they were more of the same.
     """
     link, nbytes, period = calibration.link, calibration.nbytes, calibration.period
-    times = calibration.drawn(way, workers)
+    times = calibration.drawn(way, workers, max(DRAWS, LEAST_SUMS * period) if way == "local-sgd" else DRAWS)
     slowest = float(times.max(axis=1).mean())
     ring = all_reduce_s("ring", workers, nbytes, link)
     if way == "ring":
@@ -82,7 +83,7 @@ def predicted(way: str, calibration: Calibration, workers: int) -> Cost:
         return Cost(slowest / period, ring / period)
     if way == "local-sgd":
         # Each rank is slow and fast by turns: over several steps the slowest is less far from the mean.
-        sums = times[: DRAWS - DRAWS % period].reshape(-1, period, workers).sum(axis=1)
+        sums = times[: len(times) - len(times) % period].reshape(-1, period, workers).sum(axis=1)
         return Cost(float(sums.max(axis=1).mean()) / period, ring / period)
     if way == "float16":
         return Cost(slowest, all_reduce_s("ring", workers, calibration.encoded[way], link))

@@ -73,7 +73,7 @@ def train(scenario: str, options: DynamicOptions) -> Summary | None:
                 measuring_s += recorder.elapsed_s - trained
             if over:
                 break
-            world.begin_step(done)
+            world.begin_step(done, plan.period)
             taken = torch.from_numpy(samples.take(plan.steps[world.rank] * size)).to(world.device)
             start = time.perf_counter()
             _, length = method.own_steps(inputs[taken], targets[taken])

@@ -1,7 +1,7 @@
 """Local SGD: every rank takes steps of its own, and only now and then they average their parameters.
 
     each step        w_r ← w_r − η·∇ mean loss of rank r's part of the batch
-    every H steps    w'  = Σ_r (n_r / n)·w_r            n_r of the n samples since the last time were on rank r
+    every H steps    w'  = Σ_r (n_r / n)·w_r            n_r / n: rank r's mean share of the batches since the last time
                      w_r ← (1−α)·w_r + α·w'
 
 The rule of document 000 (erratum 000.15): what is averaged are parameters, and α says how far each rank moves to

@@ -31,7 +31,7 @@ from farandole.data import datasets
 from farandole.data.sampler import EpochSampler, steps_per_epoch
 from farandole.data_parallel.evaluation import sharded_accuracy
 from farandole.data_parallel.options import SearchOptions
-from farandole.data_parallel.training import mean_cross_entropy
+from farandole.data_parallel.training import mean_cross_entropy, samples_used
 from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.models.optimizers import SGD
@@ -154,6 +154,10 @@ class Search:
             self.done |= {trial.number: trial for trial in seen}
             yield steps
 
+    def used(self, trial: Trial) -> int:
+        """How many samples it has been trained on, each counted as often as it was used."""
+        return samples_used([len(self.splits.train)], self.options.batch, trial.steps)
+
     def winner(self) -> nn.Module:
         """The best trial's model, on every rank. Collective."""
         best = self.ranking[0]
@@ -201,9 +205,9 @@ def run(scenario: str, options: SearchOptions) -> tuple[Summary | None, list[Tri
         recorder.start()
         samples = 0
         for steps in search.run():
-            samples = sum(trial.steps for trial in search.done.values()) * options.batch
+            before, samples = samples, sum(search.used(trial) for trial in search.done.values())
             best = search.ranking[0]
-            recorder.log(step=steps - 1, wall_s=recorder.elapsed_s, loss=best.loss, samples=samples)
+            recorder.log(step=steps - 1, wall_s=recorder.elapsed_s, loss=best.loss, samples=samples - before)
         recorder.stop()
         trials = sorted(search.done.values(), key=lambda trial: (-trial.steps, trial.loss, trial.number))
         if recorder.folder:

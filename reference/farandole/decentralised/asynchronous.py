@@ -77,7 +77,7 @@ def whoever_is_ready(
     """All iterations; a slow rank takes fewer of them."""
     inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
     targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
-    check_filled(shares, options.batch, options.steps)
+    check_filled(shares, options.batch, options.steps * world.size)  # the fastest may take nearly all of them
     epoch = steps_per_epoch(sum(shares), options.batch)
     sampler = EpochSampler(len(shard), epoch, options.seed, world.rank)
     losses = UnevenLossLog(world, recorder, options.steps, strategy.observe, rate)

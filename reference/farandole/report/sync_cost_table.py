@@ -38,8 +38,9 @@ def scaling(findings: Findings) -> Table:
 
 
 def _title(findings: Findings) -> str:
-    if findings.noise is None:
+    if not findings.alpha_s and findings.noise is None:
         return "one rank: no network"
     mbps = f"{8 / findings.beta_s / 1e6:,.0f} Mbit/s" if findings.beta_s else "too fast to be measured"
-    batch = f"critical batch {findings.noise.critical_batch:,.0f} at the start"
-    return f"α = {1e6 * findings.alpha_s:.0f} µs, 1/β = {mbps}, {batch}"
+    network = f"α = {1e6 * findings.alpha_s:.0f} µs, 1/β = {mbps}"
+    noise = findings.noise
+    return f"{network}, critical batch {noise.critical_batch:,.0f} at the start" if noise else network

@@ -146,13 +146,17 @@ class World:
             self.begin_step(step)
             yield step
 
-    def begin_step(self, step: int) -> None:
-        """Step `step` begins; for methods that cannot say beforehand which steps there will be."""
+    def begin_step(self, step: int, count: int = 1) -> None:
+        """Step `step` begins; for methods that cannot say beforehand which steps there will be.
+
+        Args:
+            count: so many begin with it, in a round.
+        """
         self._recorder.step = step
         if self.comm.link:
             self.comm.link.change(step)
         for fail in list(self._failures):
-            if fail.step == step:
+            if step <= fail.step < step + count:
                 self._failures = [other for other in self._failures if other is not fail]
                 self._strike(fail, f"--fail {fail}")
 

@@ -9,7 +9,7 @@ metrics.
     farandole run gossip_sgd -n 4 --method push-sum --topology one-peer-exponential
     farandole run gossip_sgd -n 4 --method ad-psgd --slow rank=3,factor=3
     farandole run gossip_sgd -n 4 --method central-directions --own-weight 0.5
-    farandole run gossip_sgd -n 4 --compressor top-k --fraction 0.05 --consensus-step 0.3
+    farandole run gossip_sgd -n 4 --compressor top-k --fraction 0.05
     mpirun -n 4 python -m farandole.scenarios.gossip_sgd --graph my_graph.txt
 """
 
@@ -56,8 +56,15 @@ class Config(EncodingOptions, OptimizerOptions):
     """Of d-psgd: what encodes the differences that neighbours send each other (CHOCO-SGD, which mixes after the
     update); none: parameters are sent as they are."""
 
-    consensus_step: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] = 0.3
-    """With --compressor: how far a rank moves to its neighbours in a round; the more is lost, the less."""
+    consensus_step: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] | None = None
+    """With --compressor: how far a rank moves to its neighbours in a round; the more is lost, the less. [default: 0.3;
+    but no more than 6 times --fraction with top-k, half of it with random-k]"""
+
+    @property
+    def moves_by(self) -> float:
+        """The consensus step given, or the usual one: with a longer one, where so much is lost, the copies part."""
+        at_most = {"top-k": 6 * self.fraction, "random-k": self.fraction / 2}
+        return self.consensus_step or min(0.3, at_most.get(self.compressor, 0.3))
 
 
 def check(config: Config) -> None:
@@ -75,7 +82,7 @@ def check(config: Config) -> None:
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} is for --method {' or '.join(methods)}, not for {config.method}: leave it out")
     check_meaning(config, config.compressor, get_args(Encoder))
-    if config.compressor == "none" and config.consensus_step != default.consensus_step:
+    if config.compressor == "none" and config.consensus_step is not None:
         raise UsageError("--consensus-step is for --compressor: leave it out, or add that")
     if config.compressor != "none" and config.mix_after_update:
         raise UsageError("--compressor mixes after the update in any case: leave out --mix-after-update")
@@ -86,6 +93,11 @@ def check(config: Config) -> None:
         )
     if config.graph and config.topology != default.topology:
         raise UsageError("--graph takes the place of --topology: give one of them")
+    if config.method == "push-sum" and config.graph and config.optimizer in ("lars", "lamb"):
+        raise UsageError(
+            f"--optimizer {config.optimizer} goes by how long the parameters are, and with push-sum on a --graph these "
+            "are w times too long: choose another optimizer"
+        )
     if config.method == "ad-psgd" and config.lr_schedule == "plateau":
         raise UsageError(
             "--lr-schedule plateau goes without --method ad-psgd: all ranks must know the loss at the same step"
@@ -127,7 +139,7 @@ def main(config: Config) -> None:
         if config.compressor != "none":
             common, own = np.random.default_rng([config.seed, 0]), np.random.default_rng([config.seed, 1 + world.rank])
             compressor = plain(config.compressor, config, config.fraction, common, own, unbiased=False)
-            return ChocoSGD(world, model, make, graph, compressor, config.consensus_step, config.mixing_every)
+            return ChocoSGD(world, model, make, graph, compressor, config.moves_by, config.mixing_every)
         return DPSGD(world, model, make, graph, config.mixing_every, config.mix_after_update)
 
     loop = whoever_is_ready if config.method == "ad-psgd" else in_step
