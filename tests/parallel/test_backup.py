@@ -113,6 +113,18 @@ def test_a_worker_and_its_buddy_come_back_from_the_disk(whole: Run, tmp_path: Pa
     assert f"a worker and its buddy have died: back to the checkpoint of step {33 - lost}" in run.output
 
 
+@pytest.mark.parametrize("others", [[], ["rank=2,step=3"]], ids=["alone", "and its buddy before the second backup"])
+def test_who_dies_before_anybody_has_its_first_copy_is_as_at_the_beginning(
+    whole: Run, others: list[str], tmp_path: Path
+) -> None:
+    fails = [word for fail in others for word in ("--fail", fail)]
+    options = to_arguments({"spares": 1 + len(others), "checkpoint_every": 0, **SHARDED, "out": tmp_path / "run"})
+    run_ranks([PROGRAM, "backup", "1@first-backup", *fails, *options], WORKERS + 1 + len(others), timeout_s=60)
+    run = Run(tmp_path / "run")
+    assert_bitwise(run, whole)
+    assert [fault["rank"] for fault in run.summary.faults] == [1, 2][: 1 + len(others)]
+
+
 def test_without_a_whole_checkpoint_they_are_lost_and_it_is_said(tmp_path: Path) -> None:
     fails = ["rank=1,step=13", "rank=2,step=13"]
     options = to_arguments({"fail": fails, "checkpoint_every": 0, **RECIPE, "out": tmp_path / "run"})

@@ -232,7 +232,7 @@ def test_two_applications_share_the_servers(tmp_path: Path) -> None:
         (
             4,
             {"sync": "half", "longest_wait": 30},
-            "--longest-wait 30: who pauses so long is taken for dead, by --hang-after 30",
+            "--longest-wait 30: who pauses so long is taken for dead, by --hang-after 20",
         ),
     ],
 )
@@ -261,8 +261,8 @@ def test_a_worker_that_hangs_is_named(tmp_path: Path) -> None:
 
 
 def test_a_silence_longer_than_anybody_waits_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--hang-after 30: whoever waits gives up after --wait-timeout 20; give less"):
-        launch("parameter_server", 3, wait_timeout=20, out=tmp_path / "run")
+    with pytest.raises(UsageError, match="--hang-after 20: whoever waits gives up after --wait-timeout 15; give less"):
+        launch("parameter_server", 3, wait_timeout=15, out=tmp_path / "run")
 
 
 def test_what_the_roles_do_with_a_worker_that_falls_silent(under_mpirun: Callable[..., Any]) -> None:

@@ -78,11 +78,11 @@ def test_the_rehearsal_is_not_part_of_the_record(tmp_path: Path) -> None:
 def test_samples_are_those_that_were_used_and_batches_smaller_than_the_ranks_are_no_trouble(tmp_path: Path) -> None:
     options: dict[str, Any] = {"ways": ["ring", "large-batch"], "period": 8, "rehearsal": 5, "steps": 16}
     run = launch("sync_cost", 3, batch=2, **options, out=tmp_path / "run")
-    assert run.summary.samples_per_s == pytest.approx((16 * 2 + 2 * 16) / run.summary.wall_s, rel=0.1)
-    assert {line["samples"] for line in run.metrics} == {2, 16}
+    assert run.summary.samples_per_s == pytest.approx((16 * 3 + 2 * 18) / run.summary.wall_s)
+    assert {line["samples"] for line in run.metrics} == {3, 18}, "at first each rank's part has one sample more"
     assert json.loads((run.folder / "costs.json").read_text())["noise"] is None
     large = launch("sync_cost", 2, batch=512, **options | {"ways": ["ring"]}, out=tmp_path / "large")
-    assert {line["samples"] for line in large.metrics} == {479}, "an epoch of 1437 samples has three steps"
+    assert sum(line["samples"] for line in large.metrics[:3]) == 1437, "an epoch's, in three steps"
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:

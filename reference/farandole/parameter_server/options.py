@@ -48,7 +48,7 @@ class ServerOptions(DataParallelOptions):
     transport: Literal["messages", "window"] = "messages"
     """How parameters and gradients travel: as messages, or through memory that the ranks of one host share."""
 
-    hang_after: Positive = 30.0
+    hang_after: Positive = 20.0
     """Seconds after which a rank that does nothing, and waits for nobody, is taken for dead: it is ended where the
     others can go on; elsewhere a worker is cleaned away. Less than --wait-timeout, which ends all."""
 

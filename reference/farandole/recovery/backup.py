@@ -7,7 +7,7 @@ optimizer is divided (ZeRO-1), its part of that. When one dies, all go back to t
 spare takes the place with exactly the dead one's state: the run ends bitwise as if nothing had
 happened. Without a spare the others divide its work and its part of the optimizer.
 
-    lost        at most k steps, done again
+    lost        at most k steps, done again; before the second backup, by beginning anew
     two deaths  of a worker and its buddy at once: from the last checkpoint on disk
 
 Cost per backup: a copy in memory of 2/P of what P workers share, and of what is each one's own, which is also sent
@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
 import torch
+from mpi4py import MPI
 
 from farandole.data_parallel.loss_log import LOSS_WINDOW
 from farandole.errors import UsageError
@@ -28,8 +30,10 @@ from farandole.recovery.checkpoint import Checkpoint
 from farandole.recovery.elastic import ElasticTraining
 from farandole.recovery.on_disk import OnDisk
 from farandole.recovery.options import BackupOptions
-from farandole.recovery.outliving import Unrecoverable
+from farandole.recovery.outliving import NEWCOMER, Unrecoverable
+from farandole.recovery.replica import Replica, seed_random
 from farandole.recovery.state import TrainingState
+from farandole.runtime import devices
 from farandole.runtime.record import Summary
 from farandole.runtime.world import World
 
@@ -38,6 +42,8 @@ LOSSES = "losses"
 
 class BackedUpTraining(ElasticTraining):
     """One member's part in a training whose workers keep each other's state."""
+
+    options: BackupOptions
 
     def __init__(self, world: World, scenario: str, options: BackupOptions) -> None:
         super().__init__(world, scenario, options, options.shard_optimizer)
@@ -67,6 +73,8 @@ class BackedUpTraining(ElasticTraining):
         found = self.buddies.recover(self.world.comm)
         if found is None:
             found = self.on_disk.newest()
+            if found is None and self._all_are_in_the_first_step():
+                return self._begin_anew()
             if found is None:
                 raise Unrecoverable(
                     "no copy is left of what some worker knew alone, which its buddy would have had, and no whole "
@@ -79,6 +87,21 @@ class BackedUpTraining(ElasticTraining):
         self.replica.rewind(found.step)
         self.losses.adopt(found.step, [found.own[place][LOSSES].numpy() for place in self._places_of(found)])
         return found.step
+
+    def _all_are_in_the_first_step(self) -> bool:
+        """Or a few further, before the second backup: what they began with nobody need have kept."""
+        newest = np.array([self.buddies.newest or 0])
+        self.world.control.Allreduce(MPI.IN_PLACE, newest, MPI.MAX)
+        return int(newest[0]) == 0
+
+    def _begin_anew(self) -> int:
+        """Be as at the very beginning, each in the place that it has now; returns the first step."""
+        devices.seed_everything(self.options.seed)
+        self.replica = Replica(self.world, self.options, self.options.shard_optimizer)
+        seed_random(self.options.seed, self.world.comm.rank, 0)
+        self.buddies.forget_after(NEWCOMER)
+        self.losses.adopt(0, [])
+        return 0
 
     def _places_of(self, saved: Checkpoint) -> list[int]:
         """Whose losses this worker answers for from now on: its own place's; where places have changed, one for all."""

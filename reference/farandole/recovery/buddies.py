@@ -85,6 +85,11 @@ class Buddies:
         self._under_way: Pending | None = None  # the exchange of the last generation
         self._given_up: list[Pending] = []  # MPI may write to their buffers as long as there are any
 
+    @property
+    def newest(self) -> int | None:
+        """The step of the newest backup of which this worker has a part; None: it has none."""
+        return max((each.step for each in self._generations), default=None)
+
     def due(self, comm: Communicator, step: int) -> bool:
         """Whether it is time for a backup: every so many steps, and at once where the workers have changed."""
         return comm is not self._saved_in or step % self.every == 0

@@ -4,7 +4,7 @@ Places: "start" (before the first step), "form" (while the others form new group
 far they are), "again" (as the first step is taken again, after a death in step 26), "finish" (after the last step),
 "over" (when all have agreed that it is over), "wait" (as a spare). Of a pipeline: "pass" (in the middle of a step),
 "backup" (while the others exchange their copies), "go-back" (when all have been restored), "record" (when the losses
-have been added up).
+have been added up). Of backup: "first-backup" (while the others exchange their first copies).
 
 At the place "torn" a rank does not die: when it looks for a checkpoint on the disk, there is half of one.
 """
@@ -40,6 +40,7 @@ PLACES = {  # where: whose method, and at which call of it
     "wait": (Membership, "wait", 1),
     "pass": (Pipeline, "_pass", 100),
     "backup": (Buddies, "begin", 4),
+    "first-backup": (Buddies, "begin", 1),
     "go-back": (BackedUpPipeline, "_take_over_the_record", 1),
     "record": (Recorder, "finish", 1),
 }
