@@ -119,7 +119,8 @@ def test_who_dies_before_anybody_has_its_first_copy_is_as_at_the_beginning(
 ) -> None:
     fails = [word for fail in others for word in ("--fail", fail)]
     options = to_arguments({"spares": 1 + len(others), "checkpoint_every": 0, **SHARDED, "out": tmp_path / "run"})
-    run_ranks([PROGRAM, "backup", "1@first-backup", *fails, *options], WORKERS + 1 + len(others), timeout_s=60)
+    said = run_ranks([PROGRAM, "backup", "1@first-backup", *fails, *options], WORKERS + 1 + len(others), timeout_s=60)
+    assert "a worker has died before there was a second backup: all begin anew" in str(said)
     run = Run(tmp_path / "run")
     assert_bitwise(run, whole)
     assert [fault["rank"] for fault in run.summary.faults] == [1, 2][: 1 + len(others)]
@@ -140,6 +141,12 @@ def test_without_a_whole_checkpoint_they_are_lost_and_it_is_said(tmp_path: Path)
     )
     written = {file.name for file in (tmp_path / "run").glob("checkpoints/*/*")}
     assert written == {"rank-0.json", "rank-0.safetensors"}, "the torn one, and no other"
+
+
+def test_when_all_workers_have_died_the_spares_do_not_begin_anew(tmp_path: Path) -> None:
+    fails = ["rank=0,step=3", "rank=1,step=3"]
+    with pytest.raises(LaunchError, match="no copy is left of what some worker knew alone"):
+        launch("backup", 4, spares=2, fail=fails, checkpoint_every=0, **RECIPE, out=tmp_path / "run", timeout_s=60)
 
 
 def test_losses_are_known_though_all_have_died_who_had_part_in_them(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class BackedUpTraining(ElasticTraining):
         found = self.buddies.recover(self.world.comm)
         if found is None:
             found = self.on_disk.newest()
-            if found is None and self._all_are_in_the_first_step():
+            if found is None and self._is_before_the_second_backup():
                 return self._begin_anew()
             if found is None:
                 raise Unrecoverable(
@@ -88,14 +88,17 @@ class BackedUpTraining(ElasticTraining):
         self.losses.adopt(found.step, [found.own[place][LOSSES].numpy() for place in self._places_of(found)])
         return found.step
 
-    def _all_are_in_the_first_step(self) -> bool:
-        """Or a few further, before the second backup: what they began with nobody need have kept."""
-        newest = np.array([self.buddies.newest or 0])
-        self.world.control.Allreduce(MPI.IN_PLACE, newest, MPI.MAX)
-        return int(newest[0]) == 0
+    def _is_before_the_second_backup(self) -> bool:
+        """Whether what is gone is what all began with, which nobody need have kept; not if nobody left was there."""
+        known = np.array([self.buddies.newest or 0, self.step])
+        self.world.control.Allreduce(MPI.IN_PLACE, known, MPI.MAX)
+        backup, furthest = known.tolist()
+        return bool(backup == 0 and furthest != NEWCOMER)
 
     def _begin_anew(self) -> int:
         """Be as at the very beginning, each in the place that it has now; returns the first step."""
+        if self.membership.leads:
+            print("a worker has died before there was a second backup: all begin anew", file=sys.stderr)
         devices.seed_everything(self.options.seed)
         self.replica = Replica(self.world, self.options, self.options.shard_optimizer)
         seed_random(self.options.seed, self.world.comm.rank, 0)
