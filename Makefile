@@ -1,6 +1,6 @@
 # make tour    a fresh machine to a model trained across ranks (first time: about 8 minutes)
 # make test    the same set-up, and everything that must pass
-# make soak    the recovery tests with many seeds, and 118 runs with random kills: bring time
+# make soak    the recovery tests with many seeds, and 118 runs with random kills: a quarter of an hour
 # make check   style, types and unit tests: under two minutes
 # make lab     JupyterLab with the notebooks
 # make bench   how fast we are beside others, as ratios
