@@ -15,6 +15,7 @@ from mpi4py import MPI
 
 from farandole.recovery import checkpoint, checkpointer
 from farandole.recovery.checkpointer import Checkpointer, newest_slot
+from farandole.recovery.on_disk import OnDisk
 from farandole.recovery.state import TrainingState
 from farandole.runtime.world import World
 
@@ -69,3 +70,25 @@ def test_a_rank_that_waits_for_its_own_disk_has_all_time_and_shows_that_it_lives
     assert disk.signs >= 3
     assert newest_slot(disk.world, tmp_path) == 0
     assert checkpoint.read(tmp_path, 0).step == 5
+
+
+def test_parts_that_different_groups_have_written_do_not_fit_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of the same step and as many workers, but the workers had changed in between: a death had torn the first try."""
+    disk = SlowDisk(monkeypatch)
+    disk.ready.set()
+    own = {"parameters": torch.arange(4.0)}
+    for change in (1, 2):
+        kept = OnDisk(disk.world, tmp_path / f"{change}", 5)
+        kept.save(TrainingState(5, own), change)
+        kept.abandon()
+    parts = []
+    for change in (1, 2):
+        saved = checkpoint.read(tmp_path / f"{change}" / checkpoint.CHECKPOINTS, 0)
+        parts.append(TrainingState(saved.step, saved.shared, {}, saved.values))
+    for rank, state in enumerate(parts):
+        tensors = checkpoint.part(state, {}, rank, 2)
+        checkpoint.write(tmp_path / "mixed", 0, tensors, checkpoint.describe(state, 2, rank, 2))
+    with pytest.raises(checkpoint.Damaged, match="rank-1 is of values"):
+        checkpoint.read(tmp_path / "mixed", 0)

@@ -79,6 +79,7 @@ def test_words_that_do_not_fit(text: str, message: str) -> None:
         ({"update": "elastic", "tree": 2}, "leave out --tree"),
         ({"topk": 0.1, "tree": 2}, "leave out one of them"),
         ({"topk": 0.1, "sync": "history"}, "--sync history"),
+        ({"update": "delay-compensated", "sync": "history"}, "needs what a gradient was computed at"),
         ({"compressor": "sign", "topk": 0.1}, "--compressor sign does not go with --topk"),
         ({"compressor": "qsgd", "tree": 2}, "--compressor qsgd does not go with --tree"),
         ({"compressor": "qsgd", "update": "blend"}, "does not go with --update blend"),

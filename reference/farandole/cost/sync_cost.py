@@ -36,7 +36,7 @@ from farandole.data.shares import equal_shares
 from farandole.data_parallel.evaluation import sharded_accuracy
 from farandole.data_parallel.overlapped import OverlappedSGD
 from farandole.data_parallel.synchronous import SynchronousSGD
-from farandole.data_parallel.training import Strategy, load_shard
+from farandole.data_parallel.training import Strategy, load_shard, samples_used
 from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.models.layerwise import maker_for
@@ -243,6 +243,7 @@ class Study:
         sent = world.comm.bytes_sent - sent_before
         strategy.finish()
         self.batches_done += steps * larger
+        self.samples += samples_used(self.shares, self.options.batch * larger, steps)
         return Measurement(way, first, losses, exchanging, clock, wall_s, sent, strategy.model)
 
     def row(self, measured: Measurement, calibration: Calibration) -> Row:
@@ -257,7 +258,6 @@ class Study:
         for step, (loss, wall_s) in enumerate(zip(losses, measured.clock, strict=True)):
             batch = measured.first + step * larger
             samples = sum(batch_size(share, self.epoch(way), step) for share in self.shares)
-            self.samples += samples
             self.recorder.log(step=batch, wall_s=float(wall_s), loss=float(loss), samples=samples)
         cost = predicted(way, calibration, world.size)
         reached = np.flatnonzero(losses <= self.options.goal)

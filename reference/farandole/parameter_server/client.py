@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent import futures
+from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -181,7 +182,7 @@ class Client:
     def leave_with_the_others(self) -> None:
         """Leave, and return when everybody may go, however long that takes while the manager answers."""
         left = self.leave()
-        while not wait([left], ASKS_EVERY_S).done:
+        while not futures.wait([left], ASKS_EVERY_S).done:
             self.wait(self.progress(), "the end of the others' work")
         left.result()
 
