@@ -69,7 +69,7 @@ class BackedUpTraining(ElasticTraining):
         self.on_disk.abandon()
 
     def _be_alike(self) -> int:
-        """Go back to the last backup, in memory or on disk; returns its step."""
+        """Go back to the last backup, in memory or on disk, or to the beginning; returns its step."""
         found = self.buddies.recover(self.world.comm)
         if found is None:
             found = self.on_disk.newest()
