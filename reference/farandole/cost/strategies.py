@@ -22,6 +22,7 @@ from farandole.decentralised.dpsgd import DPSGD
 from farandole.decentralised.topologies import topology
 from farandole.models.layerwise import maker_for
 from farandole.models.optimizers import MakeOptimizer
+from farandole.runtime.buffers import trained
 from farandole.runtime.world import World
 
 Make = Callable[[World, nn.Module], Strategy]
@@ -43,7 +44,7 @@ def makers(options: SyncCostOptions, ranks: int) -> dict[str, Make]:
         return LocalSGD(world, model, optimizer(model), ALL_REDUCES["ring"], options.period)
 
     def compressed(way: str, world: World, model: nn.Module) -> Strategy:
-        length = sum(each.numel() for each in model.parameters())
+        length = sum(each.numel() for each in trained(model))
         return CompressedSGD(world, model, optimizer(model), compressor(way, length, options))
 
     def gossip(world: World, model: nn.Module) -> Strategy:

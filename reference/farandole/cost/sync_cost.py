@@ -40,7 +40,7 @@ from farandole.data_parallel.training import Strategy, load_shard, samples_used
 from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.models.layerwise import maker_for
-from farandole.runtime.buffers import sha256
+from farandole.runtime.buffers import sha256, trained
 from farandole.runtime.communicator import Buffer, Communicator
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
@@ -163,7 +163,7 @@ class Study:
 
     def calibrated(self) -> Calibration:
         options, world = self.options, self.world
-        length = sum(each.numel() for each in self.model.parameters())
+        length = sum(each.numel() for each in trained(self.model))
         link = rehearsal.network(world, 4 * length)
         computing: dict[str, Times] = {
             way: rehearsal.computing(world, self.makers[way], self.model, self.batches(way), options.rehearsal, link)

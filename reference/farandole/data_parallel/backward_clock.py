@@ -2,7 +2,7 @@
 
 Horovod and DDP communicate from inside ``backward()``. What a step then pays for communication is
 only what is left after the last gradient has been computed: the exposed communication. This clock
-hooks into every parameter to see that moment. Where some parameter gets no gradient, as in a branch that
+hooks into every trained parameter to see that moment. Where some parameter gets no gradient, as in a branch that
 was not taken, it is the moment at which ``backward()`` returns.
 """
 
@@ -12,6 +12,7 @@ import time
 
 from torch import Tensor, nn
 
+from farandole.runtime.buffers import trained
 from farandole.runtime.world import World
 
 
@@ -20,7 +21,7 @@ class BackwardClock:
 
     def __init__(self, world: World, model: nn.Module) -> None:
         self.world = world
-        self._parameters = list(model.parameters())
+        self._parameters = trained(model)
         self._start = self._last_gradient = 0.0
         self._missing = 0
         for parameter in self._parameters:

@@ -27,12 +27,14 @@ BATCH = 512  # samples
 
 def right_answers(model: nn.Module, dataset: Dataset, device: torch.device) -> int:
     """How often `model` is right: about an image, or about a next character."""
-    right = 0
+    right, training = 0, model.training
+    model.eval()  # no dropout, and BatchNorm's running statistics
     for start in range(0, len(dataset), BATCH):
         part = dataset[slice(start, start + BATCH)]
         with torch.no_grad():
             guesses = model(torch.from_numpy(part.inputs).to(device)).argmax(dim=-1).cpu().numpy()
         right += int((guesses == part.targets).sum())
+    model.train(training)
     return right
 
 

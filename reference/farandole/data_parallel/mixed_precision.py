@@ -29,7 +29,7 @@ from farandole.collectives.executor import AllReduce
 from farandole.data_parallel.loss_scale import LossScale
 from farandole.data_parallel.training import Strategy, mean_cross_entropy
 from farandole.models.optimizers import MakeOptimizer
-from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.buffers import FlatBuffers, trained
 from farandole.runtime.communicator import Buffer
 from farandole.runtime.world import World
 
@@ -55,11 +55,12 @@ class HalfCopy:
         self.scale = (scale or LossScale()) if precision == "float16" else None
         self.kind = KINDS[precision]
         self.module = copy.deepcopy(model).to(self.kind)
-        self._pairs = list(zip(self.module.parameters(), model.parameters(), strict=True))
+        self._pairs = list(zip(trained(self.module), trained(model), strict=True))
 
     def gradient(self, inputs: Tensor, targets: Tensor, share: float) -> Tensor:
         """Put the gradient of a part of the batch, times its share, into the master's; returns the part's mean loss."""
         scale = self.scale.value if self.scale else 1.0
+        self.master.zero_gradients()
         for half, master in self._pairs:
             half.data.copy_(master.data)
             half.grad = None
@@ -67,7 +68,7 @@ class HalfCopy:
         mean_loss = mean_cross_entropy(outputs.float(), targets)
         (mean_loss * scale).backward()
         for half, master in self._pairs:
-            _gradient(master).copy_(_gradient(half))
+            _put_gradient(half, master)
         self.master.gradients.mul_(share / scale)
         return mean_loss.detach()
 
@@ -127,6 +128,10 @@ class MixedPrecisionSGD(Strategy):
         return mean_loss.item()
 
 
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad
+def _put_gradient(half: nn.Parameter, master: nn.Parameter) -> None:
+    """The copy's gradient into the master's, 0 where the loss does not depend on the parameter."""
+    assert master.grad is not None
+    if half.grad is None:
+        master.grad.zero_()
+    else:
+        master.grad.copy_(half.grad)

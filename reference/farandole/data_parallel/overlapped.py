@@ -26,7 +26,7 @@ from farandole.data_parallel.backward_clock import BackwardClock
 from farandole.data_parallel.buckets import cut
 from farandole.data_parallel.training import Strategy, mean_cross_entropy
 from farandole.models.optimizers import MakeOptimizer
-from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.buffers import FlatBuffers, trained
 from farandole.runtime.communicator import Buffer
 from farandole.runtime.world import World
 
@@ -59,7 +59,7 @@ class OverlappedSGD(Strategy):
         self.flat = FlatBuffers(model, gradients)
         self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
         self.comm = world.comm.split(0, world.rank)  # the thread's own: its messages meet no others
-        parameters = list(model.parameters())
+        parameters = trained(model)
         self.buckets = cut([each.numel() for each in parameters], bucket_bytes // self.flat.values.itemsize)
         self.clock = BackwardClock(world, model)
         self._thread = ThreadPoolExecutor(1, "all-reduce")

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.data import datasets, shards
 from farandole.data.sampler import EpochSampler, batch_size, check_filled, steps_per_epoch
 from farandole.data.shares import equal_shares, proportional_shares
@@ -26,7 +27,7 @@ from farandole.data_parallel.loss_log import LossLog, Observation
 from farandole.data_parallel.options import DataParallelOptions, LoopOptions
 from farandole.errors import UsageError
 from farandole.models import choices
-from farandole.runtime.buffers import sha256
+from farandole.runtime.buffers import mean_statistics, sha256, trained
 from farandole.runtime.communicator import broadcast_text
 from farandole.runtime.links import refuse
 from farandole.runtime.progress import progress
@@ -133,10 +134,13 @@ def train(
         everything = splits.train if splits else None
         shard = load_shard(options.loading, everything, dict(enumerate(shares)), world, recorder.shard_folder)
         model = choices.build(options).to(world.device)
+        if not trained(model):
+            raise UsageError("the model has no parameter to train: set requires_grad=True for at least one")
         strategy = make_strategy(world, model)
         if not strategy.bytes_are_counted:
             refuse(world.comm.link, "a library")
         outcome = (loop or in_step)(world, options, strategy, shard, shares, recorder, rate, stop)
+        mean_statistics(strategy.model, lambda sums: ALL_REDUCES["ring"](world.comm, sums), world.size)
         summary = recorder.finish(
             steps=outcome.steps,
             samples=outcome.samples,

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from farandole.models.optimizers import OPTIMIZERS, SGD, Adam, MakeOptimizer, maker
+from farandole.runtime.buffers import trained
 
 
 class Layerwise(SGD):
@@ -72,10 +73,10 @@ LAYERWISE: dict[str, type[Layerwise]] = {"lars": Lars, "lamb": Lamb}
 
 
 def maker_for(model: nn.Module, name: str, lr: float, l2: float = 0.0, decay: float = 0.0) -> MakeOptimizer:
-    """Makes the optimizer of that name, here or in `optimizers`, for the whole vector of the model's parameters."""
+    """Makes the optimizer of that name, here or in `optimizers`, for the vector of a model's trained parameters."""
     if name in OPTIMIZERS:
         return maker(name, lr, l2, decay)
-    ends = accumulate((each.numel() for each in model.parameters()), initial=0)
+    ends = accumulate((each.numel() for each in trained(model)), initial=0)
     layers = [slice(start, stop) for start, stop in pairwise(ends)]
 
     def make(values: Tensor, gradients: Tensor) -> SGD:

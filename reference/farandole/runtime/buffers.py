@@ -8,6 +8,10 @@ two flat buffers, so communicating needs no copy: numpy and torch see the same m
     comm_all_reduce(flat.gradients_np)  # the same memory, as numpy
     flat.values.add_(flat.gradients, alpha=-learning_rate)
 
+Only what is trained lies in them, as in DDP's reducer: a frozen parameter (requires_grad=False) keeps its own memory,
+whatever its type, is neither sent nor moved by weight decay. Every tied parameter has one place. Buffers, such as
+BatchNorm's running statistics, are no parameters: see `mean_statistics`.
+
 On a GPU the buffers live on the card, and the numpy view is a copy on the host that `to_host` and
 `from_host` keep up to date: an MPI that cannot read GPU memory is given that. It is pinned, which makes
 the way there and back faster, unless it lies in memory of the caller's, such as a shared window.
@@ -16,62 +20,115 @@ the way there and back faster, unless it lies in memory of the caller's, such as
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
+
+from farandole.errors import UsageError
 
 WHOLE = slice(None)
+KINDS = (torch.float32, torch.float64, torch.float16)  # that torch and numpy both know
+
+
+def trained(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters that flat buffers hold, in order: those with requires_grad, a tied one once."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 class FlatBuffers:
-    """Flat views of a module's parameters and gradients; changes the module to use them.
+    """Flat views of a module's trained parameters and their gradients; changes the module to use them.
+
+    Parameters of any memory format become contiguous. `load_state_dict` and optimizers, which change values in place,
+    go on working. What would take a parameter out of the buffer is refused at the next step.
 
     Args:
         gradients: memory for the gradients that numpy sees; None: memory of their own.
 
     Attributes:
-        values: all parameters, one after the other, shape (number of parameters,).
-        gradients: likewise; `backward()` adds into it.
+        values: all trained parameters, one after the other, shape (number of parameters,).
         gradients_np: the gradients as the numpy array that is sent.
         values_np: the parameters as the numpy array that a parameter server's values come into.
+
+    Raises:
+        UsageError: parameters of different types or on different devices, of a type numpy does not have, or that share
+            memory without being the same parameter. One flat vector of them would change values.
     """
 
     def __init__(self, module: nn.Module, gradients: NDArray[Any] | None = None) -> None:
-        parameters = list(module.parameters())
+        parameters = trained(module)
+        _check(module, gradients)
         first = parameters[0] if parameters else torch.empty(0)  # a part of a model may be without parameters
         count = sum(parameter.numel() for parameter in parameters)
+        self.module = module
         self.values = torch.empty(count, dtype=first.dtype, device=first.device)
         on_host = first.device.type == "cpu"
         shared = None if gradients is None else torch.from_numpy(gradients).zero_()
-        self.gradients = shared if shared is not None and on_host else torch.zeros_like(self.values)
+        self._gradients = shared if shared is not None and on_host else torch.zeros_like(self.values)
+        self._views: list[tuple[nn.Parameter, Tensor, Tensor]] = []  # each, and where its value and gradient lie
         offset = 0
         for parameter in parameters:
             place = slice(offset, offset + parameter.numel())
-            view = self.values[place].view_as(parameter)
-            view.copy_(parameter.data)
-            parameter.data = view
-            parameter.grad = self.gradients[place].view_as(parameter)
+            value, gradient = (flat[place].view(parameter.shape) for flat in (self.values, self._gradients))
+            value.copy_(parameter.data)
+            parameter.data = value
+            parameter.grad = gradient
+            self._views.append((parameter, value, gradient))
             offset = place.stop
         pinned = torch.empty(count, dtype=first.dtype, pin_memory=True) if shared is None and not on_host else shared
         self._staged = None if on_host else pinned
         self._staged_values = None if on_host else self.values.cpu().pin_memory()
-        self.gradients_np: NDArray[Any] = (self.gradients if self._staged is None else self._staged).numpy()
+        self.gradients_np: NDArray[Any] = (self._gradients if self._staged is None else self._staged).numpy()
         self.values_np: NDArray[Any] = (self.values if self._staged_values is None else self._staged_values).numpy()
 
+    @property
+    def gradients(self) -> Tensor:
+        """The gradients of all trained parameters, in the order of `values`; `backward()` adds into it."""
+        self.collect()
+        return self._gradients
+
     def zero_gradients(self) -> None:
-        self.gradients.zero_()
+        """Set all gradients to 0, and have the next backward pass add into the flat vector.
+
+        Raises:
+            UsageError: the module's parameters are no longer those in the buffer.
+        """
+        self._check_in_place()
+        for parameter, _, gradient in self._views:
+            if not _same_memory(parameter.grad, gradient):
+                parameter.grad = gradient
+        self._gradients.zero_()
+
+    def collect(self) -> None:
+        """Copy gradients that lie elsewhere into the flat vector, and have the next backward pass add into it.
+
+        `module.zero_grad()` sets each `grad` to None, so that the next backward pass makes new tensors: the flat vector
+        would stay as it was. A gradient that is None counts as 0.
+        """
+        for parameter, _, gradient in self._views:
+            own = parameter.grad
+            if _same_memory(own, gradient):
+                continue
+            if own is None:
+                gradient.zero_()
+            else:
+                gradient.copy_(own.to_dense())  # of an embedding it may be sparse
+            parameter.grad = gradient
 
     def to_host(self, place: slice = WHOLE) -> None:
-        """Bring the gradients, or some of them, to where numpy and MPI can read them (nothing to do on a CPU)."""
+        """Bring the gradients, or some of them, to where numpy and MPI can read them (a copy only from a GPU)."""
+        if place == WHOLE:
+            self.collect()
         if self._staged is not None:
-            self._staged[place].copy_(self.gradients[place])
+            self._staged[place].copy_(self._gradients[place])
 
     def from_host(self, place: slice = WHOLE) -> None:
         """Bring back what communication has left in the numpy view."""
         if self._staged is not None:
-            self.gradients[place].copy_(self._staged[place])
+            self._gradients[place].copy_(self._staged[place])
 
     def values_from_host(self) -> None:
         """Bring the parameters in the numpy view to where the module computes."""
@@ -83,10 +140,92 @@ class FlatBuffers:
         if self._staged_values is not None:
             self._staged_values.copy_(self.values)
 
+    def _check_in_place(self) -> None:
+        now = trained(self.module)
+        if len(now) != len(self._views) or any(a is not b for a, (b, _, _) in zip(now, self._views, strict=True)):
+            raise UsageError(
+                "the model's trained parameters are not those it began with: freeze, unfreeze or replace them "
+                "(load_state_dict with assign=True replaces) before the training begins"
+            )
+        names = {id(parameter): name for name, parameter in self.module.named_parameters()}
+        for parameter, value, _ in self._views:
+            if not _same_memory(parameter, value):
+                raise UsageError(
+                    f"parameter {names[id(parameter)]} ({_kind(parameter)}) has left the flat buffer "
+                    f"({_kind(value)}): call .to(), .half() or .double() before the training begins"
+                )
+
+
+def _check(module: nn.Module, gradients: NDArray[Any] | None) -> None:
+    named = [(name, each) for name, each in module.named_parameters() if each.requires_grad]
+    starts: dict[int, str] = {}
+    for name, parameter in named:
+        kind, first_name, first = _kind(parameter), *named[0]
+        if parameter.dtype not in KINDS:
+            raise UsageError(
+                f"parameter {name} is {kind}: parameters must be float32, float64 or float16, which numpy and MPI "
+                "can add (--precision computes in bfloat16), or frozen (requires_grad=False)"
+            )
+        if parameter.dtype != first.dtype or parameter.device != first.device:
+            raise UsageError(
+                f"parameter {name} is {kind} and {first_name} is {_kind(first)}: one flat vector holds one type on one "
+                f"device. Convert the model (.to({first.dtype})) or freeze one of them (requires_grad=False)"
+            )
+        if parameter.numel() and starts.setdefault(parameter.data_ptr(), name) != name:
+            raise UsageError(
+                f"parameters {starts[parameter.data_ptr()]} and {name} share memory and are two objects: tie them by "
+                "assigning the same nn.Parameter to both modules"
+            )
+    count = sum(each.numel() for _, each in named)
+    if gradients is not None and named and gradients.dtype != torch.empty(0, dtype=named[0][1].dtype).numpy().dtype:
+        raise UsageError(
+            f"parameter {named[0][0]} is {_kind(named[0][1])}, and the memory for gradients is {gradients.dtype}: "
+            "convert the model, or use a collective without a window"
+        )
+    if gradients is not None and len(gradients) != count:
+        raise ValueError(f"memory for {len(gradients)} gradients, {count} parameters")
+
+
+def _kind(tensor: Tensor) -> str:
+    kind = str(tensor.dtype).removeprefix("torch.")
+    return kind if tensor.device.type == "cpu" else f"{kind} on {tensor.device}"
+
+
+def _same_memory(tensor: Tensor | None, place: Tensor) -> bool:
+    return (
+        tensor is not None
+        and tensor.dtype == place.dtype
+        and not tensor.is_sparse
+        and tensor.data_ptr() == place.data_ptr()
+    )
+
+
+def mean_statistics(module: nn.Module, all_reduce: Callable[[NDArray[Any]], None], ranks: int) -> None:
+    """Set floating-point buffers, as BatchNorm's running mean and variance, to the mean over the ranks. Collective.
+
+    While training, each rank normalises by its own part of the batch and keeps its own statistics (as DDP does without
+    SyncBatchNorm). A model that is evaluated has one set of them. Counters are equal on all ranks and stay.
+
+    Args:
+        all_reduce: sums a vector of float64 over the ranks, in place.
+
+    Cost: one all-reduce of 8 bytes a number; nothing for a model without buffers.
+    """
+    buffers = [each for each in module.buffers() if each.is_floating_point() and each.numel()]
+    if not buffers:
+        return
+    flat = torch.cat([each.detach().reshape(-1).cpu().double() for each in buffers]).numpy()
+    all_reduce(flat)
+    offset = 0
+    for each in buffers:
+        part = torch.from_numpy(np.asarray(flat[offset : offset + each.numel()] / ranks))
+        each.data.copy_(part.view(each.shape))
+        offset += each.numel()
+
 
 def sha256(module: nn.Module) -> str:
     """Digest of all parameters' bytes in order: equal digests mean bitwise equal models."""
     digest = hashlib.sha256()
     for parameter in module.parameters():
-        digest.update(parameter.detach().cpu().contiguous().numpy().tobytes())
+        digest.update(parameter.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -37,13 +37,14 @@ def main(config: Config) -> None:
     from farandole.data_parallel.training import train
     from farandole.models.layerwise import maker_for
     from farandole.report.table import print_summary
+    from farandole.runtime.buffers import trained
     from farandole.runtime.world import World
 
     check(config, config.optimizer)
 
     def strategy(world: World, model: nn.Module) -> CompressedSGD:
         make = maker_for(model, config.optimizer, config.lr, config.l2, config.weight_decay)
-        shapes = [tuple(each.shape) for each in model.parameters()]
+        shapes = [tuple(each.shape) for each in trained(model)]
         return CompressedSGD(world, model, make, choices.build(config, shapes, config.seed, world.rank, world.size))
 
     print_summary(train("compressed_sgd", config, strategy, LearningRate.of(config)), config.json)

@@ -63,6 +63,7 @@ def main(config: Config) -> None:
     from farandole.data_parallel.training import Strategy, train
     from farandole.models.layerwise import maker_for
     from farandole.report.table import print_summary
+    from farandole.runtime.buffers import trained
     from farandole.runtime.world import World
 
     if config.precision != "float32" and (config.overlap or config.bucket_kb):
@@ -74,7 +75,7 @@ def main(config: Config) -> None:
         make = maker_for(model, config.optimizer, config.lr, config.l2, config.weight_decay)
         all_reduce, gradients = ALL_REDUCES.get(config.collective), None
         if all_reduce is None:
-            vectors = SharedVectors(world.comm, sum(each.numel() for each in model.parameters()))
+            vectors = SharedVectors(world.comm, sum(each.numel() for each in trained(model)))
             all_reduce, gradients = (lambda _, part: vectors.all_reduce(part)), vectors.own
         if config.random_factors:
             all_reduce = with_random_factors(all_reduce, config.random_factors, config.seed)

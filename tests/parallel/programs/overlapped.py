@@ -13,6 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.shared_memory import SharedVectors
@@ -92,6 +93,41 @@ def check_branches(world: World, collective: str, always: int, sometimes: int, n
         assert moved == [True, world.size > 1, False]
 
 
+def check_frozen_and_unused(world: World) -> None:
+    """Two trained layers, one frozen, one unused: as plain autograd on the batches of all ranks in one process."""
+
+    def net() -> Branches:
+        frozen = Branches([0, 1])
+        frozen.branches[0].requires_grad_(False)
+        frozen.trunk.bias.requires_grad_(False)
+        return frozen
+
+    def batch(noise: np.random.Generator) -> tuple[Tensor, Tensor]:
+        return torch.from_numpy(noise.standard_normal((6, 20), np.float32)), torch.from_numpy(noise.integers(0, 5, 6))
+
+    for decay in (0.0, 0.5):
+        twin, noises = net(), [np.random.default_rng(rank) for rank in range(world.size)]
+        moving = [each for each in twin.parameters() if each.requires_grad]
+        optimizer = torch.optim.SGD(moving, lr=0.1)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            for inputs, targets in map(batch, noises):
+                (cross_entropy(twin(inputs), targets) / world.size).backward()
+            with torch.no_grad():
+                for each in moving:
+                    each.mul_(1 - 0.1 * decay)  # decoupled; torch's SGD leaves out what has no gradient
+            optimizer.step()
+        for size, overlap in ((1, True), (4000, True), (4000, False)):
+            mine, noise = net(), np.random.default_rng(world.rank)
+            kind = OverlappedSGD(world, mine, maker("sgd", 0.1, 0.0, decay), ALL_REDUCES["ring"], size, overlap)
+            for _ in range(STEPS):
+                mine.zero_grad()  # sets every grad to None
+                kind.step(*batch(noise), 1 / world.size)
+            kind.finish()
+            for its, right in zip(mine.parameters(), twin.parameters(), strict=True):
+                torch.testing.assert_close(its, right, rtol=1e-4, atol=1e-5)
+
+
 def check_spans(world: World, computations: int) -> None:
     """Each step's follow each other, and each computation has ended once: that is where a slow rank sleeps."""
     assert all(span.start <= span.end for span in world.trace.spans)
@@ -120,6 +156,7 @@ with (
         check_branches(world, collective, always=0, sometimes=1, never=2)  # backward begins with what it never reaches
         check_branches(world, collective, always=2, sometimes=0, never=1)
     check_spans(world, end.call_count)
+    check_frozen_and_unused(world)
 untrained = hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in model().parameters())).hexdigest()
 if world.rank == 0:
     print(json.dumps({"one_bucket_is_the_whole": found, "messages": messages, "moved": untrained != whole}))
