@@ -32,3 +32,18 @@ class LaunchError(PlainError):
         self.message = message
         self.returncode = returncode
         self.output = output
+
+
+class LaunchInterrupted(KeyboardInterrupt):
+    """Ctrl-C has ended a launch with all of its ranks.
+
+    Attributes:
+        output: what each rank had printed, in rank order.
+    """
+
+    def __init__(self, output: str = "") -> None:
+        super().__init__("every rank has been ended")
+        self.output = output
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"KeyboardInterrupt: {self}"]

@@ -12,16 +12,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from farandole.errors import LaunchError, UsageError
 from farandole.runtime import launcher, mpirun, processes
 from farandole.runtime.launcher import Output, launch, run_ranks
+from tests.children import heeds_signals
 from tests.conftest import SESSION
 
 SPEAK = str(Path(__file__).parent / "programs" / "speak.py")
+PATIENCE_S = 120
 FARANDOLE = [sys.executable, "-m", "farandole"]
 
 
@@ -94,21 +98,37 @@ def test_a_record_that_nobody_has_lived_to_write_is_a_failure(tmp_path: Path, mo
         launch("parameter_server", 3, out=tmp_path / "run")
 
 
-def interrupted(stop: signal.Signals) -> subprocess.CompletedProcess[str]:
-    """A run of the command line that gets a signal once its ranks are up."""
-    before = {process.pid for process in processes.find(SESSION, os.environ[SESSION])}
+def interrupted(folder: Path, *stops: signal.Signals) -> subprocess.CompletedProcess[str]:
+    """A run of the command line that gets these signals, one right after the other, while its ranks train."""
+    temporary = folder / "tmp"
+    temporary.mkdir()
     command = [*FARANDOLE, "run", "sync_sgd", "-n", "3", "--steps", "1000000"]
-    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        new = {process.pid for process in processes.find(SESSION, os.environ[SESSION])} - before
-        if len(new) >= 5:  # the command, mpirun, three ranks
-            break
-        time.sleep(0.1)
-    time.sleep(2)
-    job.send_signal(stop)
-    out, err = job.communicate(timeout=20)
+    job = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=os.environ | {"TMPDIR": str(temporary)},
+        preexec_fn=heeds_signals,
+    )
+    try:
+        until(lambda: any(file.stat().st_size for file in folder.glob("runs/*/metrics.jsonl")))
+        for stop in stops:
+            job.send_signal(stop)
+            time.sleep(0.05)
+        out, err = job.communicate(timeout=PATIENCE_S)
+    finally:
+        job.kill()
+    until(lambda: not list(temporary.iterdir()))
     return subprocess.CompletedProcess(command, job.returncode, out, err)
+
+
+def until(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_launch_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,20 +140,34 @@ def test_a_launch_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_takes_every_rank_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = interrupted(signal.SIGINT)
-    assert done.returncode == 130
-    assert done.stderr.strip() == "farandole: interrupted; every rank has been ended"
+@pytest.mark.parametrize(
+    ("stops", "line"),
+    [
+        ([signal.SIGINT] * 3, "farandole: interrupted; every rank has been ended"),
+        ([signal.SIGTERM, signal.SIGINT], "farandole: ended by SIGTERM; every rank has been ended"),
+    ],
+)
+def test_a_signal_takes_every_rank_down(stops: list[signal.Signals], line: str, tmp_path: Path) -> None:
+    """However often it comes, and with all temporary files."""
+    done = interrupted(tmp_path, *stops)
+    assert (done.returncode, done.stderr) == (128 + stops[0], f"{line}\n")
 
 
-def test_a_killed_launcher_leaves_no_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    interrupted(signal.SIGKILL)
-    deadline = time.monotonic() + 15
-    while left := processes.find(SESSION, os.environ[SESSION]):
-        assert time.monotonic() < deadline, f"still there: {[process.cmdline() for process in left]}"
-        time.sleep(0.2)
+def test_a_killed_launcher_leaves_neither_rank_nor_file(tmp_path: Path) -> None:
+    interrupted(tmp_path, signal.SIGKILL)
+    until(lambda: not processes.find(SESSION, os.environ[SESSION]))
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    """Ctrl-Z and fg."""
+    command = [*FARANDOLE, "run", "sync_sgd", "-n", "2", "--steps", "200", "--json", "--out", str(tmp_path / "run")]
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    until(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
+    job.send_signal(signal.SIGTSTP)
+    until(lambda: psutil.Process(job.pid).status() == psutil.STATUS_STOPPED)
+    job.send_signal(signal.SIGCONT)
+    out, _ = job.communicate(timeout=PATIENCE_S)
+    assert (job.returncode, json.loads(out)["steps"]) == (0, 200)
 
 
 def plain_mpirun(ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:

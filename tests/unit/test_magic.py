@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from farandole.errors import LaunchError, UsageError
+from farandole.errors import LaunchError, LaunchInterrupted, UsageError
 from farandole.runtime import magic
 from farandole.runtime.launcher import Output
 from farandole.runtime.magic import MpiMagics, parse, run_cell
@@ -97,6 +98,28 @@ def test_the_time_out_ends_the_cell() -> None:
         run_cell("import time\ntime.sleep(100)", ranks=1, timeout_s=2)
     assert failed.value.returncode == 124
     assert time.monotonic() - start < 20
+
+
+def test_what_was_printed_before_an_interrupt_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    cell = (
+        "import os, signal, time\n"
+        "from mpi4py import MPI\n"
+        "from farandole.runtime import rank\n"
+        "print('before')\n"
+        "MPI.COMM_WORLD.Barrier()\n"
+        "if MPI.COMM_WORLD.rank == 0:\n"
+        "    os.kill(rank.launcher_pid(), signal.SIGINT)\n"
+        "time.sleep(600)\n"
+    )
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt) as interrupted:
+            run_cell(cell, ranks=2, timeout_s=60)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert isinstance(interrupted.value, LaunchInterrupted)
+    assert interrupted.value._render_traceback_() == ["KeyboardInterrupt: every rank has been ended"]
+    assert capsys.readouterr().out == "before\nbefore\n"
 
 
 def test_what_is_not_python_is_not_launched(monkeypatch: pytest.MonkeyPatch) -> None:

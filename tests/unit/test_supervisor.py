@@ -19,6 +19,7 @@ from farandole.recovery import supervisor
 from farandole.recovery.supervisor import LONGEST_PAUSE_S, supervise, supervised_launch
 from farandole.runtime import processes
 from farandole.runtime.record import Run
+from tests.children import heeds_signals
 
 SUPERVISE = [sys.executable, "-m", "farandole", "supervise"]
 IMPATIENT = "import sys; from farandole import cli; cli.supervise.GRACE_S = 0.2; cli.main(sys.argv[1:])"
@@ -240,6 +241,7 @@ def signalled(signal_number: int, whom: str, start: list[str], script: str, fold
         cwd=folder,
         env=os.environ | {MARK: mark},
         start_new_session=True,
+        preexec_fn=heeds_signals,
     )
     try:
         assert process.stderr is not None
@@ -281,5 +283,11 @@ def test_ctrl_c_ends_even_what_does_not_listen(tmp_path: Path) -> None:
 
 def test_when_it_is_ended_itself_the_command_ends_too(tmp_path: Path) -> None:
     script = "echo begun >&2; exec sleep 60"
-    code, _ = signalled(signal.SIGTERM, "supervise", SUPERVISE, script, tmp_path)
-    assert code == -signal.SIGTERM
+    code, said = signalled(signal.SIGTERM, "supervise", SUPERVISE, script, tmp_path)
+    assert (code, said) == (128 + signal.SIGTERM, ["farandole: ended by SIGTERM; every rank has been ended"])
+
+
+def test_ctrl_c_that_reached_it_alone_ends_the_command(tmp_path: Path) -> None:
+    start = [sys.executable, "-c", IMPATIENT, "supervise"]
+    script = "echo begun >&2; exec sleep 60"
+    assert signalled(signal.SIGINT, "supervise", start, script, tmp_path) == (130, [INTERRUPTED])

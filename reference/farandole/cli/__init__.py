@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 import cyclopts
 
@@ -29,6 +30,7 @@ from farandole.cli import (
     tour,
 )
 from farandole.errors import LaunchError, UsageError
+from farandole.runtime import signals
 from farandole.scenarios import run_app
 
 USAGE_ERROR = 2
@@ -57,24 +59,38 @@ app.command(hosts.app)
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and leave with its exit code.
 
-    0, 1 (it failed), 2 (bad input), 75 (stopped as asked, can go on), 124 (time-out), 130 (Ctrl-C).
+    0, 1 (it failed), 2 (bad input), 75 (stopped as asked, can go on), 124 (time-out), 128 + the number of the signal
+    that has ended it: 129 (the terminal was closed), 130 (Ctrl-C), 131 (SIGQUIT), 143 (SIGTERM).
     """
     words = sys.argv[1:] if arguments is None else arguments
-    try:
-        if not words:
-            words = ["--help"]
-        app.command(run.app(words), name="run")
-        app.command(compare.command(words), name="compare")
-        run_app(app, words)
-    except UsageError as error:
-        print(f"farandole: {error}", file=sys.stderr)
-        sys.exit(USAGE_ERROR)
-    except LaunchError as error:
-        print(f"farandole: {error}", file=sys.stderr)
-        sys.exit(error.returncode)
-    except BrokenPipeError:  # whoever read the output has left, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print("farandole: interrupted; every rank has been ended", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+    with signals.raised():
+        try:
+            _run(words)
+        except UsageError as error:
+            _say(str(error))
+            sys.exit(USAGE_ERROR)
+        except LaunchError as error:
+            _say(str(error))
+            sys.exit(error.returncode)
+        except BrokenPipeError:  # whoever read the output has left, as `| head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        except KeyboardInterrupt:
+            _say("interrupted; every rank has been ended")
+            sys.exit(INTERRUPTED)
+        except signals.Terminated as terminated:
+            _say(f"ended by {terminated.number.name}; every rank has been ended")
+            raise
+
+
+def _run(words: list[str]) -> None:
+    if not words:
+        words = ["--help"]
+    app.command(run.app(words), name="run")
+    app.command(compare.command(words), name="compare")
+    run_app(app, words)
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # the terminal may have been closed
+        print(f"farandole: {text}", file=sys.stderr, flush=True)

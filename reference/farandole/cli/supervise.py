@@ -13,7 +13,8 @@ from cyclopts import Parameter
 from farandole.errors import LaunchError, UsageError
 from farandole.runtime.options import Positive
 
-GRACE_S = 15.0  # after Ctrl-C: how long the command has to end its ranks
+OURS = [sys.executable, "-m", "farandole"]
+GRACE_S = 15.0  # after a signal: how long the command has to end its ranks
 
 
 def supervise(
@@ -47,7 +48,7 @@ def supervise(
         if len(words) < 2 or words[1].startswith("-"):
             raise UsageError("which scenario? Write its name after run, for instance: run restart -n 4")
         folder = supervisor.new_resumable_folder(words[1])
-        words = [sys.executable, "-m", "farandole", *words, *([] if has_out else ["--out", str(folder)])]
+        words = [*OURS, *words, *([] if has_out else ["--out", str(folder)])]
     elif not has_out:
         raise UsageError("give the command an --out: every start has to find the same checkpoints")
     supervisor.supervise(
@@ -66,6 +67,7 @@ def _run(words: list[str]) -> None:
         UsageError: there is no such program.
     """
     from farandole.runtime.processes import end_with_parent
+    from farandole.runtime.signals import Terminated
 
     try:
         process = subprocess.Popen(words, preexec_fn=end_with_parent)
@@ -73,11 +75,31 @@ def _run(words: list[str]) -> None:
         raise UsageError(f"{words[0]} cannot be run ({error.strerror})") from error
     try:
         code = process.wait()
-    except KeyboardInterrupt:  # it has had the signal, too, and ends its ranks
+    except KeyboardInterrupt:  # a terminal has sent it to the command, too
         with suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE_S)
-        process.kill()
+            process.wait(GRACE_S / 3)
+        _end(process)
+        _say_it_once(words, process)
+        raise
+    except Terminated:
+        _end(process)
+        _say_it_once(words, process)
         raise
     if code:
         how = f"with {code}" if code > 0 else f"by {signal.Signals(-code).name}"
         raise LaunchError(f"the command ended {how}", code if code > 0 else 128 - code)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ask the command to end, and kill it if it does not."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_S)
+    process.kill()
+    process.wait()
+
+
+def _say_it_once(words: list[str], process: subprocess.Popen[bytes]) -> None:
+    """Leave as a command of our own has left, which has said why; return if another one was run."""
+    if words[:3] == OURS and process.returncode > 0:
+        raise SystemExit(process.returncode)

@@ -58,6 +58,7 @@ def what_makes_this_process() -> dict[str, object]:
         "cores": sorted(os.sched_getaffinity(0)),
         "limits": [resource.getrlimit(limit) for limit in LIMITS],
         "umask": umask,
+        "ignored": [int(number) for number in PASSED_ON if signal.getsignal(number) == signal.SIG_IGN],
     }
 
 

@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections import Counter
@@ -23,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from farandole.errors import LaunchError, UsageError
-from farandole.runtime import asker, mpirun, placement, processes, rank
+from farandole.errors import LaunchError, LaunchInterrupted, UsageError
+from farandole.runtime import asker, guard, mpirun, placement, processes, rank, signals
 from farandole.runtime.failure import EXIT_CODE, Failure, first_failure
 from farandole.runtime.flight_recorder import NO_STEP, read_positions
 from farandole.runtime.record import Run, new_folder
@@ -91,6 +90,7 @@ def run_ranks(
 
     Raises:
         LaunchError: a rank failed, or the time-out passed.
+        LaunchInterrupted: Ctrl-C; what the ranks had printed comes with it.
         UsageError: the ranks refused what they were given, or no MPI is installed.
     """
     if ranks < 1:
@@ -98,23 +98,23 @@ def run_ranks(
     mpi, hosts = mpirun.detect(), placement.chosen()
     number = uuid.uuid4().hex
     shared = _shared_folder()
-    scratch = Path(tempfile.mkdtemp(prefix="farandole-", dir=shared))
-    environment = mpi.environment(os.environ, None if shared else scratch) | {
-        rank.SCRATCH: str(scratch),
-        rank.LAUNCH: number,
-        rank.LAUNCHER: f"{socket.gethostname()}:{os.getpid()}",
-        rank.PROGRESS: str(int(progress)),
-        "COLUMNS": str(shutil.get_terminal_size().columns),
-    }
-    if hosts:
-        environment |= hosts.environment()
-    if hosts or not with_torch:  # a warm process is on this host
-        environment.pop(asker.ADDRESS, None)
-    if not with_torch:  # numpy's threads wait for work at full speed: while it is imported, half of its time
-        environment.setdefault("OPENBLAS_NUM_THREADS", "1")
-    command = mpi.command(ranks, [sys.executable, "-m", "farandole.runtime", *program], hosts)
-    own_output = scratch / "launcher"
-    try:
+    with signals.held() as held, guard.temporary_folder("farandole-", shared, number) as scratch:
+        environment = mpi.environment(os.environ, None if shared else scratch) | {
+            rank.SCRATCH: str(scratch),
+            rank.LAUNCH: number,
+            rank.LAUNCHER: f"{socket.gethostname()}:{os.getpid()}",
+            rank.PROGRESS: str(int(progress)),
+            "COLUMNS": str(shutil.get_terminal_size().columns),
+        }
+        if hosts:
+            environment |= hosts.environment()
+        if hosts or not with_torch:  # a warm process is on this host
+            environment.pop(asker.ADDRESS, None)
+        if not with_torch:  # numpy's threads wait for work at full speed: while it is imported, half of its time
+            environment.setdefault("OPENBLAS_NUM_THREADS", "1")
+        command = mpi.command(ranks, [sys.executable, "-m", "farandole.runtime", *program], hosts)
+        own_output = scratch / "launcher"
+        interrupted = False
         with own_output.open("wb") as noise:
             job = subprocess.Popen(
                 command,
@@ -126,10 +126,15 @@ def run_ranks(
                 preexec_fn=processes.end_with_parent,
             )
             try:
-                in_time = _watch(job, ranks, scratch, timeout_s, Follower(scratch, ranks) if follow else None)
+                with held.delivered():
+                    in_time = _watch(job, ranks, scratch, timeout_s, Follower(scratch, ranks) if follow else None)
+            except KeyboardInterrupt:
+                interrupted = True
             finally:
                 _end(job, number)
         output = _collect(scratch, ranks)
+        if interrupted:
+            raise LaunchInterrupted(str(output))
         if failure := first_failure(scratch):
             raise _as_exception(failure, output)
         if not in_time:
@@ -146,8 +151,6 @@ def run_ranks(
             last = f"; the last it said:\n{said[-2000:]}" if said else ""
             raise LaunchError(f"{ended}{_last_steps(scratch)}{last}", 1, str(output))
         return output
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def launch(
@@ -244,7 +247,7 @@ def _those(scratch: Path, what: str) -> set[int]:
 def _end(job: subprocess.Popen[bytes], number: str) -> None:
     if job.poll() is None:
         job.terminate()
-    processes.end(processes.find(rank.LAUNCH, number))
+    processes.end_all(rank.LAUNCH, number)
     if job.poll() is None:
         job.kill()
     job.wait()

@@ -17,14 +17,13 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-import tempfile
 import traceback
-from pathlib import Path
 from typing import NoReturn
 
 from IPython.core.magic import Magics, cell_magic, magics_class
 
-from farandole.errors import LaunchError, UsageError
+from farandole.errors import LaunchError, LaunchInterrupted, UsageError
+from farandole.runtime import guard, signals
 from farandole.runtime.launcher import run_ranks
 
 RANKS = 4
@@ -76,15 +75,16 @@ class MpiMagics(Magics):
 
 
 def run_cell(cell: str, ranks: int, timeout_s: float) -> None:
-    """Run `cell` on `ranks` processes and print their output, even if it fails.
+    """Run `cell` on `ranks` processes and print their output, even if it fails or is interrupted.
 
     Raises:
         LaunchError: it is not Python, a rank failed, or the time-out passed.
+        LaunchInterrupted: the notebook's cell was interrupted.
     """
     program = f"# %%mpi\n{cell}"  # one line more, so that line numbers are those of the notebook's cell
     _check_syntax(program)
-    with tempfile.TemporaryDirectory(prefix="farandole-cell-") as folder:
-        file = Path(folder) / "cell.py"
+    with signals.held(), guard.temporary_folder("farandole-cell-") as folder:
+        file = folder / "cell.py"
         file.write_text(program)
 
         def named(text: str) -> str:
@@ -98,6 +98,9 @@ def run_cell(cell: str, ranks: int, timeout_s: float) -> None:
         except LaunchError as error:
             print(named(error.output), end="", flush=True)
             raise LaunchError(named(error.message), error.returncode, named(error.output)) from None
+        except LaunchInterrupted as interrupt:
+            print(named(interrupt.output), end="", flush=True)
+            raise LaunchInterrupted(named(interrupt.output)) from None
         print(named("".join(output.stdout)), end="", flush=True)
         print(named("".join(output.stderr)), end="", file=sys.stderr, flush=True)
 

@@ -18,6 +18,7 @@ from contextlib import suppress
 import psutil
 
 GRACE_S = 2.0
+ROUNDS = 5  # so often what has been started meanwhile is looked for
 POLL_S = 0.02
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -49,6 +50,14 @@ def end(processes: Iterable[psutil.Process], grace_s: float = GRACE_S) -> None:
         deadline = time.monotonic() + grace_s
         while (alive := [process for process in alive if _lives(process)]) and time.monotonic() < deadline:
             time.sleep(POLL_S)
+
+
+def end_all(variable: str, value: str, grace_s: float = GRACE_S) -> None:
+    """End this user's processes whose environment has `variable`=`value`, and those that they start meanwhile."""
+    for _ in range(ROUNDS):
+        if not (found := find(variable, value)):
+            return
+        end(found, grace_s)
 
 
 def end_with_parent() -> None:

@@ -13,16 +13,15 @@ tour, a comparison and the tests, which launch again and again, spare themselves
                                │←────── how it has ended ────│←───────────────┘
 
 The copy gets all that makes the rank that asks: environment, arguments, folder, standard streams, the cores it may use,
-limits. The two live and die together: a signal to the rank that asks is passed on (but for SIGSTOP, which is not to be
-noticed), its death ends the copy, and it ends as the copy has ended, by the same signal if it was one. Only torch,
-what that imports and MPI's library are shared: MPI is initialised, and the program and this project's own modules are
-imported, by each copy, so what was edited in between is seen. Shared, too, is the seed of Python's hash(), which other
-processes draw each for itself.
+limits, and which signals it ignores. The two live and die together: a signal to the rank that asks is passed on (but
+for SIGSTOP, which is not to be noticed), its death ends the copy, and it ends as the copy has ended, by the same signal
+if it was one. Only torch, what that imports and MPI's library are shared: MPI is initialised, and the program and this
+project's own modules are imported, by each copy, so what was edited in between is seen. Shared, too, is the seed of
+Python's hash(), which other processes draw each for itself.
 
 A rank that finds nobody to ask (on another host, say) does its work itself; so does one in a Slurm job, for Slurm
-counts, limits and ends what it has started. Linux only. Cost: a few milliseconds a rank, and the memory of one torch; a
-process that is killed leaves the empty socket of its warm one behind. The idea is that of the fork server in Python's
-multiprocessing.
+counts, limits and ends what it has started. Linux only. Cost: a few milliseconds a rank, and the memory of one torch.
+The idea is that of the fork server in Python's multiprocessing.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ import importlib
 import os
 import resource
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -46,7 +46,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
-from farandole.runtime.asker import ADDRESS, LIMITS, NUMBER, STREAMS
+from farandole.runtime.asker import ADDRESS, LIMITS, NUMBER, PASSED_ON, STREAMS
 
 IMPORTED = ("torch", "cyclopts.validators", "rich.console", "rich.table")  # by nearly every rank
 
@@ -64,13 +64,13 @@ def start(*modules: str) -> None:
     """
     if ADDRESS in os.environ or sys.platform != "linux":
         return
-    folder = tempfile.TemporaryDirectory(prefix="farandole-warm-")
-    path = f"{folder.name}/socket"
+    folder = tempfile.mkdtemp(prefix="farandole-warm-")  # the warm process removes it if this one is killed
+    path = f"{folder}/socket"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(128)
     process = subprocess.Popen(
-        [sys.executable, "-m", "farandole.runtime.warm", str(listener.fileno()), *modules],
+        [sys.executable, "-m", "farandole.runtime.warm", folder, str(listener.fileno()), *modules],
         stdin=subprocess.PIPE,  # its end tells the warm process that this one has ended
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -84,7 +84,7 @@ def start(*modules: str) -> None:
         os.environ.pop(ADDRESS, None)
         process.stdin.close()  # type: ignore[union-attr]
         process.wait()
-        folder.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)  # it did not come to it if an import failed
 
     atexit.register(stop)
 
@@ -112,7 +112,8 @@ class Copy:
 class Warm:
     """Has imported torch and perhaps more, and forks a copy for each rank that asks."""
 
-    def __init__(self, listener: socket.socket, modules: Sequence[str] = ()) -> None:
+    def __init__(self, folder: str, listener: socket.socket, modules: Sequence[str] = ()) -> None:
+        self.folder = folder
         for name in (*IMPORTED, *modules):
             importlib.import_module(name)
         with suppress(ImportError, OSError, RuntimeError):  # where there is no MPI
@@ -173,6 +174,7 @@ class Warm:
         for copy in [*self.copies]:
             os.kill(copy.pid, signal.SIGKILL)
             self._ended(copy)
+        shutil.rmtree(self.folder, ignore_errors=True)
         os._exit(0)
 
     def _close(self) -> None:
@@ -207,13 +209,16 @@ def become(request: Request) -> None:
     os.sched_setaffinity(0, what["cores"])
     for limit, values in zip(LIMITS, what["limits"], strict=True):
         resource.setrlimit(limit, tuple(values))
+    for number in PASSED_ON:
+        default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if int(number) in what["ignored"] else default)
     sys.argv, sys.path = what["argv"], what["path"]
     for name in [name for name in sys.modules if name.partition(".")[0] == "farandole"]:
         del sys.modules[name]
 
 
 if __name__ == "__main__":
-    become(Warm(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]).serve())
+    become(Warm(sys.argv[1], socket.socket(fileno=int(sys.argv[2])), sys.argv[3:]).serve())
     from farandole.runtime import processes, rank
 
     processes.end_with_parent()
