@@ -289,6 +289,56 @@ print("step by step the model says the same:", np.allclose(at_4_mb, model_s(64, 
 # **Try:** make α a hundred times smaller, as between processes of one computer, or β, and draw the map again. Which
 # border moves, and why does only the *ratio* of α and β matter to it (as long as γ is small)?
 #
+# ### Both ways round
+#
+# A ring sends to the right only. Every link has another direction, which idles. The **bidirectional ring** (双向环)
+# sends one half of the vector to the right and the other half to the left, at the same time: chunks 0 to P − 1 go one
+# way, chunks P to 2P − 1 the other. A step is then two exchanges `Together`.
+
+# %%
+picture(schedules["bidirectional-ring"])
+
+# %% [markdown]
+# The messages are half as long, and there are no more steps than before.
+#
+# **Predict:** is it twice as fast as the ring? What does the answer depend on?
+
+# %% tags=["nbval-check-output"]
+print("                                             α        nβ        nγ")
+for name in ("ring", "bidirectional-ring"):
+    for multiport in (False, True):
+        ports = "a link per neighbour" if multiport else "one port a rank"
+        row = coefficients(schedules[name], 4, multiport)
+        print(f"{name:20}{ports:20}" + "{:6.0f}{:10.2f}{:10.2f}".format(*row))
+
+# %% [markdown]
+# Each rank sends as many bytes as in a ring. If both messages have to pass the rank's one network card, which sends
+# and receives at full speed in a ring already, then nothing is gained. The gain is there where each neighbour has a
+# link of its own: in a torus, or between accelerators that are wired to each other.
+#
+# A slow network that this project injects (`--link-mbps`) is a card: one link for each rank, each way. So measured over
+# it, 4 ranks, a vector of 2 MB, 200 Mbit/s each way:
+
+# %%
+# %%mpi -n 4
+import numpy as np
+from mpi4py import MPI
+
+from farandole.bench.timing import slowest_s
+from farandole.collectives.all_reduce import ALL_REDUCES
+from farandole.runtime.communicator import Communicator
+from farandole.runtime.links import Link
+
+comm = Communicator(MPI.COMM_WORLD, link=Link(mbps=200))
+vector = np.zeros(500_000, dtype=np.float32)
+for name in ("ring", "bidirectional-ring"):
+    times = [slowest_s(comm.mpi, lambda all_reduce=ALL_REDUCES[name]: all_reduce(comm, vector)) for _ in range(5)]
+    if comm.rank == 0:
+        print(f"{name:20}{1e3 * np.median(times):6.0f} ms; by its bytes {1e3 * 1.5 * 2e6 * 8 / 200e6:.0f} ms")
+
+# %% [markdown]
+# **Try:** the same for 2 ranks, where both neighbours are the same rank. What does `multiport` say then?
+#
 # ## 4 Several nodes
 #
 # In that model any two ranks are equally far apart. In a cluster several ranks share a **node**, and the node's wire.
@@ -382,7 +432,8 @@ schedules["segmented-ring"] = segmented(2)  # a chunk has 400 KB, and a message 
 def by_schedule(schedule):
     """Messages and bytes that this rank has to send."""
     lengths = [part.stop - part.start for part in chunk_slices(LENGTH, schedule.chunks(world.size))]
-    sent = [step.sent for step in schedule.steps(world.rank, world.size) if step.to is not None]
+    exchanges = [each for step in schedule.steps(world.rank, world.size) for each in step.exchanges]
+    sent = [each.sent for each in exchanges if each.to is not None]
     return [len(sent), 4 * sum(lengths[chunk] for chunks in sent for chunk in chunks)]
 
 
@@ -390,7 +441,7 @@ mine = np.random.default_rng(world.rank).integers(-1000, 1000, LENGTH)
 exact = np.empty_like(mine)
 world.Allreduce(mine, exact)  # whole numbers, which float32 holds exactly
 if world.rank == 0:
-    print("                 the sum   as scheduled   messages of each rank, and bytes")
+    print("                    the sum   as scheduled   messages of each rank, and bytes")
 for name, all_reduce in ALL_REDUCES.items():
     comm = Communicator(world)
     vector = mine.astype(np.float32)
@@ -402,7 +453,7 @@ for name, all_reduce in ALL_REDUCES.items():
     if world.rank == 0:
         right, agree, messages, nbytes = facts.T
         scheduled = bool(agree.all()) if name in schedules else "-"
-        print(f"{name:17}{bool(right.all())!s:10}{scheduled!s:15}{messages.tolist()!s:17}{nbytes.tolist()}")
+        print(f"{name:20}{bool(right.all())!s:10}{scheduled!s:15}{messages.tolist()!s:17}{nbytes.tolist()}")
 
 # %% [markdown]
 # The `Communicator`, through which messages leave, has counted what the generators said, for each rank. The last four
@@ -609,6 +660,7 @@ figure.tight_layout()
 # | recursive doubling | lg P | lg P · n | short vectors |
 # | halving-doubling | 2 lg P | 2(P − 1)/P · n | longer ones, P a power of two |
 # | ring | 2(P − 1) | 2(P − 1)/P · n | long ones, any P |
+# | bidirectional ring | 2(P − 1) | 2(P − 1)/P · n, half of it each way | the same, with a link to each neighbour |
 # | hierarchical, M nodes of L | 2(L − 1) + 2(M − 1) | 2(P − 1)/P · n | several nodes |
 # | shared memory | two barriers | no messages | one node |
 #

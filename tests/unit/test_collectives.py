@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farandole.collectives import ring
+from farandole.collectives.bidirectional_ring import BIDIRECTIONAL_RING
 from farandole.collectives.central import CENTRAL, ROOT
 from farandole.collectives.checker import ScheduleError, check_all_reduce, execute
 from farandole.collectives.doubling import DOUBLING
@@ -17,7 +19,7 @@ from farandole.collectives.halving_doubling import HALVING_DOUBLING
 from farandole.collectives.hierarchical import hierarchical
 from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER, RING, segmented
 from farandole.collectives.schedules import SCHEDULES
-from farandole.collectives.steps import Exchange, Schedule, chunk_slices
+from farandole.collectives.steps import Exchange, Schedule, Step, Together, chunk_slices
 from farandole.collectives.tree import BROADCAST, GATHER, REDUCE, SCATTER, TREE
 
 
@@ -63,7 +65,7 @@ def test_tree_is_right_and_nobody_has_more_than_lg_p_partners(size: int) -> None
     assert len(execution.rounds) == 2 * depth
     assert max(execution.chunks_sent, default=0) <= depth
     for rank in range(size):
-        assert len({step.to for step in TREE.steps(rank, size)} - {None}) <= depth
+        assert len({each.to for step in TREE.steps(rank, size) for each in step.exchanges} - {None}) <= depth
 
 
 @pytest.mark.parametrize("size", [*range(1, 18), 33])
@@ -84,9 +86,9 @@ def test_hierarchical_is_right_and_little_of_it_leaves_the_node(per_node: int, n
     schedule, size = hierarchical(per_node), per_node * nodes
     check_all_reduce(schedule, size)
     for rank in range(size):
-        across = [step for step in schedule.steps(rank, size)
-                  if step.to is not None and step.to // per_node != rank // per_node]  # fmt: skip
-        assert sum(len(step.sent) for step in across) == 2 * (nodes - 1), "of so many chunks as there are ranks"
+        exchanges = [each for step in schedule.steps(rank, size) for each in step.exchanges]
+        across = [each for each in exchanges if each.to is not None and each.to // per_node != rank // per_node]
+        assert sum(len(each.sent) for each in across) == 2 * (nodes - 1), "of so many chunks as there are ranks"
 
 
 def test_hierarchical_ranks_must_fill_their_nodes() -> None:
@@ -99,6 +101,22 @@ def test_hierarchical_ranks_must_fill_their_nodes() -> None:
 def test_a_segmented_ring_is_the_ring_in_smaller_messages(size: int, segments: int) -> None:
     execution = check_all_reduce(segmented(segments), size)
     assert execution.chunks_sent == [2 * (size - 1) * segments] * size
+
+
+@pytest.mark.parametrize("size", [*range(1, 18), 33])
+def test_a_bidirectional_ring_sends_half_of_a_chunk_to_both_neighbours_in_every_step(size: int) -> None:
+    execution = check_all_reduce(BIDIRECTIONAL_RING, size)
+    steps = 2 * (size - 1)
+    assert execution.steps == [steps] * size
+    assert len(execution.rounds) == steps, "both ways at the same time, not one after the other"
+    over: Counter[tuple[int, int | None]] = Counter()
+    for messages in execution.rounds:
+        for rank, each in messages:
+            over[rank, each.to] += len(each.sent)
+    if size > 2:
+        links = {(rank, (rank + way) % size) for rank in range(size) for way in (1, -1)}
+        assert over == dict.fromkeys(links, steps), "of 2P chunks, over each link, each way"
+    assert execution.chunks_sent == [2 * steps] * size, "of half the length: the bytes of the ring"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 16])
@@ -117,30 +135,51 @@ def test_all_gather_spreads_what_reduce_scatter_left(size: int) -> None:
 @pytest.mark.parametrize("size", [2, 5])
 def test_ring_talks_to_neighbours_only(size: int) -> None:
     for rank in range(size):
-        for step in RING.steps(rank, size):
+        for step in ring.all_reduce(rank, size):
             assert step.to == (rank + 1) % size
             assert step.source == (rank - 1) % size
 
 
 def off_by_one(rank: int, size: int) -> Iterator[Exchange]:
-    for step in RING.steps(rank, size):
+    for step in ring.all_reduce(rank, size):
         wrong = (step.recv + 1) % size if step.recv is not None else None
         yield Exchange(step.send, step.to, wrong, step.source, step.reduce)
 
 
-def one_step_short(rank: int, size: int) -> Iterator[Exchange]:
+def one_step_short(rank: int, size: int) -> Iterator[Step]:
     yield from list(RING.steps(rank, size))[:-1]
 
 
 def adds_twice(rank: int, size: int) -> Iterator[Exchange]:
-    for step in RING.steps(rank, size):
+    for step in ring.all_reduce(rank, size):
         yield Exchange(step.send, step.to, step.recv, step.source, reduce=True)
 
 
 def send_first(rank: int, size: int) -> Iterator[Exchange]:
-    for step in RING.steps(rank, size):
+    for step in ring.all_reduce(rank, size):
         yield Exchange(send=step.send, to=step.to)
         yield Exchange(recv=step.recv, source=step.source, reduce=step.reduce)
+
+
+def one_way_after_the_other(rank: int, size: int) -> Iterator[Exchange]:
+    """Rank 0 does so; the others do both at once."""
+    for step in BIDIRECTIONAL_RING.steps(rank, size):
+        if rank == 0:
+            yield from step.exchanges
+        else:
+            yield step  # type: ignore[misc]
+
+
+def ways_swapped(rank: int, size: int) -> Iterator[Together]:
+    """On two ranks both messages go to the same partner, and rank 1 lists them in the other order."""
+    for step in BIDIRECTIONAL_RING.steps(rank, size):
+        yield Together(step.exchanges[:: -1 if rank == 1 else 1])
+
+
+def replaces_what_it_sends(rank: int, size: int) -> Iterator[Together]:
+    """What arrives may be sent on before the own chunk has left."""
+    right, left = (rank + 1) % size, (rank - 1) % size
+    yield Together((Exchange(send=0, to=right), Exchange(recv=0, source=left)))
 
 
 @pytest.mark.parametrize(
@@ -150,12 +189,30 @@ def send_first(rank: int, size: int) -> Iterator[Exchange]:
         (one_step_short, "lacks the contributions"),
         (adds_twice, "too often"),
         (send_first, "deadlocks"),
+        (one_way_after_the_other, "deadlocks"),
+        (replaces_what_it_sends, "replaces chunk 0 and uses it besides"),
     ],
 )
 def test_checker_finds_what_is_wrong(steps: object, complaint: str) -> None:
-    schedule = Schedule("wrong", steps, chunks=lambda size: size)  # type: ignore[arg-type]
+    schedule = Schedule("wrong", steps, chunks=lambda size: 2 * size)  # type: ignore[arg-type]
     with pytest.raises(ScheduleError, match=complaint):
         check_all_reduce(schedule, 4)
+
+
+def test_messages_between_the_same_two_ranks_pair_up_in_order() -> None:
+    with pytest.raises(ScheduleError, match="rank 0 wants chunk 1 of 1, which sends chunk 2"):
+        check_all_reduce(Schedule("wrong", ways_swapped, chunks=lambda size: 2 * size), 2)
+
+
+def test_two_sums_may_arrive_in_one_chunk_while_it_is_sent() -> None:
+    """Three ranks swap everything in one step."""
+
+    def all_to_all(rank: int, size: int) -> Iterator[Together]:
+        others = [other for other in range(size) if other != rank]
+        yield Together(tuple(Exchange(0, other, 0, other, reduce=True) for other in others))
+
+    execution = check_all_reduce(Schedule("all at once", all_to_all, chunks=lambda size: 1), 3)
+    assert len(execution.rounds) == 1
 
 
 @given(length=st.integers(0, 10_000), chunks=st.integers(1, 64))

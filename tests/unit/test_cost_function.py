@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from farandole.collectives import costs
+from farandole.collectives.bidirectional_ring import BIDIRECTIONAL_RING
 from farandole.collectives.central import CENTRAL
 from farandole.collectives.costs import Link, Machine
 from farandole.collectives.doubling import DOUBLING
@@ -25,6 +26,7 @@ from farandole.errors import UsageError
 
 SCHEDULES = {
     "ring": RING, "central": CENTRAL, "tree": TREE, "doubling": DOUBLING, "halving-doubling": HALVING_DOUBLING,
+    "bidirectional-ring": BIDIRECTIONAL_RING,
 }  # fmt: skip
 LINK = Link(1e-4, 1e-9)
 

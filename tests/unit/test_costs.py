@@ -7,6 +7,7 @@ from math import log2
 
 import pytest
 
+from farandole.collectives.bidirectional_ring import BIDIRECTIONAL_RING
 from farandole.collectives.central import CENTRAL
 from farandole.collectives.costs import Link, Machine, bus_factor, coefficients, predicted_s
 from farandole.collectives.doubling import DOUBLING
@@ -25,6 +26,7 @@ Formula = Callable[[int], float]
 ANY_NUMBER: dict[Schedule, Formula] = {
     RING: lambda p: 2 * (p - 1) * ALPHA + 2 * (p - 1) / p * N * BETA + (p - 1) / p * N * GAMMA,
     CENTRAL: lambda p: 2 * (p - 1) * (ALPHA + N * BETA) + (p - 1) * N * GAMMA,
+    BIDIRECTIONAL_RING: lambda p: 2 * (p - 1) * ALPHA + 2 * (p - 1) / p * N * BETA + (p - 1) / p * N * GAMMA,
     segmented(4): lambda p: 8 * (p - 1) * ALPHA + 2 * (p - 1) / p * N * BETA + (p - 1) / p * N * GAMMA,
 }
 POWERS_OF_TWO: dict[Schedule, Formula] = {
@@ -69,6 +71,29 @@ def test_hierarchical_waits_for_the_slow_links_as_often_as_there_are_nodes(per_n
     assert found < predicted_s(RING, ranks, N, machine)
 
 
+@pytest.mark.parametrize("ranks", [3, 4, 7, 16])
+def test_with_a_link_to_each_neighbour_both_ways_round_take_half_as_long(ranks: int) -> None:
+    torus = Machine(Link(ALPHA, BETA), GAMMA, multiport=True)
+    both_ways = 2 * (ranks - 1) * ALPHA + (ranks - 1) / ranks * N * (BETA + GAMMA)
+    # A vector is cut between bytes, here into a number of chunks that need not divide it.
+    assert predicted_s(BIDIRECTIONAL_RING, ranks, N, torus) == pytest.approx(both_ways, rel=1e-4)
+    assert predicted_s(RING, ranks, N, torus) == predicted_s(RING, ranks, N, MACHINE), "one way does not use the other"
+
+
+def test_two_messages_to_the_same_partner_share_its_link() -> None:
+    torus = Machine(Link(ALPHA, BETA), GAMMA, multiport=True)
+    assert predicted_s(BIDIRECTIONAL_RING, 2, N, torus) == pytest.approx(predicted_s(RING, 2, N, torus))
+
+
+def test_a_port_that_is_shared_carries_to_each_partner_at_its_links_speed() -> None:
+    """Rank 1's neighbours are on its own node and on the next one: it waits for the longer latency, and for both."""
+    across = Link(50 * ALPHA, 10 * BETA)
+    nodes = Machine(Link(ALPHA, BETA), GAMMA, across, per_node=2)
+    one_step = 50 * ALPHA + N / 8 * (BETA + 10 * BETA)
+    assert nodes.messages_s(1, [(0, N // 8), (2, N // 8)]) == pytest.approx(one_step)
+    assert nodes.messages_s(1, []) == 0
+
+
 def test_ranks_that_do_not_talk_do_not_wait_for_each_other() -> None:
     """In a tree rank 1 has sent its vector, and gets it back long after: the others' rounds count only for the last."""
     assert predicted_s(GATHER, 8, 8, MACHINE) == pytest.approx(3 * ALPHA + 7 * BETA)
@@ -100,6 +125,19 @@ def test_the_fit_finds_the_machine_that_the_times_are_of() -> None:
     assert found.link.alpha == pytest.approx(ALPHA, rel=1e-2)  # chunks of a vector are whole bytes
     assert found.link.beta == pytest.approx(BETA, rel=1e-2)
     assert found.gamma == GAMMA
+
+
+def test_the_fit_knows_how_many_links_a_rank_has() -> None:
+    torus = Machine(Link(ALPHA, BETA), GAMMA, multiport=True)
+    measured = [
+        Measurement(BIDIRECTIONAL_RING, ranks, nbytes, predicted_s(BIDIRECTIONAL_RING, ranks, nbytes, torus))
+        for ranks in (4, 8)
+        for nbytes in (1 << 10, 1 << 16, 1 << 24)
+    ]
+    found = fitted(measured, GAMMA, multiport=True)
+    assert found.multiport
+    assert found.link.beta == pytest.approx(BETA, rel=1e-2)
+    assert fitted(measured, GAMMA).link.beta < 0.6 * BETA, "one link would have to be twice as fast"
 
 
 def test_the_fit_has_no_message_that_takes_less_than_no_time() -> None:

@@ -14,6 +14,7 @@ from matplotlib.image import imread
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from farandole.collectives import ring
+from farandole.collectives.bidirectional_ring import BIDIRECTIONAL_RING
 from farandole.collectives.central import CENTRAL
 from farandole.collectives.checker import ScheduleError, execute
 from farandole.collectives.ring import REDUCE_SCATTER, RING
@@ -33,7 +34,9 @@ def arrows(figure: Figure, title: str) -> int:
     return sum(isinstance(patch, FancyArrowPatch) for patch in panel.patches)
 
 
-@pytest.mark.parametrize("schedule", [RING, CENTRAL, REDUCE_SCATTER], ids=lambda schedule: schedule.name)
+@pytest.mark.parametrize(
+    "schedule", [RING, CENTRAL, REDUCE_SCATTER, BIDIRECTIONAL_RING], ids=lambda schedule: schedule.name
+)
 @pytest.mark.parametrize("size", SIZES)
 def test_replaying_the_rounds_ends_where_the_checker_ended(schedule: Schedule, size: int) -> None:
     execution = execute(schedule, size)
@@ -61,6 +64,8 @@ def test_each_message_has_its_arrow() -> None:
     around = schedule_picture.figure(RING, 4)
     # The one from the last rank to the first is drawn in two parts, at the two edges.
     assert [arrows(around, title) for title in titles(around)] == [0, 5, 5, 5, 5, 5, 5]
+    both_ways = schedule_picture.figure(BIDIRECTIONAL_RING, 4)
+    assert [arrows(both_ways, title) for title in titles(both_ways)] == [0, *[10] * 6], "and one at each edge each way"
     to_the_centre = schedule_picture.figure(CENTRAL, 4)
     assert [arrows(to_the_centre, title) for title in titles(to_the_centre)] == [0, 1, 1, 1, 1, 1, 1]
 

@@ -35,7 +35,7 @@ COPIES = "a copy by each"
 PEERS = {"mpi": "MPI_Allreduce", "Horovod": "Horovod", "Gloo": "Gloo", COPY: COPIES}
 MODEL_RANKS = (2, 3, 4, 7, 8, 16, 64)
 MODEL_SIZES = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
-MODELLED = ("central", "tree", "doubling", "halving-doubling", "ring")
+MODELLED = ("central", "tree", "doubling", "halving-doubling", "ring", "bidirectional-ring")
 
 
 def rows(ranks: int) -> list[dict[str, Any]]:

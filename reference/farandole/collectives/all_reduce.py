@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from farandole.collectives import node_aware, shared_memory
+from farandole.collectives.bidirectional_ring import BIDIRECTIONAL_RING
 from farandole.collectives.central import CENTRAL
 from farandole.collectives.doubling import DOUBLING
 from farandole.collectives.executor import AllReduce, run, run_segmented_ring
@@ -22,6 +23,7 @@ ALL_REDUCES: dict[str, AllReduce] = {
     "doubling": partial(run, DOUBLING),
     "halving-doubling": partial(run, HALVING_DOUBLING),
     "ring": partial(run, RING),
+    "bidirectional-ring": partial(run, BIDIRECTIONAL_RING),
     "segmented-ring": run_segmented_ring,
     "hierarchical": node_aware.all_reduce,
     "shared-memory": shared_memory.all_reduce,

@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from farandole.collectives.steps import Exchange, Schedule, named
+from farandole.collectives.steps import Exchange, Schedule, Step, named
 
 Contributions = Counter[int]  # rank → how often its contribution is in the sum
-Round = list[tuple[int, Exchange]]  # (rank, its step)
+Round = list[tuple[int, Step]]  # (rank, its step)
+Messages = list[tuple[int, Exchange]]  # (rank, one of the exchanges of its step)
 
 
 class ScheduleError(AssertionError):
@@ -30,13 +31,14 @@ class Execution:
         held: held[rank][chunk], the contributions in it at the end.
         steps: number of steps of each rank.
         chunks_sent: number of chunks each rank has sent.
-        rounds: per round, the steps (rank, Exchange) that ran at the same time; for drawing.
+        rounds: per round, the exchanges (rank, Exchange) that ran at the same time; for drawing. A rank whose step is
+            `Together` has several.
     """
 
     held: list[list[Contributions]]
     steps: list[int]
     chunks_sent: list[int]
-    rounds: list[Round] = field(default_factory=list)
+    rounds: list[Messages] = field(default_factory=list)
 
 
 def execute(schedule: Schedule, size: int, start: list[list[Contributions]] | None = None) -> Execution:
@@ -46,17 +48,20 @@ def execute(schedule: Schedule, size: int, start: list[list[Contributions]] | No
         start: what each chunk of each rank holds at first; by default the rank's own contribution.
 
     Raises:
-        ScheduleError: as `rounds`, or a rank is sent other chunks than it wants.
+        ScheduleError: as `rounds`; or a rank is sent other chunks than it wants; or a step replaces a chunk that it
+            sends or receives besides, so that the result depends on which message is first.
     """
     chunks = schedule.chunks(size)
     held = start or [[Counter({rank: 1}) for _ in range(chunks)] for rank in range(size)]
     execution = Execution(held, [0] * size, [0] * size)
     for steps in rounds(schedule, size):
         _apply(dict(steps), held)
-        for rank, step in steps:
+        messages = [(rank, each) for rank, step in steps for each in step.exchanges]
+        for rank, _ in steps:
             execution.steps[rank] += 1
-            execution.chunks_sent[rank] += len(step.sent)
-        execution.rounds.append(steps)
+        for rank, each in messages:
+            execution.chunks_sent[rank] += len(each.sent)
+        execution.rounds.append(messages)
     return execution
 
 
@@ -99,32 +104,54 @@ def check_all_reduce(schedule: Schedule, size: int) -> Execution:
     return execution
 
 
-def _completable(current: dict[int, Exchange]) -> set[int]:
+def _completable(current: dict[int, Step]) -> set[int]:
     """The largest set of ranks whose steps all find their partners within the set."""
     ready = set(current)
+    sends = {rank: Counter(each.to for each in step.exchanges) for rank, step in current.items()}
+    receives = {rank: Counter(each.source for each in step.exchanges) for rank, step in current.items()}
 
     def matched(rank: int) -> bool:
-        step = current[rank]
-        sends = step.to is None or (step.to in ready and current[step.to].source == rank)
-        receives = step.source is None or (step.source in ready and current[step.source].to == rank)
-        return sends and receives
+        """Each partner receives, and sends, as many messages in its step as this rank sends it, and expects of it."""
+        partners = (sends[rank].keys() | receives[rank].keys()) - {None}
+        return all(
+            partner in ready
+            and sends[rank][partner] == receives[partner][rank]
+            and receives[rank][partner] == sends[partner][rank]
+            for partner in partners
+        )
 
     while unmatched := {rank for rank in ready if not matched(rank)}:
         ready -= unmatched
     return ready
 
 
-def _apply(steps: dict[int, Exchange], held: list[list[Contributions]]) -> None:
+def _apply(steps: dict[int, Step], held: list[list[Contributions]]) -> None:
     """Complete the steps at once: what is sent is what was held before."""
-    arriving = {}
+    arriving: list[tuple[int, Exchange, list[Contributions]]] = []
     for rank, step in steps.items():
-        if step.source is not None:
-            sent = steps[step.source].sent
-            if sent != step.received:
-                wants = f"rank {rank} wants {named(step.received)} of {step.source}"
-                raise ScheduleError(f"{wants}, which sends {named(sent)}")
-            arriving[rank] = [held[step.source][chunk].copy() for chunk in sent]
-    for rank, chunks in arriving.items():
-        step = steps[rank]
-        for chunk, contributions in zip(step.received, chunks, strict=True):
-            held[rank][chunk] = held[rank][chunk] + contributions if step.reduce else contributions
+        _check_order_is_no_matter(rank, step)
+        taken: Counter[int] = Counter()  # per partner: messages between the same two ranks pair up in order
+        for each in step.exchanges:
+            if each.source is not None:
+                leaving = [other.sent for other in steps[each.source].exchanges if other.to == rank]
+                sent = leaving[taken[each.source]]
+                taken[each.source] += 1
+                if sent != each.received:
+                    wants = f"rank {rank} wants {named(each.received)} of {each.source}"
+                    raise ScheduleError(f"{wants}, which sends {named(sent)}")
+                arriving.append((rank, each, [held[each.source][chunk].copy() for chunk in sent]))
+    for rank, each, chunks in arriving:
+        for chunk, contributions in zip(each.received, chunks, strict=True):
+            held[rank][chunk] = held[rank][chunk] + contributions if each.reduce else contributions
+
+
+def _check_order_is_no_matter(rank: int, step: Step) -> None:
+    """A chunk that is replaced is in no other message of the step; one that is added to may be."""
+    uses: Counter[int] = Counter()
+    for each in step.exchanges:
+        uses.update(each.sent)
+        uses.update(each.received)
+    for each in step.exchanges:
+        for chunk in each.received:
+            if not each.reduce and uses[chunk] > 1:
+                raise ScheduleError(f"rank {rank} replaces chunk {chunk} and uses it besides in one step: {step}")

@@ -1,6 +1,6 @@
 """Running a schedule over MPI: chunks become slices of a buffer, steps become messages.
 
-Scratch for the longest message to be added is all the extra memory; what replaces ours is received in place.
+Scratch for what the longest step adds is all the extra memory; what replaces ours is received in place.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from farandole.collectives.ring import segmented
-from farandole.collectives.steps import Exchange, Schedule, chunk_slices
+from farandole.collectives.steps import Exchange, Schedule, Step, chunk_slices
 from farandole.runtime.communicator import Buffer, Communicator
 
 SEGMENT = 256 << 10  # bytes; what has arrived is still in a core's cache when it is added
@@ -20,7 +20,7 @@ AllReduce = Callable[[Communicator, Buffer], None]
 
 
 @lru_cache
-def _plan(schedule: Schedule, rank: int, size: int) -> tuple[Exchange, ...]:
+def _plan(schedule: Schedule, rank: int, size: int) -> tuple[Step, ...]:
     return tuple(schedule.steps(rank, size))
 
 
@@ -38,18 +38,22 @@ def run(schedule: Schedule, comm: Communicator, buffer: Buffer) -> None:
         raise ValueError(f"one contiguous vector is needed, not shape {buffer.shape}: give buffer.reshape(-1)")
     plan = _plan(schedule, comm.rank, comm.size)
     parts = chunk_slices(len(buffer), schedule.chunks(comm.size))
-    spans = (_span(parts, step.received) for step in plan if step.reduce)
-    scratch = np.empty(max((span.stop - span.start for span in spans), default=0), buffer.dtype)
+    added = (sum(_length(parts, each) for each in step.exchanges if each.reduce) for step in plan)
+    scratch = np.empty(max(added, default=0), buffer.dtype)
     for step in plan:
-        sent, own = buffer[_span(parts, step.sent)], buffer[_span(parts, step.received)]
-        arriving = scratch[: len(own)] if step.reduce else own
-        if step.to is not None and step.source is not None:
-            comm.exchange(_on_wire(sent), step.to, _on_wire(arriving), step.source)
-        elif step.to is not None:
-            comm.send(_on_wire(sent), step.to)
-        elif step.source is not None:
-            comm.receive(_on_wire(arriving), step.source)
-        if step.reduce:
+        sends, receives, sums, used = [], [], [], 0
+        for each in step.exchanges:
+            own = arriving = buffer[_span(parts, each.received)]
+            if each.reduce:
+                arriving = scratch[used : used + len(own)]
+                used += len(own)
+                sums.append((own, arriving))
+            if each.to is not None:
+                sends.append((_on_wire(buffer[_span(parts, each.sent)]), each.to))
+            if each.source is not None:
+                receives.append((_on_wire(arriving), each.source))
+        _communicate(comm, sends, receives)
+        for own, arriving in sums:
             np.add(own, arriving, out=own)
 
 
@@ -59,11 +63,30 @@ def run_segmented_ring(comm: Communicator, buffer: Buffer) -> None:
     run(segmented(max(1, -(-chunk // SEGMENT))), comm, buffer)
 
 
+def _communicate(comm: Communicator, sends: list[tuple[Buffer, int]], receives: list[tuple[Buffer, int]]) -> None:
+    """All messages of one step, by the simplest call that carries them at the same time."""
+    match sends, receives:
+        case [(leaving, to)], [(arriving, source)]:
+            comm.exchange(leaving, to, arriving, source)
+        case [(leaving, to)], []:
+            comm.send(leaving, to)
+        case [], [(arriving, source)]:
+            comm.receive(arriving, source)
+        case _:
+            comm.exchange_all(sends, receives)
+
+
 def _on_wire(part: Buffer) -> Buffer:
     """The same memory, as a type that MPI knows: it has no float16."""
     return part.view(np.uint16) if part.dtype == np.float16 else part
 
 
+def _length(parts: list[slice], exchange: Exchange) -> int:
+    """Elements that arrive."""
+    span = _span(parts, exchange.received)
+    return int(span.stop - span.start)
+
+
 def _span(parts: list[slice], chunks: range) -> slice:
     """Where chunks that follow each other lie in the vector."""
-    return slice(parts[chunks[0]].start, parts[chunks[-1]].stop) if chunks else slice(0)
+    return slice(parts[chunks[0]].start, parts[chunks[-1]].stop) if chunks else slice(0, 0)

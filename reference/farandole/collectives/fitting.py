@@ -22,15 +22,18 @@ class Measurement:
     seconds: float
 
 
-def fitted(measured: Sequence[Measurement], gamma: float) -> Machine:
+def fitted(measured: Sequence[Measurement], gamma: float, multiport: bool = False) -> Machine:
     """The α and β, none below 0, with which the model is nearest to all measurements, for a γ that is known.
 
     Nearest: least squares of the relative errors, so that short vectors, where α decides, count as much as long ones.
+
+    Args:
+        multiport: as in `Machine`.
     """
-    ways = np.array([coefficients(each.schedule, each.ranks) for each in measured])
+    ways = np.array([coefficients(each.schedule, each.ranks, multiport) for each in measured])
     nbytes = np.array([each.nbytes for each in measured])
     seconds = np.array([each.seconds for each in measured])
     adding = ways[:, 2] * nbytes * gamma
     columns = np.stack([ways[:, 0], ways[:, 1] * nbytes], axis=1)
     (alpha, beta), _ = nnls(columns / seconds[:, None], (seconds - adding) / seconds)
-    return Machine(Link(alpha=float(alpha), beta=float(beta)), gamma)
+    return Machine(Link(alpha=float(alpha), beta=float(beta)), gamma, multiport=multiport)

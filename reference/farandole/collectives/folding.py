@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from farandole.collectives.steps import Exchange, Schedule
+from farandole.collectives.steps import Exchange, Schedule, Step, Together
 
 
 def folded(schedule: Schedule) -> Schedule:
     """An all-reduce for powers of two, for all numbers of ranks."""
 
-    def steps(rank: int, size: int) -> Iterator[Exchange]:
+    def steps(rank: int, size: int) -> Iterator[Step]:
         core = power_of_two(size)
         extra = size - core
         whole = schedule.chunks(core)
@@ -32,7 +32,7 @@ def folded(schedule: Schedule) -> Schedule:
         if rank < 2 * extra:
             yield Exchange(recv=0, source=rank - 1, reduce=True, count=whole)
         for step in schedule.steps(_place(rank, extra), core):
-            yield replace(step, to=_rank(step.to, extra), source=_rank(step.source, extra))
+            yield _between_ranks(step, extra)
         if rank < 2 * extra:
             yield Exchange(send=0, to=rank - 1, count=whole)
 
@@ -42,6 +42,14 @@ def folded(schedule: Schedule) -> Schedule:
 def power_of_two(size: int) -> int:
     """The largest one that is not more than `size`."""
     return 1 << (size.bit_length() - 1)
+
+
+def _between_ranks(step: Step, extra: int) -> Step:
+    """A step of the power of two, with the ranks that play its places."""
+    if isinstance(step, Together):
+        places = [replace(each, to=_rank(each.to, extra), source=_rank(each.source, extra)) for each in step.exchanges]
+        return Together(tuple(places))
+    return replace(step, to=_rank(step.to, extra), source=_rank(step.source, extra))
 
 
 def _place(rank: int, extra: int) -> int:

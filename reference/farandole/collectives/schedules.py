@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from farandole.collectives import central, doubling, halving_doubling, ring, tree
+from farandole.collectives import bidirectional_ring, central, doubling, halving_doubling, ring, tree
 from farandole.collectives.hierarchical import hierarchical
 from farandole.collectives.steps import Schedule
 
@@ -20,6 +20,10 @@ SCHEDULES: dict[str, tuple[Schedule, str]] = {
     "doubling": (doubling.DOUBLING, "All-reduce in lgP rounds, the whole vector in each."),
     "halving-doubling": (halving_doubling.HALVING_DOUBLING, "All-reduce in 2lgP rounds with the bytes of a ring."),
     "ring": (ring.RING, "All-reduce from neighbour to neighbour, with the fewest bytes."),
+    "bidirectional-ring": (
+        bidirectional_ring.BIDIRECTIONAL_RING,
+        "All-reduce by two rings at once, one half of the vector each way round.",
+    ),
 }
 # Those of many forms: by how many segments each chunk has, and by how many ranks each node has.
 FAMILIES: dict[str, tuple[Callable[[int], Schedule], str]] = {

@@ -4,6 +4,8 @@ An algorithm is a generator: given a rank and the number of ranks, it yields tha
 It knows nothing of buffers, MPI or time. The vector to be reduced is cut into numbered chunks;
 a step names chunks and ranks. The same generator is then run over MPI (`executor`), checked for
 every number of ranks (`checker`), counted, and drawn.
+
+A step is one `Exchange`, with at most one message each way, or several of them `Together`.
 """
 
 from __future__ import annotations
@@ -31,6 +33,11 @@ class Exchange:
     count: int = 1
 
     @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """This one alone."""
+        return (self,)
+
+    @property
     def sent(self) -> range:
         """The chunks that leave."""
         return range(0) if self.send is None else range(self.send, self.send + self.count)
@@ -47,7 +54,22 @@ class Exchange:
         return ", ".join(part for part in (sending, receiving) if part)
 
 
-Steps = Callable[[int, int], Iterator[Exchange]]  # (rank, ranks) → that rank's steps
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Several exchanges at the same time, as with both neighbours of a ring: one step, complete when all of them are.
+
+    Every chunk that is sent is sent as it was before the step. Two messages between the same two ranks arrive in the
+    order in which the exchanges are listed.
+    """
+
+    exchanges: tuple[Exchange, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(f"({each})" for each in self.exchanges)
+
+
+Step = Exchange | Together
+Steps = Callable[[int, int], Iterator[Step]]  # (rank, ranks) → that rank's steps
 
 
 @dataclass(frozen=True)

@@ -61,5 +61,6 @@ def bytes_leaving(compressor: Compressor, length: int, rank: int, ranks: int) ->
 def bytes_of_ring(length: int, itemsize: int, rank: int, ranks: int) -> int:
     """What leaves this rank in a ring all-reduce: 2(P−1)/P of the vector, but for chunks being of whole entries."""
     parts = chunk_slices(length, ranks)
-    sent = (parts[step.send] for step in RING.steps(rank, ranks) if step.send is not None)
+    exchanges = (each for step in RING.steps(rank, ranks) for each in step.exchanges)
+    sent = (parts[chunk] for each in exchanges for chunk in each.sent)
     return sum(itemsize * int(part.stop - part.start) for part in sent)

@@ -11,7 +11,15 @@ from farandole.runtime.options import AtLeastOne, Positive, RunOptions
 
 # Those of `collectives.all_reduce`.
 OwnCollective = Literal[
-    "central", "tree", "doubling", "halving-doubling", "ring", "segmented-ring", "hierarchical", "shared-memory"
+    "central",
+    "tree",
+    "doubling",
+    "halving-doubling",
+    "ring",
+    "bidirectional-ring",
+    "segmented-ring",
+    "hierarchical",
+    "shared-memory",
 ]
 Collective = Literal[OwnCollective, "mpi"]
 NotNegative = Annotated[float, Parameter(validator=Number(gte=0))]

@@ -13,7 +13,7 @@ from farandole.report.colours import SERIES
 from farandole.report.table import binary
 
 INK = "#444444"
-COLOURS = (*SERIES, INK, "#8B5A2B")
+COLOURS = (*SERIES, INK, "#8B5A2B", "#A0A0A0")
 Row = dict[str, Any]
 
 

@@ -146,7 +146,8 @@ def _panel(axes: Axes, title: str, messages: Round, held: Held, size: int) -> No
         for chunk in range(chunks):
             left, top, height = _place(rank, chunk, chunks, size)
             _chunk(axes, (left, top, 1, height), held[rank][chunk], size)
-    in_a_ring = len(messages) == size and all(step.to == (rank + 1) % size for rank, step in messages)
+    in_a_ring = all(step.to in ((rank + 1) % size, (rank - 1) % size) for rank, step in messages)
+    in_a_ring = in_a_ring and {rank for rank, _ in messages} == set(range(size))
     alike: dict[range, list[tuple[int, int]]] = {}  # messages that carry the same chunks must not hide each other
     for rank, step in messages:
         if step.to is not None:
@@ -196,16 +197,20 @@ def _chunk(axes: Axes, place: tuple[float, float, float, float], contributions: 
 
 
 def _message(axes: Axes, source: int, to: int, y: float, size: int, in_a_ring: bool) -> None:
-    """An arrow between two ranks; in a ring, the last one's leaves at one edge and comes in at the other."""
+    """An arrow between two ranks; in a ring, one between the last and the first leaves at an edge and comes in at the
+    other."""
     pen = _pen(size)
     leaves, arrives = source * (1 + GAP) + 1.06, to * (1 + GAP) - 0.06
     if to == source + 1:
         _arrow(axes, (leaves, y), (arrives, y), pen)
     elif to == source - 1:
         _arrow(axes, (leaves - 1.12, y), (arrives + 1.12, y), pen)
-    elif in_a_ring:
+    elif in_a_ring and to < source:  # to the right, over the edge
         _arrow(axes, (leaves, y), (leaves + GAP - 0.1, y), pen, style="-")
         _arrow(axes, (arrives - GAP + 0.1, y), (arrives, y), pen)
+    elif in_a_ring:
+        _arrow(axes, (leaves - 1.12, y), (leaves - 1.12 - GAP + 0.1, y), pen, style="-")
+        _arrow(axes, (arrives + 1.12 + GAP - 0.1, y), (arrives + 1.12, y), pen)
     else:
         _arrow(axes, (leaves - 0.56, y), (arrives + 0.56, y), pen, bend=0.25 if to < source else -0.25)
 

@@ -134,6 +134,32 @@ class Communicator:
             self.mpi.Sendrecv(send, to, 0, receive, source, 0)
         self._arrived(receive.nbytes)
 
+    def exchange_all(self, sends: Sequence[tuple[Buffer, int]], receives: Sequence[tuple[Buffer, int]]) -> None:
+        """Send several messages and receive several at the same time; return when all are done.
+
+        Messages between the same two ranks arrive in order.
+
+        Args:
+            sends: each buffer, and for which rank.
+            receives: each buffer, and from which rank.
+        """
+        begun = time.perf_counter()
+        receiving, sending = [], []
+        for buffer, source in receives:
+            with self.naming_the_lost("exchange", source):
+                receiving.append(self.mpi.Irecv(buffer, source, 0))
+        for buffer, to in sends:
+            self._carry(buffer.nbytes)  # a slow link carries them one after the other
+            with self.naming_the_lost("exchange", to):
+                sending.append(self.mpi.Isend(buffer, to, 0))
+        for request, (_, source) in zip(receiving, receives, strict=True):
+            with self.waiting("exchange", source):
+                request.Wait()
+        for request, (_, to) in zip(sending, sends, strict=True):
+            with self.waiting("exchange", to):
+                request.Wait()
+        self._arrived(sum(buffer.nbytes for buffer, _ in receives), begun)
+
     def post(self, buffer: Any, to: int, tag: int, nbytes: int | None = None) -> MPI.Request:
         """Begin to send, and return at once; `buffer` must stay as it is until the request is complete.
 

@@ -9,12 +9,9 @@ from simulated_nodes import on_nodes_of
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.checker import execute
-from farandole.collectives.doubling import DOUBLING
 from farandole.collectives.executor import run
-from farandole.collectives.halving_doubling import HALVING_DOUBLING
 from farandole.collectives.schedules import SCHEDULES
 from farandole.collectives.steps import chunk_slices
-from farandole.collectives.tree import TREE
 from farandole.runtime.communicator import Communicator
 
 world = MPI.COMM_WORLD
@@ -117,13 +114,15 @@ messages = {
     "tree": (rank > 0) + children,  # up, and down
     "doubling": 1 if folded else rounds + partner,
     "halving-doubling": 1 if folded else 2 * rounds + partner,
+    "bidirectional-ring": 4 * (size - 1),
 }
-for name, schedule in (("tree", TREE), ("doubling", DOUBLING), ("halving-doubling", HALVING_DOUBLING)):
+for name, expected in messages.items():
+    schedule, _ = SCHEDULES[name]
     comm = Communicator(world)
     ALL_REDUCES[name](comm, np.zeros(1680, np.float32))  # divisible by all numbers of chunks here
     chunk_bytes = 4 * 1680 // schedule.chunks(size)
     assert comm.bytes_sent == execute(schedule, size).chunks_sent[rank] * chunk_bytes, name
-    assert comm.messages_sent == messages[name], name
+    assert comm.messages_sent == expected, name
 
 # In shared memory no message is sent; across nodes it is 2(M−1)/M of this rank's part.
 comm = Communicator(world)
