@@ -210,6 +210,29 @@ for servers in (1, 2, 4, 8, 16):
 # Hashing moves about 1/S of them, all to the new server, which is as few as can be. The price is in the last
 # column: the servers' loads are equal only on average, and all wait for the fullest one.
 #
+# The **server manager** (document 004) does this while a training goes on. From iteration 20 on a third server takes
+# part; from iteration 40 on only one is left. **Predict:** SGD with momentum remembers one number per key. How many
+# bytes per moved key travel between servers? And do the trained parameters differ from those of a run with two servers
+# all along?
+
+# %%
+changing = {"servers": 2, "sync": "minibatch", "update": "momentum", "lr": 0.02, "steps": 60, "assignment": "hashing"}
+steady = launch("parameter_server", ranks=6, **changing, out=folder / "steady")
+changes = ["step=20,servers=3", "step=40,servers=1"]
+live = launch("parameter_server", ranks=7, **changing, server_change=changes, out=folder / "live")
+table.show([table.server_changes(live.summary)])
+
+# %% tags=["nbval-check-output"]
+for change in live.summary.server_changes:
+    print(f"from step {change['step']}: servers {change['servers']}, {change['keys']:,} of 26,122 keys moved,",
+          f"about {change['bytes'] / change['keys']:.0f} bytes each")  # fmt: skip
+print("the same parameters, bit by bit:", live.summary.params_sha256[0] == steady.summary.params_sha256[0])
+
+# %% [markdown]
+# Four bytes for the parameter, four for its velocity, and a little for the headers. The second change moves the keys of
+# the two servers that leave. Nothing was on its way when the keys moved: no worker starts iteration 20 before the
+# change is over. The pulls that waited were redirected to the new servers.
+#
 # ## 3 What push and pull promise
 #
 # A network may lose an acknowledgement. The worker then pushes again, and must not count twice. So the server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from farandole import LaunchError, UsageError, launch
 from farandole.parameter_server.header import FIELDS
+from farandole.parameter_server.keys import assign_by_hashing, cut, moves
 from farandole.runtime.record import Summary
 
 # 30 steps, float64, sums added in another order.
@@ -59,6 +61,52 @@ def test_a_tree_changes_nothing_and_unburdens_the_server(under_mpirun: Callable[
     assert flat.bytes_sent is not None
     assert tree.bytes_sent is not None
     assert tree.bytes_sent[1] == pytest.approx(flat.bytes_sent[1] / 2, rel=0.05), "2 aggregators instead of 4 workers"
+
+
+KEYS = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10
+ARRAYS = {"momentum": 2, "adam": 3, "adagrad": 2, "delay-compensated": 1}  # the parameters, and what a rule remembers
+
+
+def test_servers_come_and_go_and_the_training_is_the_same(under_mpirun: Callable[..., Any]) -> None:
+    """Bitwise that of 3 servers all along; moved is what consistent hashing moves, once, with the rule's memory."""
+    changing = {
+        "1 → 2": ("momentum", [1, 2]),
+        "2 → 3": ("adam", [2, 3]),
+        "3 → 2": ("adagrad", [3, 2]),
+        "4 → 3": ("delay-compensated", [4, 3]),
+        "1 → 4 → 2 → 3": ("adam", [1, 4, 2, 3]),
+    }
+    others = ("stale 0, 3 → 1", "top-k, all, 2 → 3", "3, adam")
+    answers = under_mpirun("ps_equals_single.py", 7, "3", *changing, *others)
+    check(answers)
+    assert answers["2 → 3"]["sha256"] == answers["3, adam"]["sha256"]
+    for name, found in answers.items():
+        assert name.startswith("stale") or (found["updates"] == [30] and set(found["staleness"]) == {"0"}), name
+        assert sum(found["staleness"].values()) % 30 == 0, f"{name}: each push counts once"
+    for name, (update, servers) in changing.items():
+        ranges = cut(KEYS, 40 * servers[0])
+        changes = answers[name]["server changes"]
+        rings = [list(range(1, 1 + count)) for count in servers]
+        assert [change["servers"] for change in changes] == rings[1:], name
+        for change, (before, after) in zip(changes, pairwise(rings), strict=True):
+            moving = moves(assign_by_hashing(ranges, before), assign_by_hashing(ranges, after))
+            keys = sum(len(part) for parts in moving.values() for part in parts)
+            assert change["keys"] == keys, name
+            assert change["bytes"] == 8 * (ARRAYS[update] * keys + len(FIELDS) * len(moving)), name
+
+
+def test_servers_come_and_go_while_nobody_waits(tmp_path: Path) -> None:
+    """Every gradient counts once on every server, also with asynchronous workers of unequal speed."""
+    changes = ["step=30,servers=3", "step=60,servers=1"]
+    summary = launch(
+        "parameter_server", 6, servers=2, sync="async", update="momentum", lr=0.01, server_change=changes, steps=200,
+        slow="rank=5,factor=3", assignment="hashing", out=tmp_path / "run",
+    ).summary  # fmt: skip
+    assert summary.steps == 200 * 2
+    assert sum((summary.staleness or {}).values()) == 200 * 2
+    assert [change["servers"] for change in summary.server_changes] == [[1, 2, 3], [1]]
+    assert summary.test_accuracy is not None
+    assert summary.test_accuracy >= LEARNED
 
 
 # Of 180 test samples, after updates whose order is another each time, by workers of which a busy machine may

@@ -22,6 +22,7 @@ from farandole.parameter_server.keys import (
     imbalance,
     joined,
     moved,
+    moves,
 )
 
 KEYS = range(10_000)
@@ -163,6 +164,18 @@ def test_hashed_ranges_move_less_than_equal_ones(join: int) -> None:
     }
     assert shares["equal"] == pytest.approx(0.5, abs=0.01)
     assert 0.6 / (join + 1) < shares["hashing"] < 1.4 / (join + 1)
+
+
+@pytest.mark.parametrize("servers", [*range(1, 12), 40])
+def test_a_server_that_comes_or_goes_moves_its_own_share_and_nothing_else(servers: int) -> None:
+    ranges = cut(40_000, 4_000)
+    few, many = (assign_by_hashing(ranges, range(count)) for count in (servers, servers + 1))
+    coming, going = moves(few, many), moves(many, few)
+    assert {to for _, to in coming} == {servers} == {source for source, _ in going}
+    assert {(to, source): parts for (source, to), parts in coming.items()} == going, "and back again"
+    keys = sum(len(part) for parts in coming.values() for part in parts)
+    assert keys == moved(few, many) == sum(map(len, many[servers]))
+    assert 0.6 / (servers + 1) < keys / 40_000 < 1.4 / (servers + 1)
 
 
 def test_moved_counts_keys_whatever_the_ranges() -> None:

@@ -16,6 +16,7 @@ from farandole.compression.random_k import SeededRandomK
 from farandole.data import datasets
 from farandole.errors import UsageError
 from farandole.models import choices as model_choices
+from farandole.parameter_server import server_change
 from farandole.parameter_server.corrections import Correction, DelayCompensated, StalenessAware
 from farandole.parameter_server.options import Encoder, PolicyOptions, TextOptions
 from farandole.parameter_server.policies import (
@@ -115,6 +116,7 @@ def check(options: PolicyOptions) -> None:
         other = "--tree" if options.tree else "--sync history"
         raise UsageError(f"{other} keeps gradients for later, in memory of its own: use --transport messages")
     _check_compressor(options)
+    server_change.check(options)
     if options.sync == "half" and options.longest_wait >= options.hang_after:
         raise UsageError(
             f"--longest-wait {options.longest_wait:g}: who pauses so long is taken for dead, by --hang-after "

@@ -6,7 +6,7 @@ Every call here returns a future at once; what happens until it is done is the t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from farandole.parameter_server.conversation import Conversation, Request
 from farandole.parameter_server.header import ENCODED, LAST, NOBODY, Header, Kind
-from farandole.parameter_server.keys import KeyRange
+from farandole.parameter_server.keys import Assignment, KeyRange
 from farandole.parameter_server.layout import Layout
 from farandole.parameter_server.succession import Succession
 from farandole.parameter_server.window import Window
@@ -62,6 +62,7 @@ class Client:
         succession: who takes the place of whom.
         lost: the ranks that have died; None: the first death is the end.
         window: memory shared with the servers, through which whole pulls and pushes then go.
+        assign: which of other servers has which ranges, when they change (`server_manager`).
 
     Attributes:
         slot: where a gradient may be put together, so that pushing it copies nothing; None without a window.
@@ -80,16 +81,22 @@ class Client:
         lost: set[int] | None = None,
         group: int = 0,
         window: Window | None = None,
+        assign: Callable[[Sequence[int]], Assignment] | None = None,
     ) -> None:
         self.comm, self.group = comm, group
-        self.layouts = {server: Layout(ranges, table.shape, table.dtype) for server, ranges in assignment.items()}
+
+        def layouts(assignment: Mapping[int, Sequence[KeyRange]]) -> dict[int, Layout]:
+            return {server: Layout(ranges, table.shape, table.dtype) for server, ranges in assignment.items()}
+
+        self.layouts = layouts(assignment)
         self.lead: Counter[int] = Counter()
         self.staleness: Counter[int] = Counter()
         self.dropped = 0
         self._last_push: Future[Any] | None = None
         self._conversation = Conversation(
-            comm, group, self.layouts, table.dtype, succession, lost, window, self._result
-        )
+            comm, group, self.layouts, table.dtype, succession, lost, window, self._result,
+            relayout=(lambda ring: layouts(assign(ring))) if assign else None,
+        )  # fmt: skip
         self.slot = self._conversation.slot
 
     def __enter__(self) -> Self:

@@ -39,7 +39,9 @@ from farandole.parameter_server.manager import Manager
 from farandole.parameter_server.options import ServerOptions
 from farandole.parameter_server.placement import MANAGER, Placement
 from farandole.parameter_server.policies import Policy
+from farandole.parameter_server.resharding import Resharder
 from farandole.parameter_server.server import MakeShard, Server
+from farandole.parameter_server.server_manager import ServerManager
 from farandole.parameter_server.service import Role, serve
 from farandole.parameter_server.shard import Shard
 from farandole.parameter_server.succession import Succession
@@ -103,6 +105,7 @@ class Outcome:
         updates: how often the first server has moved each application's parameters.
         lead, staleness: histograms over all workers (`runtime.record`).
         cleaned: what the cleaning node and the servers have removed.
+        server_changes: when servers came or went, as the record has it.
         dead: the ranks that died, and the clients that were silent for too long.
         roles: each rank's, in words.
     """
@@ -112,6 +115,7 @@ class Outcome:
     lead: Counter[str] = field(default_factory=Counter)
     staleness: Counter[str] = field(default_factory=Counter)
     cleaned: Counter[str] = field(default_factory=Counter)
+    server_changes: list[dict[str, Any]] = field(default_factory=list)
     dead: list[int] = field(default_factory=list)
     roles: list[str] = field(default_factory=list)
 
@@ -119,7 +123,8 @@ class Outcome:
         """What the record has of it (`Recorder.finish`)."""
         histograms = {"staleness": self.staleness, "lead": self.lead}
         ordered = {name: {key: counts[key] for key in sorted(counts, key=int)} for name, counts in histograms.items()}
-        return {**ordered, "cleaned": dict(self.cleaned), "roles": self.roles}
+        cleaned, changes = dict(self.cleaned), self.server_changes
+        return {**ordered, "cleaned": cleaned, "server_changes": changes, "roles": self.roles}
 
 
 def run(
@@ -147,7 +152,10 @@ def run(
     """
     succession = Succession(placement, options.replicas)
     lost = succession.lost if survivor else None
-    assignments = [_share_out(world, options, placement, len(application.table)) for application in applications]
+    ring = sorted(placement.servers)
+    if options.server_change:  # the others stand by
+        ring = ring[: options.servers]
+    assignments = [_share_out(world, options, ring, len(application.table)) for application in applications]
     mailbox = Mailbox(world.comm, REQUEST, lost)
     windows = []
     if options.transport == "window":
@@ -156,7 +164,8 @@ def run(
     server = _server(world, mailbox, succession, applications, assignments, windows)
     _upload(world, mailbox, succession, applications, assignments, server)
     cleaner = CleaningNode(world, mailbox, succession) if succession.may_clean(world.rank) else None
-    client = _client(world, succession, placement, applications, assignments, windows, lost)
+    assign = _assigner(options, assignments[0])
+    client = _client(world, succession, placement, applications, assignments, windows, lost, assign)
     world.outlived = survivor is not None
     heart = Heart(world, options.hang_after, survivor.silent, gone=succession.lost) if survivor else None
     if clock:
@@ -164,6 +173,7 @@ def run(
     if heart:
         heart.start()
     manager = _manager(world, mailbox, succession, options, placement, applications, reported, survivor)
+    server_manager: ServerManager | None = None
     if client:
         with client:
             if world.rank in placement.aggregators:
@@ -177,11 +187,21 @@ def run(
             client.leave_with_the_others()
     else:
         roles: list[Role | None] = [server, cleaner, manager]
+        if manager and options.server_change:
+            server_manager = ServerManager(mailbox, placement.servers, ring, options.server_change)
+            roles.append(server_manager)
+        if server and options.server_change:
+            [app] = applications
+            changes = options.server_change
+            roles.append(Resharder(world, mailbox, server, ring, changes, assign, app.rule, app.correction))
         serve(mailbox, [role for role in roles if role])
     if clock:
         clock.stop()
     if survivor and heart:
         _find_together(world, succession, survivor, heart)
+    server_changes = _tell_changes(world, server_manager)
+    if server_changes:
+        assignments = [assign(server_changes[-1]["servers"])]
     tables = [
         _collect(world, succession, *pair, group=number, server=server)
         for number, pair in enumerate(zip(applications, assignments, strict=True))
@@ -189,6 +209,7 @@ def run(
     for window in windows:
         window.free()
     outcome = _outcome(world, succession, tables, server, cleaner, manager, client)
+    outcome.server_changes = server_changes
     outcome.roles = [", ".join(placement.roles(rank)) for rank in sorted(set(range(world.size)) - succession.lost)]
     return outcome
 
@@ -223,11 +244,24 @@ def _find_together(world: World, succession: Succession, survivor: Survivor, hea
             world.regroup(workers, control, number=1)
 
 
-def _share_out(world: World, options: ServerOptions, placement: Placement, keys: int) -> Assignment:
+def _assigner(options: ServerOptions, assignment: Assignment) -> Callable[[Sequence[int]], Assignment]:
+    """Which of other servers has which of the same ranges."""
+    ranges = sorted(part for parts in assignment.values() for part in parts)
+    return partial(ASSIGNMENTS[options.assignment], ranges)
+
+
+def _tell_changes(world: World, server_manager: ServerManager | None) -> list[dict[str, Any]]:
+    """The manager tells everybody how the servers have changed. Collective."""
+    changes: list[dict[str, Any]] = json.loads(
+        broadcast_text(world.control, json.dumps(server_manager.done if server_manager else []), 0)
+    )
+    return changes
+
+
+def _share_out(world: World, options: ServerOptions, servers: Sequence[int], keys: int) -> Assignment:
     """The manager decides which server has which keys, and tells everybody. Collective."""
     text = ""
     if world.rank == MANAGER:
-        servers = sorted(placement.servers)
         assigned = ASSIGNMENTS[options.assignment](cut(keys, options.ranges * len(servers)), servers)
         text = json.dumps({server: [(part.start, part.stop) for part in ranges] for server, ranges in assigned.items()})
     told = json.loads(broadcast_text(world.control, text, MANAGER))
@@ -242,6 +276,7 @@ def _client(
     assignments: Sequence[Assignment],
     windows: Sequence[Window],
     lost: set[int] | None,
+    assign: Callable[[Sequence[int]], Assignment],
 ) -> Client | None:
     """This rank's connection to the servers of its application, or to its aggregator; None if it is no client."""
     reads = world.rank in placement.readers
@@ -254,7 +289,7 @@ def _client(
     if aggregator is not None:
         assignment = {aggregator: [KeyRange(0, len(table))]}
     window = windows[group] if windows and not reads else None
-    return Client(world.comm, assignment, table, succession, lost=lost, group=group, window=window)
+    return Client(world.comm, assignment, table, succession, lost=lost, group=group, window=window, assign=assign)
 
 
 def _manager(
@@ -297,7 +332,7 @@ def _server(
         return None
 
     def maker(home: int, number: int) -> MakeShard:
-        application, ranges = applications[number], assignments[number][home]
+        application, ranges = applications[number], assignments[number].get(home, [])
 
         def make(reply: Callable[[Header], None], before_moving: Callable[[], None]) -> Shard:
             keys = sum(len(part) for part in ranges)
@@ -335,7 +370,7 @@ def _upload(
             with world.comm.waiting("upload of the model", -1):
                 mailbox.flush()
         for part in server.parts.values() if server else ():
-            if part.group == number:
+            if part.group == number and part.home in assignment:
                 with world.comm.waiting("upload of the model", source):
                     world.comm.take(part.shard.values, source, PAYLOAD)
 

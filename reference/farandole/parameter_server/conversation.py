@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.parameter_server.header import DENSE, NOBODY, Header, Kind
+from farandole.parameter_server.header import DENSE, NOBODY, ROW_NUMBER, Header, Kind
 from farandole.parameter_server.layout import Layout
 from farandole.parameter_server.mailbox import ANSWER, PAUSE_S, PAYLOAD, REQUEST, Mailbox
 from farandole.parameter_server.succession import Succession
@@ -65,6 +65,7 @@ class Conversation:
         lost: the ranks that have died; None: the first death is the end.
         window: memory shared with the servers, through which whole pulls and pushes then go.
         result: what the future of a request gives, of all its answers; called in the thread.
+        relayout: the layouts for other servers, when they have changed.
 
     Attributes:
         slot: this rank's part of the window; None without one.
@@ -75,16 +76,17 @@ class Conversation:
         self,
         comm: Communicator,
         group: int,
-        layouts: Mapping[int, Layout],
+        layouts: dict[int, Layout],
         dtype: np.dtype[Any],
         succession: Succession,
         lost: set[int] | None,
         window: Window | None,
         result: Callable[[list[Header]], Any],
+        relayout: Callable[[Sequence[int]], dict[int, Layout]] | None = None,
     ) -> None:
         self.comm, self.group, self.layouts, self.succession = comm, group, layouts, succession
         self.is_waiting = False
-        self._dtype, self._window, self._result = dtype, window, result
+        self._dtype, self._window, self._result, self._relayout = dtype, window, result, relayout
         self.slot = window.of(comm.rank) if window else None
         self._mailbox = Mailbox(comm, ANSWER, lost)
         self._missed: set[int] = set()
@@ -256,6 +258,9 @@ class Conversation:
                     self._requests.popitem()[1].future.set_result(None)
             return
         request = self._request_of(answer)
+        if answer.kind == Kind.MOVED:
+            self._redirect(answer, request)
+            return
         try:
             if answer.kind == Kind.GRANT or (answer.kind == Kind.VALUES and answer.count):
                 self._take_values(answer, request)
@@ -269,6 +274,19 @@ class Conversation:
                 with self._lock:
                     del self._requests[answer.number]
                 request.future.set_result(self._result(request.answers))
+
+    def _redirect(self, answer: Header, request: Request | None) -> None:
+        """The servers have changed: once all have said so, put the request to those that have the keys now."""
+        ring = np.empty(answer.count, ROW_NUMBER)
+        self.comm.take(ring, answer.source, PAYLOAD)
+        if request and self._relayout:
+            del request.waiting_for[answer.home]
+            if not request.waiting_for:
+                self.layouts.clear()
+                self.layouts.update(self._relayout([int(server) for server in ring]))
+                request.answers.clear()
+                request.waiting_for = dict.fromkeys(self.layouts)
+                self._send_all([(request, home) for home in self.layouts])
 
     def _request_of(self, answer: Header) -> Request | None:
         """The request that this answers; None: it has been answered before, by one that has died since."""

@@ -30,6 +30,7 @@ class Kind(IntEnum):
     VALUES = 13  # the parameters as they are now follow
     APPLIED = 14  # the push has moved the parameters
     DROPPED = 15  # it has not: too late, there already, or from a worker that was cleaned away
+    MOVED = 17  # put this pull to other servers: their numbers follow
 
     # A server to the next one in the chain, beside the requests that it hands on.
     TICK = 16  # time has passed
@@ -44,6 +45,12 @@ class Kind(IntEnum):
     STOP = 27  # the manager to everybody: the work is over
     PROGRESS = 28  # a reader to the manager: how far are the workers? The answer is of the same kind
     ALIVE = 29  # a client to the manager: it is still there, and waits for others
+
+    # Between the manager and the servers, when their number changes (`server_manager`).
+    READY = 41  # a server to the manager: all workers wait at the border
+    RING = 42  # the manager to every server: who has keys from now on; their numbers follow
+    MOVE = 43  # a server to another: keys that are that one's from now on follow, with what the rule remembers of them
+    SETTLED = 44  # a server to the manager: it has all its keys; how many it has sent, and in how many bytes, follows
 
 
 @dataclass(slots=True)

@@ -156,6 +156,19 @@ def moved(before: Mapping[int, Sequence[KeyRange]], after: Mapping[int, Sequence
     return _keys(before) - sum(_common(ranges, after.get(server, ())) for server, ranges in before.items())
 
 
+def moves(
+    before: Mapping[int, Sequence[KeyRange]], after: Mapping[int, Sequence[KeyRange]]
+) -> dict[tuple[int, int], list[KeyRange]]:
+    """(from, to) → the ranges that change servers, ascending; both assign the same ranges, none of them empty."""
+    owner = {part: server for server, ranges in after.items() for part in ranges}
+    moving: dict[tuple[int, int], list[KeyRange]] = {}
+    for server, ranges in before.items():
+        for part in ranges:
+            if owner[part] != server:
+                moving.setdefault((server, owner[part]), []).append(part)
+    return moving
+
+
 def imbalance(assignment: Mapping[int, Sequence[KeyRange]]) -> float:
     """The largest server's keys over the mean: 1 is perfect, 2 means that all wait for one that has twice its share."""
     largest = max(sum(map(len, ranges)) for ranges in assignment.values())

@@ -1,14 +1,15 @@
 """The options of training with a parameter server."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from farandole.compression.options import EncodingOptions
 from farandole.data_parallel.options import DataParallelOptions
-from farandole.runtime.options import AtLeastOne, Positive
+from farandole.parameter_server.server_change import ServerChange
+from farandole.runtime.options import REPEATABLE, AtLeastOne, Positive
 
 NotNegative = Annotated[int, Parameter(validator=Number(gte=0))]
 NotNegativeRate = Annotated[float, Parameter(validator=Number(gte=0))]
@@ -21,6 +22,10 @@ Update = Literal[
     "sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated", "blend", "elastic"
 ]  # fmt: skip
 Encoder = Literal["none", "float16", "bfloat16", "qsgd", "terngrad", "sign", "random-k"]
+
+
+def _server_changes(_: Any, tokens: Any) -> Any:
+    return tuple(ServerChange.parse(token.value) for token in tokens)
 
 
 @Parameter(name="*")
@@ -47,6 +52,10 @@ class ServerOptions(DataParallelOptions):
 
     transport: Literal["messages", "window"] = "messages"
     """How parameters and gradients travel: as messages, or through memory that the ranks of one host share."""
+
+    server_change: Annotated[tuple[ServerChange, ...], Parameter(converter=_server_changes, **REPEATABLE)] = ()
+    """Another number of servers from a step on, as step=20,servers=3; may be given again. Best with --assignment
+    hashing, by which few keys move."""
 
     hang_after: Positive = 20.0
     """Seconds after which a rank that does nothing, and waits for nobody, is taken for dead: it is ended where the
@@ -131,6 +140,8 @@ class DownpourOptions(ServerOptions):
     overlap: bool = True
     """Go on computing while a fetch or a push is on its way."""
 
+    server_change: Annotated[tuple[ServerChange, ...], NOT_HERE] = ()
+
     label_sets: AtLeastOne | None = None
     """Give each replica the samples of so many classes only, numbered in its own way. [default: all]"""
 
@@ -182,6 +193,7 @@ class HybridOptions(TextOptions):
     depth: Annotated[AtLeastOne, NOT_HERE] = 2
     loading: Annotated[Literal["scatter", "files"], NOT_HERE] = "scatter"
     capabilities: Annotated[tuple[float, ...], NOT_HERE] = ()
+    server_change: Annotated[tuple[ServerChange, ...], NOT_HERE] = ()
     transport: Annotated[Literal["messages", "window"], NOT_HERE] = "messages"
     replicas: Annotated[int, NOT_HERE] = 1
     enough: Annotated[int | None, NOT_HERE] = None
@@ -236,6 +248,7 @@ class OnlineOptions(PolicyOptions):
     steps: Annotated[AtLeastOne, NOT_HERE] = 1
     loading: Annotated[Literal["scatter", "files"], NOT_HERE] = "scatter"
     capabilities: Annotated[tuple[float, ...], NOT_HERE] = ()
+    server_change: Annotated[tuple[ServerChange, ...], NOT_HERE] = ()
     applications: Annotated[AtLeastOne, NOT_HERE] = 1
     replicas: Annotated[int, NOT_HERE] = 1
     tree: Annotated[int | None, NOT_HERE] = None

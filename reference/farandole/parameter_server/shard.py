@@ -52,6 +52,7 @@ class Shard:
 
     Attributes:
         updates: how often the values have been moved.
+        hold_from: no worker starts this iteration, or a later one; None: the policy alone decides.
         late_pushes: pushes of workers that had been cleaned away, or of steps that were over.
     """
 
@@ -70,6 +71,7 @@ class Shard:
         self.limit = limit
         self.updates = 0
         self.late_pushes = 0
+        self.hold_from: int | None = None
         self.slices = _local(ranges)
         self._reply, self._before_moving = reply, before_moving
         self._begun = 0
@@ -88,7 +90,7 @@ class Shard:
             self._reply(Header(Kind.FINISHED, worker=question.worker, number=question.number))
             return
         self._pulls[question.worker] = (question, now)
-        self._answer_pulls(now)
+        self.answer_pulls(now)
 
     def push(self, header: Header, gradient: Gradient, now: float) -> None:
         """A gradient has come, whole or one range of it; a duplicate changes nothing."""
@@ -113,14 +115,14 @@ class Shard:
             self._gradients[push] = gradient
             gradient.read_at = self._others_before(worker, header.read)
             self._carry_out(self.policy.push(push, now))
-            self._answer_pulls(now)
+            self.answer_pulls(now)
 
     def tick(self, now: float) -> bool:
         """Time has passed; returns whether that has changed anything."""
         actions = self.policy.tick(now)
         if actions:
             self._carry_out(actions)
-            self._answer_pulls(now)
+            self.answer_pulls(now)
         return bool(actions)
 
     def clean(self, worker: int, now: float) -> tuple[int, int, int]:
@@ -137,8 +139,32 @@ class Shard:
             del self._incomplete[key]
         if worker in self.policy.clocks:
             self._carry_out(self.policy.leave(worker))
-            self._answer_pulls(now)
+            self.answer_pulls(now)
         return pulls, clocks, len(incomplete)
+
+    @property
+    def all_wait(self) -> bool:
+        """Whether every worker waits for permission: then no gradient is on its way."""
+        return self._pulls.keys() == self.policy.clocks.keys()
+
+    def give_up_pulls(self) -> list[Header]:
+        """The questions of all who wait; they are not answered here any more."""
+        questions = [question for question, _ in self._pulls.values()]
+        self._pulls.clear()
+        return questions
+
+    def replace(
+        self, values: Array, ranges: Sequence[KeyRange], rule: UpdateRule, correction: Correction | None, updates: int
+    ) -> None:
+        """Hold these keys instead, which have been moved `updates` times; every worker waits (`all_wait`)."""
+        self.values, self.ranges, self.rule, self.correction = values, ranges, rule, correction
+        self.updates = updates
+        self.slices = _local(ranges)
+        self._sum_of_range = values[:0]
+        self._clocks = VectorClocks()
+        for worker, clock in self.policy.clocks.items():
+            for part in range(max(1, len(ranges))):
+                self._clocks.note(part, worker, clock - 1)
 
     def _collected(self, header: Header, piece: Array) -> Gradient:
         """The ranges of one gradient that have come so far, `piece` among them."""
@@ -147,14 +173,14 @@ class Shard:
         gradient.pieces[header.part] = piece
         return gradient
 
-    def _answer_pulls(self, now: float) -> None:
+    def answer_pulls(self, now: float) -> None:
         """Let every waiting worker go on that may."""
         for worker, (question, since) in list(self._pulls.items()):
             answer = Header(Kind.GRANT, worker=worker, number=question.number, seconds=now - since)
             if self._is_finished(worker):
                 answer.kind = Kind.FINISHED
                 self._reply(answer)
-            elif self.policy.may_start(worker):
+            elif not self._is_held(worker) and self.policy.may_start(worker):
                 answer.clock, answer.lead = self.policy.next_clock(worker), self.policy.lead(worker)
                 answer.count = question.count
                 self._begun += 1
@@ -170,6 +196,9 @@ class Shard:
                 self._carry_out(self.policy.started(worker))
             elif self.policy.in_rounds:  # a gradient that a later step would have used will not be
                 self._carry_out(self.policy.leave(worker))
+
+    def _is_held(self, worker: int) -> bool:
+        return self.hold_from is not None and self.policy.next_clock(worker) >= self.hold_from
 
     def _is_finished(self, worker: int) -> bool:
         if self.limit is None:

@@ -27,6 +27,7 @@ from farandole.parameter_server.departures import Departures
 from farandole.parameter_server.header import Header
 from farandole.parameter_server.options import PolicyOptions, ServerOptions
 from farandole.parameter_server.placement import Placement
+from farandole.parameter_server.server_change import most_servers
 from farandole.parameter_server.succession import Succession
 from farandole.runtime.progress import bar
 from farandole.runtime.record import Summary
@@ -224,7 +225,9 @@ def place(world: World, options: ServerOptions, fan_in: int | None = None, reade
     if options.place and fan_in:
         raise UsageError("--tree decides itself who is an aggregator: with --place, name them there (aggregators=…)")
     if options.place is None:
-        placement = Placement.usual(world.size, options.servers, fan_in, readers or 0)
+        placement = Placement.usual(
+            world.size, most_servers(options.servers, options.server_change), fan_in, readers or 0
+        )
     else:
         placement = Placement.parse(options.place, world.size)
     if readers is None and placement.readers:

@@ -46,6 +46,11 @@ class UpdateRule(Protocol):
         """
 
 
+def memory(rule: UpdateRule) -> dict[str, Array]:
+    """What a rule remembers of each key: its arrays like the table, by name. Of SGD none, of Adam two."""
+    return {name: value for name, value in vars(rule).items() if isinstance(value, np.ndarray)}
+
+
 class SGD:
     def __init__(self, lr: float) -> None:
         self.lr = lr

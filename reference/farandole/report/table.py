@@ -115,6 +115,18 @@ def joined(summary: Summary) -> Table:
     return table
 
 
+def server_changes(summary: Summary) -> Table:
+    """A row per change of a parameter server's servers: which there are from then on, what moved, how long it took."""
+    table = Table()
+    for heading in ("from step", "servers", "keys moved", "MB moved", "workers waited"):
+        table.add_column(heading, justify="right")
+    for change in summary.server_changes:
+        servers = ", ".join(f"rank {rank}" for rank in change["servers"])
+        moved = (f"{change['keys']:,}", f"{change['bytes'] / 1e6:.2f}")
+        table.add_row(str(change["step"]), servers, *moved, f"{change['seconds']:.3f} s")
+    return table
+
+
 def show(tables: Sequence[Table]) -> None:
     # mpirun gives ranks a terminal of its own, behind which there may be a file.
     console = Console(force_terminal=False if under_mpirun() else None)
@@ -145,8 +157,9 @@ def print_summary(summary: Summary | None, as_json: bool, *more: Table) -> None:
     else:
         failed = [faults(summary)] if summary.faults else []
         came = [joined(summary)] if summary.joined else []
+        changed = [server_changes(summary)] if summary.server_changes else []
         encoded = [compression(summary)] if summary.compression else []
-        show([comparison({summary.scenario: summary}), per_rank(summary), *failed, *came, *encoded, *more])
+        show([comparison({summary.scenario: summary}), per_rank(summary), *failed, *came, *changed, *encoded, *more])
 
 
 def _by_run(

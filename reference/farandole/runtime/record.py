@@ -58,6 +58,8 @@ class Summary:
         compression: where what is sent is compressed, encode_s, transfer_s and decode_s, parts of compute_s and comm_s
             (to a server, transfer is pushing and pulling), and ring_bytes, what would have been sent as it is: by a
             ring all-reduce, to the neighbours, or to the servers.
+        server_changes: where a parameter server's servers came or went, each with step, servers (their ranks from then
+            on), keys and bytes (what moved between servers), seconds (from when all workers waited until they went on).
     """
 
     scenario: str
@@ -84,6 +86,7 @@ class Summary:
     versions: dict[str, str]
     joined: list[dict[str, Any]] = field(default_factory=list)
     compression: dict[str, list[float]] | None = None
+    server_changes: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
@@ -127,7 +130,7 @@ class Run:
     @property
     def summary(self) -> Summary:
         values = self._json("summary.json")
-        values = {"compression": None} | values  # records from before it was measured
+        values = {"compression": None, "server_changes": []} | values  # records from before it was measured
         missing = [field.name for field in fields(Summary) if field.name not in values]
         if missing:
             raise UsageError(f"{self.folder / 'summary.json'} lacks {', '.join(missing)}; run the scenario again")

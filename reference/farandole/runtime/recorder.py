@@ -158,6 +158,7 @@ class Recorder:
         faults: Sequence[dict[str, Any]] = (),
         joined: Sequence[dict[str, Any]] = (),
         ring_bytes: int | None = None,
+        server_changes: Sequence[dict[str, Any]] = (),
     ) -> Summary | None:
         """Bring all ranks' measurements together and write summary.json and trace.json.
 
@@ -168,6 +169,7 @@ class Recorder:
             faults: what has gone wrong, and been made good.
             joined: who has come later.
             ring_bytes: where something is compressed, what this rank would have sent without.
+            server_changes: where servers came or went.
 
         Returns:
             The summary on the rank that writes, None elsewhere.
@@ -210,6 +212,7 @@ class Recorder:
             cleaned=cleaned,
             faults=list(faults),
             joined=joined,
+            server_changes=list(server_changes),
         )
 
 

@@ -5,6 +5,7 @@ Arguments: number of servers, then variants: names of VARIANTS.
 
 import json
 import sys
+from hashlib import sha256
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from farandole.models.classifiers import mlp
 from farandole.parameter_server import choices, cluster
 from farandole.parameter_server.options import PolicyOptions
 from farandole.parameter_server.placement import Placement
+from farandole.parameter_server.server_change import ServerChange, most_servers
 from farandole.parameter_server.training import application
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.communicator import gather_text
@@ -30,6 +32,7 @@ TORCH_TWINS = {
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=LR),
     "adam": lambda p: torch.optim.Adam(p, lr=LR),
 }
+HASHED = {"sync": "minibatch", "assignment": "hashing", "ranges": 40}
 VARIANTS = {
     "minibatch": {"sync": "minibatch"},
     "hashing": {"sync": "minibatch", "assignment": "hashing", "ranges": 7},
@@ -47,6 +50,19 @@ VARIANTS = {
     "adagrad": {"sync": "minibatch", "update": "adagrad"},
     "adam": {"sync": "minibatch", "update": "adam"},
     "staleness-aware": {"sync": "minibatch", "update": "staleness-aware"},
+    "1 → 2": {"servers": 1, "server_change": (ServerChange(4, 2),), "update": "momentum", **HASHED},
+    "2 → 3": {"servers": 2, "server_change": (ServerChange(11, 3),), "update": "adam", **HASHED},
+    "3 → 2": {"servers": 3, "server_change": (ServerChange(11, 2),), "update": "adagrad", **HASHED},
+    "4 → 3": {"servers": 4, "server_change": (ServerChange(29, 3),), "update": "delay-compensated", **HASHED},
+    "1 → 4 → 2 → 3": {
+        "servers": 1,
+        "server_change": (ServerChange(1, 4), ServerChange(2, 2), ServerChange(20, 3)),
+        "update": "adam",
+        **HASHED,
+    },
+    "stale 0, 3 → 1": {"sync": "stale", "staleness": 0, "servers": 3, "server_change": (ServerChange(7, 1),)},
+    "top-k, all, 2 → 3": {"sync": "minibatch", "topk": 1.0, "servers": 2, "server_change": (ServerChange(7, 3),)},
+    "3, adam": {"servers": 3, "update": "adam", **HASHED},
     "delay-compensated": {"sync": "minibatch", "update": "delay-compensated", "compensation": 3.0},
 }
 
@@ -77,11 +93,14 @@ def single_process(train, parts, epoch, update):
 
 def run(world, variant):
     settings = dict(VARIANTS[variant])
-    placement = Placement.usual(world.size, SERVERS, settings.get("tree"))
+    servers = settings.pop("servers", SERVERS)
+    placement = Placement.usual(
+        world.size, most_servers(servers, settings.get("server_change", ())), settings.get("tree")
+    )
     clients = placement.aggregators or placement.workers
     if "enough" in settings:
         settings["enough"] = len(clients)
-    options = PolicyOptions(steps=STEPS, servers=SERVERS, lr=LR, seed=SEED, batch=BATCH, **settings)
+    options = PolicyOptions(steps=STEPS, servers=servers, lr=LR, seed=SEED, batch=BATCH, **settings)
     choices.check(options)
     train = datasets.split(datasets.load("digits"), SEED).train
     shares = equal_shares(len(train), len(placement.workers))
@@ -130,6 +149,8 @@ def run(world, variant):
         "lead": outcome.lead,
         "staleness": outcome.staleness,
         "cleaned": outcome.cleaned,
+        "server changes": outcome.server_changes,
+        "sha256": sha256(outcome.tables[0].tobytes()).hexdigest(),
     }
 
 
