@@ -5,5 +5,6 @@ bytes become a vector again. What was lost on the way is kept by `error_feedback
 
 Read `compressor`, then the quantisers (fewer bits an entry): `half_precision`, `sign`, `terngrad`, `qsgd`, which share
 `packing`; the sparsifiers (fewer entries): `top_k`, `random_k`, `dgc`; `powersgd`, which compresses whole matrices;
-`error_feedback`; last `exchange`, how what is encoded travels. `choices` makes one by its name.
+`error_feedback`, with `contraction`; last `exchange`, how what is encoded travels, and `non_finite`, what may not.
+`choices` makes one by its name.
 """

@@ -8,8 +8,8 @@ What holds for all of them:
 - `decode` gives the vector that these bytes stand for; any rank can decode the bytes of any other. Decoding draws no
   random numbers and changes nothing.
 - A compressor has no memory but its random generator. What was lost is another part's concern (`error_feedback`).
-- Vectors of any length, 0 included. A NaN or an infinity is never hidden behind a finite number: decoded, it is where
-  it was, or it has spread to all that share its scale. Random-k alone may leave it out, as it may anything.
+- Vectors of any length, 0 included. A NaN or an infinity is never hidden: decoded, it is where it was, or it has spread
+  to all that share its scale, or, where entries are drawn by chance, to all that travel (`non_finite`).
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ class Compressor(Protocol):
         """How many bytes the next vector of `length` entries will take."""
         ...
 
+    def variance(self, length: int) -> float:
+        """ω where the decoded vector is right on average and E‖C(v) − v‖² ≤ ω‖v‖²; 0 where ‖C(v) − v‖ ≤ ‖v‖ anyway."""
+        ...
+
     def encode(self, vector: Vector) -> Payload:
         """The bytes that travel."""
         ...
@@ -58,6 +62,9 @@ class Uncompressed:
 
     def nbytes(self, length: int) -> int:
         return 4 * length
+
+    def variance(self, length: int) -> float:
+        return 0.0
 
     def encode(self, vector: Vector) -> Payload:
         return as_payload(vector).copy()

@@ -53,7 +53,14 @@ class DGC:
     def nbytes(self, length: int) -> int:
         return 8 * count_of(self.fraction, length)
 
+    def variance(self, length: int) -> float:
+        return 0.0
+
     def encode(self, vector: Vector) -> Payload:
+        if not np.isfinite(vector).all():  # it is seen by all ranks, and kept by none
+            places = largest(vector, count_of(self.fraction, len(vector)))
+            self._steps += 1
+            return as_payload(places.astype(np.uint32), vector[places])
         norm = float(np.linalg.norm(vector.astype(np.float64))) if self.clip else 0.0  # squares overflow in float32
         factor = np.float32(self.clip / norm if self.clip and norm > self.clip else 1)
         self.velocity *= np.float32(self.momentum)

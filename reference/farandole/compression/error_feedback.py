@@ -3,11 +3,13 @@
     p = gradient + residual,    send C(p),    residual ← p − C(p)
 
 At any time Σ sent + residual = Σ gradients: exactly on numbers that float32 adds exactly, else to its rounding. So even
-a biased compressor converges, as long as it takes some part of what it is given away from it.
+a biased compressor converges, as long as it takes some part of what it is given away from it; an unbiased one that does
+not is scaled (`contraction`). Where p or what stands for it is not finite, the residual stays as it was (`non_finite`).
 
-Cost: a vector of memory, and one decoding a step. Sources: Seide et al., "1-bit stochastic gradient descent", 2014;
-Stich, Cordonnier & Jaggi, "Sparsified SGD with memory", 2018; Karimireddy et al., "Error feedback fixes SignSGD and
-other gradient compression schemes", 2019.
+Cost: a vector of memory, one decoding a step, and a pass to see whether what is kept is finite.
+
+Sources: Seide et al., "1-bit stochastic gradient descent", 2014; Stich, Cordonnier & Jaggi, "Sparsified SGD with
+memory", 2018; Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes", 2019.
 """
 
 from __future__ import annotations
@@ -17,17 +19,20 @@ from typing import Any
 import numpy as np
 
 from farandole.compression.compressor import Compressor, Payload, Vector
+from farandole.compression.contraction import contraction
 
 
 class ErrorFeedback:
     """Wrapped around any compressor; itself one, but with a memory. One for each rank, and always the same length.
+
+    An unbiased compressor of variance 1 or more is scaled by 1/(1 + ω), in what is sent and in what is kept.
 
     Attributes:
         residual: what has not been sent yet.
     """
 
     def __init__(self, compressor: Compressor, length: int) -> None:
-        self.compressor = compressor
+        self.compressor = contraction(compressor, length)
         self.sums_as: np.dtype[Any] | None = compressor.sums_as
         self.residual: Vector = np.zeros(length, np.float32)
 
@@ -35,10 +40,16 @@ class ErrorFeedback:
         return self.compressor.nbytes(length)
 
     def encode(self, vector: Vector) -> Payload:
-        self.residual += vector
-        payload = self.compressor.encode(self.residual)
-        self.residual -= self.compressor.decode(payload, len(vector))
+        corrected = self.residual + vector
+        payload = self.compressor.encode(corrected)
+        with np.errstate(invalid="ignore"):
+            corrected -= self.compressor.decode(payload, len(vector))
+        if np.isfinite(corrected).all():
+            self.residual = corrected
         return payload
+
+    def variance(self, length: int) -> float:
+        return 0.0
 
     def decode(self, payload: Payload, length: int) -> Vector:
         return self.compressor.decode(payload, length)

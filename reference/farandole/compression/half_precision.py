@@ -23,6 +23,9 @@ class Float16:
     def nbytes(self, length: int) -> int:
         return 2 * length
 
+    def variance(self, length: int) -> float:
+        return 0.0
+
     def encode(self, vector: Vector) -> Payload:
         with np.errstate(over="ignore"):  # what is too large becomes infinity, and is seen as such
             return as_payload(vector.astype(np.float16))
@@ -38,6 +41,9 @@ class BFloat16:
 
     def nbytes(self, length: int) -> int:
         return 2 * length
+
+    def variance(self, length: int) -> float:
+        return 0.0
 
     def encode(self, vector: Vector) -> Payload:
         bits = np.ascontiguousarray(vector).view(np.uint32)

@@ -62,7 +62,8 @@ class CompressionOptions(EncodingOptions):
     """Of powersgd: the rank of what approximates each matrix."""
 
     feedback: bool | None = None
-    """Add what was lost to the next gradient. [default: with sign, top-k, random-k and powersgd]"""
+    """Add what was lost to the next gradient; terngrad, and qsgd with few levels, are then scaled down so that what is
+    kept stays bounded. [default: with sign, top-k, random-k and powersgd]"""
 
     dgc_momentum: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.9
     """Of dgc: the momentum, in place of the optimizer's."""
@@ -93,13 +94,6 @@ def check(options: CompressionOptions, optimizer: str) -> None:
         )
     if name == "dgc" and options.feedback is not None:
         raise UsageError("--compressor dgc keeps what it does not send, always: leave out --feedback and --no-feedback")
-    if name == "terngrad" and options.feedback:
-        raise UsageError("--compressor terngrad may lose more than it is given, so kept it would grow: no --feedback")
-    if name == "qsgd" and options.feedback and not error_below_one(options.levels, options.bucket):
-        raise UsageError(
-            f"with --levels {options.levels} and --bucket {options.bucket} qsgd may lose more than it is given, so "
-            "kept it would grow: give more levels than the root of the bucket, or no --feedback"
-        )
 
 
 def check_meaning(options: RoundingOptions, name: Name, offered: Collection[str] = get_args(Name)) -> None:
@@ -119,5 +113,5 @@ def check_meaning(options: RoundingOptions, name: Name, offered: Collection[str]
 
 
 def error_below_one(levels: int, bucket: int) -> bool:
-    """Whether QSGD's bound on the relative squared error is below 1, as error feedback needs it."""
+    """Whether QSGD's bound on the relative squared error is below 1, as CHOCO-SGD needs it."""
     return levels**2 > bucket  # the same as min(d/s², √d/s) < 1

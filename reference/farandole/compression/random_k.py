@@ -43,8 +43,13 @@ class RandomK:
     def nbytes(self, length: int) -> int:
         return 4 * count_of(self.fraction, length)
 
+    def variance(self, length: int) -> float:
+        return length / count_of(self.fraction, length) - 1 if self.unbiased and length else 0.0
+
     def encode(self, vector: Vector) -> Payload:
         self._drawn = self.draw(len(vector))
+        if not np.isfinite(vector).all():  # else it would be hidden until it is drawn
+            return as_payload(np.full(len(self._drawn), np.nan, np.float32))
         factor = np.float32(len(vector) / len(self._drawn) if self.unbiased and len(vector) else 1)
         return as_payload(vector[self._drawn] * factor)
 
@@ -73,6 +78,9 @@ class SeededRandomK:
 
     def nbytes(self, length: int) -> int:
         return SEED.itemsize + 4 * count_of(self.fraction, length)
+
+    def variance(self, length: int) -> float:
+        return length / count_of(self.fraction, length) - 1 if self.unbiased and length else 0.0
 
     def encode(self, vector: Vector) -> Payload:
         seed = self.generator.integers(np.iinfo(SEED).max, size=1, dtype=SEED)

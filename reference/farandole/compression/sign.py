@@ -24,6 +24,9 @@ class Sign:
     def nbytes(self, length: int) -> int:
         return 4 + -(-length // 8)
 
+    def variance(self, length: int) -> float:
+        return 0.0
+
     def encode(self, vector: Vector) -> Payload:
         magnitude = np.abs(vector).mean(dtype=np.float64) if len(vector) else 0.0
         return as_payload(np.array([magnitude], np.float32), np.packbits(vector < 0))

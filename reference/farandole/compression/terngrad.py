@@ -2,8 +2,9 @@
 
     m = max |v|,    C(v)ᵢ = m · sign(vᵢ) with probability |vᵢ| / m, else 0.        E[C(v)] = v
 
-Unbiased, so it needs no error feedback; Var[C(v)ᵢ] = |vᵢ|(m − |vᵢ|). One large entry drowns all that share its m, so
-there is one m a bucket, where the paper has one a layer.
+Unbiased, so it needs no error feedback; Var[C(v)ᵢ] = |vᵢ|(m − |vᵢ|), so that E‖C(v) − v‖² ≤ (√d − 1)/2·‖v‖² for a
+bucket of d entries, with equality where all but the largest are m/(√d + 1). One large entry drowns all that share its
+m, so there is one m a bucket, where the paper has one a layer.
 
 Cost: 4 bytes a bucket and 2 bits an entry (of 3 values, log₂3 = 1.58 bits could hold them): about 1/16 of float32.
 Source: Wen et al., "TernGrad: ternary gradients to reduce communication in distributed deep learning", 2017.
@@ -34,6 +35,9 @@ class TernGrad:
 
     def nbytes(self, length: int) -> int:
         return 4 * bucket_count(length, self.bucket) + packed_bytes(length, BITS)
+
+    def variance(self, length: int) -> float:
+        return (min(self.bucket, length) ** 0.5 - 1) / 2 if length else 0.0
 
     def encode(self, vector: Vector) -> Payload:
         values = in_buckets(vector, self.bucket)

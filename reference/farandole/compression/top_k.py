@@ -52,6 +52,9 @@ class TopK:
     def nbytes(self, length: int) -> int:
         return 8 * count_of(self.fraction, length)
 
+    def variance(self, length: int) -> float:
+        return 0.0
+
     def encode(self, vector: Vector) -> Payload:
         places = largest(vector, count_of(self.fraction, len(vector)))
         return as_payload(places.astype(np.uint32), vector[places])

@@ -5,7 +5,8 @@
     w   ← w − η·g
 
 All ranks decode the same bytes in the same order, so their copies of the model stay bitwise equal, however much is
-lost. A step pays when encoding and decoding take less time than the bytes they save would have on the network; the
+lost. A NaN or an infinity on one rank ends the training on all of them, in the same step (`compression.non_finite`).
+A step pays when encoding and decoding take less time than the bytes they save would have on the network; the
 trace has all three apart. Cost: `compression.exchange` for what is gathered or added on the way, and two all-reduces
 for PowerSGD. Sources: those of `compression`; documents 001 and 002 name the family.
 """
@@ -18,6 +19,7 @@ from farandole.collectives.executor import run
 from farandole.collectives.ring import RING
 from farandole.compression.compressor import Compressor, Vector
 from farandole.compression.exchange import bytes_of_ring, decoded_sum, transfer
+from farandole.compression.non_finite import check_sum
 from farandole.compression.powersgd import PowerSGD
 from farandole.data_parallel.training import Strategy, mean_cross_entropy
 from farandole.models.optimizers import MakeOptimizer
@@ -54,7 +56,9 @@ class CompressedSGD(Strategy):
 
         gradient = self.flat.gradients_np
         self.ring_bytes += bytes_of_ring(len(gradient), gradient.itemsize, self.world.rank, self.world.size)
-        gradient[:] = self._sum(gradient)
+        total = self._sum(gradient)
+        check_sum(total, gradient, self.world.size, self.world.control.Allgather)
+        gradient[:] = total
 
         with self.world.compute("update"):
             self.flat.from_host()

@@ -28,6 +28,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from farandole.compression.compressor import Compressor, Payload, Vector
+from farandole.compression.non_finite import check_own
 from farandole.data_parallel.loss_log import Observation
 from farandole.data_parallel.training import Strategy, mean_cross_entropy
 from farandole.decentralised.exchange import average, consensus, swap
@@ -137,7 +138,9 @@ class ChocoSGD(Strategy):
         self.flat.values_to_host()
         vector, step = self.flat.values_np, self.copies.step
         with self.world.compute("encode"):
-            payload = self.compressor.encode(self.copies.difference(vector))
+            difference = self.copies.difference(vector)
+            check_own(difference, "what it has to tell its neighbours")
+            payload = self.compressor.encode(difference)
         arriving: list[Payload] = [np.empty_like(payload) for _ in step.sources]
         swap(self.world, step, f"mixing {self._done}", payload, arriving)
         with self.world.compute("decode"):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from farandole.compression.compressor import Compressor
 from farandole.compression.error_feedback import ErrorFeedback
+from farandole.compression.non_finite import check_own
 from farandole.compression.options import FEEDBACK
 from farandole.data import datasets
 from farandole.data.shares import equal_shares, proportional_shares
@@ -118,12 +119,16 @@ class Trainee:
     def _push(self, client: Client, pushed: NDArray[Any], start: Start, share: float) -> None:
         if self.plain_bytes is not None:
             self.plain_bytes += pushed.nbytes
+            check_own(pushed)
         if self.options.compressor != "none":
             with self.world.compute("encode"):
                 payloads = {
                     home: self._encoder(home, layout.keys).encode(layout.part(pushed))
                     for home, layout in client.layouts.items()
                 }
+            if self.options.compressor == "float16":
+                for payload in payloads.values():
+                    check_own(payload.view(np.float16), "its gradient in float16")
             client.push_encoded(payloads, start.clock, share)
         elif self.top_k:
             with self.world.compute("encode"):
