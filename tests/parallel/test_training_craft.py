@@ -42,7 +42,7 @@ def test_the_options_of_the_optimizer_arrive_there(tmp_path: Path) -> None:
         plain,
         plain | {"l2": 0.3},
         plain | {"weight_decay": 0.3},
-        *({"optimizer": name, "lr": 0.01} for name in ("sgd", "momentum", "lars", "lamb")),
+        *({"optimizer": name, "lr": 0.01} for name in ("sgd", "momentum", "lars", "lars-normalised", "lamb")),
     ]
     runs = [launch("sync_sgd", 2, **SMALL, **case, out=tmp_path / str(n)) for n, case in enumerate(cases)]
     assert len({run.summary.params_sha256[0] for run in runs}) == len(cases)

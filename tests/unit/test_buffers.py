@@ -121,7 +121,7 @@ def test_a_sparse_gradient_comes_into_the_flat_vector() -> None:
     assert flat.gradients.tolist() == [0, 0, 2, 2, 0, 0, 1, 1]
 
 
-@pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "lars", "lamb"])
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "lars", "lars-normalised", "lamb"])
 def test_neither_decay_nor_any_optimizer_moves_what_is_frozen(name: str) -> None:
     module = Odd()
     before = twin_of(module)

@@ -54,8 +54,9 @@ class LoopOptions(DataParallelOptions):
 class OptimizerOptions(LoopOptions):
     """What moves the parameters, and how fast."""
 
-    optimizer: Literal["sgd", "momentum", "adam", "lars", "lamb"] = "sgd"
-    """Plain, with momentum 0.9, or Adam (try --lr 0.003); for large batches LARS or LAMB (try --lr 0.03)."""
+    optimizer: Literal["sgd", "momentum", "adam", "lars", "lars-normalised", "lamb"] = "sgd"
+    """Plain, with momentum 0.9, or Adam (try --lr 0.003); for large batches LARS (2017; try --lr 10), the LARS that
+    normalises after momentum (2020) or LAMB (try --lr 0.03 with both)."""
 
     l2: NotNegative = 0.0
     """Add so much of the parameters to their gradient: the penalty l2/2 times their squared norm."""

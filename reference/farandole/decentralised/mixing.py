@@ -17,7 +17,8 @@ The spectral gap is 1 − ‖W − 11ᵀ/P‖₂; for the symmetric and the circ
 largest modulus of an eigenvalue. Ring, P large: about 4π²/(3P²); exponential, P a power of two: 2 / (1 + log₂P). Of the
 one-peer graph most rounds have a gap of 0, but log₂P of them are an exact average, if P is a power of two.
 
-Sources: Xiao & Boyd, "Fast linear iterations for distributed averaging", 2004 (Metropolis weights and convergence);
+Sources: Xiao, Boyd & Lall, "A scheme for robust distributed sensor fusion based on average consensus", 2005
+(Metropolis weights); Xiao & Boyd, "Fast linear iterations for distributed averaging", 2004 (convergence);
 Ying et al. 2021 (exponential graphs); Kempe, Dobra & Gehrke, "Gossip-based computation of aggregate information", 2003
 (push-sum).
 """

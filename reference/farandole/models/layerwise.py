@@ -1,18 +1,32 @@
-"""LARS and LAMB: every layer moves by the same part of its own length, however long its gradient is.
+"""LARS and LAMB: a rate for each layer, from the layer's own length, however long its gradient is.
+
+With a batch many times as large one would like a rate many times as high (`data_parallel.learning_rate`); but some
+layers have gradients that are long beside their parameters, and diverge at it, while others would bear more. Here the
+layer's length decides. Multiply the gradient by 1,000: without weight decay the same parameters move by the same.
+
+LARS (You, Gitman & Ginsburg 2017) scales the gradient by a local rate, then applies momentum to the scaled steps:
+
+    r ← θ·‖w‖ / (‖g‖ + β‖w‖)                      the local rate; θ = 0.001 is the trust coefficient, β the weight decay
+    v ← μv + η·r·(g + βw)
+    w ← w − v
+
+A past step counts with the rate and the length of its own time. With θ = 0.001 the global rate η is large, 10 and more.
+
+Normalised LARS (You et al. 2020, algorithm 1) and LAMB (their algorithm 2) normalise the direction *after* momentum, so
+that a layer moves by the same part η of its length in each step:
 
     u   the direction: of LARS the mean gradient m, of LAMB Adam's m̂ / (√v̂ + ε)
     u ← u + λw                                    decoupled weight decay
     w ← w − η·(‖w‖ / ‖u‖)·u                       for each layer by itself
 
-With a batch many times as large one would like a rate many times as high (`data_parallel.learning_rate`); but some
-layers have gradients that are long beside their parameters, and diverge at it, while others would bear more. Here η
-says for each which part of its length it moves in a step. So the gradient's length does not matter: multiplied by 1,000
-it moves the same parameters by the same. A layer that is 0, or whose direction is, moves by ηu.
+A layer that is 0, or whose direction is, moves by θη(g + βw) in LARS, as if the two were equally long, and by ηu in the
+others. A layer is a parameter here, a matrix or a bias. A rank that has only a piece of the vector cannot tell the
+layers' lengths, so these are for ranks that have all of it.
 
-A layer is a parameter here, a matrix or a bias. Who has only a piece of the vector cannot tell the layers' lengths, so
-these two are for ranks that have all of it. Cost: two norms and one more pass over the direction. Sources: You, Gitman
-& Ginsburg, "Large batch training of convolutional networks", 2017; You et al., "Large batch optimization for deep
-learning: training BERT in 76 minutes", 2020, whose algorithms 1 (its λ is L2's) and 2 these are, with φ(z) = z.
+Cost: two norms and one more pass over the direction. Sources: You, Gitman & Ginsburg, "Large batch training of
+convolutional networks", 2017 (algorithm 1; its polynomial decay of η is a schedule of its own); You et al., "Large
+batch optimization for deep learning: training BERT in 76 minutes", 2020, algorithms 1 (its λ is L2's) and 2, with
+φ(z) = z.
 """
 
 from __future__ import annotations
@@ -23,11 +37,39 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor, nn
 
+from farandole.errors import UsageError
 from farandole.models.optimizers import OPTIMIZERS, SGD, Adam, MakeOptimizer, maker
 from farandole.runtime.buffers import trained
 
 
-class Layerwise(SGD):
+class Lars(SGD):
+    """The algorithm of 2017: `l2` is its weight decay β, which is a part of the local rate.
+
+    Attributes:
+        layers: where each of them lies in the vector.
+        trust: θ.
+    """
+
+    layers: Sequence[slice] = (slice(None),)
+
+    def __init__(
+        self, values: Tensor, gradients: Tensor, lr: float, momentum: float = 0.9, trust: float = 0.001
+    ) -> None:
+        super().__init__(values, gradients, lr)
+        self.momentum, self.trust = momentum, trust
+        self.state["velocity"] = torch.zeros_like(values)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for layer in self.layers:
+            own, towards, velocity = self.values[layer], self.gradients[layer], self.state["velocity"][layer]
+            local = own.norm() / (towards.norm() + self.l2 * own.norm())
+            local = torch.where(local.isfinite() & (local > 0), local, torch.ones_like(local))
+            step = towards.add(own, alpha=self.l2) * (self.lr * self.trust * local)
+            own.sub_(velocity.mul_(self.momentum).add_(step))
+
+
+class Normalised(SGD):
     """Moves each layer by a part of its length.
 
     Attributes:
@@ -53,7 +95,7 @@ class Layerwise(SGD):
         raise NotImplementedError
 
 
-class Lars(Layerwise):
+class NormalisedLars(Normalised):
     def __init__(self, values: Tensor, gradients: Tensor, lr: float, momentum: float = 0.9) -> None:
         super().__init__(values, gradients, lr)
         self.momentum = momentum
@@ -63,17 +105,27 @@ class Lars(Layerwise):
         return self.state["mean"].lerp_(self.gradients, 1 - self.momentum)
 
 
-class Lamb(Layerwise, Adam):
+class Lamb(Normalised, Adam):
     def _direction(self) -> Tensor:
         mean, root, correction = self._moments()
         return mean / (root * correction)
 
 
-LAYERWISE: dict[str, type[Layerwise]] = {"lars": Lars, "lamb": Lamb}
+LAYERWISE: dict[str, type[Lars] | type[Normalised]] = {
+    "lars": Lars,
+    "lars-normalised": NormalisedLars,
+    "lamb": Lamb,
+}
 
 
 def maker_for(model: nn.Module, name: str, lr: float, l2: float = 0.0, decay: float = 0.0) -> MakeOptimizer:
-    """Makes the optimizer of that name, here or in `optimizers`, for the vector of a model's trained parameters."""
+    """Makes the optimizer of that name, here or in `optimizers`, for the vector of a model's trained parameters.
+
+    Raises:
+        UsageError: decoupled decay for LARS, which has its own.
+    """
+    if name == "lars" and decay:
+        raise UsageError("--optimizer lars has its weight decay within the local rate: give --l2, not --weight-decay")
     if name in OPTIMIZERS:
         return maker(name, lr, l2, decay)
     ends = accumulate((each.numel() for each in trained(model)), initial=0)

@@ -93,7 +93,7 @@ def check(config: Config) -> None:
         )
     if config.graph and config.topology != default.topology:
         raise UsageError("--graph takes the place of --topology: give one of them")
-    if config.method == "push-sum" and config.graph and config.optimizer in ("lars", "lamb"):
+    if config.method == "push-sum" and config.graph and config.optimizer in ("lars", "lars-normalised", "lamb"):
         raise UsageError(
             f"--optimizer {config.optimizer} goes by how long the parameters are, and with push-sum on a --graph these "
             "are w times too long: choose another optimizer"

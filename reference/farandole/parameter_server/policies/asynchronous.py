@@ -2,7 +2,7 @@
 
 The fastest, and the least certain: while a worker computes its gradient, the others' updates move
 the parameters it was computed at. How many did is its staleness, which the record shows and nothing
-bounds. Sources: Niu et al., "Hogwild!", 2011; Dean et al., "Large scale distributed deep networks",
+bounds. Sources: Recht, Ré, Wright & Niu, "Hogwild!", 2011; Dean et al., "Large scale distributed deep networks",
 2012. Documents 000 and 001.
 """
 
