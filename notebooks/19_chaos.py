@@ -45,6 +45,7 @@ from farandole.recovery.supervisor import supervised_launch
 from farandole.recovery.view import View
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
 from farandole.runtime.chaos import Chaos
+from farandole.runtime.reliable import Channel
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -428,7 +429,48 @@ print("luck makes a greater difference than half or twice the interval:", bool(l
 # well, and why this section has not been done with real runs. The two that were real are in section 4, and the replay
 # says of them what their records say.
 #
-# ## 6 What is promised
+# ## 6 Messages that do not arrive
+#
+# A rank may live and its messages get lost (通信可能会失败). On a real network TCP hides that; MPI over memory never
+# does it. So it is an input: `how=drop` loses a share of what a rank sends from a step on, `how=delay` lets it arrive
+# late, `how=duplicate` twice. A thin layer makes up for it: each message has a number and is sent again until it is
+# acknowledged, the receiver sorts them and discards what it has seen. It is a state machine without MPI
+# (`runtime/reliable.py`), so that we can play the network ourselves:
+
+# %% tags=["nbval-check-output"]
+sender, receiver = Channel(), Channel()
+first, second = (sender.send(tag=0, payload=text, now=0.0) for text in (b"first", b"second"))
+acknowledgement, delivered = receiver.receive(second, now=0.01)  # the first one is lost on the way
+print("delivered:", [frame.payload for frame in delivered])
+sender.receive(acknowledgement, now=0.02)
+print("sent again at 0.1 s:", [frame.payload for frame in sender.again(now=0.1)])
+print("sent again at 0.3 s:", [frame.payload for frame in sender.again(now=0.3)])
+acknowledgement, delivered = receiver.receive(first, now=0.31)
+print("delivered:", [frame.payload for frame in delivered], "- in order, though the second came first")
+receiver.receive(first, now=0.32)
+print("and if it comes once more:", receiver.duplicates, "copy discarded")
+
+# %% [markdown]
+# Now for real: rank 2 loses a fifth of its messages, acknowledgements too, and rank 0 sends everything twice.
+
+# %%
+recipe = {"ranks": 4, "steps": 40, "hidden": 32}
+safe = launch("sync_sgd", **recipe, out=folder / "safe").summary
+faults = ["rank=2,step=5,how=drop,share=0.2", "rank=0,step=0,how=duplicate,share=1"]
+struck = launch("sync_sgd", **recipe, fail=faults, out=folder / "struck").summary
+print({fault["kind"]: fault["messages"] for fault in struck.faults}, "messages struck")
+print("sent again:", struck.delivery["repeated"], "  copies discarded:", struck.delivery["discarded"])
+print(f"{safe.wall_s:.2f} s without, {struck.wall_s:.2f} s with")
+
+# %% tags=["nbval-check-output"]
+print("the same parameters, to the bit:", struck.params_sha256 == safe.params_sha256)
+more = [sent - before for sent, before in zip(struck.bytes_sent, safe.bytes_sent, strict=True)]
+print("the bytes beyond the undisturbed run's are those sent again:", more == struck.delivery["repeated_bytes"])
+
+# %% [markdown]
+# It costs time, above all: a lost message holds up its receiver for a time-out, and in a ring everybody waits for it.
+#
+# ## 7 What is promised
 #
 # | under `--chaos` | goes on while | ends, and says so, when |
 # |---|---|---|
@@ -444,6 +486,7 @@ print("luck makes a greater difference than half or twice the interval:", bool(l
 # - Deaths at random moments, real ones: the same parameters, to the bit, as if nothing had happened.
 # - Restart pays a start for every failure; backup pays almost nothing, as long as there is a spare.
 # - As many spares as deaths are to be expected are often too few: spares are for bad luck.
+# - Lost, late and doubled messages cost time and bytes, and change no parameter: numbers, acknowledgements, time-outs.
 # - Daly's interval is the best one, and hardly anybody could find it by trying: luck is larger.
 #
 # ## What to try
@@ -458,3 +501,4 @@ print("luck makes a greater difference than half or twice the interval:", bool(l
 #    distribution of the same mean with shape 0.7 (`random.weibullvariate`). Is Daly's interval still the best?
 # 5. `restart` with `mtbf=20` (the option) sets its interval by what each checkpoint has cost. How near does it
 #    come to the star?
+# 6. `share=1` in section 6: who gives up, after how many tries, and what does it say?

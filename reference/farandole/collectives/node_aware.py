@@ -19,7 +19,6 @@ from farandole.collectives.ring import RING
 from farandole.collectives.shared_memory import window
 from farandole.collectives.steps import chunk_slices
 from farandole.runtime.communicator import Buffer, Communicator
-from farandole.runtime.links import refuse
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def nodes_of(comm: Communicator) -> Nodes:
         UsageError: `--link-mbps` is to slow down messages, of which there are none within a node.
     """
     instead = "choose another one, or hosts with slow links between them (farandole hosts)"
-    refuse(comm.link, "within a node --collective hierarchical", instead)
+    comm.refuse("within a node --collective hierarchical", instead)
     if "nodes" not in comm.kept:
         node = comm.mpi.Split_type(MPI.COMM_TYPE_SHARED)
         first = np.array([comm.rank])

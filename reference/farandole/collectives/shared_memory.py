@@ -29,7 +29,6 @@ from numpy.typing import DTypeLike
 from farandole.collectives.steps import chunk_slice, chunk_slices
 from farandole.errors import UsageError
 from farandole.runtime.communicator import Buffer, Communicator
-from farandole.runtime.links import refuse
 
 BLOCK = 256 << 10  # bytes that are added up at a time: their sum is still in the cache when the others get it
 SHORT = 16 << 10  # bytes up to which a second barrier costs more than adding up everything
@@ -51,7 +50,7 @@ class SharedVectors:
     """
 
     def __init__(self, comm: Communicator, length: int, dtype: DTypeLike = np.float32) -> None:
-        refuse(comm.link, "shared memory")
+        comm.refuse("shared memory")
         node = comm.mpi.Split_type(MPI.COMM_TYPE_SHARED)
         together = node.size == comm.size
         node.Free()

@@ -29,7 +29,6 @@ from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.runtime.buffers import mean_statistics, sha256, trained
 from farandole.runtime.communicator import broadcast_text
-from farandole.runtime.links import refuse
 from farandole.runtime.progress import progress
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
@@ -138,7 +137,7 @@ def train(
             raise UsageError("the model has no parameter to train: set requires_grad=True for at least one")
         strategy = make_strategy(world, model)
         if not strategy.bytes_are_counted:
-            refuse(world.comm.link, "a library")
+            world.comm.refuse("a library")
         outcome = (loop or in_step)(world, options, strategy, shard, shares, recorder, rate, stop)
         mean_statistics(strategy.model, lambda sums: ALL_REDUCES["ring"](world.comm, sums), world.size)
         summary = recorder.finish(

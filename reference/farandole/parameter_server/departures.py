@@ -20,6 +20,7 @@ from farandole.recovery import heartbeat, membership
 from farandole.recovery.logbook import Logbook, RankWitness
 from farandole.runtime import rank
 from farandole.runtime.communicator import broadcast_text
+from farandole.runtime.faults import WITH_DEATHS, refuse_message_faults
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
@@ -46,8 +47,9 @@ class Departures:
     ) -> Departures | None:
         """None where a rank's death ends the job. Collective.
 
-        That is where ranks do not outlive each other, where they share memory with those that may die, and where
-        aggregators, or workers, know what nobody else does.
+        That is where ranks do not outlive each other, where they share memory with those that may die, where
+        aggregators, or workers, know what nobody else does, and where messages are lost: one to a dead rank would
+        be repeated in vain.
 
         Raises:
             UsageError: it is not possible, and is asked for; or `heartbeat.check` refuses.
@@ -55,10 +57,11 @@ class Departures:
         if options.replicas > 1:
             if options.transport == "window":
                 raise UsageError("--replicas is for servers with memory of their own: use --transport messages")
+            refuse_message_faults(options.fail, WITH_DEATHS)
             membership.check(world.size, spares=0)
         folder = Path(broadcast_text(world.control, str(recorder.folder)))
         shared = options.transport == "window" or placement.aggregators
-        if shared or not options.survives or not rank.outlive_each_other():
+        if shared or world.comm.delivery or not options.survives or not rank.outlive_each_other():
             return None
         heartbeat.check(options.hang_after, options.wait_timeout)
         return cls(world, recorder, folder)

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from farandole.errors import UsageError
 from farandole.parameter_server.keys import KeyRange, joined
 from farandole.parameter_server.mailbox import READ_DONE
-from farandole.runtime.links import refuse
 from farandole.runtime.world import World
 
 Array = NDArray[Any]
@@ -43,7 +42,7 @@ class Window:
     ) -> None:
         if world.local_size < world.size:
             raise UsageError("--transport window needs all ranks on one host: use --transport messages")
-        refuse(world.comm.link, "--transport window")
+        world.comm.refuse("--transport window")
         self.comm = world.comm
         self.assignment = {server: list(ranges) for server, ranges in assignment.items()}
         self._shapes = dict.fromkeys(clients, table.shape)

@@ -23,6 +23,7 @@ from farandole.recovery.membership import Invited, Membership
 from farandole.recovery.options import OutlivingOptions
 from farandole.runtime.communicator import LOST, broadcast_text
 from farandole.runtime.failure import PeerLost
+from farandole.runtime.faults import WITH_DEATHS, refuse_message_faults
 from farandole.runtime.newcomer import Told
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
@@ -56,6 +57,7 @@ class OutlivingTraining:
     """
 
     def __init__(self, world: World, scenario: str, options: OutlivingOptions) -> None:
+        refuse_message_faults(options.fail, WITH_DEATHS)
         membership.check(world.size, options.spares)
         heartbeat.check(options.hang_after, options.wait_timeout)
         self.world = world

@@ -105,6 +105,19 @@ def faults(summary: Summary) -> Table:
     return table
 
 
+def delivery(summary: Summary) -> Table:
+    """A row per rank: the messages that faults struck on their way from it, and what it did against that."""
+    table = Table()
+    for heading in ("rank", "messages struck", "sent again", "bytes sent again", "copies discarded"):
+        table.add_column(heading, justify="right")
+    figures = summary.delivery or {}
+    for place, rank in enumerate(summary.members if figures else []):
+        struck = sum(fault.get("messages", 0) for fault in summary.faults if fault["rank"] == rank)
+        counts = (figures[name][place] for name in ("repeated", "repeated_bytes", "discarded"))
+        table.add_row(str(rank), str(struck), *map(str, counts))
+    return table
+
+
 def joined(summary: Summary) -> Table:
     """A row per process that has come later: its first step, and how long after it was sent for that was done."""
     table = Table()
@@ -156,10 +169,12 @@ def print_summary(summary: Summary | None, as_json: bool, *more: Table) -> None:
         print(summary.to_json())
     else:
         failed = [faults(summary)] if summary.faults else []
+        delivered = [delivery(summary)] if summary.delivery else []
         came = [joined(summary)] if summary.joined else []
         changed = [server_changes(summary)] if summary.server_changes else []
         encoded = [compression(summary)] if summary.compression else []
-        show([comparison({summary.scenario: summary}), per_rank(summary), *failed, *came, *changed, *encoded, *more])
+        parts = [*failed, *delivered, *came, *changed, *encoded, *more]
+        show([comparison({summary.scenario: summary}), per_rank(summary), *parts])
 
 
 def _by_run(

@@ -106,6 +106,16 @@ class Communicator:
         self._recorder = recorder
 
     @property
+    def delivery(self) -> dict[str, int] | None:
+        """What it took to deliver messages in spite of `--fail …,how=drop`; None without (`Summary.delivery`)."""
+        return None
+
+    @property
+    def struck(self) -> dict[str, int]:
+        """How many messages of this rank each such fault has struck, by its text."""
+        return {}
+
+    @property
     def bytes_sent(self) -> int:
         """Payload this rank has handed over, here and in the groups split off."""
         return self._own_bytes + sum(group.bytes_sent for group in self._groups)
@@ -219,17 +229,33 @@ class Communicator:
 
     def mpi_all_reduce(self, buffer: Buffer) -> None:
         """MPI's own all-reduce (sum, in place): the peer our algorithms are compared with. Not counted."""
-        refuse(self.link, "MPI's own all-reduce")
+        self.refuse("MPI's own all-reduce")
         with self.waiting("MPI all-reduce", -1):
             self.mpi.Allreduce(MPI.IN_PLACE, buffer)
 
     def split(self, color: int, key: int) -> Communicator:
         """The group of all ranks that give the same `color`, in order of `key`. Collective."""
         part = MPI.Intracomm(self.mpi.Split(color, key))
-        members = [self.members[rank] for rank in ranks_within(part, self.mpi)]
-        group = Communicator(part, self._watchdog, self._recorder, members=members, link=self.link)
+        group = self._split_off(part, [self.members[rank] for rank in ranks_within(part, self.mpi)])
         self._groups.append(group)
         return group
+
+    def _split_off(self, mpi: MPI.Intracomm, members: Sequence[int]) -> Communicator:
+        return Communicator(mpi, self._watchdog, self._recorder, members=members, link=self.link)
+
+    def close(self) -> None:
+        """End what works in the background: no rank of the group needs a message any more."""
+
+    def refuse(self, what: str, instead: str = "choose another way") -> None:
+        """Refuse `what` where messages are to be slowed down or lost that it does not send through this communicator.
+
+        Args:
+            instead: what would be right.
+
+        Raises:
+            UsageError: there is such a link.
+        """
+        refuse(self.link, what, instead)
 
     def revoke(self) -> None:
         """Wake every rank that waits in this group, or in one split off, with `PeerLost`; the group is of no use after.

@@ -6,6 +6,7 @@
     --fail rank=2,step=30,how=kill     rank 2 sends itself SIGKILL when step 30 begins
                           how=raise    … raises an exception
                           how=hang     … stops answering, but lives
+                          how=drop, delay, duplicate     … some of its messages are lost, late, doubled (`lossy`)
 
 Slowness is made by sleeping after each computation, so a slow rank does not burn the cores that
 the others need: on a laptop the effect is the one a slow machine would have. Which computations a
@@ -24,7 +25,10 @@ from typing import Literal, cast
 
 from farandole.errors import UsageError
 
-How = Literal["kill", "raise", "hang"]
+How = Literal["kill", "raise", "hang", "drop", "delay", "duplicate"]
+RANK_FAULTS = ("kill", "raise", "hang")
+MESSAGE_FAULTS = ("drop", "delay", "duplicate")
+WITH_DEATHS = "here ranks may die, and a message to a dead one would be repeated in vain"
 
 
 class InjectedFault(RuntimeError):
@@ -109,27 +113,57 @@ class Slowness:
 
 @dataclass(frozen=True)
 class Fail:
-    """Rank `rank` fails as step `step` begins (steps count from 0)."""
+    """Rank `rank` fails as step `step` begins, or messages that it sends from then on do (steps count from 0).
+
+    Attributes:
+        share: which part of its messages is struck, above 0 and up to 1.
+        end: they are struck before step `end`; None: for ever.
+        delay_s: how late a delayed message is, in seconds.
+    """
 
     rank: int
     step: int
     how: How = "kill"
+    share: float = 0.1
+    end: int | None = None
+    delay_s: float = 0.2
 
     @classmethod
     def parse(cls, text: str) -> Fail:
-        form = "--fail rank=2,step=30,how=kill (or raise, or hang)"
-        pairs = named_values(text, form, {"rank", "step", "how"})
-        how = pairs.get("how", "kill")
+        form = (
+            "--fail rank=2,step=30,how=kill (or raise, or hang), or how=drop (or delay, or duplicate), "
+            "which may have share=0.1 (above 0, up to 1), until=60 (a later step) and, of delay, delay=0.2 (seconds)"
+        )
+        pairs = named_values(text, form, {"rank", "step", "how", "share", "until", "delay"})
         try:
-            fail = cls(int(pairs["rank"]), int(pairs["step"]), cast(How, how))
+            fail = cls(
+                int(pairs["rank"]),
+                int(pairs["step"]),
+                cast(How, pairs.get("how", "kill")),
+                float(pairs.get("share", cls.share)),
+                int(pairs["until"]) if "until" in pairs else None,
+                float(pairs.get("delay", cls.delay_s)),
+            )
         except (KeyError, ValueError) as error:
             raise UsageError(f"{text!r} does not fit: write it as {form}") from error
-        if fail.rank < 0 or fail.step < 0 or how not in ("kill", "raise", "hang"):
+        fits = fail.rank >= 0 and fail.step >= 0 and fail.how in RANK_FAULTS + MESSAGE_FAULTS
+        fits &= 0 < fail.share <= 1 and 0 < fail.delay_s < float("inf")
+        fits &= fail.end is None or fail.end > fail.step
+        fits &= fail.how in MESSAGE_FAULTS or not pairs.keys() & {"share", "until"}
+        fits &= fail.how == "delay" or "delay" not in pairs
+        if not fits:
             raise UsageError(f"{text!r} does not fit: write it as {form}")
         return fail
 
+    def lasts(self, step: int) -> bool:
+        """Whether messages of this step are struck."""
+        return self.step <= step and (self.end is None or step < self.end)
+
     def __str__(self) -> str:
-        return f"rank={self.rank},step={self.step},how={self.how}"
+        text = f"rank={self.rank},step={self.step},how={self.how}"
+        if self.how in MESSAGE_FAULTS:
+            text += f",share={self.share:g}" + ("" if self.end is None else f",until={self.end}")
+        return text + (f",delay={self.delay_s:g}" if self.how == "delay" else "")
 
     def strike(self) -> None:
         if self.how == "kill":
@@ -146,3 +180,14 @@ def check_ranks(faults: Sequence[Slow | Fail], ranks: int) -> None:
         if fault.rank >= ranks:
             option = "--slow" if isinstance(fault, Slow) else "--fail"
             raise UsageError(f"{option} {fault}: there is no rank {fault.rank}; ranks are 0 to {ranks - 1}")
+
+
+def refuse_message_faults(faults: Sequence[Fail], why: str) -> None:
+    """Refuse lost, delayed and doubled messages where nothing would make up for them.
+
+    Raises:
+        UsageError: there are some; `why` says what is in the way.
+    """
+    for fault in faults:
+        if fault.how in MESSAGE_FAULTS:
+            raise UsageError(f"--fail {fault} cannot be here, since {why}: leave it out")

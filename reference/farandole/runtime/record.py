@@ -51,7 +51,8 @@ class Summary:
         params_sha256: digest of each rank's final parameters.
         faults: each with rank, step, kind (kill, raise, hang; silent: ended for its silence; ended: by
             Horovod, with another of its host; lost: nobody knows how), detected_s and resumed_s (seconds from the
-            failure to the first survivor's notice, and to the first step done afterwards), steps_lost (done again).
+            failure to the first survivor's notice, and to the first step done afterwards), steps_lost (done again);
+            of drop, delay and duplicate also messages, how many were struck.
         versions: of everything that computes or communicates.
         joined: processes that have come later, each with rank, step (its first), joined_s (seconds from when it was
             sent for until that step was done).
@@ -60,6 +61,8 @@ class Summary:
             ring all-reduce, to the neighbours, or to the servers.
         server_changes: where a parameter server's servers came or went, each with step, servers (their ranks from then
             on), keys and bytes (what moved between servers), seconds (from when all workers waited until they went on).
+        delivery: where messages were struck: repeated and repeated_bytes, sent again and counted in bytes_sent,
+            and discarded, copies of what had arrived before.
     """
 
     scenario: str
@@ -87,6 +90,7 @@ class Summary:
     joined: list[dict[str, Any]] = field(default_factory=list)
     compression: dict[str, list[float]] | None = None
     server_changes: list[dict[str, Any]] = field(default_factory=list)
+    delivery: dict[str, list[int]] | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
@@ -130,7 +134,8 @@ class Run:
     @property
     def summary(self) -> Summary:
         values = self._json("summary.json")
-        values = {"compression": None, "server_changes": []} | values  # records from before it was measured
+        before: dict[str, Any] = {"compression": None, "server_changes": [], "delivery": None}  # records without them
+        values = before | values
         missing = [field.name for field in fields(Summary) if field.name not in values]
         if missing:
             raise UsageError(f"{self.folder / 'summary.json'} lacks {', '.join(missing)}; run the scenario again")

@@ -46,6 +46,7 @@ class Recorder:
         self._void_from: int | None = None  # the first step of which an earlier start has written what does not hold
         self._started = self._wall_s = 0.0
         self._sent_before = self._sent = (0, 0)  # bytes, messages
+        self._delivery_before = self._delivery = world.comm.delivery
         if world.rank == 0:
             is_new = not (options.out and (options.out / "config.json").exists())
             self.folder = open_folder(scenario, options)
@@ -83,6 +84,7 @@ class Recorder:
         begun = np.array([time.perf_counter() + self.offset])
         # Before anybody can have begun: a rank that takes no steps together may be asked before it leaves the barrier.
         self._sent_before = self.world.comm.bytes_sent, self.world.comm.messages_sent
+        self._delivery_before = self.world.comm.delivery
         try:
             with self.world.comm.waiting("start of the training", -1):
                 self.world.control.Barrier()
@@ -138,6 +140,7 @@ class Recorder:
         """The last step has ended on this rank."""
         self.world.end_chaos()
         self._wall_s = self.elapsed_s
+        self._delivery = self.world.comm.delivery
         bytes_before, messages_before = self._sent_before
         self._sent = self.world.comm.bytes_sent - bytes_before, self.world.comm.messages_sent - messages_before
 
@@ -184,6 +187,10 @@ class Recorder:
         }
         own["memory"] = memory
         own["ring_bytes"] = ring_bytes
+        if self._delivery:
+            before = self._delivery_before or {}
+            delivery = {name: value - before.get(name, 0) for name, value in self._delivery.items()}
+            own |= {"delivery": delivery, "struck": world.comm.struck}
         shifted = [replace(s, start=s.start + self.offset, end=s.end + self.offset) for s in world.trace.spans]
         with world.comm.waiting("measurements of the others", -1):
             texts = gather_text(world.control, json.dumps(own))

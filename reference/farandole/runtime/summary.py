@@ -16,6 +16,7 @@ from mpi4py import MPI
 
 import farandole
 from farandole.runtime import trace
+from farandole.runtime.faults import MESSAGE_FAULTS
 from farandole.runtime.options import RunOptions
 from farandole.runtime.record import Summary
 
@@ -32,6 +33,7 @@ def write_summary(
     *,
     samples: int,
     bytes_are_counted: bool,
+    faults: Sequence[dict[str, Any]] = (),
     roles: Sequence[str] = (),
     joined: Sequence[dict[str, Any]] = (),
     **figures: Any,
@@ -40,8 +42,9 @@ def write_summary(
 
     Args:
         ranks: of each: rank, sha256, wall_s, bytes, messages, memory, where gradients are compressed ring_bytes; in the
-            order of their numbers.
+            order of their numbers; where messages may be lost, delivery and struck.
         spans: of all ranks, on one clock.
+        faults: what has gone wrong with ranks.
         joined: those of them that have come later.
         figures: the fields of `Summary` that do not follow from these.
     """
@@ -66,8 +69,10 @@ def write_summary(
         memory=_by_kind(memory) if all(memory) else None,
         params_sha256=[rank["sha256"] for rank in ranks],
         versions=versions(),
+        faults=[*faults, *message_faults(options, ranks)],
         joined=list(joined),
         compression=_compression(ranks, spans),
+        delivery=_delivery(ranks),
         **figures,
     )
     (folder / "summary.json").write_text(summary.to_json())
@@ -92,6 +97,23 @@ def versions() -> dict[str, str]:
 def _by_kind(held: Sequence[dict[str, dict[str, int | None]]]) -> dict[str, dict[str, list[int | None]]]:
     """Every rank's memory by kind becomes a list, one entry a rank, of each kind."""
     return {how: {kind: [rank[how][kind] for rank in held] for kind in kinds} for how, kinds in held[0].items()}
+
+
+def _delivery(ranks: Sequence[dict[str, Any]]) -> dict[str, list[int]] | None:
+    """What each rank did against lost messages, by name; None where messages were safe."""
+    found: list[dict[str, int]] = [rank["delivery"] for rank in ranks if "delivery" in rank]
+    return {name: [each[name] for each in found] for name in found[0]} if found else None
+
+
+def message_faults(options: RunOptions, ranks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """An entry of the record's `faults` per `--fail …,how=drop`, with the number of messages it has struck."""
+    struck = {text: number for rank in ranks for text, number in (rank.get("struck") or {}).items()}
+    unknown = {"detected_s": None, "resumed_s": None, "steps_lost": 0}
+    return [
+        {"rank": fail.rank, "step": fail.step, "kind": fail.how, **unknown, "messages": struck[str(fail)]}
+        for fail in options.fail
+        if str(fail) in struck and fail.how in MESSAGE_FAULTS
+    ]
 
 
 def _compression(ranks: Sequence[dict[str, Any]], spans: Sequence[trace.Span]) -> dict[str, list[float]] | None:

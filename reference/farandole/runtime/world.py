@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import TracebackType
-from typing import NoReturn, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import torch
 from mpi4py import MPI
@@ -27,11 +27,13 @@ from farandole.errors import UsageError
 from farandole.runtime import devices, placement, rank
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, PeerLost, describe
-from farandole.runtime.faults import Fail, Slowness, check_ranks
+from farandole.runtime.faults import MESSAGE_FAULTS, RANK_FAULTS, Fail, Slowness, check_ranks
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder, Position
 from farandole.runtime.links import Link
+from farandole.runtime.lossy import Lossy
 from farandole.runtime.newcomer import Arrival, arrival
 from farandole.runtime.options import RunOptions
+from farandole.runtime.reliable_communicator import LIMIT, ReliableCommunicator
 from farandole.runtime.trace import Trace
 from farandole.runtime.watchdog import Waiting, Watchdog
 
@@ -100,7 +102,7 @@ class World:
         self.starts_before = 0
         self._computation: tuple[str, ExitStack] | None = None  # the one going on: its name, and what ends it
         self._slowness = Slowness(options.slow, self.rank, options.seed)
-        self._failures = [fail for fail in options.fail if fail.rank == self.rank]
+        self._failures = [fail for fail in options.fail if fail.rank == self.rank and fail.how in RANK_FAULTS]
         self._chaos = options.chaos
         self._death: threading.Timer | None = None
         self._recorder = FlightRecorder(self.rank, rank.scratch())
@@ -109,12 +111,22 @@ class World:
         link = Link.of(options.link_mbps, options.link_change)
         if link:
             link.meanwhile = self.shows_life
-        self.comm = Communicator(mpi.Dup(), self._watchdog, self._recorder, members=members, link=link)
+        self.comm = self._communicator(options, mpi.Dup(), members=members, link=link)
 
     @classmethod
     def start(cls, options: RunOptions) -> World:
         """Join the launch this process belongs to (alone, it is a world of one)."""
         return cls(options, MPI.COMM_WORLD, arrival() if rank.comes_later() else None)
+
+    def _communicator(self, options: RunOptions, mpi: MPI.Intracomm, **named: Any) -> Communicator:
+        """The one that fits what the links do with messages."""
+        if not any(fail.how in MESSAGE_FAULTS for fail in options.fail):
+            return Communicator(mpi, self._watchdog, self._recorder, **named)
+        lossy = Lossy(options.fail, self.rank, options.seed)
+        limit_s = LIMIT * options.wait_timeout
+        return ReliableCommunicator(
+            mpi, self._watchdog, self._recorder, lossy=lossy, give_up=self._give_up, limit_s=limit_s, **named
+        )
 
     def __enter__(self) -> Self:
         self._watchdog.start()
@@ -138,6 +150,7 @@ class World:
             rank.do_not_wait_for_the_dead()
             if not self.arrival or self.arrival.inside:
                 rank.is_over()
+        self.comm.close()
         self._watchdog.stop()
 
     def steps(self, count: int, start: int = 0) -> Iterator[int]:
@@ -283,6 +296,10 @@ class World:
         whom = f"for rank {peer}" if peer >= 0 else "for the other ranks"
         text = f"has waited {seconds:.0f} s {whom} in {call}; ended by --wait-timeout {self._watchdog.limit_s:g}"
         self._end(Failure(self.rank, self._recorder.step, "timeout", time.time(), text))
+
+    def _give_up(self, reason: str) -> NoReturn:
+        """A message cannot be delivered, whatever was tried."""
+        self._end(Failure(self.rank, self._recorder.step, "unable", time.time(), f"cannot go on: {reason}"))
 
     def _end(self, failure: Failure) -> NoReturn:
         """End the job, or, before the others count on it, this process alone."""

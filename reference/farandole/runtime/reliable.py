@@ -1,0 +1,155 @@
+"""Reliable delivery over a link that loses, delays and doubles messages: the protocol, without MPI and without a clock.
+
+Selective repeat with acknowledgements. Each direction of a pair of ranks numbers its messages 0, 1, 2, …
+
+    sender      keeps a message until it is acknowledged; when its time-out is over, sends it again and doubles that
+    receiver    acknowledges every copy that arrives, delivers each number once and in order, and holds what is early
+
+The time-out follows the measured round trip (Jacobson, "Congestion avoidance and control", 1988):
+
+    error = sample − SRTT,  SRTT ← SRTT + error/8,  RTTVAR ← RTTVAR + (|error| − RTTVAR)/4,  RTO = SRTT + 4·RTTVAR
+
+A message that was sent more than once gives no sample: the acknowledgement may be of any copy (Karn & Partridge,
+"Improving round-trip time estimates in reliable transport protocols", 1987).
+
+Cost: one acknowledgement per copy that arrives; memory for the messages that are not acknowledged, and for those that
+arrived early. Document 000 asks for care with communication that fails (通信可能会失败), 001 for retries until success
+or a set time-out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+FIRST_S = 0.2  # the time-out before a round trip has been measured
+SHORTEST_S, LONGEST_S = 0.05, 1.0  # of all time-outs: a rank that waits for its core must not look like a lost message
+TRIES = 15
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A message under way.
+
+    Attributes:
+        number: its place in the sequence from its sender to its receiver.
+        tag: of the message.
+        payload: its bytes; None: an acknowledgement of message `number`.
+        copy: how often its sender has sent it, this time included; of an acknowledgement, the copy that it answers.
+    """
+
+    number: int
+    tag: int = 0
+    payload: bytes | None = None
+    copy: int = 1
+
+
+@dataclass
+class Unacknowledged:
+    """A message that the peer has not acknowledged yet, sent `tries` times since `first` and due again at `due`."""
+
+    frame: Frame
+    first: float
+    due: float
+    timeout_s: float
+    tries: int = 1
+
+
+class GaveUp(Exception):
+    """A message was never acknowledged, however often it was sent.
+
+    Attributes:
+        tries, seconds: how often it was sent, and for how long.
+    """
+
+    def __init__(self, tries: int, seconds: float) -> None:
+        super().__init__(f"{tries} tries in {seconds:.1f} s")
+        self.tries, self.seconds = tries, seconds
+
+
+class RoundTrip:
+    """The time-out that suits the round trips measured so far."""
+
+    def __init__(self) -> None:
+        self._mean: float | None = None
+        self._deviation = 0.0
+
+    def measured(self, seconds: float) -> None:
+        if self._mean is None:
+            self._mean, self._deviation = seconds, seconds / 2
+            return
+        error = seconds - self._mean
+        self._mean += error / 8
+        self._deviation += (abs(error) - self._deviation) / 4
+
+    @property
+    def timeout_s(self) -> float:
+        if self._mean is None:
+            return FIRST_S
+        return min(max(self._mean + 4 * self._deviation, SHORTEST_S), LONGEST_S)
+
+
+class Channel:
+    """One rank's end of its connection with one peer, both directions.
+
+    Args:
+        limit_s: give up on a message after this many seconds, or after `tries` copies.
+
+    Attributes:
+        duplicates: copies that arrived though the message was there already.
+    """
+
+    def __init__(self, limit_s: float = float("inf"), tries: int = TRIES) -> None:
+        self.limit_s, self.tries = limit_s, tries
+        self.duplicates = 0
+        self.round_trip = RoundTrip()
+        self._next_sent = self._next_delivered = 0
+        self._unacknowledged: dict[int, Unacknowledged] = {}
+        self._early: dict[int, Frame] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the peer has acknowledged everything."""
+        return not self._unacknowledged
+
+    def send(self, tag: int, payload: bytes, now: float) -> Frame:
+        """Return the first copy of a new message, to be put on the link."""
+        frame = Frame(self._next_sent, tag, payload)
+        self._next_sent += 1
+        timeout_s = self.round_trip.timeout_s
+        self._unacknowledged[frame.number] = Unacknowledged(frame, now, now + timeout_s, timeout_s)
+        return frame
+
+    def receive(self, frame: Frame, now: float) -> tuple[Frame | None, list[Frame]]:
+        """Return the acknowledgement of an arrived frame, None for an acknowledgement, and the messages it delivers."""
+        if frame.payload is None:
+            waiting = self._unacknowledged.pop(frame.number, None)
+            if waiting and waiting.tries == 1:
+                self.round_trip.measured(now - waiting.first)
+            return None, []
+        if frame.number < self._next_delivered or frame.number in self._early:
+            self.duplicates += 1
+        else:
+            self._early[frame.number] = frame
+        return Frame(frame.number, copy=frame.copy), list(self._in_order())
+
+    def again(self, now: float) -> list[Frame]:
+        """Return the messages whose time-out is over, to be put on the link once more.
+
+        Raises:
+            GaveUp: one of them was sent too often, or for too long.
+        """
+        overdue = [waiting for waiting in self._unacknowledged.values() if waiting.due <= now]
+        for waiting in overdue:
+            if waiting.tries >= self.tries or now - waiting.first >= self.limit_s:
+                raise GaveUp(waiting.tries, now - waiting.first)
+            waiting.tries += 1
+            waiting.frame = replace(waiting.frame, copy=waiting.tries)
+            waiting.timeout_s = min(2 * waiting.timeout_s, LONGEST_S)
+            waiting.due = now + waiting.timeout_s
+        return [waiting.frame for waiting in overdue]
+
+    def _in_order(self) -> Iterator[Frame]:
+        while (frame := self._early.pop(self._next_delivered, None)) is not None:
+            self._next_delivered += 1
+            yield frame

@@ -1,0 +1,274 @@
+"""The communicator for links that lose messages: `reliable` over MPI, with the faults of `lossy` between the two.
+
+    method ─ send, receive, exchange … ─→ Channel ─→ Lossy ─→ MPI ─→ … the peer's Channel ─→ method
+
+One thread per group owns MPI there. It puts messages on the link, acknowledges what arrives, and sends again what is
+not acknowledged in time, also while its rank computes. It is used only where `--fail` asks for such faults: without,
+messages go to MPI directly.
+
+Of what leaves, payload is counted as ever, that of repeated messages too; sequence numbers, acknowledgements and copies
+made by the fault are not. Cost: a copy of each payload on either side, and up to PAUSE_S per message.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from farandole.errors import UsageError
+from farandole.runtime.communicator import Buffer, Communicator, Pending
+from farandole.runtime.lossy import Lossy
+from farandole.runtime.reliable import Channel, Frame, GaveUp
+
+PAUSE_S = 100e-6
+HEAD = 4  # numbers before the payload: sequence number, tag, whether it acknowledges, copy
+LIMIT = 0.8  # of --wait-timeout: a sender that gives up can name the message, a receiver that waits cannot
+Message = tuple[int, bytes]  # its source, its payload
+
+
+class Later(Pending):
+    """An exchange whose sends are with the channel; `wait` fills the buffers."""
+
+    def __init__(self, comm: ReliableCommunicator, source: int, buffers: Sequence[Buffer], tag: int) -> None:
+        super().__init__(source, [], [], 0)
+        self._comm, self._buffers, self._tag = comm, buffers, tag
+
+    def wait(self) -> None:
+        for place, buffer in enumerate(self._buffers):
+            self.nbytes += self._comm.fetch(buffer, self.source, self._tag + place)
+
+
+class ReliableCommunicator(Communicator):
+    """`Communicator` over a lossy link.
+
+    Args:
+        lossy: what goes wrong with messages of this rank.
+        give_up: ends the job, with this reason; called in the thread.
+        limit_s: after so many seconds without acknowledgement a message is given up.
+
+    Attributes:
+        repeated, repeated_bytes: messages that were sent again, and their payload.
+    """
+
+    def __init__(
+        self, mpi: MPI.Intracomm, *args: Any, lossy: Lossy, give_up: Callable[[str], None], limit_s: float, **named: Any
+    ) -> None:
+        super().__init__(mpi, *args, **named)
+        self.lossy, self.give_up, self.limit_s = lossy, give_up, limit_s
+        self.repeated = self.repeated_bytes = 0
+        self._channels: defaultdict[int, Channel] = defaultdict(lambda: Channel(limit_s))
+        self._inbox: defaultdict[int, deque[Message]] = defaultdict(deque)  # by tag, in order of arrival
+        self._changed = threading.Condition()
+        self._link: list[tuple[float, int, int, Frame]] = []  # what is to be put on the link: when, order, to whom
+        self._order = count()
+        self._leaving: list[tuple[MPI.Request, Any]] = []
+        self._error: BaseException | None = None
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reliable delivery", daemon=True)
+        self._thread.start()
+
+    # What a method calls.
+
+    def send(self, buffer: Buffer, to: int) -> None:
+        self.post(buffer, to, 0)
+
+    def receive(self, buffer: Buffer, source: int) -> None:
+        with self.waiting("receive", source):
+            nbytes = self.fetch(buffer, source, 0)
+        self._arrived(nbytes)
+
+    def exchange(self, send: Buffer, to: int, receive: Buffer, source: int) -> None:
+        self.send(send, to)
+        with self.waiting("exchange", source):
+            nbytes = self.fetch(receive, source, 0)
+        self._arrived(nbytes)
+
+    def post(self, buffer: Any, to: int, tag: int, nbytes: int | None = None) -> MPI.Request:
+        """Hand a copy of `buffer` to the channel: it may be changed at once."""
+        self._carry(buffer.nbytes if nbytes is None else nbytes)
+        payload = self._packed(buffer)
+        with self._changed:
+            self._check()
+            self._put(self._channels[to].send(tag, payload, time.monotonic()), to)
+        return MPI.REQUEST_NULL
+
+    def begin_exchange(
+        self, send: Sequence[Buffer], to: int, receive: Sequence[Buffer], source: int, tag: int
+    ) -> Pending:
+        for place, buffer in enumerate(send):
+            self.post(buffer, to, tag + place)
+        return Later(self, source, receive, tag)
+
+    def arrived(self, tag: int, source: int = MPI.ANY_SOURCE) -> int | None:
+        with self.naming_the_lost("receive", source), self._changed:
+            self._check()
+            return next((each for each, _ in self._inbox[tag] if source in (each, MPI.ANY_SOURCE)), None)
+
+    def take(self, buffer: Any, source: int, tag: int) -> None:
+        with self.naming_the_lost("receive", source):
+            nbytes = self.fetch(buffer, source, tag)
+        self._arrived(nbytes)
+
+    def fetch(self, buffer: Any, source: int, tag: int) -> int:
+        """Wait for the next message of `source` with `tag`, and put it into `buffer`; returns its bytes."""
+        inbox = self._inbox[tag]
+        with self._changed:
+            while (found := next((message for message in inbox if message[0] == source), None)) is None:
+                self._check()
+                self._changed.wait()
+            inbox.remove(found)
+        self._unpack(found[1], buffer)
+        return len(found[1])
+
+    def _split_off(self, mpi: MPI.Intracomm, members: Sequence[int]) -> Communicator:
+        return ReliableCommunicator(
+            mpi,
+            self._watchdog,
+            self._recorder,
+            members=members,
+            link=self.link,
+            lossy=self.lossy,
+            give_up=self.give_up,
+            limit_s=self.limit_s,
+        )
+
+    def refuse(self, what: str, instead: str = "choose another way") -> None:
+        super().refuse(what, instead)
+        raise UsageError(f"--fail …,how=drop strikes our own messages, and {what} sends none of them: {instead}")
+
+    def close(self) -> None:
+        """End the threads: no rank of the group needs a message any more."""
+        for group in self._groups:
+            group.close()
+        self._closed.set()
+        self._thread.join()
+
+    @property
+    def bytes_sent(self) -> int:
+        return super().bytes_sent + self.repeated_bytes
+
+    @property
+    def messages_sent(self) -> int:
+        return super().messages_sent + self.repeated
+
+    @property
+    def delivery(self) -> dict[str, int]:
+        found = {"repeated": self.repeated, "repeated_bytes": self.repeated_bytes}
+        found["discarded"] = sum(channel.duplicates for channel in self._channels.values())
+        for group in self._groups:
+            for name, value in (group.delivery or {}).items():
+                found[name] += value
+        return found
+
+    @property
+    def struck(self) -> dict[str, int]:
+        return dict(self.lossy.struck)
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            while not self._closed.is_set():
+                if not self._take_one():
+                    time.sleep(PAUSE_S)
+                with self._changed:
+                    again = self._due_again()
+                    self._leave()
+                if self.link and again:  # not under the lock: it takes its time
+                    self.link.send(again)
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _take_one(self) -> bool:
+        """Receive one frame, if there is one: acknowledge it, and deliver what it completes."""
+        status = MPI.Status()
+        if not self.mpi.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+            return False
+        source, data = status.Get_source(), np.empty(status.Get_count(MPI.BYTE), np.uint8)
+        self.mpi.Recv(data, source)
+        number, tag, acknowledges, copy = (int(each) for each in data[: 8 * HEAD].view(np.int64))
+        frame = Frame(number, tag, None if acknowledges else data[8 * HEAD :].tobytes(), copy)
+        with self._changed:
+            answer, delivered = self._channels[source].receive(frame, time.monotonic())
+            if answer:
+                self._put(answer, source)
+            for each in delivered:
+                assert each.payload is not None
+                self._inbox[each.tag].append((source, each.payload))
+            self._changed.notify_all()
+        return True
+
+    def _due_again(self) -> int:
+        """Put on the link once more what has not been acknowledged in time; returns how many bytes that is."""
+        sizes = []
+        for peer, channel in self._channels.items():
+            try:
+                overdue = channel.again(time.monotonic())
+            except GaveUp as error:
+                self.give_up(
+                    f"rank {self._named(peer)} has acknowledged none of {error.tries} copies of a message in "
+                    f"{error.seconds:.1f} s: the link between them loses too much"
+                )
+                raise
+            for frame in overdue:
+                assert frame.payload is not None
+                self._put(frame, peer)
+                sizes.append(len(frame.payload))
+        self.repeated += len(sizes)
+        self.repeated_bytes += sum(sizes)
+        return sum(sizes)
+
+    def _put(self, frame: Frame, to: int) -> None:
+        """Put a frame on the link, as often and as late as its fate has it; what a rank sends itself needs no link."""
+        step = self._recorder.step if self._recorder else -1
+        fate = self.lossy.fate(step, self._named(to), frame)
+        for after_s in [0.0] if to == self.rank else fate:
+            heapq.heappush(self._link, (time.monotonic() + after_s, next(self._order), to, frame))
+
+    def _leave(self) -> None:
+        """Hand to MPI what is to leave by now."""
+        self._leaving = [(request, data) for request, data in self._leaving if not request.Test()]
+        while self._link and self._link[0][0] <= time.monotonic():
+            _, _, to, frame = heapq.heappop(self._link)
+            head = np.array([frame.number, frame.tag, frame.payload is None, frame.copy], np.int64)
+            data = np.frombuffer(head.tobytes() + (frame.payload or b""), np.uint8)
+            self._leaving.append((self.mpi.Isend(data, to), data))
+
+    def _check(self) -> None:
+        if self._error:
+            raise self._error
+
+    def _packed(self, buffer: Any) -> bytes:
+        if isinstance(buffer, np.ndarray):
+            return buffer.tobytes()
+        array, kind = _selection(buffer)
+        data = bytearray(kind.size)
+        if data:
+            kind.Pack(array, data, 0, self.mpi)
+        return bytes(data)
+
+    def _unpack(self, payload: bytes, buffer: Any) -> None:
+        if isinstance(buffer, np.ndarray):
+            buffer.reshape(-1).view(np.uint8)[: len(payload)] = np.frombuffer(payload, np.uint8)
+        elif payload:
+            array, kind = _selection(buffer)
+            kind.Unpack(bytearray(payload), 0, array, self.mpi)
+
+
+def _selection(buffer: Any) -> tuple[Buffer, MPI.Datatype]:
+    """Some of an array's elements, given as MPI takes them: the array, and the type that selects them.
+
+    mpi4py packs as many items of the type as its extent fits into the array: here that is one.
+    """
+    array, _, kind = buffer
+    return array.reshape(-1).view(np.uint8)[: kind.extent], kind

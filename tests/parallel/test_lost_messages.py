@@ -1,0 +1,87 @@
+"""Messages that are lost, late or doubled between real ranks: the same training, and what it costs is counted."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farandole import LaunchError, UsageError, launch
+from farandole.runtime.record import Summary
+
+RECIPE: dict[str, Any] = {"steps": 12, "hidden": 16}
+ALL_KINDS = ["rank=1,step=2,how=drop,share=0.3", "rank=0,step=1,how=duplicate", "rank=2,step=0,how=delay,delay=0.01"]
+
+
+def both(folder: Path, scenario: str, ranks: int, fail: list[str], **options: Any) -> tuple[Summary, Summary]:
+    """The summaries without and with these faults."""
+    return (
+        launch(scenario, ranks, **RECIPE | options, out=folder / "plain").summary,
+        launch(scenario, ranks, **RECIPE | options, fail=fail, out=folder / "struck").summary,
+    )
+
+
+@pytest.mark.parametrize(
+    ("scenario", "ranks", "options"),
+    [
+        ("sync_sgd", 4, {}),
+        ("sync_sgd", 3, {"overlap": True, "bucket_kb": 4}),  # a thread and a group of its own
+        ("local_sgd", 7, {"period": 4}),
+        ("gossip_sgd", 4, {}),
+        ("parameter_server", 4, {"sync": "minibatch"}),
+        ("pipeline", 3, {"schedule": "1f1b"}),
+    ],
+)
+def test_the_training_is_bitwise_the_undisturbed_one(
+    scenario: str, ranks: int, options: dict[str, Any], tmp_path: Path
+) -> None:
+    plain, struck = both(tmp_path, scenario, ranks, ALL_KINDS, **options)
+    assert struck.params_sha256 == plain.params_sha256
+    assert plain.delivery is None
+    assert plain.faults == []
+    assert struck.delivery
+    assert plain.bytes_sent
+    if scenario != "parameter_server":  # its clients also say now and then that they live
+        repeated = struck.delivery["repeated_bytes"]
+        assert struck.bytes_sent == [sent + again for sent, again in zip(plain.bytes_sent, repeated, strict=True)]
+    lost, doubled, late = struck.faults
+    assert [fault["kind"] for fault in struck.faults] == ["drop", "duplicate", "delay"]
+    assert lost["messages"] > 0
+    assert doubled["messages"] > 0
+    assert late["messages"] > 0
+    assert sum(struck.delivery["repeated"]) > 0, "what was lost has been sent again"
+    assert sum(struck.delivery["discarded"]) > 0, "and what was doubled was recognised"
+
+
+def test_an_asynchronous_server_applies_each_gradient_once(tmp_path: Path) -> None:
+    plain, struck = both(tmp_path, "parameter_server", 4, ALL_KINDS, sync="async", steps=20)
+    assert struck.steps == plain.steps == 40, "two workers"
+    assert struck.staleness
+    assert sum(struck.staleness.values()) == 40, "one update per gradient, none lost and none twice"
+
+
+def test_a_link_that_loses_everything_ends_the_run_with_names(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError) as error:
+        launch("sync_sgd", 3, **RECIPE, fail="rank=1,step=4,how=drop,share=1", wait_timeout=3, out=tmp_path / "run")
+    line = r"rank [01] at step [45] cannot go on: rank [012] has acknowledged none of \d copies of a message in 2\.\d s"
+    assert re.match(line, str(error.value))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "options", "why"),
+    [
+        ("sync_sgd", {"collective": "mpi"}, "a library sends none of them"),
+        ("sync_sgd", {"collective": "shared-memory"}, "shared memory sends none of them"),
+        ("ddp_sgd", {}, "a library sends none of them"),
+        ("parameter_server", {"transport": "window"}, "--transport window sends none of them"),
+        ("membership", {}, "here ranks may die"),
+    ],
+)
+def test_where_nothing_would_make_up_for_it_it_is_refused(
+    scenario: str, options: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=why):
+        launch(scenario, 3, steps=2, fail="rank=1,step=0,how=drop", out=tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
