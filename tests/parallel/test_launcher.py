@@ -89,6 +89,7 @@ def test_options_are_checked_before_anything_is_started() -> None:
 def test_what_the_ranks_refuse_is_one_line_too(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^--batch 9999: must be from 1 to the 1437 training samples$"):
         launch("sync_sgd", 2, batch=9999, out=tmp_path)
+    assert not list(tmp_path.iterdir()), "the folder was there before, and is as it was"
 
 
 def test_a_record_that_nobody_has_lived_to_write_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

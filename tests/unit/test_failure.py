@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from farandole.errors import UsageError
 from farandole.runtime.communicator import Communicator
-from farandole.runtime.failure import Failure, PeerLost, describe, first_failure
+from farandole.runtime.failure import EXIT_CODE, Failure, PeerLost, describe, first_failure
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder, Position, read_positions
 from farandole.runtime.watchdog import Outer, Watchdog
 
@@ -51,6 +51,13 @@ def test_a_stop_that_all_were_asked_for_is_told_once(capsys: pytest.CaptureFixtu
     for rank in (1, 0, 2):
         Failure(rank, 7, "interrupted", 0.0, "stopped as asked").leave(None)
     assert capsys.readouterr().err == "farandole: stopped as asked\n"
+
+
+def test_ctrl_c_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    failure = describe(KeyboardInterrupt(), 0, 3)
+    failure.leave(None)
+    assert capsys.readouterr().err == "farandole: rank 0 at step 3 was interrupted (SIGINT)\n"
+    assert EXIT_CODE[failure.kind] == 130
 
 
 def test_positions_outlive_their_rank(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import Field, asdict, dataclass, fields, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -14,10 +15,10 @@ from farandole.cli.run import changed
 from farandole.errors import UsageError
 from farandole.parameter_server.options import Sync
 from farandole.report import table
-from farandole.runtime import warm
+from farandole.runtime import folders, warm
 from farandole.runtime.launcher import TIMEOUT_S, launch
 from farandole.runtime.options import AtLeastOne, Positive, RunOptions
-from farandole.runtime.record import Run, new_folder
+from farandole.runtime.record import Run
 
 SERVER = "parameter_server"
 MODES = get_args(Sync)
@@ -91,25 +92,17 @@ def _compare(names: Sequence[str], comparing: CompareOptions, config: RunOptions
     new = any(isinstance(what, str) for what in found.values())
     if not new and (comparing, config) != (CompareOptions(), type(config)(json=config.json, out=config.out)):
         raise UsageError("these runs are finished, and options cannot change them: leave out all but --json and --out")
-    folder = _made(new_folder("compare", config.out)) if new or config.out else None
-    runs: dict[str, Run] = {}
-    for name, what in found.items():
-        if isinstance(what, Run):
-            runs[what.folder.name if what.folder.name not in runs else name] = what
-            continue
-        assert folder
-        if not config.json:
-            print(f"compare: {name} …", flush=True)
-        runs[name] = _run(name, what, comparing, config, folder / name)
-    _show(runs, config.json, folder)
-
-
-def _made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {folder} cannot be written ({error.strerror}): give another") from error
-    return folder
+    with folders.claimed("compare", config.out) if new or config.out else nullcontext() as folder:
+        runs: dict[str, Run] = {}
+        for name, what in found.items():
+            if isinstance(what, Run):
+                runs[what.folder.name if what.folder.name not in runs else name] = what
+                continue
+            assert folder
+            if not config.json:
+                print(f"compare: {name} …", flush=True)
+            runs[name] = _run(name, what, comparing, config, folder / name)
+        _show(runs, config.json, folder)
 
 
 def _find(name: str) -> Run | str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -33,6 +33,7 @@ def supervise(
         backoff: seconds before the first restart; each following pause is twice as long, up to a minute.
     """
     from farandole.recovery import supervisor
+    from farandole.runtime import folders
 
     words = list(command)
     if words[:1] == ["farandole"]:
@@ -44,19 +45,21 @@ def supervise(
     if words[0].startswith("-"):
         raise UsageError(f"{words[0]} is no option of supervise: give --restarts or --backoff, then -- and the command")
     has_out = any(word.split("=")[0] == "--out" for word in words)
-    if words[0] == "run":
-        if len(words) < 2 or words[1].startswith("-"):
-            raise UsageError("which scenario? Write its name after run, for instance: run restart -n 4")
-        folder = supervisor.new_resumable_folder(words[1])
-        words = [*OURS, *words, *([] if has_out else ["--out", str(folder)])]
-    elif not has_out:
-        raise UsageError("give the command an --out: every start has to find the same checkpoints")
-    supervisor.supervise(
-        lambda: _run(words),
-        restarts=restarts,
-        backoff_s=backoff,
-        announce=lambda line: print(f"supervise: {line}", file=sys.stderr, flush=True),
-    )
+    with ExitStack() as until_the_end:
+        if words[0] == "run":
+            if len(words) < 2 or words[1].startswith("-"):
+                raise UsageError("which scenario? Write its name after run, for instance: run restart -n 4")
+            supervisor.check_resumes(words[1])
+            new = [] if has_out else ["--out", str(until_the_end.enter_context(folders.reserved(words[1])))]
+            words = [*OURS, *words, *new]
+        elif not has_out:
+            raise UsageError("give the command an --out: every start has to find the same checkpoints")
+        supervisor.supervise(
+            lambda: _run(words),
+            restarts=restarts,
+            backoff_s=backoff,
+            announce=lambda line: print(f"supervise: {line}", file=sys.stderr, flush=True),
+        )
 
 
 def _run(words: list[str]) -> None:

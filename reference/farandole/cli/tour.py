@@ -8,7 +8,7 @@ from pathlib import Path
 
 from farandole.errors import UsageError
 from farandole.report import table
-from farandole.runtime import warm
+from farandole.runtime import folders, warm
 from farandole.runtime.options import AtLeastOne
 
 FOLDER = Path("runs/tour")
@@ -25,17 +25,14 @@ def tour(*, out: Path = FOLDER, steps: AtLeastOne = 300) -> None:
     """
     from farandole.report import tour as stops
 
-    if out.exists():
-        if any(out.iterdir()) and not (out / ".tour").exists():
-            raise UsageError(f"--out {out} holds something else than a tour: give a new folder")
-        shutil.rmtree(out)
-    out.mkdir(parents=True)
-    (out / ".tour").touch()
     recipe = stops.RECIPE | {"steps": steps}
     start = time.monotonic()
-    warm.start()
-    runs, left_out = stops.run_all(out, recipe, lambda what: print(f"tour: {what} …", flush=True))
-    page = stops.write_page(out, recipe, runs, left_out)
+    out.mkdir(parents=True, exist_ok=True)
+    with folders.held(out):
+        _make_way(out)
+        warm.start()
+        runs, left_out = stops.run_all(out, recipe, lambda what: print(f"tour: {what} …", flush=True))
+        page = stops.write_page(out, recipe, runs, left_out)
     tables = [
         table.comparison({name: run.summary for name, run in by_name.items()}, condition)
         for condition, by_name in runs.items()
@@ -44,3 +41,15 @@ def tour(*, out: Path = FOLDER, steps: AtLeastOne = 300) -> None:
     for stop in left_out:
         print(f"{stop.name} is left out: {stop.needs} is not installed (farandole doctor says how)")
     print(f"{time.monotonic() - start:.0f} s; the pictures: {page}")
+
+
+def _make_way(out: Path) -> None:
+    """Remove the tour that is in the folder; anything else is refused."""
+    if any(out.iterdir()) and not (out / ".tour").exists():
+        raise UsageError(f"--out {out} holds something else than a tour: give a new folder")
+    for entry in out.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    (out / ".tour").touch()

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import count
-from pathlib import Path
 from typing import Any, TypeVar
 
 from farandole.errors import LaunchError, UsageError
+from farandole.runtime import folders
 from farandole.runtime.failure import CAN_GO_ON
 from farandole.runtime.launcher import TIMEOUT_S, launch
-from farandole.runtime.record import Run, new_folder
+from farandole.runtime.record import Run
 
 Result = TypeVar("Result")
 
@@ -72,25 +73,25 @@ def supervised_launch(
         UsageError: as `launch`; or the scenario cannot go on from where it was.
         LaunchError: as `supervise`.
     """
-    folder = new_resumable_folder(scenario)
-    out = options.pop("out", None) or folder
-    return supervise(
-        lambda: launch(scenario, ranks, timeout_s=timeout_s, out=out, **options),
-        restarts=restarts,
-        backoff_s=backoff_s,
-        announce=announce,
-    )
+    check_resumes(scenario)
+    out = options.pop("out", None)
+    with nullcontext(out) if out else folders.reserved(scenario) as folder:
+        return supervise(
+            lambda: launch(scenario, ranks, timeout_s=timeout_s, out=folder, **options),
+            restarts=restarts,
+            backoff_s=backoff_s,
+            announce=announce,
+        )
 
 
-def new_resumable_folder(scenario: str) -> Path:
-    """A folder that every start of `scenario` shall find again.
+def check_resumes(scenario: str) -> None:
+    """See that another start of `scenario` goes on from where the last one was.
 
     Raises:
-        UsageError: the scenario cannot go on from where it was.
+        UsageError: it does not.
     """
     from farandole import scenarios
 
     if not scenarios.load(scenario).Config.resumes:
         able = [name for name in scenarios.names() if scenarios.load(name).Config.resumes]
         raise UsageError(f"{scenario} cannot go on from where it was; {', '.join(able)} can")
-    return new_folder(scenario, None)

@@ -20,10 +20,10 @@ from farandole.errors import PlainError, UsageError
 from farandole.runtime.flight_recorder import NO_STEP, read_positions
 
 # In this order a report explains the others: a lost peer or a time-out is what the rest sees.
-Kind = Literal["usage", "killed", "exception", "unable", "interrupted", "lost", "timeout"]
-KINDS: tuple[Kind, ...] = ("usage", "killed", "exception", "unable", "interrupted", "lost", "timeout")
+Kind = Literal["usage", "killed", "signal", "exception", "unable", "interrupted", "lost", "timeout"]
+KINDS: tuple[Kind, ...] = ("usage", "killed", "signal", "exception", "unable", "interrupted", "lost", "timeout")
 CAN_GO_ON = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, the same command will go on
-EXIT_CODE: dict[Kind, int] = dict.fromkeys(KINDS, 1) | {"usage": 2, "interrupted": CAN_GO_ON}
+EXIT_CODE: dict[Kind, int] = dict.fromkeys(KINDS, 1) | {"usage": 2, "signal": 130, "interrupted": CAN_GO_ON}
 
 
 class PeerLost(RuntimeError):
@@ -77,7 +77,7 @@ class Failure:
             return
         if self.rank and self.kind == "interrupted":
             return  # all ranks have stopped, and rank 0 says so
-        if self.rank and self.kind == "usage":
+        if self.rank and self.kind in ("usage", "signal"):
             time.sleep(1)  # every rank has the same to say: let rank 0 say it once, which ends all
         print(f"farandole: {self}", file=sys.stderr, flush=True)
 
@@ -88,6 +88,8 @@ def describe(error: BaseException, rank: int, step: int) -> Failure:
         return Failure(rank, step, "usage", time.time(), str(error))
     if isinstance(error, Interrupted):
         return Failure(rank, step, "interrupted", time.time(), str(error))
+    if isinstance(error, KeyboardInterrupt):
+        return Failure(rank, step, "signal", time.time(), "was interrupted (SIGINT)")
     if isinstance(error, PlainError):  # its message says it all
         return Failure(rank, step, "unable", time.time(), f"cannot go on: {error}")
     if isinstance(error, PeerLost):

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from farandole.errors import LaunchError, LaunchInterrupted, UsageError
-from farandole.runtime import asker, guard, mpirun, placement, processes, rank, signals
+from farandole.runtime import asker, folders, guard, mpirun, placement, processes, rank, signals
 from farandole.runtime.failure import EXIT_CODE, Failure, first_failure
 from farandole.runtime.flight_recorder import NO_STEP, read_positions
-from farandole.runtime.record import Run, new_folder
+from farandole.runtime.record import Run
 
 TIMEOUT_S = 900.0
 TIMED_OUT = 124  # as the command `timeout` says it
@@ -184,17 +184,18 @@ def launch(
         if "workers" in options:
             raise UsageError(f"{scenario} starts as many workers as are asked for by -n: leave out --workers")
         options, ranks = options | {"workers": ranks}, 1
-    folder = new_folder(scenario, parse(module.Config, to_arguments(options)).out, module.Config.resumes)
-    arguments = to_arguments(options | {"out": folder})
-    output = run_ranks(
-        ["-m", module.__name__, *arguments], ranks, timeout_s=timeout_s, follow=follow, progress=progress
-    )
-    run = Run(folder, str(output))
-    if not run.is_finished:  # the others, who outlive each other, may have left by then
-        raise LaunchError(
-            f"the rank that was to write the record has died in it: {folder} is not whole", 1, str(output)
+    config = parse(module.Config, to_arguments(options))
+    with folders.claimed(scenario, config.out, module.Config.resumes) as folder:
+        arguments = to_arguments(options | {"out": folder})
+        output = run_ranks(
+            ["-m", module.__name__, *arguments], ranks, timeout_s=timeout_s, follow=follow, progress=progress
         )
-    return run
+        run = Run(folder, str(output))
+        if not run.is_finished:  # the others, who outlive each other, may have left by then
+            raise LaunchError(
+                f"the rank that was to write the record has died in it: {folder} is not whole", 1, str(output)
+            )
+        return run
 
 
 def _shared_folder() -> str | None:

@@ -110,6 +110,8 @@ def show_progress() -> bool:
 
 def abort(failure: Failure) -> NoReturn:
     """Leave the report and take the whole job down."""
+    if failure.kind == "signal":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one would only interrupt the report
     sys.stdout.flush()
     folder = scratch()
     failure.leave(folder)
@@ -121,6 +123,8 @@ def abort(failure: Failure) -> NoReturn:
 
         if failure.kind == "interrupted" and not MPI.Is_finalized():
             MPI.Finalize()  # all ranks have stopped: nobody need be torn away, and MPI has nothing to report
+        elif failure.kind == "signal" and not under_mpirun():
+            pass  # alone there is nobody else to end, and MPI would print over the report
         elif MPI.Is_initialized() and not MPI.Is_finalized():
             MPI.COMM_WORLD.Abort(EXIT_CODE[failure.kind])
     os._exit(EXIT_CODE[failure.kind])

@@ -7,6 +7,7 @@ The clock runs from `start` to `stop`: set-up, data loading and evaluation are n
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Container, Mapping, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 from mpi4py import MPI
 
 from farandole.errors import UsageError
-from farandole.runtime import board, devices, trace
+from farandole.runtime import board, devices, folders, rank, trace
 from farandole.runtime.clock import offset_to_rank_0
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.options import RunOptions
@@ -49,10 +50,11 @@ class Recorder:
         self._delivery_before = self._delivery = world.comm.delivery
         if world.rank == 0:
             is_new = not (options.out and (options.out / "config.json").exists())
+            was_there = bool(options.out and options.out.is_dir())
             self.folder = open_folder(scenario, options)
             self._metrics = (self.folder / "metrics.jsonl").open("a")
             if is_new:
-                world.if_refused = partial(shutil.rmtree, self.folder, ignore_errors=True)
+                world.if_refused = partial(_discard, self.folder, was_there)
 
     def take_over(self, folder: Path) -> int:
         """Be the one that writes, perhaps in the place of a rank that has died; returns the first step not written."""
@@ -231,14 +233,25 @@ def open_folder(scenario: str, options: RunOptions) -> Path:
     """
     if options.tensorboard:
         board.make_folder(options.tensorboard)
-    folder = new_folder(scenario, options.out, options.resumes)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {folder} cannot be written ({error.strerror}): give another") from error
+    if rank.SCRATCH in os.environ and options.out:  # the launcher has made it, and holds it
+        folder = new_folder(scenario, options.out, options.resumes)
+        folder.mkdir(parents=True, exist_ok=True)  # on a host that does not see the launcher's
+    else:
+        folder = folders.claim(scenario, options.out, options.resumes).folder  # until this process ends
     config = {field.name: getattr(options, field.name) for field in fields(options)}
     _write_config(folder / "config.json", config, options.incidental)
     return folder
+
+
+def _discard(folder: Path, was_there: bool) -> None:
+    """Remove what a run that was refused has written, and the folder if it has made that."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+    if not was_there:
+        folder.rmdir()
 
 
 def _write_config(file: Path, config: dict[str, Any], incidental: Container[str]) -> None:
