@@ -96,6 +96,11 @@ def check_balance(student: Any, comm: Comm) -> None:
             f"{size} servers with 64 virtual nodes each: server {most} holds {held[most]:,} of {4 * KEYS:,} keys, "
             f"{times:.1f} times its share: does each server stand at 64 places all over the circle?",
         )
+    few, many = (servers_of(student, range(16), virtual_nodes=number) for number in (2, 64))
+    expect(
+        not np.array_equal(few, many),
+        f"16 servers hold the same of {KEYS:,} keys with 2 virtual nodes as with 64: is virtual_nodes used?",
+    )
 
 
 def check_moving(student: Any, comm: Comm) -> None:
@@ -170,12 +175,13 @@ def check_duplicates(student: Any, comm: Comm) -> None:
 
 @dataclass(frozen=True)
 class Session:
-    """Some rounds of pushes and pulls: every worker pushes some ranges, then pulls all, and ends its round.
+    """Some rounds of pushes and pulls: every worker pushes some ranges, then pulls some or all, and ends its round.
 
     Attributes:
         holders: for each range the rank of its server; the servers are the first ranks.
         pushed: worker, clock → the numbers of the ranges it pushes.
         repeated: in this round everything is pushed twice, as if the acknowledgement had been lost.
+        pulled: the numbers of the ranges that are pulled; all if None.
     """
 
     ranges: tuple[range, ...]
@@ -183,6 +189,7 @@ class Session:
     rounds: int
     pushed: Callable[[int, int], Sequence[int]]
     repeated: int | None = None
+    pulled: tuple[int, ...] | None = None
 
     @property
     def keys(self) -> int:
@@ -218,7 +225,7 @@ class Session:
             applied = client.push(numbers, clock, gradient)
             again = client.push(numbers, clock, gradient) if clock == self.repeated else 0
             parameters = np.full(self.keys, np.nan)
-            client.pull(list(range(len(ranges))), parameters)
+            client.pull(list(range(len(ranges)) if self.pulled is None else self.pulled), parameters)
             client.end_round()
             seen.append((applied, again, parameters))
         return seen
@@ -288,6 +295,7 @@ PARTS = Session(
     holders=(0, 0, 0, 0),
     rounds=2,
     pushed=lambda worker, clock: (1, 3),
+    pulled=(0, 1, 3),
 )
 
 
@@ -301,16 +309,16 @@ def check_two_servers(student: Any, comm: Comm) -> None:
 
 def check_bytes(student: Any, comm: Comm) -> None:
     PARTS.run(student, comm)
-    request, keys, ranges = 24, PARTS.keys, len(PARTS.ranges)
+    assert PARTS.pulled is not None
+    request, width, pulled = 24, len(PARTS.ranges[0]), len(PARTS.pulled)
     pushed = len(PARTS.pushed(0, 0))
     if comm.rank == 0:
         workers = len(PARTS.workers(comm.size))
-        right = PARTS.rounds * workers * (8 * pushed + 8 * keys)
-        what = f"an acknowledgement of 8 bytes for each push, and {count(ranges, 'range')} pulled, per worker and round"
+        right = PARTS.rounds * workers * (8 * pushed + 8 * width * pulled)
+        what = f"an acknowledgement of 8 bytes for each push, and {count(pulled, 'range')} pulled, per worker and round"
     else:
-        half = keys * pushed // ranges
-        right = PARTS.rounds * ((pushed + ranges + 1) * request + 8 * half)
-        what = f"{pushed} pushes of 100 values, {count(ranges, 'pull')} and one DONE per round"
+        right = PARTS.rounds * ((pushed + pulled + 1) * request + 8 * width * pushed)
+        what = f"{pushed} pushes of {width} values, {count(pulled, 'pull')} and one DONE per round"
     expect(
         comm.bytes_sent == right,
         f"rank {comm.rank} sent {comm.bytes_sent:,} bytes where {right:,} are right ({what}): "
@@ -318,9 +326,9 @@ def check_bytes(student: Any, comm: Comm) -> None:
     )
 
 
-def servers_of(student: Any, servers: Sequence[int], keys: int = KEYS) -> Vector:
+def servers_of(student: Any, servers: Sequence[int], keys: int = KEYS, **options: int) -> Vector:
     """The server of each key, by the submission's ring."""
-    ring = student.HashRing(list(servers))
+    ring = student.HashRing(list(servers), **options)
     held = [ring.server_of(key) for key in range(keys)]
     for key, server in enumerate(held):
         expect(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ class Play:
     Attributes:
         clocks: worker → iterations completed, of those that have not left.
         applied: gradient → the calls that answered with it.
+        last: the last call that could apply something.
     """
 
     def __init__(self, student: Any, workers: Iterable[int], staleness: int) -> None:
@@ -46,6 +48,7 @@ class Play:
         self.left: list[int] = []
         self.pushed: list[Gradient] = []
         self.applied: dict[Gradient, list[str]] = {}
+        self.last = "nothing"
         self._policy = student.StaleSynchronous(list(self.clocks), staleness)
 
     @property
@@ -114,6 +117,7 @@ class Play:
         expect(not lost, f"everybody has left, and {told(lost)} has never been applied")
 
     def _note(self, answer: Any, call: str) -> list[Gradient]:
+        self.last = call
         expect(answer is not None, f"{call} returns None: is there a return?")
         try:
             gradients = [(int(worker), int(clock)) for worker, clock in answer]
@@ -184,6 +188,29 @@ def check_reads(play: Play, seed: int) -> None:
             )
 
 
+def check_promptness(play: Play, seed: int) -> None:
+    for _ in play.moves(seed):
+        expect_nothing_due(play)
+    expect_nothing_due(play)
+
+
+def check_promptness_after_leaving(play: Play, seed: int) -> None:
+    for _ in play.moves(seed, leaving=0.05):
+        expect_nothing_due(play)
+
+
+def expect_nothing_due(play: Play) -> None:
+    """Nothing is held that everybody who is there has begun the iteration for, s earlier."""
+    if not play.clocks:
+        return
+    begun = min(clock + (worker in play.computing) for worker, clock in play.clocks.items())
+    due = [each for each in play.pushed if each[1] - play.staleness < begun and each not in play.applied]
+    if due:
+        since = due[0][1] - play.staleness
+        why = f"every worker that is there has begun iteration {since}" if since >= 0 else "it is of the first s"
+        expect(False, f"{play.last} does not apply {told(due)}: {why}, so it must be held no longer")
+
+
 def check_staleness_zero(play: Play, seed: int) -> None:
     """Mini-batch synchronous: iteration c begins once everybody has completed c − 1, with exactly their gradients."""
     for move, worker in play.moves(seed):
@@ -220,12 +247,12 @@ def check_leaving(play: Play, seed: int) -> None:
 
 
 def in_all_cases(
-    judge: Callable[[Play, int], None], staleness: Iterable[int] = range(4)
+    *judges: Callable[[Play, int], None], staleness: Iterable[int] = range(4)
 ) -> Callable[[Any, LabCommunicator], None]:
-    """The check that `judge` finds nothing wrong with some plays of each case that has such an s."""
+    """The check that no judge, one after the other, objects to some plays of each case that has such an s."""
 
     def check(student: Any, comm: LabCommunicator) -> None:
-        for workers, s in CASES:
+        for judge, (workers, s) in product(judges, CASES):
             if s in staleness:
                 with comm.case(f"{len(workers)} worker{'s' if len(workers) > 1 else ''}, s = {s}"):
                     for seed in SEEDS:
@@ -363,9 +390,9 @@ LAB = Lab(
         Check("bound", 2, (1,), in_all_cases(check_bound)),
         Check("liveness", 2, (1,), in_all_cases(check_liveness)),
         Check("every gradient once", 2, (1,), in_all_cases(check_every_gradient_once)),
-        Check("reads", 1, (1,), in_all_cases(check_reads)),
+        Check("reads", 1, (1,), in_all_cases(check_reads, check_promptness)),
         Check("staleness zero", 1, (1,), in_all_cases(check_staleness_zero, staleness=(0,))),
-        Check("leaving", 1, (1,), in_all_cases(check_leaving, staleness=(1, 2, 3))),
+        Check("leaving", 1, (1,), in_all_cases(check_leaving, check_promptness_after_leaving, staleness=(1, 2, 3))),
         Check("real ranks", 1, (2, 4), check_real_ranks),
     ),
 )

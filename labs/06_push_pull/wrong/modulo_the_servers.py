@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 FAILS = {
     "joining": "Is it key % servers?",
+    "balance": "is virtual_nodes used?",
 }
 
 right = SimpleNamespace(**run_path(str(Path(__file__).parents[1] / "reference.py")))

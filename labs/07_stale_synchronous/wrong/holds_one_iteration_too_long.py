@@ -7,6 +7,7 @@ import math
 FAILS = {
     "reads": "must have been applied by then",
     "staleness zero": "without worker",
+    "leaving": "must be held no longer",
     "real ranks": "too early or too late",
 }
 

@@ -1,0 +1,40 @@
+"""Holds a gradient of iteration c until everybody has completed iteration c − s, where begun is enough."""
+
+from __future__ import annotations
+
+import math
+
+FAILS = {
+    "reads": "must be held no longer",
+    "leaving": "must be held no longer",
+}
+
+
+class StaleSynchronous:
+    def __init__(self, workers, staleness):
+        self.staleness = staleness
+        self.clocks = dict.fromkeys(workers, 0)
+        self.begun = dict(self.clocks)
+        self.held = []
+
+    def may_start(self, worker):
+        return self.clocks[worker] - min(self.clocks.values()) <= self.staleness
+
+    def started(self, worker):
+        self.begun[worker] += 1
+        return self.release()
+
+    def push(self, worker, clock):
+        self.clocks[worker] += 1
+        self.held.append((worker, clock))
+        return self.release()
+
+    def leave(self, worker):
+        del self.clocks[worker], self.begun[worker]
+        return self.release()
+
+    def release(self):
+        begun = min(self.clocks.values(), default=math.inf)
+        now = [(worker, clock) for worker, clock in self.held if clock - self.staleness < begun]
+        self.held = [gradient for gradient in self.held if gradient not in now]
+        return now
