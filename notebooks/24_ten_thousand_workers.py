@@ -60,12 +60,12 @@ for iteration in range(3):
     print(f"worker 0, iteration {iteration}: may start {allowed}, lead {policy.lead(0)}")
     if allowed:
         push = Push(0, policy.next_clock(0), share=1 / 3)
-        policy.started(0)
+        policy.started(0, now=float(iteration))
         actions = policy.push(push, now=float(iteration))
         print("   its push is", "applied" if actions else "held back")
 for worker in (1, 2):
     push = Push(worker, policy.next_clock(worker), share=1 / 3)
-    policy.started(worker)
+    policy.started(worker, now=9.0)
     policy.push(push, now=9.0)
     print(f"worker {worker} has pushed; worker 0 may start: {policy.may_start(0)}")
 

@@ -205,7 +205,7 @@ class Run:
         clock, lead = server.policy.next_clock(worker), server.policy.lead(worker)
         grants = self._grants[worker]
         grants[number] = Start(self.now, worker, clock, len(server.updates), lead)
-        server.carry_out(server.policy.started(worker))
+        server.carry_out(server.policy.started(worker, self.now))
         if len(grants) < len(self.servers) or worker not in self._there:
             return
         clock = max(start.clock for start in grants.values())

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -245,7 +246,7 @@ def test_the_bound_is_reached(staleness: int) -> None:
     policy = Stale([3, 8], staleness)
     for clock in range(staleness + 1):
         assert policy.may_start(8)
-        policy.started(8)
+        policy.started(8, now=0.0)
         policy.push(Push(8, clock, 0.5), now=0.0)
     assert not policy.may_start(8)
     assert policy.lead(8) == staleness + 1
@@ -255,7 +256,7 @@ def test_the_bound_is_reached(staleness: int) -> None:
 def test_a_worker_that_leaves_is_no_longer_waited_for() -> None:
     policy = Stale(range(3), staleness=0)
     for worker in (0, 1):
-        policy.started(worker)
+        policy.started(worker, now=0.0)
         assert policy.push(Push(worker, 0, 1 / 3), now=0.0) == [], "worker 2 has not begun iteration 0"
         assert not policy.may_start(worker)
     released = [action.parts[0][0] for action in policy.leave(2) if isinstance(action, Apply)]
@@ -266,7 +267,7 @@ def test_a_worker_that_leaves_is_no_longer_waited_for() -> None:
 
 def test_when_the_last_worker_leaves_nothing_is_held_any_more() -> None:
     policy = Stale(range(2), staleness=0)
-    policy.started(0)
+    policy.started(0, now=0.0)
     assert policy.push(Push(0, 0, 0.5), now=0.0) == []
     assert policy.leave(0) == [], "worker 1 has still to begin iteration 0"
     assert policy.leave(1) == [Apply(((Push(0, 0, 0.5), 0.5),))]
@@ -495,42 +496,121 @@ def test_a_worker_that_leaves_history_counts_for_the_step_it_has_worked_for_and_
     assert late.leave(1) == [Drop(Push(1, 0, 0.5))], "it has given nothing for step 1"
 
 
-def waiting(make: Make, durations: tuple[float, ...], iterations: int) -> float:
-    """How long the first worker waits, all in all, beside one that is slower."""
-    server = served(make, Workload(iterations, tuple((duration,) for duration in durations)))
+# Dynamic
+
+
+def at_paces(make: Make, *durations: Iterable[float], iterations: int = 60) -> Server:
+    """What happened at a single server, beside workers with these durations of their iterations."""
+    return served(make, Workload(iterations, tuple(tuple(own) for own in durations)))
+
+
+def furthest_start(server: Server) -> int:
+    return max(start.lead for start in server.starts)
+
+
+def waited(server: Server, duration: float) -> float:
+    """Seconds that worker 0 was held in all, if each of its iterations takes `duration`."""
     starts = [start.time for start in server.starts if start.worker == 0]
-    return sum(later - earlier - durations[0] for earlier, later in pairwise(starts))
+    return sum(later - earlier - duration for earlier, later in pairwise(starts))
 
 
-def test_dynamic_lets_a_fast_worker_go_on_until_it_waits_least() -> None:
-    policy = Dynamic(range(2), low=3, high=7)
+def test_dynamic_grants_what_the_controller_computes_and_counts_it_down() -> None:
+    policy = Dynamic(range(2), low=1, high=7)
 
-    def push(worker: int, now: float) -> None:
-        policy.push(Push(worker, policy.clocks[worker], 0.5), now)
+    def iteration(worker: int, start: float, end: float) -> None:
+        assert policy.may_start(worker)
+        policy.started(worker, start)
+        policy.push(Push(worker, policy.clocks[worker], 0.5), end)
 
-    for worker, now in ((0, 1.0), (0, 2.0), (1, 2.6), (0, 3.0), (0, 4.0)):
-        push(worker, now)
+    assert policy.may_start(1)
+    policy.started(1, 0.0)
+    iteration(0, 0.0, 1.0)
+    iteration(0, 1.0, 2.0)
+    assert not policy.may_start(0), "of worker 1 no iteration is known"
+    policy.push(Push(1, 0, 0.5), 2.6)
+    policy.started(1, 2.6)
+    assert policy.may_start(0), "1 ahead, which is the lower bound"
+    iteration(0, 2.6, 3.8)
+    # It needs 1.2 s, worker 1 2.6 s, whose next pushes are foreseen at 5.2, 7.8 and 10.4. After 0 to 6 further
+    # iterations it would be 1.4, 0.2, 1.0, 0.4, 0.8, 0.6, 0.6 s away from the nearest.
+    assert policy.lead(0) == 2
+    iteration(0, 3.8, 5.0)
+    assert policy.lead(0) == 3
+    assert not policy.may_start(0), "one was granted, and is used up"
+    policy.push(Push(1, 1, 0.5), 5.2)
+    assert not policy.may_start(0), "beyond the lower bound it is not granted more"
+    policy.started(1, 5.2)
+    policy.push(Push(1, 2, 0.5), 7.8)
     assert policy.may_start(0)
-    push(0, 5.0)
-    assert not policy.may_start(0), "of the slow worker only one push is known"
-    push(1, 5.2)
-    assert policy.may_start(0)
-    push(0, 6.2)
-    # It needs 1.2 s, the slow one 2.6. Now it would wait 1.6 s; after 1 to 4 more iterations 0.4, 1.8, 0.6, 2.0 s.
-    assert policy.lead(0) == 4
-    assert policy.may_start(0)
-    push(0, 7.4)
-    assert policy.lead(0) == 5
-    assert not policy.may_start(0)
-    push(1, 7.8)
-    assert policy.may_start(0)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 8), (1, 20), (3, 7)])
+@pytest.mark.parametrize("slow", [2, 3, 4, 6, 8, 10, 16])
+def test_the_lead_under_dynamic_follows_the_workers_speeds(slow: int, low: int, high: int) -> None:
+    """It passes the lower bound one iteration after a push of the slowest, so slow − 1 more end with its next."""
+    server = at_paces(lambda workers: Dynamic(workers, low, high), [1.0], [float(slow)])
+    assert furthest_start(server) == min(high, low + slow - 1)
+
+
+@pytest.mark.parametrize("slow", [2, 4, 10])
+def test_dynamic_does_not_depend_on_rounding(slow: int) -> None:
+    """The controller lets two pushes coincide: a billionth of a second decides which one comes first."""
+
+    def dynamic(workers: Iterable[int]) -> Policy:
+        return Dynamic(workers, 1, 8)
+
+    exact = at_paces(dynamic, [1.0], [float(slow)])
+    for seed in range(10):
+        random = Random(seed)
+        jitter = [[pace * (1 + random.uniform(-1e-9, 1e-9)) for _ in range(61)] for pace in (1.0, float(slow))]
+        server = at_paces(dynamic, *jitter)
+        assert furthest_start(server) == furthest_start(exact)
+        assert waited(server, 1.0) == pytest.approx(waited(exact, 1.0), abs=1e-5)
 
 
 @QUICK
-@given(st.integers(0, 3), st.integers(0, 3), st.sampled_from([1.3, 2.0, 2.6, 4.0, 7.1]))
-def test_dynamic_waits_no_more_than_its_lower_bound_would(low: int, more: int, slow: float) -> None:
-    dynamic = waiting(lambda workers: Dynamic(workers, low, low + more), (1.0, slow), 12)
-    assert dynamic <= waiting(lambda workers: Stale(workers, low), (1.0, slow), 12) + 1e-9
+@given(workloads(leaving=False, delayed=False), st.integers(0, 3), st.integers(0, 4))
+def test_dynamic_starts_no_later_than_its_lower_bound_and_no_earlier_than_its_upper_bound(
+    workload: Workload, low: int, more: int
+) -> None:
+    def times(make: Make) -> dict[tuple[int, int], float]:
+        return {(start.worker, start.clock): start.time for start in served(make, workload).starts}
+
+    upper, lower = (times(lambda workers, s=s: Stale(workers, s)) for s in (low + more, low))
+    for start, time in times(lambda workers: Dynamic(workers, low, low + more)).items():
+        assert upper[start] - 1e-9 <= time <= lower[start] + 1e-9
+
+
+@pytest.mark.parametrize("paces", [(1.0, 2.3, 10.7), (1.0, 1.17, 4.1), (1.0, 6.1, 6.3), (1.0, 1.0, 2.3, 9.1)])
+def test_under_dynamic_a_fast_worker_is_never_behind_a_slower_one(paces: tuple[float, ...]) -> None:
+    server = at_paces(lambda workers: Dynamic(workers, 1, 8), *([pace] for pace in paces))
+    clocks = [0] * len(paces)
+    for push in server.pushed:
+        clocks[push.worker] = push.clock + 1
+        assert clocks[-2] <= clocks[0]
+        assert clocks[-1] <= clocks[0]
+    assert furthest_start(server) > 1
+
+
+def test_dynamic_grants_further_iterations_to_the_furthest_worker_alone() -> None:
+    policy = Dynamic(range(3), low=0, high=4)
+    for worker in range(3):
+        policy.started(worker, 0.0)
+    for worker, now in ((0, 1.0), (1, 1.5), (2, 4.0)):
+        policy.push(Push(worker, 0, 1 / 3), now)
+    for worker in range(3):
+        policy.started(worker, 4.0)
+    policy.push(Push(0, 1, 1 / 3), 5.0)
+    policy.push(Push(1, 1, 1 / 3), 5.5)
+    assert policy.lead(0) == policy.lead(1) == 1
+    assert policy.may_start(0), "3 more iterations end with worker 2's at 8"
+    assert not policy.may_start(1), "worker 0 has come so far before it"
+    policy.leave(0)
+    policy.push(Push(2, 1, 1 / 3), 8.0)
+    policy.started(1, 8.0)
+    policy.started(2, 8.0)
+    policy.push(Push(1, 2, 1 / 3), 9.5)
+    assert policy.may_start(1), "of those who are there it is the furthest"
 
 
 @given(st.floats(0, 100), st.integers(0, 9), st.integers(0, 15), st.integers(0, 1000))

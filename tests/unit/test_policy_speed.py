@@ -128,7 +128,7 @@ def test_the_same_actions_in_the_same_order(name: str, workers: int, events: lis
             assert quick.push(push, now) == plain.push(push, now)
         elif quick.may_start(worker):
             computing[worker] = quick.next_clock(worker)
-            assert quick.started(worker) == plain.started(worker)
+            assert quick.started(worker, now) == plain.started(worker, now)
         assert quick.clocks == plain.clocks
         assert quick.slowest == plain.slowest
         for other in quick.clocks:
@@ -160,7 +160,7 @@ def test_nobody_who_waits_may_go_on_before_the_gate_moves(
             policy.push(Push(worker, computing.pop(worker), 1 / workers), now)
         elif policy.may_start(worker):
             computing[worker] = policy.next_clock(worker)
-            policy.started(worker)
+            policy.started(worker, now)
         if policy.gate == gate:
             assert not [each for each in waiting & policy.clocks.keys() if policy.may_start(each)]
 

@@ -8,7 +8,7 @@ import pytest
 from farandole.parameter_server.corrections import Correction, StalenessAware
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.keys import KeyRange
-from farandole.parameter_server.policies import Asynchronous, History, Minibatch, Partial, Policy, Stale
+from farandole.parameter_server.policies import Action, Asynchronous, History, Minibatch, Partial, Policy, Stale
 from farandole.parameter_server.shard import Gradient, Shard
 from farandole.parameter_server.update_rules import SGD
 
@@ -58,6 +58,28 @@ def test_minibatch_waits_for_everybody_and_answers_all() -> None:
     assert shard.read[1] == [-3.0] * 5, "the waiting pull was answered with the new parameters"
     granted = [answer for answer in shard.answers if answer.kind == Kind.GRANT][-1]
     assert (granted.clock, granted.seconds) == (1, 3.0)
+
+
+def test_a_policy_is_told_when_a_worker_that_waited_was_granted_its_start() -> None:
+    """Both servers of a chain carry out the same requests with the same moments, so their policies hear the same."""
+
+    class Recording(Minibatch):
+        def started(self, worker: int, now: float) -> list[Action]:
+            starts.append((worker, now))
+            return super().started(worker, now)
+
+    starts: list[tuple[int, float]] = []
+    shard = Harness(Recording([1, 2]))
+    shard.pull(1)
+    shard.push(1, 0, 1.0)
+    shard.now = 2.0
+    shard.pull(2)
+    shard.pull(1)
+    shard.now = 5.0
+    shard.push(2, 0, 1.0)
+    shard.now = 6.0
+    shard.pull(2)
+    assert starts == [(1, 0.0), (2, 2.0), (1, 5.0), (2, 6.0)]
 
 
 def test_a_duplicate_is_applied_once() -> None:

@@ -202,6 +202,8 @@ class Simulation:
                 self._let_go()
                 if self._events:
                     self._at(self.now + tick_s, TICK, 0)
+        for worker in list(self._asked):  # the work ran out while they waited
+            self._grant(worker)
         assert not self._asked, "nobody waits for ever"
         for worker in list(self.policy.clocks):
             self._carry_out(self.policy.leave(worker))
@@ -246,7 +248,7 @@ class Simulation:
         if self.setting.workers <= 16:
             self.starts.append((self.now, worker, clock))
         self._at(read + compute_s + pause_s, COMPUTED, worker)
-        self._carry_out(self.policy.started(worker))
+        self._carry_out(self.policy.started(worker, self.now))
 
     def _is_finished(self, worker: int) -> bool:
         if self.policy.in_rounds:

@@ -193,7 +193,7 @@ class Shard:
                 continue
             del self._pulls[worker]
             if answer.kind == Kind.GRANT:
-                self._carry_out(self.policy.started(worker))
+                self._carry_out(self.policy.started(worker, now))
             elif self.policy.in_rounds:  # a gradient that a later step would have used will not be
                 self._carry_out(self.policy.leave(worker))
 

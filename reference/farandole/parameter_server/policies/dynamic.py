@@ -1,65 +1,91 @@
-"""Dynamic: stale synchronous with a bound that follows the workers' speeds, within [low, high].
+"""Dynamic: stale synchronous with a bound that follows the workers' speeds, between `low` and `high` (DSSP).
 
-A worker beyond the lower bound is not stopped at once. At each of its pushes the server foresees,
-from the times of the last two pushes of it and of the slowest worker, when their next ones will
-come, and lets it go on for that number r of further iterations, up to the upper bound, after which
-it will have to wait least for the slowest:
+A worker up to `low` iterations ahead of the slowest goes on. When the furthest worker passes that bound, a controller
+grants it r extra iterations, at most high − low. It extrapolates the pushes of both sides from the durations of their
+last iterations, I for the worker and J for the slowest, and chooses r so that the last extra gradient is pushed when
+the slowest worker pushes one, too:
 
-    wait(r) = (first push of the slowest at or after t + r·I) − (t + r·I)
+    r = argmin over 0 ≤ r ≤ high − low of  min over k ≥ 0 of  |(now + r·I) − (first push of the slowest + k·J)|
 
-t is now and I the worker's interval between pushes. low = high is stale synchronous. Source: Zhao
-et al., "Dynamic stale synchronous parallel distributed training for deep learning", 2019; ours is
-the same idea, with the wait foreseen in closed form and anew at every push. Documents 001 and 002.
+r is counted down with each iteration. Once it is used up, the worker waits until it is no more than `low` ahead again.
+So no iteration starts more than `high` ahead of the slowest, and low = high is stale synchronous.
+
+The thresholds, the choice of r and who may ask are those of Zhao et al., "Dynamic stale synchronous parallel
+distributed training for deep learning", 2019. Three things differ:
+
+- An iteration's duration is measured from its grant to its push. The paper's interval from push to push contains the
+  time for which the policy itself held the worker: once a worker has been held, both sides seem to be equally fast.
+- The controller is asked once per passage of `low`. The paper asks it again when r is used up, so that the lead has
+  no bound; and whether the slowest worker's gradient came just before or just after, which the choice of r makes a
+  matter of rounding, would decide between a long wait and r further iterations.
+- Of several r that are as good, up to a hundredth of an iteration, the smallest counts: the least staleness.
+
+Cost: O(high − low) a decision, and two times for each worker. Documents 001 and 002.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from farandole.parameter_server.policies.policy import Action, Push
 from farandole.parameter_server.policies.stale import Stale
 
+AS_GOOD = 0.01  # iterations: differences of less are the clock's, not the workers'
+
 
 class Dynamic(Stale):
-    """`Stale`, with each worker's own bound between `low` and `high`."""
+    """`Stale`, with a bound for the furthest worker that a controller sets between `low` and `high`."""
 
     def __init__(self, workers: Iterable[int], low: int = 1, high: int = 8) -> None:
         super().__init__(workers, staleness=high)
         self.low, self.high = low, high
-        self._bounds = dict.fromkeys(self.clocks, low)
-        self._pushed: dict[int, float] = {}  # when each worker's last gradient came
-        self._interval: dict[int, float] = {}  # and how long after the one before
+        self._extra = dict.fromkeys(self.clocks, 0)  # worker → r, the extra iterations that it may still start
+        self._within = dict.fromkeys(self.clocks, True)  # worker → whether its last iteration began within `low`
+        self._granted: dict[int, float] = {}  # worker → when its last iteration began
+        self._duration: dict[int, float] = {}  # worker → of its last completed iteration
+        self._furthest: int | None = None  # of several with the largest clock the one that had it first
 
     def may_start(self, worker: int) -> bool:
-        return self.lead(worker) <= self._bounds[worker]
+        return self.lead(worker) <= self.low or self._extra[worker] > 0
+
+    def started(self, worker: int, now: float) -> list[Action]:
+        self._granted[worker], self._within[worker] = now, self.lead(worker) <= self.low
+        self._extra[worker] = max(0, self._extra[worker] - 1)
+        return super().started(worker, now)
 
     def push(self, push: Push, now: float) -> list[Action]:
         worker = push.worker
-        if worker in self._pushed:
-            self._interval[worker] = now - self._pushed[worker]
-        self._pushed[worker] = now
+        self._duration[worker] = now - self._granted[worker]
         actions = super().push(push, now)
-        beyond = self.lead(worker) > self.low
-        self._bounds[worker] = self.lead(worker) - 1 + self._worth_going_on(worker, now) if beyond else self.low
+        if self._furthest is None or self.clocks[worker] > self.clocks[self._furthest]:
+            self._furthest = worker
+        passes = self._within[worker] and self.lead(worker) > self.low
+        if passes and worker == self._furthest and not self._extra[worker]:
+            self._extra[worker] = self._worth_going_on(worker, now)
         return actions
 
     def leave(self, worker: int) -> list[Action]:
-        for known in (self._bounds, self._pushed, self._interval):
+        for known in (self._extra, self._within, self._granted, self._duration):
             known.pop(worker, None)
-        return super().leave(worker)
+        actions = super().leave(worker)
+        if worker == self._furthest:
+            self._furthest = max(self.clocks, key=self.clocks.__getitem__, default=None)
+        return actions
 
     def _worth_going_on(self, worker: int, now: float) -> int:
-        """For how many more iterations `worker` should go on before it waits for the slowest."""
+        """The controller: for how many more iterations `worker` should go on before it waits for the slowest."""
         slowest = self._slowest.worker()
         assert slowest is not None, "the worker itself is there"
-        own, its = self._interval.get(worker, 0.0), self._interval.get(slowest, 0.0)
+        own, its = self._duration[worker], self._duration.get(slowest, 0.0)
         if not own or not its:
-            return 0
+            return 0  # nothing is known of one of the two, or it takes no time
+        first = max(now, self._granted[slowest] + its)
 
-        def wait(iterations: int) -> float:
-            ready = now + iterations * own
-            pushes = max(1, math.ceil((ready - self._pushed[slowest]) / its))
-            return max(0.0, self._pushed[slowest] + pushes * its - ready)
+        def apart(extra: int) -> float:
+            """Seconds between the push after so many iterations and the nearest one of the slowest."""
+            ready = now + extra * own
+            nearest = max(0, round((ready - first) / its))
+            return abs(first + nearest * its - ready)
 
-        return min(range(self.high - self.lead(worker) + 2), key=wait)
+        times = [apart(extra) for extra in range(self.high - self.low + 1)]
+        return next(extra for extra, time in enumerate(times) if time <= min(times) + AS_GOOD * own)

@@ -121,8 +121,12 @@ class Policy:
         """Whether `worker` may read the parameters and start its next iteration now."""
         raise NotImplementedError
 
-    def started(self, worker: int) -> list[Action]:
-        """`worker` has read the parameters for its next iteration."""
+    def started(self, worker: int, now: float) -> list[Action]:
+        """`worker` has read the parameters and starts its next iteration.
+
+        Args:
+            now: seconds on the clock of `push`.
+        """
         return []
 
     def push(self, push: Push, now: float) -> list[Action]:

@@ -34,7 +34,7 @@ class Stale(Policy):
     def may_start(self, worker: int) -> bool:
         return self.lead(worker) <= self.staleness
 
-    def started(self, worker: int) -> list[Action]:
+    def started(self, worker: int, now: float) -> list[Action]:
         self._begun[worker] = self.clocks[worker] + 1
         return self._visible()
 
