@@ -161,7 +161,8 @@ def catch_up(policy: Policy, clock: int) -> None:
     """Tell a policy of all iterations before `clock`, which it has not seen; nothing is to be applied here."""
     now = time.monotonic()
     for iteration in range(next(iter(policy.clocks.values()), clock), clock):
+        moment = now + iteration - clock  # of start and push: how long an iteration took is not known here
         for worker in list(policy.clocks):
-            policy.started(worker)
+            policy.started(worker, moment)
         for worker in list(policy.clocks):
-            policy.push(Push(worker, iteration, 1.0), now + iteration - clock)
+            policy.push(Push(worker, iteration, 1.0), moment)
