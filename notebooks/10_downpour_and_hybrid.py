@@ -95,6 +95,26 @@ for name, run in runs.items():
 # **Try:** `local_lr=0` switches the replica's own steps off; then 20/20 computes twenty gradients at the same
 # parameters. What happens to the accuracy?
 #
+# **Who decides what a replica computes?** So far each draws batches from its own share of the data. When a replica
+# dies, its samples are not used any more. Document 001 lets the centre submit the tasks (计算任务提交给工作节点): the
+# manager hands out numbers of mini-batches, to whoever is idle. One replica is four times slower, another is killed
+# on the way.
+#
+# **Predict:** 60 steps of three workers are 180 mini-batches, five of them a task. How many of the 36 tasks are
+# computed? Which of the three has done most?
+
+# %% tags=["nbval-check-output"]
+accidents = {"slow": "rank=4,factor=4", "fail": "rank=3,step=4"}
+tasks = launch("downpour", 5, tasks=True, steps=60, **accidents, out=folder / "tasks").summary
+done_by = {int(worker): done for worker, done in tasks.tasks["done_by"].items()}
+print("tasks that counted:", tasks.steps, "=", sum(done_by.values()))
+print("by the one that was killed:", done_by[3])
+print("the fast one did most:", done_by[2] == max(done_by.values()))
+
+# %% [markdown]
+# All 36, each once. The task that the dead replica held was given to another one; the last task of the slow one
+# was given to a second worker as well (a *backup task*), and the servers count the first push of a task only.
+#
 # ## 2 When workers call things by different names
 #
 # Document 001 says of DistBelief that the master gives the workers global *label information*, so that different

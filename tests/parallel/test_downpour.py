@@ -13,7 +13,7 @@ import pytest
 from farandole import launch
 from farandole.errors import UsageError
 from farandole.runtime.launcher import run_ranks
-from farandole.runtime.record import Summary
+from farandole.runtime.record import Run, Summary
 
 PROGRAM = Path(__file__).parent / "programs" / "downpour_replica.py"
 WORKER = 2  # in a launch of three: manager, server, replica
@@ -71,6 +71,32 @@ def test_a_slow_replica_among_fast_ones_learns_the_digits(tmp_path: Path) -> Non
     assert len(set(summary.params_sha256 or [])) == 1
 
 
+def test_tasks_of_the_manager_are_downpour_with_one_worker(tmp_path: Path) -> None:
+    alone = {"steps": 60, "n_fetch": 4, "n_push": 4, "overlap": False}
+    own = launch("downpour", 3, **alone, out=tmp_path / "own").summary
+    given = launch("downpour", 3, **alone, tasks=True, out=tmp_path / "given").summary
+    assert given.params_sha256 == own.params_sha256, "the same batches, bit by bit"
+    assert given.tasks == {"done_by": {"2": 15}, "resubmitted": 0, "backups": 0}
+
+
+def test_each_sample_counts_once_an_epoch_though_a_worker_is_killed(tmp_path: Path) -> None:
+    """Pushed is how often each sample was computed; one worker dies with a task in hand, another is slow."""
+    samples, batch, epochs = 1437, 96, 2
+    steps = epochs * -(-samples // batch)
+    words = ["--batch", str(batch), "--steps", str(steps), "--servers", "2", "--fail", "rank=4,step=5"]
+    words += ["--n-fetch", "2", "--n-push", "2", "--tasks", "--out", str(tmp_path / "run")]
+    output = run_ranks([str(PROGRAM.with_name("tasks_counted.py")), *words], 7, timeout_s=120)
+    found = json.loads(next(line for line in output.stdout[0].splitlines() if line.startswith("{")))
+    summary = Run(tmp_path / "run").summary
+    assert found == {"samples": samples, "counts": [epochs]}
+    assert [fault["rank"] for fault in summary.faults] == [4]
+    assert summary.tasks is not None
+    assert sum(summary.tasks["done_by"].values()) == summary.steps == steps * 4 / 2, "the first server counts tasks"
+    assert summary.tasks["done_by"]["4"] == 5
+    assert summary.tasks["resubmitted"] + summary.tasks["backups"] >= 1, "the one it held when it died"
+    assert summary.tasks["done_by"].get("6", 0) < summary.tasks["done_by"]["5"], "who is slow receives fewer"
+
+
 def test_bytes_fall_as_fetches_and_pushes_do(tmp_path: Path) -> None:
     def run(n_fetch: int, n_push: int) -> Summary:
         frequency = {"n_fetch": n_fetch, "n_push": n_push, "overlap": False, "steps": 40}
@@ -100,6 +126,9 @@ def test_alignment_makes_one_model_of_many_label_sets(tmp_path: Path) -> None:
     [
         (["-n", "2"], "a manager, 1 server(s) and at least 1 worker need 3"),
         (["--n-fetch", "0"], "--n-fetch"),
+        (["-n", "3", "--tasks", "--n-fetch", "2"], "--tasks does not go with --n-fetch 2"),
+        (["-n", "4", "--tasks", "--label-sets", "6"], "--tasks does not go with --label-sets"),
+        (["-n", "4", "--tasks", "--servers", "2", "--replicas", "2"], "--tasks does not go with --replicas"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(words: list[str], says: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.parameter_server.conversation import Conversation, Request
-from farandole.parameter_server.header import ENCODED, LAST, NOBODY, Header, Kind
+from farandole.parameter_server.header import ENCODED, LAST, NO_TASK, NOBODY, Header, Kind
 from farandole.parameter_server.keys import Assignment, KeyRange
 from farandole.parameter_server.layout import Layout
 from farandole.parameter_server.succession import Succession
@@ -119,13 +119,20 @@ class Client:
         return self._ask(Header(Kind.PULL), into=into, rows=rows)
 
     def push(
-        self, gradient: Array, clock: int, share: float, rows: NDArray[np.int64] | None = None, read: int = LAST
+        self,
+        gradient: Array,
+        clock: int,
+        share: float,
+        rows: NDArray[np.int64] | None = None,
+        read: int = LAST,
+        task: int = NO_TASK,
     ) -> Future[int | None]:
         """Push iteration `clock`'s gradient; it must stay as it is until the future is done.
 
         Args:
             rows: the gradient's rows of the table, ascending, if it is sparse.
             read: `Start.number` of the pull that it was computed at, if that was not the last one.
+            task: of which the gradient is; of several pushes of one task a server counts the first (`tasks`).
 
         Returns:
             A future: the gradient's staleness when it was applied, or None if it was dropped.
@@ -137,7 +144,7 @@ class Client:
                 self.slot[:] = gradient
             gradient = self.slot
         self._last_push = self._ask(
-            Header(Kind.PUSH, clock=clock, share=share, read=read), gradient=gradient, rows=rows
+            Header(Kind.PUSH, clock=clock, share=share, read=read, task=task), gradient=gradient, rows=rows
         )
         return self._last_push
 
@@ -165,6 +172,10 @@ class Client:
     def versions(self) -> Future[dict[int, int]]:
         """Ask for the servers' versions alone."""
         return self._ask(Header(Kind.READ, count=0))
+
+    def next_task(self, done: int = NO_TASK) -> Future[int | None]:
+        """Ask the coordinator what to compute next, telling it what is done; a future: None if all is (`tasks`)."""
+        return self._ask(Header(Kind.TASK, task=done), {NOBODY})
 
     def progress(self) -> Future[Progress]:
         """Ask the manager how far the workers are: for those who do not train."""
@@ -222,6 +233,8 @@ class Client:
             return staleness
         if Kind.VALUES in kinds:
             return {answer.home: answer.clock for answer in answers}
+        if Kind.TASK in kinds:
+            return answers[0].task
         if Kind.PROGRESS in kinds:
             return Progress(answers[0].samples, answers[0].workers)
         self.dropped += Kind.DROPPED in kinds

@@ -45,6 +45,7 @@ from farandole.parameter_server.server_manager import ServerManager
 from farandole.parameter_server.service import Role, serve
 from farandole.parameter_server.shard import Shard
 from farandole.parameter_server.succession import Succession
+from farandole.parameter_server.tasks import Coordinator, TaskQueue
 from farandole.parameter_server.tree import Aggregator
 from farandole.parameter_server.update_rules import UpdateRule
 from farandole.parameter_server.window import Window
@@ -137,6 +138,7 @@ def run(
     reported: Callable[[Header], None],
     read: Work | None = None,
     survivor: Survivor | None = None,
+    tasks: TaskQueue | None = None,
 ) -> Outcome:
     """Carry out this rank's roles. Collective.
 
@@ -146,6 +148,7 @@ def run(
         reported: what the manager does with each report.
         read: what a reader does with its client, until no worker is left; it reads the first application.
         survivor: None: the first death is the end.
+        tasks: what the manager gives out; None: workers know themselves what to compute.
 
     Raises:
         NobodyToSucceed: with a rank something has died that nobody else has.
@@ -187,6 +190,8 @@ def run(
             client.leave_with_the_others()
     else:
         roles: list[Role | None] = [server, cleaner, manager]
+        if manager and tasks:
+            roles.append(Coordinator(mailbox, succession, tasks))
         if manager and options.server_change:
             server_manager = ServerManager(mailbox, placement.servers, ring, options.server_change)
             roles.append(server_manager)

@@ -40,6 +40,7 @@ from torch import Tensor, nn
 
 from farandole.data_parallel.training import mean_cross_entropy
 from farandole.parameter_server.client import Client, Start
+from farandole.parameter_server.header import NO_TASK
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
 
@@ -127,13 +128,13 @@ class Replica:
             self.flat.values.add_(self.flat.gradients, alpha=-self.local_lr)
         return loss.item(), len(targets)
 
-    def _send_sum(self, client: Client, clock: int) -> None:
-        """Push the gradients summed up so far; `clock` is the last one's iteration."""
+    def _send_sum(self, client: Client, clock: int, task: int = NO_TASK) -> None:
+        """Push the gradients summed up so far; `clock` is the last one's iteration, `task` what they are of."""
         assert self._oldest_read is not None
         self._finish_push(client)
         self._sum, self._leaving = self._leaving, self._sum
         self._sum.fill(0)
-        self._push = client.push(self._leaving, clock, share=1.0, read=self._oldest_read)
+        self._push = client.push(self._leaving, clock, share=1.0, read=self._oldest_read, task=task)
         self._oldest_read = None
         if not self.overlap:
             self._finish_push(client)

@@ -13,6 +13,7 @@ DENSE = -1
 ENCODED = -2
 ROW_NUMBER = np.int32  # how a row of a server's part is named in messages
 LAST = -1
+NO_TASK = -1
 NOBODY = -1
 
 
@@ -45,6 +46,7 @@ class Kind(IntEnum):
     STOP = 27  # the manager to everybody: the work is over
     PROGRESS = 28  # a reader to the manager: how far are the workers? The answer is of the same kind
     ALIVE = 29  # a client to the manager: it is still there, and waits for others
+    TASK = 30  # a worker to the coordinator: what is to be computed next? The answer is of the same kind (`tasks`)
 
     # Between the manager and the servers, when their number changes (`server_manager`).
     READY = 41  # a server to the manager: all workers wait at the border
@@ -68,6 +70,7 @@ class Header:
         part: which of the server's ranges a push or read is about; −1: all.
         count: how many rows follow, of a sparse push or pull; −1: dense; −2: a dense push, encoded.
         read: the number of the pull that gave the parameters a pushed gradient was computed at; −1: the last.
+        task: the task a pushed gradient is of, or that has been done, or is to be; −1: of none.
         samples: how many samples a report is about; in the answer to PROGRESS, all reports so far.
         right, baseline: in a report, how many of its samples were classified right before they were learned
             from: by the model being trained, and by one that no longer learns (`online`).
@@ -91,6 +94,7 @@ class Header:
     part: int = ALL_RANGES
     count: int = DENSE
     read: int = LAST
+    task: int = NO_TASK
     samples: int = 0
     right: int = 0
     baseline: int = 0

@@ -140,6 +140,10 @@ class DownpourOptions(ServerOptions):
     overlap: bool = True
     """Go on computing while a fetch or a push is on its way."""
 
+    tasks: Annotated[bool, Parameter(negative="")] = False
+    """Let the manager hand out the mini-batches, n_push of them a task: to whoever is idle, and again if a worker dies
+    or is late; a worker fetches before each task, and waits for the answer to its push."""
+
     server_change: Annotated[tuple[ServerChange, ...], NOT_HERE] = ()
 
     label_sets: AtLeastOne | None = None

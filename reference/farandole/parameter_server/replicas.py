@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from farandole.data import datasets
+from farandole.data.shares import equal_shares
 from farandole.data_parallel.evaluation import accuracy
 from farandole.data_parallel.training import load_shard
 from farandole.errors import UsageError
@@ -33,6 +34,8 @@ from farandole.parameter_server.local_labels import DIGITS, by_worker, numbered
 from farandole.parameter_server.options import DownpourOptions
 from farandole.parameter_server.placement import MANAGER, Placement
 from farandole.parameter_server.policies import Asynchronous
+from farandole.parameter_server.task_replica import MiniBatches, TaskReplica
+from farandole.parameter_server.tasks import TaskQueue
 from farandole.parameter_server.training import Batches, Reports, place
 from farandole.parameter_server.update_rules import Adagrad
 from farandole.runtime.buffers import sha256
@@ -63,12 +66,20 @@ class Material:
 def train(scenario: str, options: DownpourOptions) -> Summary | None:
     """Train, evaluate and write the record; the summary on the rank that writes it, None elsewhere."""
     choices.check(options)
+    if options.tasks:
+        _check_tasks(options)
     with World.start(options) as world:
         placement = _place(world, options)
         known = _known_labels(options, len(placement.workers))
         recorder = Recorder(world, scenario, options)
-        material = _share(world, recorder, options, placement, known)
-        replica = _replica(world, options, material)
+        replica: Replica
+        tasks: TaskQueue | None = None
+        if options.tasks:
+            material = _everything(world, options, placement)
+            replica, tasks = _task_replica(world, options, material)
+        else:
+            material = _share(world, recorder, options, placement, known)
+            replica = _replica(world, options, material)
         departures = Departures.where_possible(world, recorder, options, placement)
         reports = Reports(recorder, len(placement.workers), options.steps, departures)
         application = cluster.Application(
@@ -78,7 +89,7 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
             policy=lambda: Asynchronous(placement.workers),
             rule=lambda values: Adagrad(values, options.lr),
             correction=lambda: None,
-            limit=-(-options.steps * len(placement.workers) // options.n_fetch),
+            limit=None if tasks else -(-options.steps * len(placement.workers) // options.n_fetch),
         )
         outcome = cluster.run(
             world,
@@ -89,6 +100,7 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
             work=replica.work,
             reported=reports.add,
             survivor=reports if departures else None,
+            tasks=tasks,
         )
         replica.flat.values_np[:] = outcome.tables[0]
         replica.flat.values_from_host()
@@ -100,6 +112,7 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
             test_accuracy=_accuracy(world, replica, material, options),
             params_sha256=sha256(replica.model),
             faults=departures.faults() if departures else (),
+            tasks=tasks.figures() if tasks else None,
             **outcome.figures(),
         )
 
@@ -195,6 +208,45 @@ def _replica(world: World, options: DownpourOptions, material: Material) -> Repl
         local_lr=options.local_lr,
         overlap=options.overlap,
     )
+
+
+def _check_tasks(options: DownpourOptions) -> None:
+    """Refuse what does not go with tasks from the manager.
+
+    Raises:
+        UsageError: saying what, and why.
+    """
+    for given, what in (
+        (
+            options.n_fetch != options.n_push,
+            f"--n-fetch {options.n_fetch}: a task is fetched for and pushed as a whole",
+        ),
+        (options.label_sets, "--label-sets: any worker may receive any sample"),
+        (options.capabilities, "--capabilities: a fast worker receives more tasks anyway"),
+        (options.loading == "files", "--loading files: every worker has all the data"),
+        (options.replicas > 1, "--replicas: who took the manager's place would not know which tasks are done"),
+    ):
+        if given:
+            remedy = f"give --n-fetch {options.n_push} too" if options.n_fetch != options.n_push else "leave it out"
+            raise UsageError(f"--tasks does not go with {what}; {remedy}")
+
+
+def _everything(world: World, options: DownpourOptions, placement: Placement) -> Material:
+    """All samples on every worker, since each may be given any; `shares` is what each has on average."""
+    splits = datasets.split(datasets.load(options.data), options.seed)
+    shares = equal_shares(len(splits.train), len(placement.workers))
+    of_rank = dict(zip(placement.workers, shares, strict=True))
+    return Material(splits.train, of_rank, [], splits.test if world.rank == 0 else None)
+
+
+def _task_replica(world: World, options: DownpourOptions, material: Material) -> tuple[TaskReplica, TaskQueue]:
+    """This rank's copy of the model, and what the manager has to give out: steps times workers mini-batches."""
+    workers = len(material.shares)
+    total = options.steps * workers
+    batches = MiniBatches(len(material.shard), options.batch, workers, options.seed)
+    model = choices.build(options).to(world.device)
+    replica = TaskReplica(world, model, material.shard, batches, total, options.n_push, options.local_lr)
+    return replica, TaskQueue(-(-total // options.n_push))
 
 
 def _accuracy(world: World, replica: Replica, material: Material, options: DownpourOptions) -> float | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from farandole.parameter_server.clocks import VectorClocks
 from farandole.parameter_server.corrections import Correction
-from farandole.parameter_server.header import ALL_RANGES, LAST, Header, Kind
+from farandole.parameter_server.header import ALL_RANGES, LAST, NO_TASK, Header, Kind
 from farandole.parameter_server.keys import KeyRange
 from farandole.parameter_server.policies import Action, Apply, Policy, Push
 from farandole.parameter_server.update_rules import Rows, UpdateRule, axpy
@@ -82,6 +82,7 @@ class Shard:
         self._gradients: dict[Push, Gradient] = {}
         # worker → number of a pull → others' updates before it; the last, and older ones that may still be pushed for
         self._reads: dict[int, dict[int, int]] = {}
+        self._tasks: set[int] = set()  # those whose gradient has come
         self._own_updates = dict.fromkeys(policy.clocks, 0)
 
     def pull(self, question: Header, now: float) -> None:
@@ -101,11 +102,13 @@ class Shard:
             self.late_pushes += 1
             self._acknowledge(worker, [header.number], Kind.DROPPED)
             return
-        if any(self._clocks.seen(part, worker, clock) for part in parts):
+        if header.task in self._tasks or any(self._clocks.seen(part, worker, clock) for part in parts):
             self._acknowledge(worker, [header.number], Kind.DROPPED)
             return
         for part in parts:
             self._clocks.note(part, worker, clock)
+        if header.task != NO_TASK:
+            self._tasks.add(header.task)
         if header.part != ALL_RANGES:
             gradient = self._collected(header, gradient.pieces[0])
         gradient.numbers.append(header.number)

@@ -63,6 +63,8 @@ class Summary:
             on), keys and bytes (what moved between servers), seconds (from when all workers waited until they went on).
         delivery: where messages were struck: repeated and repeated_bytes, sent again and counted in bytes_sent,
             and discarded, copies of what had arrived before.
+        tasks: where the manager gives out what is to be computed, done_by (worker's rank: how many tasks it was the
+            first to complete), resubmitted (given out again after a death), backups (given to a second worker).
     """
 
     scenario: str
@@ -91,6 +93,7 @@ class Summary:
     compression: dict[str, list[float]] | None = None
     server_changes: list[dict[str, Any]] = field(default_factory=list)
     delivery: dict[str, list[int]] | None = None
+    tasks: dict[str, Any] | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
@@ -134,7 +137,8 @@ class Run:
     @property
     def summary(self) -> Summary:
         values = self._json("summary.json")
-        before: dict[str, Any] = {"compression": None, "server_changes": [], "delivery": None}  # records without them
+        # Records from before these were measured.
+        before: dict[str, Any] = {"compression": None, "server_changes": [], "delivery": None, "tasks": None}
         values = before | values
         missing = [field.name for field in fields(Summary) if field.name not in values]
         if missing:

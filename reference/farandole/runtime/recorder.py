@@ -164,6 +164,7 @@ class Recorder:
         joined: Sequence[dict[str, Any]] = (),
         ring_bytes: int | None = None,
         server_changes: Sequence[dict[str, Any]] = (),
+        tasks: dict[str, Any] | None = None,
     ) -> Summary | None:
         """Bring all ranks' measurements together and write summary.json and trace.json.
 
@@ -175,6 +176,7 @@ class Recorder:
             joined: who has come later.
             ring_bytes: where something is compressed, what this rank would have sent without.
             server_changes: where servers came or went.
+            tasks: which worker has done how many, where they are given out.
 
         Returns:
             The summary on the rank that writes, None elsewhere.
@@ -222,6 +224,7 @@ class Recorder:
             faults=list(faults),
             joined=joined,
             server_changes=list(server_changes),
+            tasks=tasks,
         )
 
 

@@ -1,0 +1,105 @@
+"""A Downpour replica that computes the tasks it is given, instead of batches of its own share (`tasks`).
+
+It has all the data, since it may receive any task. Of each task it fetches the parameters, goes through the
+mini-batches with its own steps in between, and pushes the sum of the gradients, as `downpour` with n_fetch = n_push and
+without overlap: one worker computes bitwise the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from farandole.data.datasets import Dataset
+from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
+from farandole.parameter_server.client import Client
+from farandole.parameter_server.downpour import Replica
+from farandole.parameter_server.header import NO_TASK
+from farandole.runtime.world import World
+
+
+class MiniBatches:
+    """All mini-batches of all epochs by number, the same on every rank: any rank can compute any of them.
+
+    Args:
+        samples: of the whole training set.
+        batch: samples of a step of all workers together; a mini-batch has one worker's part of it.
+    """
+
+    def __init__(self, samples: int, batch: int, workers: int, seed: int) -> None:
+        self.samples, self.workers, self.seed = samples, workers, seed
+        self.epoch = steps_per_epoch(samples, batch) * workers
+
+    def rows(self, number: int) -> NDArray:  # type: ignore[type-arg]
+        """The samples of a mini-batch; within an epoch's `epoch` mini-batches every sample is in one."""
+        sampler = EpochSampler(self.samples, self.epoch, self.seed, 0)
+        epoch, step = divmod(number, self.epoch)
+        sampler.restore({"seed": self.seed, "rank": 0, "epoch": epoch, "step": step})
+        return next(sampler)
+
+    def share(self, number: int) -> float:
+        """n_r / N: which part a mini-batch is of the `workers` ones that make a step."""
+        first = number - number % self.workers
+        sizes = [batch_size(self.samples, self.epoch, first + part) for part in range(self.workers)]
+        return sizes[number % self.workers] / sum(sizes)
+
+
+class TaskReplica(Replica):
+    """One worker's copy of the model.
+
+    Args:
+        total: mini-batches of the whole training.
+        size: mini-batches of a task.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        model: nn.Module,
+        data: Dataset,
+        batches: MiniBatches,
+        total: int,
+        size: int,
+        local_lr: float,
+    ) -> None:
+        super().__init__(world, model, self._take, n_fetch=size, n_push=size, local_lr=local_lr, overlap=False)
+        self.batches, self.total, self.size = batches, total, size
+        self._inputs = torch.tensor(data.inputs).to(world.device)
+        self._targets = torch.tensor(data.targets).to(world.device)
+        self._to_do: list[int] = []  # the mini-batches of the task, the last one first
+
+    def work(self, client: Client) -> None:
+        """Tasks, until all are done."""
+        done = NO_TASK
+        for clock in count():
+            with self.world.trace.span("receive a task", "communicate"):
+                task: int | None = client.wait(client.next_task(done), "a task")
+            if task is None or not self._begin(client):
+                return
+            self.world.begin_step(clock)
+            self._to_do = list(reversed(self.of_task(task)))
+            losses, samples = 0.0, 0
+            with self.world.compute("forward and backward"):
+                while self._to_do:
+                    loss, size = self._iterate()
+                    losses, samples = losses + loss * size, samples + size
+            self._send_sum(client, clock, task)
+            client.report(clock, losses / samples, samples)
+            done = task
+
+    def of_task(self, task: int) -> Sequence[int]:
+        """The numbers of its mini-batches."""
+        return range(task * self.size, min((task + 1) * self.size, self.total))
+
+    def _begin(self, client: Client) -> bool:
+        self._fetch = client.start(self._arriving)
+        return self._take_fetched(client)
+
+    def _take(self) -> tuple[Tensor, Tensor, float]:
+        number = self._to_do.pop()
+        rows = torch.from_numpy(self.batches.rows(number)).to(self.world.device)
+        return self._inputs[rows], self._targets[rows], self.batches.share(number)

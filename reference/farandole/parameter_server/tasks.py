@@ -1,0 +1,133 @@
+"""The coordinator submits computing tasks: which worker computes which mini-batches is decided while it trains.
+
+Document 001's parameter server with DistBelief: the centre submits all computing tasks to the workers; a worker
+only receives a task, computes gradients at the parameters of that time, and pushes their sum. A task is a number: it
+names the mini-batches t·m … t·m + m − 1 of all epochs, in an order that every rank knows from the seed, so a worker can
+compute any of them. A fast worker receives more tasks than a slow one.
+
+    worker → coordinator    TASK    I have done task t (or none yet); what next?
+    coordinator → worker    TASK    task u; or FINISHED
+
+A task whose worker has died is submitted again. When all tasks are given out and some are not done, an idle worker
+receives a *backup task*: one that another worker has had for the longest time. So a task may be computed twice; each
+server counts the first gradient of a task, and drops the second.
+
+Cost: two headers per task. Backup tasks waste at most one task per worker, at the end.
+Sources: Dean et al., "Large scale distributed deep networks", 2012 (the coordinator of Sandblaster L-BFGS hands out
+small portions of work, and backup copies of the slowest); Dean & Ghemawat, "MapReduce", 2004 (backup tasks).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from farandole.parameter_server.header import NO_TASK, Header, Kind
+from farandole.parameter_server.mailbox import ANSWER, Mailbox
+from farandole.parameter_server.succession import Succession
+
+
+class TaskQueue:
+    """Which tasks are to be given out, are being computed, are done. Pure.
+
+    Args:
+        tasks: their number; they are 0 … tasks − 1, given out in this order.
+
+    Attributes:
+        done_by: worker → how many tasks it was the first to complete.
+        resubmitted: how many were given out again because their worker had died.
+        backups: how many were given to a second worker because the first was slow.
+    """
+
+    def __init__(self, tasks: int) -> None:
+        self.tasks = tasks
+        self.done_by: Counter[int] = Counter()
+        self.resubmitted = self.backups = 0
+        self._next = 0
+        self._lost: list[int] = []  # their worker has died
+        self._with: dict[int, list[int]] = {}  # task → who computes it; the one given out longest ago comes first
+        self._done: set[int] = set()
+
+    @property
+    def is_finished(self) -> bool:
+        return len(self._done) == self.tasks
+
+    def give(self, worker: int) -> int | None:
+        """The next task for an idle worker; None: there is none for it at present."""
+        if self._lost:
+            self.resubmitted += 1
+            task = self._lost.pop(0)
+        elif self._next < self.tasks:
+            task, self._next = self._next, self._next + 1
+        else:
+            slow = [task for task, workers in self._with.items() if len(workers) == 1 and worker not in workers]
+            if not slow:
+                return None
+            self.backups += 1
+            task = slow[0]
+        self._with.setdefault(task, []).append(worker)
+        return task
+
+    def done(self, worker: int, task: int) -> None:
+        """Every server has answered a push of this task by `worker`."""
+        self._with.pop(task, None)
+        if task in self._lost:
+            self._lost.remove(task)
+        if task not in self._done:
+            self._done.add(task)
+            self.done_by[worker] += 1
+
+    def lose(self, worker: int) -> None:
+        """A worker has died: what nobody else computes is to be given out again."""
+        for task, workers in list(self._with.items()):
+            if worker in workers:
+                workers.remove(worker)
+                if not workers:
+                    del self._with[task]
+                    self._lost.append(task)
+
+    def figures(self) -> dict[str, Any]:
+        """What the record has of it (`Summary.tasks`)."""
+        done_by = {str(worker): count for worker, count in sorted(self.done_by.items())}
+        return {"done_by": done_by, "resubmitted": self.resubmitted, "backups": self.backups}
+
+
+class Coordinator:
+    """The manager's part in it: answers whoever has nothing to do, as soon as there is something."""
+
+    kinds = frozenset({Kind.TASK})
+
+    def __init__(self, mailbox: Mailbox, succession: Succession, queue: TaskQueue) -> None:
+        self.mailbox, self.succession, self.queue = mailbox, succession, queue
+        self._idle: list[Header] = []
+        self._missed: set[int] = set()
+
+    def handle(self, header: Header) -> None:
+        if header.task != NO_TASK:
+            self.queue.done(header.source, header.task)
+        self._idle.append(header)
+        self._answer()
+
+    def tick(self) -> None:
+        pass
+
+    def miss(self) -> None:
+        """Some have died: their tasks are to be computed by others."""
+        for worker in sorted(self.succession.lost - self._missed):
+            self.queue.lose(worker)
+        self._missed |= self.succession.lost
+        self._idle = [header for header in self._idle if header.source not in self._missed]
+        self._answer()
+
+    def stop(self) -> None:
+        pass
+
+    def _answer(self) -> None:
+        waiting, self._idle = self._idle, []
+        for header in waiting:
+            if self.queue.is_finished:
+                self.mailbox.send(header.source, ANSWER, Header(Kind.FINISHED, number=header.number))
+            elif (task := self.queue.give(header.source)) is not None:
+                self.mailbox.send(header.source, ANSWER, Header(Kind.TASK, number=header.number, task=task))
+            else:
+                self._idle.append(header)
