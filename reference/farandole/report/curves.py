@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,10 +14,13 @@ from matplotlib.ticker import LogFormatter
 from farandole.report.colours import SERIES
 from farandole.runtime.record import Run
 
+DASHES = ("-", "--", ":", "-.")  # once the colours are used up
+IN_THE_PICTURE = 6  # names at most that stand in it
+
 
 def draw(runs: Mapping[str, Run], file: Path) -> Path:
     """Draw the training loss of each run, twice: what a step is worth, and what a second is worth."""
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    figure = Figure(figsize=(10, 3.6) if len(runs) <= IN_THE_PICTURE else (12, 4.4), layout="constrained")
     by_step, by_time = figure.subplots(1, 2, sharey=True)
     plot(runs, by_step, by_time)
     figure.savefig(file, dpi=120)
@@ -25,11 +29,13 @@ def draw(runs: Mapping[str, Run], file: Path) -> Path:
 
 def plot(runs: Mapping[str, Run], by_step: Axes, by_time: Axes) -> None:
     """The same on axes of the caller's."""
-    for (name, run), colour in zip(runs.items(), SERIES * len(runs), strict=False):
+    for number, (name, run) in enumerate(runs.items()):
+        again, colour = divmod(number, len(SERIES))
+        style: dict[str, Any] = {"color": SERIES[colour], "linestyle": DASHES[again % len(DASHES)]}
         metrics = run.metrics
         losses = smooth(np.array([line["loss"] for line in metrics]))
-        by_step.plot([line["step"] for line in metrics], losses, color=colour, label=name)
-        by_time.plot([line["wall_s"] for line in metrics], losses, color=colour, label=name)
+        by_step.plot([line["step"] for line in metrics], losses, **style, label=name)
+        by_time.plot([line["wall_s"] for line in metrics], losses, **style, label=name)
     by_step.set(xlabel="step", ylabel="training loss")
     by_time.set(xlabel="seconds")
     for axes in (by_step, by_time):
@@ -38,7 +44,10 @@ def plot(runs: Mapping[str, Run], by_step: Axes, by_time: Axes) -> None:
         axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-    by_time.legend(frameon=False)
+    if len(runs) <= IN_THE_PICTURE:
+        by_time.legend(frameon=False)
+    else:  # it would hide the curves
+        by_time.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), handlelength=3)
 
 
 def smooth(losses: np.ndarray, window: int = 10) -> np.ndarray:

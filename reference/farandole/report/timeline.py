@@ -1,29 +1,61 @@
-"""The timeline of the ranks (a Gantt chart): who computed, communicated or waited, and when."""
+"""The timeline of the ranks (a Gantt chart): who computed, communicated or waited, and when.
+
+It shows some steps from the middle of a run, since the first ones are not typical. Where a rank has died and the
+others have gone on, it shows the steps around the first failure, marks it, and gives the dead rank a row too, though
+what that had recorded is lost with it.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect
+from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from farandole.report.colours import ACTIVITY
+from farandole.report.colours import ACTIVITY, RED
 from farandole.runtime.record import Run
 
 STEPS_SHOWN = 6
+STEP_ENDS = "update"  # the last span of every step
 CHANGE = "catch up"  # what all that are left do after a death
+CLEANING = "clean up after rank {}"  # what a parameter server does after one of a worker
+
+
+@dataclass(frozen=True)
+class Window:
+    """What is shown.
+
+    Attributes:
+        begin, end: in ms of the trace.
+        steps: of the run's, or None where no rank's updates are the run's steps, so that they cannot be told apart.
+    """
+
+    begin: float
+    end: float
+    steps: range | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The first failure that others have outlived: of which rank, in which step, and when, in ms of the trace."""
+
+    rank: int
+    step: int
+    kind: str
+    at: float
 
 
 def draw(run: Run, file: Path, steps: int = STEPS_SHOWN, title: str = "") -> Path:
-    """Draw `steps` steps from the middle of the run, one bar per rank, as a picture in `file`.
-
-    Where ranks have died and the others have gone on, it is the steps around the first time.
+    """Draw `steps` steps of the run, one bar per rank, as a picture in `file`.
 
     Args:
         title: what stands above it. [default: the scenario's name]
     """
-    figure = Figure(figsize=(10, 1.2 + 0.45 * run.summary.ranks), layout="constrained")
+    rows = run.summary.ranks + (first_failure(run) is not None)
+    figure = Figure(figsize=(10, 1.2 + 0.45 * rows), layout="constrained")
     plot(run, figure.subplots(), steps, title)
     figure.savefig(file, dpi=120)
     return file
@@ -32,33 +64,86 @@ def draw(run: Run, file: Path, steps: int = STEPS_SHOWN, title: str = "") -> Pat
 def plot(run: Run, axes: Axes, steps: int = STEPS_SHOWN, title: str = "") -> None:
     """The same on axes of the caller's. Time in ms from the first step shown."""
     summary = run.summary
-    row = {rank: place for place, rank in enumerate(summary.members)}
-    begin, end = _window(run, steps)
+    failure = first_failure(run)
+    shown = window(run, steps, failure)
+    names = dict(zip(summary.members, run.rank_names, strict=True))
+    if failure:
+        names.setdefault(failure.rank, f"rank {failure.rank}")
+    row = {rank: place for place, rank in enumerate(sorted(names))}
     two_threads = any(event["tid"] for event in run.trace)
     for event in run.trace:
         start, stop = event["ts"] / 1e3, (event["ts"] + event["dur"]) / 1e3
-        if event["args"]["depth"] or stop < begin or start > end:
+        if event["args"]["depth"] or stop < shown.begin or start > shown.end:
             continue
         lower, height = 0.0, 0.7
         if two_threads:  # above what the rank itself does, below what is done beside it
             lower, height = (0.22, 0.26) if event["tid"] else (-0.14, 0.42)
         y = row[event["pid"]] + lower
-        axes.barh(y, stop - start, left=start - begin, height=height, color=ACTIVITY[event["cat"]], linewidth=0)
-    axes.set_xlim(0, end - begin)
-    axes.set_yticks(range(summary.ranks), run.rank_names)
-    axes.invert_yaxis()
-    axes.set_xlabel("milliseconds")
-    axes.set_title(f"{title or summary.scenario}: {min(steps, summary.steps)} steps of {summary.steps}", loc="left")
+        axes.barh(y, stop - start, left=start - shown.begin, height=height, color=ACTIVITY[event["cat"]], linewidth=0)
+    if failure and shown.begin <= failure.at <= shown.end:
+        _mark(axes, failure, failure.at - shown.begin, row[failure.rank])
+    axes.set_xlim(0, shown.end - shown.begin)
+    axes.set_ylim(len(row) - 0.5, -0.5)  # rank 0 is the first
+    axes.set_yticks(range(len(row)), [names[rank] for rank in sorted(names)])
+    axes.set_xlabel("milliseconds", loc="left")
+    axes.set_title(f"{title or summary.scenario}: {_named(shown, steps, summary.steps)}", loc="left")
+    # Below, beside the axis's name: a long title leaves no room above.
     axes.legend(handles=[Patch(color=colour, label=name) for name, colour in ACTIVITY.items()], ncols=3,
-                loc="lower right", bbox_to_anchor=(1, 1), frameon=False)  # fmt: skip
+                loc="upper right", bbox_to_anchor=(1, 0), borderaxespad=1.6, frameon=False)  # fmt: skip
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _window(run: Run, steps: int) -> tuple[float, float]:
-    """Begin and end, in ms, of `steps` steps from the middle, since the first are not typical, or around a change."""
-    wall_ms = run.summary.wall_s * 1e3
-    length = wall_ms * min(1.0, steps / run.summary.steps)
-    first = min((event["ts"] / 1e3 for event in run.trace), default=0.0)
-    changes = [event["ts"] / 1e3 for event in run.trace if event["name"].endswith(CHANGE)]
-    begin = min(changes) - length / 2 if changes else first + (wall_ms - length) / 2
-    return begin, begin + length
+def window(run: Run, steps: int, failure: Failure | None) -> Window:
+    """`steps` steps around the failure, or from the middle."""
+    total = run.summary.steps
+    if not (ends := _step_ends(run)):
+        wall_ms = run.summary.wall_s * 1e3
+        length = wall_ms * min(1.0, steps / total)
+        first = min((event["ts"] / 1e3 for event in run.trace), default=0.0)
+        begin = failure.at - length / 2 if failure else first + (wall_ms - length) / 2
+        return Window(begin, begin + length, None)
+    count = min(steps, total)
+    centre = bisect(ends, failure.at) if failure else total // 2
+    first_step = max(0, min(centre - count // 2, total - count))
+    begin = ends[first_step - 1] if first_step else min(event["ts"] / 1e3 for event in run.trace)
+    return Window(begin, ends[first_step + count - 1], range(first_step, first_step + count))
+
+
+def first_failure(run: Run) -> Failure | None:
+    """Computed back from the first step after it, or from when it was noticed; None where the trace shows neither."""
+    first = min(run.summary.members)  # it has measured how long that took
+    for fault in run.summary.faults:
+        changes = [event["ts"] / 1e3 for event in run.trace if event["name"].endswith(CHANGE)]
+        if changes and fault["resumed_s"] is not None:
+            ends = [end for event in run.trace if event["name"] == STEP_ENDS and event["pid"] == first
+                    if (end := (event["ts"] + event["dur"]) / 1e3) > min(changes)]  # fmt: skip
+            if ends:
+                return Failure(fault["rank"], fault["step"], fault["kind"], min(ends) - 1e3 * fault["resumed_s"])
+        cleanings = [event["ts"] / 1e3 for event in run.trace if event["name"] == CLEANING.format(fault["rank"])]
+        if cleanings and fault["detected_s"] is not None:
+            return Failure(fault["rank"], fault["step"], fault["kind"], min(cleanings) - 1e3 * fault["detected_s"])
+    return None
+
+
+def _step_ends(run: Run) -> list[float]:
+    """When each step ended, in ms: by the first rank that has updated as often as there are steps; [] if none has."""
+    for rank in run.summary.members:
+        its = (event for event in run.trace if event["pid"] == rank and not event["args"]["depth"])
+        ends = sorted((event["ts"] + event["dur"]) / 1e3 for event in its if event["name"] == STEP_ENDS)
+        if len(ends) == run.summary.steps:
+            return ends
+    return []
+
+
+def _named(shown: Window, steps: int, total: int) -> str:
+    """For instance "6 steps of 300, from step 147"."""
+    if shown.steps is None:
+        return f"the time of about {min(steps, total)} steps of {total}"
+    return f"{len(shown.steps)} steps of {total}, from step {shown.steps.start}"
+
+
+def _mark(axes: Axes, failure: Failure, at: float, row: int) -> None:
+    """Cross out the rank's row where it died. What it had recorded before is lost: only its outline is drawn."""
+    axes.barh(row, at, height=0.7, facecolor="none", edgecolor=ACTIVITY["wait"], linestyle=":")
+    axes.axvline(at, color=RED, linestyle="--", linewidth=1.2)
+    axes.text(at, row, f" ✕ {failure.kind} in step {failure.step}", color=RED, va="center", ha="left")
