@@ -36,7 +36,7 @@ def test_json_has_a_run_for_each_method_and_number(capsys: pytest.CaptureFixture
     call(words, str(picture))
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [(run["method"], run["workers"]) for run in runs] == [("stale", 1), ("ring", 1), ("stale", 4), ("ring", 4)]
-    assert all(0 < run["efficiency"] < 1.3 for run in runs)
+    assert all(0 < run["efficiency"] <= 1 for run in runs)
     assert picture.stat().st_size > 5000
 
 

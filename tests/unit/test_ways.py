@@ -10,7 +10,7 @@ import pytest
 from farandole.collectives.costs import Link
 from farandole.cost.options import SyncCostOptions, check
 from farandole.cost.stragglers import Times
-from farandole.cost.ways import DRAWS, WAYS, Calibration, gossip_pace, predicted
+from farandole.cost.ways import DRAWS, WAYS, Calibration, efficiency, gossip_pace, predicted
 from farandole.errors import UsageError
 
 ALPHA, BETA, NBYTES, PERIOD = 1e-3, 1e-8, 1_000_000, 8
@@ -75,6 +75,17 @@ def test_gossip_waits_for_its_neighbours_alone() -> None:
     assert gossip_pace(times) == pytest.approx((1 + 10) / 2)
     times[1, 2], times[1, 1] = 1.0, 10.0  # a neighbour waits first
     assert gossip_pace(times) == pytest.approx((10 + 10) / 2)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
+def test_no_way_is_faster_than_without_waiting_and_messages(way: str, ranks: int) -> None:
+    """Among 400 drawn steps quick ones may be many: the ideal is that of the same draw."""
+    times = np.random.default_rng(ranks).choice([0.1, 0.5], p=[0.9, 0.1], size=(30, ranks))
+    free = replace(calibration(times, [(NBYTES, 0.1)]), link=Link(0, 0))
+    part = efficiency(way, free, ranks)
+    assert part == pytest.approx(1) if ranks == 1 else 0.3 < part < 1
+    assert efficiency(way, replace(free, link=Link(ALPHA, BETA)), ranks) <= part
 
 
 def test_what_is_hidden_behind_the_computation_costs_nothing() -> None:

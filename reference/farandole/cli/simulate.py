@@ -249,5 +249,7 @@ def _table(rows: Sequence[dict[str, object]]) -> Table:
             f"{row['staleness_mean']:.1f}", str(row["lead_max"]),
             "never" if row["to_loss_s"] is None else f"{row['to_loss_s']:,.0f} s",
         )  # fmt: skip
-    table.caption = "speed: of that without waiting and messages; stale, lead: mean staleness, largest lead"
+    table.caption = (
+        "speed: of the same computing without waiting and messages; stale, lead: mean staleness, largest lead"
+    )
     return table

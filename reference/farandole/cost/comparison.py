@@ -80,7 +80,8 @@ class Row:
 
     Attributes:
         step_s: time in which each worker gives one gradient, on average.
-        efficiency: of a training where nobody waits and nothing is sent, the part of the speed that is left.
+        efficiency: of a training with the same computing times where nobody waits and nothing is sent, the part of the
+            speed that is left.
     """
 
     method: str
@@ -97,8 +98,7 @@ class Row:
 
     @property
     def efficiency(self) -> float:
-        ideal = self.setting.workers / (self.setting.compute_s * self.setting.straggler.mean)
-        return self.gradients_per_s / ideal
+        return self.outcome.efficiency(self.setting.workers)
 
     def to_dict(self) -> dict[str, object]:
         outcome = self.outcome

@@ -142,6 +142,7 @@ def simulated(setting: Setting, name: str = "ring", every: int = 1, after_update
             if not after_update:
                 copies.x = copies.x - moves
         outcome.compute_s += float(computing.sum())
+        outcome.computed += setting.workers
         ends.append(float(begins.max()))
         copies.look(ends[-1])
     outcome.wall_s = ends[-1]

@@ -96,6 +96,7 @@ class Pairs:
         self._row += 1
         compute_s = self._draws(worker, iteration)
         self.outcome.compute_s += compute_s
+        self.outcome.computed += 1
         self._at(self._now + compute_s, COMPUTED, worker)
 
     def _count(self, worker: int) -> None:

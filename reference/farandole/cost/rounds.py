@@ -36,6 +36,7 @@ def simulated(setting: Setting, period: int, all_reduce_s: float) -> Outcome:
     for first in range(0, setting.steps, period):
         own = times[first : first + period].sum(axis=0)
         _add_round(outcome, own, all_reduce_s)
+        outcome.computed += setting.workers * len(times[first : first + period])
         for _ in range(min(period, setting.steps - first)):
             gradient = CURVATURES * quadratic.x + rng.normal(scale=scale, size=len(CURVATURES))
             quadratic.move(gradient, 1, outcome.wall_s)
@@ -57,6 +58,7 @@ def planned(setting: Setting, controller: Controller, all_reduce_s: float, telli
         own = steps.take(taken)
         controller.observe((own / taken).tolist(), (own.max() - own + all_reduce_s).tolist())
         _add_round(outcome, own, all_reduce_s + telling_s)
+        outcome.computed += int(taken.sum())
         quadratic.move(period * _mean_move(setting, quadratic.x, taken, rng) / setting.lr, 1, outcome.wall_s)
         done += period
     return _finished(outcome, quadratic, done * setting.workers)

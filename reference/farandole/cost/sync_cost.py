@@ -29,7 +29,7 @@ from farandole.cost.options import SyncCostOptions
 from farandole.cost.rehearsal import Batch
 from farandole.cost.stragglers import Times
 from farandole.cost.strategies import compressor, makers
-from farandole.cost.ways import Calibration, predicted
+from farandole.cost.ways import Calibration, efficiency, predicted
 from farandole.data import datasets
 from farandole.data.sampler import EpochSampler, batch_size, check_filled, steps_per_epoch
 from farandole.data.shares import equal_shares
@@ -272,15 +272,9 @@ class Study:
             test_accuracy=sharded_accuracy(measured.model, self.test, world),
             steps_to_loss=int(reached[0] + 1) * larger if len(reached) else None,
             efficiency={
-                workers: efficiency(way, calibration, workers, larger) for workers in (world.size, *self.options.scale)
+                workers: efficiency(way, calibration, workers) for workers in (world.size, *self.options.scale)
             },
         )
-
-
-def efficiency(way: str, calibration: Calibration, workers: int, larger: int) -> float:
-    """Predicted: the part of the speed that waiting and messages leave."""
-    alone = float(calibration.computing[way].mean()) / larger
-    return alone / predicted(way, calibration, workers).total_s
 
 
 def run(scenario: str, options: SyncCostOptions) -> tuple[Summary | None, Findings]:

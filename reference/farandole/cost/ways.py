@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -52,9 +53,13 @@ class Calibration:
     buckets: Sequence[tuple[int, float]]
     period: int
 
-    def drawn(self, way: str, workers: int, steps: int = DRAWS) -> Times:
-        """Computing times of (steps, workers): worker i has those of rank i mod P, each step any of the measured."""
+    def drawn(self, way: str, workers: int) -> Times:
+        """Computing times of (steps, workers): worker i has those of rank i mod P, each step any of the measured.
+
+        The number of steps is `DRAWS`, for local SGD whole rounds of as many at least.
+        """
         measured = self.computing[way]
+        steps = DRAWS if way != "local-sgd" else self.period * max(LEAST_SUMS, ceil(DRAWS / self.period))
         rng = np.random.default_rng(0)
         rows = rng.integers(len(measured), size=(steps, workers))
         drawn: Times = measured[rows, np.arange(workers) % measured.shape[1]]
@@ -68,7 +73,7 @@ def predicted(way: str, calibration: Calibration, workers: int) -> Cost:
         workers: as many as have been measured, or any other number, as if they were more of the same.
     """
     link, nbytes, period = calibration.link, calibration.nbytes, calibration.period
-    times = calibration.drawn(way, workers, max(DRAWS, LEAST_SUMS * period) if way == "local-sgd" else DRAWS)
+    times = calibration.drawn(way, workers)
     slowest = float(times.max(axis=1).mean())
     ring = all_reduce_s("ring", workers, nbytes, link)
     if way == "ring":
@@ -83,7 +88,7 @@ def predicted(way: str, calibration: Calibration, workers: int) -> Cost:
         return Cost(slowest / period, ring / period)
     if way == "local-sgd":
         # Each rank is slow and fast by turns: over several steps the slowest is less far from the mean.
-        sums = times[: len(times) - len(times) % period].reshape(-1, period, workers).sum(axis=1)
+        sums = times.reshape(-1, period, workers).sum(axis=1)
         return Cost(float(sums.max(axis=1).mean()) / period, ring / period)
     if way == "float16":
         return Cost(slowest, all_reduce_s("ring", workers, calibration.encoded[way], link))
@@ -92,6 +97,13 @@ def predicted(way: str, calibration: Calibration, workers: int) -> Cost:
     assert way == "gossip", way
     mixing = min(2, workers - 1) * link.message_s(nbytes)
     return Cost(gossip_pace(times), mixing)
+
+
+def efficiency(way: str, calibration: Calibration, workers: int) -> float:
+    """The part of the speed that waiting and messages leave, at most 1: against the mean of the same drawn times."""
+    batches = calibration.period if way == "large-batch" else 1  # in one step
+    alone_s = float(calibration.drawn(way, workers).mean()) / batches
+    return alone_s / predicted(way, calibration, workers).total_s
 
 
 def gossip_pace(times: Times) -> float:
