@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from farandole.errors import LaunchError, LaunchInterrupted, UsageError
-from farandole.runtime import asker, folders, guard, mpirun, placement, processes, rank, signals
+from farandole.runtime import asker, crowding, folders, guard, mpirun, placement, processes, rank, signals
+from farandole.runtime.crowding import StartReport
 from farandole.runtime.failure import EXIT_CODE, Failure, first_failure
 from farandole.runtime.flight_recorder import NO_STEP, read_positions
 from farandole.runtime.record import Run
@@ -51,11 +52,13 @@ class Output:
 class Follower:
     """Copies what rank 0 writes to this process's own streams, as it comes; all ranks' if rank 0 has departed."""
 
-    def __init__(self, scratch: Path, ranks: int) -> None:
+    def __init__(self, scratch: Path, ranks: int, start: StartReport) -> None:
         self.scratch, self.ranks = scratch, ranks
+        self.start = start
         self.positions: Counter[Path] = Counter()  # in each file: how much has been copied
 
     def copy(self) -> None:
+        self.start.look()
         for number in _numbers(self.scratch, self.ranks) if (self.scratch / "0.departed").exists() else [0]:
             self._copy(self.scratch / f"{number}.out", sys.stdout)
             self._copy(self.scratch / f"{number}.err", sys.stderr)
@@ -114,6 +117,9 @@ def run_ranks(
             environment.setdefault("OPENBLAS_NUM_THREADS", "1")
         command = mpi.command(ranks, [sys.executable, "-m", "farandole.runtime", *program], hosts)
         own_output = scratch / "launcher"
+        follower = (
+            Follower(scratch, ranks, StartReport(scratch, ranks, is_here=not (hosts or shared))) if follow else None
+        )
         interrupted = False
         with own_output.open("wb") as noise:
             job = subprocess.Popen(
@@ -127,10 +133,12 @@ def run_ranks(
             )
             try:
                 with held.delivered():
-                    in_time = _watch(job, ranks, scratch, timeout_s, Follower(scratch, ranks) if follow else None)
+                    in_time = _watch(job, ranks, scratch, timeout_s, follower)
             except KeyboardInterrupt:
                 interrupted = True
             finally:
+                if follower:
+                    follower.start.finish()
                 _end(job, number)
         output = _collect(scratch, ranks)
         if interrupted:
@@ -186,6 +194,7 @@ def launch(
         options, ranks = options | {"workers": ranks}, 1
     config = parse(module.Config, to_arguments(options))
     with folders.claimed(scenario, config.out, module.Config.resumes) as folder:
+        crowding.prepare(ranks)
         arguments = to_arguments(options | {"out": folder})
         output = run_ranks(
             ["-m", module.__name__, *arguments], ranks, timeout_s=timeout_s, follow=follow, progress=progress

@@ -39,6 +39,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ from farandole.runtime.asker import ADDRESS, LIMITS, NUMBER, PASSED_ON, STREAMS
 IMPORTED = ("torch", "cyclopts.validators", "rich.console", "rich.table")  # by nearly every rank
 
 
+_starting = threading.Lock()
+
 # ---- Who launches -----------------------------------------------------------------------------------------------
 
 
@@ -62,8 +65,12 @@ def start(*modules: str) -> None:
     Args:
         modules: what else it imports, where nearly every rank would.
     """
-    if ADDRESS in os.environ or sys.platform != "linux":
-        return
+    with _starting:
+        if ADDRESS not in os.environ and sys.platform == "linux":
+            _start(modules)
+
+
+def _start(modules: Sequence[str]) -> None:
     folder = tempfile.mkdtemp(prefix="farandole-warm-")  # the warm process removes it if this one is killed
     path = f"{folder}/socket"
     listener = socket.socket(socket.AF_UNIX)
@@ -83,8 +90,9 @@ def start(*modules: str) -> None:
     def stop() -> None:
         os.environ.pop(ADDRESS, None)
         process.stdin.close()  # type: ignore[union-attr]
+        process.terminate()  # it may still be importing; no launch is under way any more
         process.wait()
-        shutil.rmtree(folder, ignore_errors=True)  # it did not come to it if an import failed
+        shutil.rmtree(folder, ignore_errors=True)  # which the warm process no longer does
 
     atexit.register(stop)
 

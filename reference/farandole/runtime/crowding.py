@@ -1,0 +1,91 @@
+"""More ranks than cores: what is said of it, and what is done about it.
+
+Two ranks a core are usual here. With many more a launch takes long until the first step, for every rank imports its
+program and then finds all the others, and the cores do that for one rank at a time. So a launch says what is going on,
+and where it can, all ranks are forked from one process that has imported torch (`warm`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+from farandole.runtime import placement, processes, warm
+
+SENSIBLE_PER_CORE = 4
+SAYS_AFTER_S = 5.0
+REFRESH_S = 0.5
+CLEAR_LINE = "\r\033[K"
+
+
+def prepare(ranks: int) -> None:
+    """Before a launch of `ranks` processes on this host: where cores are fewer, import torch once for all of them.
+
+    In a Slurm job each rank imports it by itself (`warm` says why); FARANDOLE_WARM=0 in the environment has all do so.
+    """
+    elsewhere = placement.HOSTS in os.environ or "SLURM_JOB_ID" in os.environ
+    if ranks > processes.available_cores() and not elsewhere:
+        warm.start()
+
+
+class StartReport:
+    """Says on `stream` that ranks are starting, if they are many for the cores: in one line, on a terminal a live one.
+
+    Args:
+        is_here: all ranks are on this host.
+
+    Attributes:
+        is_over: they have begun their work, or there is nothing to say.
+    """
+
+    def __init__(self, scratch: Path, ranks: int, is_here: bool = True, stream: IO[str] | None = None) -> None:
+        self.scratch, self.ranks = scratch, ranks
+        self.stream = stream or sys.stderr
+        self.cores = processes.available_cores()
+        self.is_over = not is_here or ranks <= SENSIBLE_PER_CORE * self.cores
+        self._says_at = time.monotonic() + SAYS_AFTER_S
+        self._shown = ""
+        if not self.is_over:
+            self._write(
+                f"farandole: {ranks} ranks on {self.cores} core{'s' if self.cores > 1 else ''}: they take long to "
+                f"start and share the cores, so their times say little; up to {SENSIBLE_PER_CORE} a core is sensible\n"
+            )
+
+    def look(self) -> None:
+        """To be called again and again, before what the ranks print is shown."""
+        if self.is_over:
+            return
+        if self._count("position") == self.ranks or self._speaks():
+            self.finish()
+        elif time.monotonic() >= self._says_at:
+            terminal = self.stream.isatty()
+            self._says_at = time.monotonic() + REFRESH_S if terminal else float("inf")
+            text = f"farandole: {self}"
+            if text != self._shown:
+                self._write(CLEAR_LINE + text if terminal else text + "\n")
+                self._shown = text
+
+    def finish(self) -> None:
+        """The ranks are at work, or have ended: nothing more is to be said, and a live line is cleared."""
+        if self._shown and self.stream.isatty():
+            self._write(CLEAR_LINE)
+        self.is_over, self._shown = True, ""
+
+    def __str__(self) -> str:
+        started = self._count("out")
+        state = f"{started} have started" if started < self.ranks else "all have started, and connect to each other"
+        return f"starting {self.ranks} ranks on {self.cores} core{'s' if self.cores > 1 else ''}: {state}"
+
+    def _count(self, what: str) -> int:
+        return sum(1 for _ in self.scratch.glob(f"*.{what}"))
+
+    def _speaks(self) -> bool:
+        output = self.scratch / "0.out"
+        return output.exists() and output.stat().st_size > 0
+
+    def _write(self, text: str) -> None:
+        self.stream.write(text)
+        self.stream.flush()

@@ -1,0 +1,94 @@
+"""Many ranks on few cores: what a launch says while they start."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from farandole.runtime import crowding, warm
+from farandole.runtime.crowding import CLEAR_LINE, StartReport, prepare
+
+WARNING = (
+    "farandole: 9 ranks on 2 cores: they take long to start and share the cores, so their times say little; "
+    "up to 4 a core is sensible\n"
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowding.processes, "available_cores", lambda: 2)
+    monkeypatch.setattr(crowding, "SAYS_AFTER_S", 0.0)
+    monkeypatch.setattr(crowding, "REFRESH_S", 0.0)
+
+
+def have(what: str, ranks: Sequence[int], scratch: Path) -> None:
+    for rank in ranks:
+        (scratch / f"{rank}.{what}").touch()
+
+
+def test_a_file_gets_one_line(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    report = StartReport(tmp_path, 9, stream=stream)
+    for started in range(3):
+        have("out", range(started), tmp_path)
+        report.look()
+    report.finish()
+    assert stream.getvalue() == WARNING + "farandole: starting 9 ranks on 2 cores: 0 have started\n"
+
+
+def test_a_terminal_gets_a_live_line_that_is_gone_when_they_work(tmp_path: Path) -> None:
+    stream = Terminal()
+    report = StartReport(tmp_path, 9, stream=stream)
+    have("out", range(3), tmp_path)
+    report.look()
+    have("out", range(9), tmp_path)
+    report.look()
+    report.look()
+    have("position", range(9), tmp_path)
+    report.look()
+    assert report.is_over
+    report.look()
+    start = f"{CLEAR_LINE}farandole: starting 9 ranks on 2 cores: "
+    said = [f"{start}3 have started", f"{start}all have started, and connect to each other", CLEAR_LINE]
+    assert stream.getvalue() == WARNING + "".join(said)
+
+
+def test_it_is_silent_once_rank_0_speaks(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    report = StartReport(tmp_path, 9, stream=stream)
+    (tmp_path / "0.out").write_text("hello")
+    report.look()
+    assert (report.is_over, stream.getvalue()) == (True, WARNING)
+
+
+@pytest.mark.parametrize(("ranks", "is_here"), [(8, True), (64, False)])
+def test_of_what_is_usual_nothing_is_said(ranks: int, is_here: bool, tmp_path: Path) -> None:
+    stream = io.StringIO()
+    report = StartReport(tmp_path, ranks, is_here, stream)
+    report.look()
+    assert (report.is_over, stream.getvalue()) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "environment", "starts"),
+    [(2, {}, 0), (3, {}, 1), (3, {"SLURM_JOB_ID": "7"}, 0), (3, {"FARANDOLE_HOSTS": "hosts"}, 0)],
+)
+def test_torch_is_imported_once_where_ranks_share_cores(
+    ranks: int, environment: dict[str, str], starts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    monkeypatch.setattr(warm, "start", lambda: started.append(1))
+    for name in ("SLURM_JOB_ID", "FARANDOLE_HOSTS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    prepare(ranks)
+    assert len(started) == starts
