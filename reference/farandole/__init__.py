@@ -12,6 +12,13 @@ a launch, a trace and a record come about.
 
 from __future__ import annotations
 
+import sys
+
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+    # ``python -m farandole…`` puts the working folder first on the path; last, no file of the user's that happens to
+    # be called random.py can take a library's place.
+    sys.path.append(sys.path.pop(0))
+
 TYPE_CHECKING = False  # as mypy knows it: `typing` would be a quarter of what a rank that only asks (`asker`) imports
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -154,7 +154,7 @@ def test_a_run_gets_a_folder_that_every_start_finds_again(
             cli.supervise.supervise(*words, "restart", "-n", "2", restarts=2, backoff=0.001)
         assert len(started) == 3
         assert started[0] == started[1] == started[2]
-        assert started[0][:-1] == [sys.executable, "-m", "farandole", "run", "restart", "-n", "2", "--out"]
+        assert started[0][:-1] == [*cli.supervise.OURS, "run", "restart", "-n", "2", "--out"]
         assert Path(started[0][-1]).parent == Path("runs")
     assert len(capsys.readouterr().err.splitlines()) == 2 * 2
 
@@ -164,7 +164,7 @@ def test_a_run_keeps_the_folder_it_was_given(own: list[str], monkeypatch: pytest
     started: list[list[str]] = []
     monkeypatch.setattr(cli.supervise, "_run", started.append)
     cli.supervise.supervise("run", "restart", *own)
-    assert started == [[sys.executable, "-m", "farandole", "run", "restart", *own]]
+    assert started == [[*cli.supervise.OURS, "run", "restart", *own]]
 
 
 def command(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:

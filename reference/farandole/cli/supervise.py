@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from farandole.errors import LaunchError, UsageError
 from farandole.runtime.options import Positive
 
-OURS = [sys.executable, "-m", "farandole"]
+OURS = [sys.executable, "-P", "-m", "farandole"]
 GRACE_S = 15.0  # after a signal: how long the command has to end its ranks
 
 

@@ -169,7 +169,7 @@ def drive(scenario: str, options: ElasticHorovodOptions) -> Summary:
     folder = open_folder(scenario, options)  # only now, so that what is refused leaves it free
     shards.write(train, shares, folder / "shards")
     (folder / WORKERS).mkdir()
-    program = [sys.executable, "-m", f"farandole.scenarios.{scenario}", *_words(options, folder)]
+    program = [sys.executable, "-P", "-m", f"farandole.scenarios.{scenario}", *_words(options, folder)]
     workers = Workers(hosts, folder, program)
     _drive(options, workers, interface)
     left = [Finished.read(file) for file in sorted((folder / WORKERS).glob("*.json"))]

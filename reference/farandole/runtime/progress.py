@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -16,7 +16,7 @@ def bar(total: int, rank: int) -> tqdm[Any]:
     """A bar that the caller moves with `update`; on other ranks than 0 an invisible one."""
     hidden = rank != 0 or not show_progress()
     # The launcher hands rank 0 a file and says how wide the terminal behind it is.
-    columns = int(os.environ.get("COLUMNS", "80"))
+    columns = shutil.get_terminal_size().columns
     return tqdm(total=total, unit="step", disable=hidden, file=sys.stderr, ncols=columns, mininterval=0.2)
 
 

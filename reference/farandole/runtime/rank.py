@@ -213,10 +213,13 @@ def redirect_output(folder: Path) -> None:
 
 
 def run_program(arguments: list[str]) -> None:
-    """Run a script, or a module after "-m", as ``python`` would."""
+    """Run a script, or a module after "-m", as ``python`` would, but with the working folder last on the path.
+
+    So modules that lie there are found, and a file named like a library, as random.py, does not take its place.
+    """
+    sys.path.append(os.getcwd())
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
-        sys.path.insert(0, os.getcwd())
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = arguments

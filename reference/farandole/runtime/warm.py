@@ -77,7 +77,7 @@ def _start(modules: Sequence[str]) -> None:
     listener.bind(path)
     listener.listen(128)
     process = subprocess.Popen(
-        [sys.executable, "-m", "farandole.runtime.warm", folder, str(listener.fileno()), *modules],
+        [sys.executable, "-P", "-m", "farandole.runtime.warm", folder, str(listener.fileno()), *modules],
         stdin=subprocess.PIPE,  # its end tells the warm process that this one has ended
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
