@@ -89,7 +89,7 @@ print(json.dumps([chaos.death_s(rank, ranks, start), list(islice(chaos.deaths(ra
     [
         ("mtbf=20s,seed=7", Chaos(20.0, 7)),
         ("mtbf=20,seed=7", Chaos(20.0, 7)),
-        ("seed=-1,mtbf=0.5s", Chaos(0.5, -1)),
+        ("seed=3,mtbf=0.5s", Chaos(0.5, 3)),
         ("mtbf=1e3", Chaos(1000.0, 0)),
     ],
 )
@@ -101,7 +101,7 @@ def test_what_is_accepted(text: str, chaos: Chaos) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "20s", "seed=7", "mtbf=0", "mtbf=-1s", "mtbf=nan", "mtbf=inf", "mtbf=2m", "mtbf=20s,seed=x", "mtbf=2,mtbf=3",
-     "mtbf=20s,seed=7.5", "mtbf=20s,rank=2", "mtbf=s"],
+     "mtbf=20s,seed=7.5", "mtbf=20s,rank=2", "mtbf=s", "mtbf=1,seed=-1"],
 )  # fmt: skip
 def test_what_is_not_is_refused_with_what_would_be(text: str) -> None:
     with pytest.raises(UsageError) as refused:

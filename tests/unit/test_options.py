@@ -42,7 +42,7 @@ def test_options_survive_the_way_to_the_ranks() -> None:
     ("arguments", "complaint"),
     [
         (["--stepz", "3"], "--stepz"),
-        (["--steps", "many"], "int"),
+        (["--steps", "many"], "whole number"),
         (["--steps", "0"], ">= 1"),
         (["--lr", "-1"], "> 0"),
         (["--collective", "star"], "ring"),

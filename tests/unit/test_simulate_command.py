@@ -90,7 +90,7 @@ def test_what_is_no_part_of_the_map_is_refused(tmp_path: Path, capsys: pytest.Ca
     [
         ("", "name a method"),
         ("stael", "'stael' is no method"),
-        ("stale --workers 0", "--workers 0: give 1 or more"),
+        ("stale --workers 0", "--workers. Must be >= 1"),
         ("stale --straggler gamma", "--straggler gamma does not fit"),
         ("stale --straggler pareto:0.5", "the shape is above 1"),
         ("stale --workers 100000 --steps 1000", "give fewer"),

@@ -26,7 +26,7 @@ from farandole.parameter_server.options import ServerOptions
 from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.policies import Minibatch
 from farandole.parameter_server.update_rules import SGD
-from farandole.runtime.options import AtLeastOne
+from farandole.runtime.numbers import AtLeastOne
 from farandole.runtime.world import World
 from farandole.scenarios import parse
 

@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from farandole.bench import BENCHMARKS
 from farandole.cli import pictures
 from farandole.errors import UsageError
-from farandole.runtime.options import AtLeastOne
+from farandole.runtime.numbers import AtLeastOne
 
 PICTURED = "allreduce"
 

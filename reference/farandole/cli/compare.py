@@ -17,7 +17,8 @@ from farandole.parameter_server.options import Sync
 from farandole.report import table
 from farandole.runtime import folders, warm
 from farandole.runtime.launcher import TIMEOUT_S, launch
-from farandole.runtime.options import AtLeastOne, Positive, RunOptions
+from farandole.runtime.numbers import AtLeastOne, Positive
+from farandole.runtime.options import RunOptions
 from farandole.runtime.record import Run
 
 SERVER = "parameter_server"

@@ -23,12 +23,12 @@ from farandole.model_parallel.checker import UNIT, Execution, check
 from farandole.model_parallel.schedules import NAMES, choose
 from farandole.model_parallel.steps import Schedule
 from farandole.recovery.election import ELECTIONS, about
-from farandole.runtime.options import AtLeastOne, Positive
+from farandole.runtime.numbers import AtLeastOne, NotNegative, Positive
 
 MOVING = ".gif"
 MOST_PARTS = 10_000  # of a vector: what a cost is a fraction of
 
-Numbers = Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative="")]
+Numbers = Annotated[tuple[NotNegative, ...], Parameter(consume_multiple=True, negative="")]
 Stages = Annotated[AtLeastOne, Parameter(alias="-n")]
 Ranks = Annotated[AtLeastOne, Parameter(alias="-n")]
 
@@ -117,7 +117,7 @@ def _election(name: str) -> Callable[..., None]:
         members: Annotated[AtLeastOne, Parameter(alias="-n")] = 5,
         dead: Numbers = (),
         start: Numbers = (0,),
-        cut: int | None = None,
+        cut: NotNegative | None = None,
         seconds: Positive = 30.0,
         out: Path | None = None,
     ) -> None:

@@ -10,12 +10,11 @@ from typing import Annotated
 
 import cyclopts
 from cyclopts import Parameter
-from cyclopts.validators import Number
 from rich.console import Console
 from rich.table import Table
 
 from farandole.hosts import network
-from farandole.runtime.options import Positive
+from farandole.runtime.numbers import Positive, whole
 from farandole.runtime.placement import COMMAND, HOSTS
 
 app = cyclopts.App(name="hosts", help="Several hosts on this machine, and a network of a chosen speed between them.")
@@ -23,7 +22,7 @@ app = cyclopts.App(name="hosts", help="Several hosts on this machine, and a netw
 Folder = Annotated[
     Path | None, Parameter(name="--dir", help="Where their description lies (default: ~/.local/state/farandole/hosts).")
 ]
-Count = Annotated[int, Parameter(validator=Number(gte=1, lte=network.MAX_HOSTS))]
+Count = Annotated[int, whole(gte=1, lte=network.MAX_HOSTS)]
 
 
 @app.command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from farandole.runtime.options import Positive
+from farandole.runtime.numbers import Positive
 
 
 def join(run: Path, *, timeout: Positive = 120.0) -> None:

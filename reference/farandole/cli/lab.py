@@ -17,7 +17,7 @@ from farandole.errors import UsageError
 from farandole.lab import grading, labs, submissions, tables
 from farandole.lab.labs import Lab
 from farandole.lab.tables import printable
-from farandole.runtime.options import Positive
+from farandole.runtime.numbers import Positive
 
 app = cyclopts.App(name="lab", help="Exercises: write a method yourself and have it judged on real ranks.")
 

@@ -10,7 +10,8 @@ from cyclopts import Parameter
 
 from farandole import scenarios
 from farandole.runtime.launcher import TIMEOUT_S, launch
-from farandole.runtime.options import AtLeastOne, Positive, RunOptions
+from farandole.runtime.numbers import AtLeastOne, Positive
+from farandole.runtime.options import RunOptions
 
 
 @Parameter(name="*")

@@ -8,19 +8,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 from rich.console import Console
 from rich.table import Column, Table
 
 from farandole.cli import simulate_map, simulate_record
 from farandole.cli.pictures import check, save
 from farandole.errors import UsageError
-from farandole.runtime.options import AtLeastOne, Positive
+from farandole.runtime.numbers import AtLeastOne, NotNegative, NotNegativeReal, Part, Positive, PositiveOrInf, Seed
 
-NotNegative = Annotated[int, Parameter(validator=Number(gte=0))]
-NotNegativeNumber = Annotated[float, Parameter(validator=Number(gte=0))]
-Part = Annotated[float, Parameter(validator=Number(gt=0, lte=1))]
-Counts = Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative="")]
+Counts = Annotated[tuple[AtLeastOne, ...], Parameter(consume_multiple=True, negative="")]
 
 MOST_GRADIENTS = 20_000_000
 MAP_GBPS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -40,15 +36,15 @@ def simulate(
     straggler: str = "constant",
     compute_ms: Positive = 100.0,
     parameters: AtLeastOne = 10_000_000,
-    link_gbps: Positive = 10.0,
-    latency_us: NotNegativeNumber = 50.0,
+    link_gbps: PositiveOrInf = 10.0,
+    latency_us: NotNegativeReal = 50.0,
     servers: AtLeastOne = 1,
     duplex: Annotated[bool, Parameter(negative="")] = False,
     staleness: NotNegative = 4,
     least_staleness: NotNegative = 1,
-    longest_wait_ms: NotNegativeNumber = 20.0,
+    longest_wait_ms: NotNegativeReal = 20.0,
     enough: Part = 0.9,
-    patience: NotNegativeNumber = 0.5,
+    patience: NotNegativeReal = 0.5,
     period: AtLeastOne = 8,
     per_node: AtLeastOne | None = None,
     kappa: Positive = 4.0,
@@ -58,11 +54,11 @@ def simulate(
     mixing_every: AtLeastOne = 1,
     mix_after_update: Annotated[bool, Parameter(negative="")] = False,
     lr: Positive = 0.2,
-    noise: NotNegativeNumber = 0.3,
+    noise: NotNegativeReal = 0.3,
     target: Part = 0.05,
-    seed: NotNegative = 0,
+    seed: Seed = 0,
     fail_every: Positive | None = None,
-    recover_s: NotNegativeNumber = 60.0,
+    recover_s: NotNegativeReal = 60.0,
     map: Annotated[bool, Parameter(negative="")] = False,
     map_gbps: Annotated[tuple[Positive, ...], Parameter(consume_multiple=True, negative="")] = MAP_GBPS,
     collect: Annotated[tuple[Path, ...], Parameter(consume_multiple=True, negative="")] = (),
@@ -229,8 +225,6 @@ def _check(methods: Sequence[str], known: Sequence[str], workers: Sequence[int],
         raise UsageError(f"name a method: {', '.join(known)}, or all")
     if wrong := [method for method in methods if method not in known]:
         raise UsageError(f"{wrong[0]!r} is no method: choose from {', '.join(known)}, or all")
-    if wrong_counts := [each for each in workers if each < 1]:
-        raise UsageError(f"--workers {wrong_counts[0]}: give 1 or more")
     if max(workers) * steps > MOST_GRADIENTS:
         raise UsageError(
             f"{max(workers)} workers × {steps} steps are more than {MOST_GRADIENTS:,} gradients: give fewer"

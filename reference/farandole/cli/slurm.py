@@ -13,6 +13,7 @@ import cyclopts
 from rich.console import Console
 from rich.table import Table
 
+from farandole.runtime.numbers import AtLeastOne
 from farandole.slurm import layout, sandbox
 
 app = cyclopts.App(name="slurm", help="A real Slurm cluster on this one machine, for trying job scripts.")
@@ -24,7 +25,7 @@ Folder = Annotated[
 
 
 @app.command
-def up(*, nodes: int = 4, folder: Folder = None) -> None:
+def up(*, nodes: AtLeastOne = 4, folder: Folder = None) -> None:
     """Start munge, the controller and the nodes, and wait until the nodes are idle.
 
     Parameters

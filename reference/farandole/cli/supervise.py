@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from farandole.errors import LaunchError, UsageError
-from farandole.runtime.options import Positive
+from farandole.runtime.numbers import NotNegative, Positive
 
 OURS = [sys.executable, "-P", "-m", "farandole"]
 GRACE_S = 15.0  # after a signal: how long the command has to end its ranks
@@ -19,7 +19,7 @@ GRACE_S = 15.0  # after a signal: how long the command has to end its ranks
 
 def supervise(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
-    restarts: int = 3,
+    restarts: NotNegative = 3,
     backoff: Positive = 1.0,
 ) -> None:
     """Run a command, and when it fails run it again, so that it goes on from its last checkpoint.
@@ -38,8 +38,6 @@ def supervise(
     words = list(command)
     if words[:1] == ["farandole"]:
         del words[0]
-    if restarts < 0:
-        raise UsageError(f"--restarts {restarts}: give 0 or more")
     if not words:
         raise UsageError("supervise what? Write, for instance: farandole supervise -- run restart -n 4")
     if words[0].startswith("-"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from farandole.errors import UsageError
 from farandole.report import table
 from farandole.runtime import folders, warm
-from farandole.runtime.options import AtLeastOne
+from farandole.runtime.numbers import AtLeastOne
 
 FOLDER = Path("runs/tour")
 

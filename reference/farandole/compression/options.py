@@ -5,10 +5,9 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Literal, get_args
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from farandole.errors import UsageError
-from farandole.runtime.options import AtLeastOne, Positive
+from farandole.runtime.numbers import AtLeastOne, NotNegative, Part, Positive, Probability, whole
 
 Name = Literal[
     "none", "float16", "bfloat16", "qsgd", "terngrad", "sign", "top-k", "random-k", "dgc", "powersgd"
@@ -34,7 +33,7 @@ MEANT_FOR: dict[str, tuple[Name, ...]] = {
 class RoundingOptions:
     """How finely entries are rounded."""
 
-    levels: Annotated[int, Parameter(validator=Number(gte=1, lte=32767))] = 7
+    levels: Annotated[int, whole(gte=1, lte=32767)] = 7
     """Of qsgd: to so many levels of the norm each magnitude is rounded; 7 take 4 bits with the sign."""
 
     bucket: AtLeastOne = 512
@@ -46,7 +45,7 @@ class RoundingOptions:
 class EncodingOptions(RoundingOptions):
     """How many are sent."""
 
-    fraction: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] = 0.01
+    fraction: Part = 0.01
     """Of top-k, random-k and dgc: the part of the entries that is sent in a step."""
 
 
@@ -65,10 +64,10 @@ class CompressionOptions(EncodingOptions):
     """Add what was lost to the next gradient; terngrad, and qsgd with few levels, are then scaled down so that what is
     kept stays bounded. [default: with sign, top-k, random-k and powersgd]"""
 
-    dgc_momentum: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.9
+    dgc_momentum: Probability = 0.9
     """Of dgc: the momentum, in place of the optimizer's."""
 
-    sparsity_warm_up: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    sparsity_warm_up: NotNegative = 0
     """Of dgc: in so many steps the part that is sent falls from near 1 to --fraction."""
 
     clip: Positive | None = None

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from farandole.errors import UsageError
 from farandole.models.options import TrainingOptions
-from farandole.runtime.options import AtLeastOne, Positive
+from farandole.runtime.numbers import AtLeastOne, Part, Positive, whole
 
 # Those of `cost.ways`.
 Way = Literal["ring", "central", "overlapped", "large-batch", "local-sgd", "float16", "top-k", "gossip"]
@@ -30,13 +29,13 @@ class SyncCostOptions(TrainingOptions):
     period: AtLeastOne = 8
     """Of local-sgd: steps from one average to the next; of large-batch: how many times as large the batches are."""
 
-    fraction: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] = 0.01
+    fraction: Part = 0.01
     """Of top-k: the part of the entries that is sent in a step."""
 
     bucket_kb: AtLeastOne = 64
     """Of overlapped: what is reduced at once."""
 
-    rehearsal: Annotated[int, Parameter(validator=Number(gte=5))] = 24
+    rehearsal: Annotated[int, whole(gte=5)] = 24
     """Steps of each way without a network, from which its computing times are taken."""
 
     goal: Positive = 0.5

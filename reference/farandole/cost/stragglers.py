@@ -32,6 +32,7 @@ from scipy.special import betainc, betaincinv, gammaln, ndtr, ndtri
 
 from farandole.errors import UsageError
 from farandole.runtime.faults import named_values
+from farandole.runtime.numbers import parse_integer, parse_real
 
 Times = NDArray[np.float64]
 FORM = (
@@ -215,7 +216,7 @@ def parse(text: str) -> Straggler:
         rest = f"{parameters[0]}={rest}"
     try:
         pairs = named_values(rest, FORM, set(parameters)) if parameters else {}
-        values = {name: (int if name == "worker" else float)(pairs[name]) for name in parameters}
+        values = {name: (parse_integer if name == "worker" else parse_real)(pairs[name]) for name in parameters}
     except (KeyError, ValueError, UsageError) as error:
         raise UsageError(wrong) from error
     try:

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
-from farandole.models.options import TrainingOptions
-from farandole.runtime.options import AtLeastOne, Positive, RunOptions
+from farandole.models.options import TrainingOptions, Width
+from farandole.runtime.numbers import AtLeastOne, NotNegative, NotNegativeReal, Positive, PositiveOrInf, real, whole
+from farandole.runtime.options import RunOptions
 
 # Those of `collectives.all_reduce`.
 OwnCollective = Literal[
@@ -22,7 +22,6 @@ OwnCollective = Literal[
     "shared-memory",
 ]
 Collective = Literal[OwnCollective, "mpi"]
-NotNegative = Annotated[float, Parameter(validator=Number(gte=0))]
 
 
 @Parameter(name="*")
@@ -33,7 +32,9 @@ class DataParallelOptions(TrainingOptions):
     loading: Literal["scatter", "files"] = "scatter"
     """Rank 0 sends each rank its shard, or each maps its own file into memory."""
 
-    capabilities: Annotated[tuple[float, ...], Parameter(consume_multiple=True, negative="", show_default=False)] = ()
+    capabilities: Annotated[
+        tuple[Positive, ...], Parameter(consume_multiple=True, negative="", show_default=False)
+    ] = ()
     """How fast each rank is, one number a rank: shares follow. [default: equal shares]"""
 
 
@@ -58,16 +59,16 @@ class OptimizerOptions(LoopOptions):
     """Plain, with momentum 0.9, or Adam (try --lr 0.003); for large batches LARS (2017; try --lr 10), the LARS that
     normalises after momentum (2020) or LAMB (try --lr 0.03 with both)."""
 
-    l2: NotNegative = 0.0
+    l2: NotNegativeReal = 0.0
     """Add so much of the parameters to their gradient: the penalty l2/2 times their squared norm."""
 
-    weight_decay: NotNegative = 0.0
+    weight_decay: NotNegativeReal = 0.0
     """Shrink the parameters by so much of the learning rate in every step, whatever their gradient (decoupled)."""
 
     lr_batch: AtLeastOne | None = None
     """The batch that --lr is meant for: it grows in proportion to --batch. [default: --batch]"""
 
-    warm_up: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    warm_up: NotNegative = 0
     """So many steps until the learning rate has risen to what it is to be."""
 
     lr_schedule: Literal["constant", "cosine", "plateau"] = "constant"
@@ -104,7 +105,7 @@ class DynamicOptions(TrainingOptions):
     longest: AtLeastOne = 64
     """And never more than so many."""
 
-    concentration: Positive = float("inf")
+    concentration: PositiveOrInf = float("inf")
     """How much alike the ranks' data are: 0.1: few classes each; inf: no difference but by chance."""
 
     collective: OwnCollective = "ring"
@@ -116,12 +117,12 @@ class DynamicOptions(TrainingOptions):
 class SearchOptions(TrainingOptions):
     """What is tried."""
 
-    trials: Annotated[int, Parameter(validator=Number(gte=1, lte=10_000))] = 16
+    trials: Annotated[int, whole(gte=1, lte=10_000)] = 16
     """How many to begin with; the better half of them goes on to twice as many steps, and so forth; the last two to
     --steps."""
 
-    spread: Annotated[float, Parameter(validator=Number(gte=1))] = 30.0
+    spread: Annotated[float, real(gte=1)] = 30.0
     """Learning rates are tried from --lr divided by so much to --lr times so much."""
 
-    widths: Annotated[tuple[AtLeastOne, ...], Parameter(consume_multiple=True, negative="", show_default=False)] = ()
+    widths: Annotated[tuple[Width, ...], Parameter(consume_multiple=True, negative="", show_default=False)] = ()
     """Values of --hidden to try. [default: that one]"""

@@ -16,7 +16,7 @@ from pathlib import Path
 from farandole.decentralised.topologies import Topology, check_connected
 from farandole.errors import UsageError
 
-EDGE = re.compile(r"(\d+)\s*(>|\s)\s*(\d+)")
+EDGE = re.compile(r"([0-9]{1,9})\s*(>|\s)\s*([0-9]{1,9})")
 
 
 def read(file: Path, ranks: int) -> Topology:

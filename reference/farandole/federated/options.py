@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from farandole.models.options import TrainingOptions
-from farandole.runtime.options import AtLeastOne, Positive
+from farandole.runtime.numbers import AtLeastOne, Positive, PositiveOrInf, Probability
 
 
 @Parameter(name="*")
@@ -33,13 +32,13 @@ class FederatedOptions(TrainingOptions):
     epochs: AtLeastOne = 1
     """How often a client uses each of its samples in a round."""
 
-    concentration: Positive = 1.0
+    concentration: PositiveOrInf = 1.0
     """How much alike the clients' data are: 0.1: few classes each; inf: no difference but by chance."""
 
     server_lr: Positive = 1.0
     """How far the server goes to the mean of what the clients have come to."""
 
-    lost: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.0
+    lost: Probability = 0.0
     """Each client of a round is lost before its vector has come, with this probability."""
 
     secure: Annotated[bool, Parameter(negative="")] = False

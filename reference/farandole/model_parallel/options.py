@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from farandole.models.options import TrainingOptions
-from farandole.runtime.options import AtLeastOne
+from farandole.runtime.numbers import AtLeastOne, real
 
-Milliseconds = Annotated[float, Parameter(validator=Number(gte=0, lte=60_000))]
+Milliseconds = Annotated[float, real(gte=0, lte=60_000)]
 
 
 @Parameter(name="*")

@@ -1,11 +1,15 @@
 """The options of everything that trains a model, however it is distributed."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from farandole.runtime.options import AtLeastOne, Positive, RunOptions
+from farandole.runtime.numbers import AtLeastOne, Positive, whole
+from farandole.runtime.options import RunOptions
+
+Width = Annotated[int, whole(gte=1, lte=65_536)]
+Depth = Annotated[int, whole(gte=1, lte=1_000)]
 
 
 @Parameter(name="*")
@@ -19,10 +23,10 @@ class TrainingOptions(RunOptions):
     model: Literal["mlp", "cnn", "transformer"] = "mlp"
     """A multilayer perceptron, or a small convolutional network; for text a small transformer."""
 
-    hidden: AtLeastOne = 128
+    hidden: Width = 128
     """Width of the hidden layers; of the transformer in steps of 16, the width of a head."""
 
-    depth: AtLeastOne = 2
+    depth: Depth = 2
     """Hidden layers of the perceptron, convolutions of the convolutional network, or blocks of the transformer."""
 
     steps: AtLeastOne = 300

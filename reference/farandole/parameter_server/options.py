@@ -4,17 +4,23 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from farandole.compression.options import EncodingOptions
 from farandole.data_parallel.options import DataParallelOptions
 from farandole.parameter_server.server_change import ServerChange
-from farandole.runtime.options import REPEATABLE, AtLeastOne, Positive
+from farandole.runtime.numbers import (
+    AtLeastOne,
+    NotNegative,
+    NotNegativeReal,
+    Part,
+    Positive,
+    Probability,
+    Real,
+    UnitInterval,
+    whole,
+)
+from farandole.runtime.options import REPEATABLE
 
-NotNegative = Annotated[int, Parameter(validator=Number(gte=0))]
-NotNegativeRate = Annotated[float, Parameter(validator=Number(gte=0))]
-NotNegativeSeconds = Annotated[float, Parameter(validator=Number(gte=0))]
-Part = Annotated[float, Parameter(validator=Number(gt=0, lte=1))]
 NOT_HERE = Parameter(parse=False)
 
 Sync = Literal["minibatch", "stale", "async", "half", "partial", "dynamic", "history"]
@@ -41,7 +47,7 @@ class ServerOptions(DataParallelOptions):
     place: str | None = None
     """Other ranks for the roles, as servers=0+1,workers=3-6,cleaner=2; rank 0 is always the manager."""
 
-    replicas: Annotated[int, Parameter(validator=Number(gte=1, lte=2))] = 1
+    replicas: Annotated[int, whole(gte=1, lte=2)] = 1
     """How many servers have each part of the parameters; with 2 any one of the servers may die, or the manager."""
 
     assignment: Literal["equal", "hashing"] = "equal"
@@ -79,31 +85,31 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     least_staleness: NotNegative = 1
     """dynamic: from so many on, going on must be worth it."""
 
-    longest_wait: NotNegativeSeconds = 0.02
+    longest_wait: NotNegativeReal = 0.02
     """half: seconds that a worker waits at most, at random, before it pushes."""
 
     enough: AtLeastOne | None = None
     """partial, history: how many gradients make a step. [default: all workers' but one's]"""
 
-    patience: NotNegativeSeconds = 0.5
+    patience: NotNegativeReal = 0.5
     """history: how much longer to wait for the late, as a multiple of the time the others took."""
 
     update: Update = "sgd"
     """What a server does with the gradients; blend and elastic: with the workers' own parameters."""
 
-    momentum: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.9
+    momentum: Probability = 0.9
     """momentum: how much of the last step's velocity is kept."""
 
-    compensation: NotNegativeSeconds = 0.04
+    compensation: NotNegativeReal = 0.04
     """delay-compensated: how strongly gradients are corrected for the parameters having moved."""
 
-    alpha: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.2
+    alpha: Probability = 0.2
     """blend: how much of the old parameters stays."""
 
     elasticity: Part = 0.5
     """elastic: how far the workers' parameters and the server's pull each other together."""
 
-    tree: Annotated[int, Parameter(validator=Number(gte=2))] | None = None
+    tree: Annotated[int, whole(gte=2)] | None = None
     """Put aggregators between workers and servers, each for at most so many workers."""
 
     topk: Part | None = None
@@ -128,7 +134,7 @@ class DownpourOptions(ServerOptions):
     lr: Positive = 0.02
     """Learning rate of the servers' Adagrad."""
 
-    local_lr: NotNegativeRate = 0.3
+    local_lr: NotNegativeReal = 0.3
     """Learning rate of the steps that a replica takes on its own between two fetches; 0: none."""
 
     n_fetch: AtLeastOne = 5
@@ -188,7 +194,7 @@ class HybridOptions(TextOptions):
     update: Literal["sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated"] = "sgd"
     """What is done with the gradients, on the servers and at the workers' own rows."""
 
-    hot: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 1.0
+    hot: UnitInterval = 1.0
     """Rows that more than this part of all batches update live on the servers anyway; 0: all rows do."""
 
     # Only rows travel, of one model, and every gradient counts once: what is for other ways of training is not here.
@@ -227,7 +233,7 @@ class OnlineOptions(PolicyOptions):
     samples: AtLeastOne = 20_000
     """Length of the stream, over all workers together; each sample comes once."""
 
-    degrees: float = 90.0
+    degrees: Real = 90.0
     """By how much the digits have turned at the stream's end."""
 
     rate: Positive | None = None

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from farandole.data.shares import equal_shares, slices
 from farandole.errors import UsageError
+from farandole.runtime.numbers import parse_integer
 
 MANAGER = 0
 FORM = "--place servers=1+2,workers=3-6,cleaner=0"
@@ -75,7 +76,7 @@ class Placement:
             name, _, value = part.partition("=")
             if name not in ("cleaner", "servers", "workers", "aggregators", "readers") or name in roles:
                 raise UsageError(f"--place {text}: {part!r} does not fit; write it as {FORM}")
-            roles[name] = _ranks(value, text)
+            roles[name] = _ranks(value, text, ranks)
         cleaners = roles.get("cleaner", (MANAGER,))
         if len(cleaners) != 1:
             raise UsageError(f"--place {text}: there is one cleaner; write it as {FORM}")
@@ -126,12 +127,16 @@ class Placement:
             raise UsageError(f"--place {text}: more aggregators than workers; give each at least one worker")
 
 
-def _ranks(value: str, text: str) -> tuple[int, ...]:
-    """Ranks from "3", "1+2" or "3-6"."""
+def _ranks(value: str, text: str, size: int) -> tuple[int, ...]:
+    """Ranks, of `size`, from "3", "1+2" or "3-6"."""
     ranks: list[int] = []
     for part in value.split("+"):
         first, _, last = part.partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal():
-            raise UsageError(f"--place {text}: {value!r} is not a list of ranks; write it as {FORM}")
-        ranks += range(int(first), int(last or first) + 1)
+        try:
+            own = range(parse_integer(first), parse_integer(last or first) + 1)
+        except ValueError as error:
+            raise UsageError(f"--place {text}: {value!r} is not a list of ranks; write it as {FORM}") from error
+        if own.start < 0 or own.stop > size:
+            raise UsageError(f"--place {text}: there is no rank {own.stop - 1}; ranks are 0 to {size - 1}")
+        ranks += own
     return tuple(ranks)

@@ -147,7 +147,7 @@ class _ReadAgain(HostDiscovery):  # type: ignore[misc]
             raise UsageError(f"--hosts-file {self.file} cannot be read ({error.strerror})") from error
         found = {}
         for line in filter(None, lines):
-            if not (match := re.fullmatch(r"([\w.-]+)(?::([1-9]\d*))?", line)):
+            if not (match := re.fullmatch(r"([\w.-]+)(?::([1-9][0-9]{0,8}))?", line)):
                 raise UsageError(f"--hosts-file {self.file}: {line!r} does not fit: write it as node1 or node1:2")
             found[match[1]] = int(match[2] or 1)
         return found

@@ -2,18 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from farandole.data_parallel.options import PrecisionOptions
 from farandole.model_parallel.options import PipelineOptions
 from farandole.models.options import TrainingOptions
-from farandole.runtime.options import AtLeastOne, Positive, RunOptions
-
-NotNegative = Annotated[int, Parameter(validator=Number(gte=0))]
-Probability = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
+from farandole.runtime.numbers import AtLeastOne, NotNegative, Positive, Probability
+from farandole.runtime.options import RunOptions
 
 
 @Parameter(name="*")

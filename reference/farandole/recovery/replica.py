@@ -155,4 +155,4 @@ class Replica:
 
 def seed_random(seed: int, rank: int, step: int) -> None:
     """Random numbers of its own for each rank, and for each step from which it begins anew."""
-    torch.manual_seed((seed * 1_000_003 + step) * 1_009 + rank)
+    torch.manual_seed(((seed * 1_000_003 + step) * 1_009 + rank) % 2**64)

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from farandole.errors import UsageError
 from farandole.runtime.faults import named_values
+from farandole.runtime.numbers import LARGEST_SEED, parse_integer, parse_real
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ class Chaos:
         form = "--chaos mtbf=20s,seed=7 (seconds, above 0; a whole number)"
         values = named_values(text, form, {"mtbf", "seed"})
         try:
-            chaos = cls(float(values["mtbf"].removesuffix("s")), int(values.get("seed", 0)))
+            chaos = cls(parse_real(values["mtbf"].removesuffix("s")), parse_integer(values.get("seed", "0")))
         except (KeyError, ValueError) as error:
             raise UsageError(f"{text!r} does not fit: write it as {form}") from error
-        if not 0 < chaos.mtbf_s < float("inf"):
+        if chaos.mtbf_s <= 0 or not 0 <= chaos.seed <= LARGEST_SEED:
             raise UsageError(f"{text!r} does not fit: write it as {form}")
         return chaos
 

@@ -47,9 +47,14 @@ def limit_threads(local_size: int) -> int:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed Python, numpy and torch alike on every rank: equal seeds give equal initial models."""
+    """Seed Python, numpy and torch on every rank: equal seeds give equal initial models.
+
+    Args:
+        seed: not negative; what a method derives from the largest seed, as seed + 1, counts modulo 2⁶⁴.
+    """
+    seed %= 2**64  # what torch takes; numpy's old generator takes words of 32 bits
     random.seed(seed)
-    np.random.seed(seed)
+    np.random.seed([seed % 2**32, seed // 2**32])
     torch.manual_seed(seed)
 
 

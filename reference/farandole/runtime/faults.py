@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from farandole.errors import UsageError
+from farandole.runtime.numbers import parse_integer, parse_real
 
 How = Literal["kill", "raise", "hang", "drop", "delay", "duplicate"]
 RANK_FAULTS = ("kill", "raise", "hang")
@@ -74,15 +75,15 @@ class Slow:
         pairs = named_values(text, form, {"rank", "factor", "share", "from", "until"})
         try:
             slow = cls(
-                int(pairs["rank"]),
-                float(pairs["factor"]),
-                float(pairs.get("share", 1)),
-                int(pairs.get("from", 0)),
-                int(pairs["until"]) if "until" in pairs else None,
+                parse_integer(pairs["rank"]),
+                parse_real(pairs["factor"]),
+                parse_real(pairs.get("share", "1")),
+                parse_integer(pairs.get("from", "0")),
+                parse_integer(pairs["until"]) if "until" in pairs else None,
             )
         except (KeyError, ValueError) as error:
             raise UsageError(f"{text!r} does not fit: write it as {form}") from error
-        fits = slow.rank >= 0 and 1 <= slow.factor < float("inf") and 0 < slow.share <= 1 and slow.first >= 0
+        fits = slow.rank >= 0 and slow.factor >= 1 and 0 < slow.share <= 1 and slow.first >= 0
         if not fits or (slow.end is not None and slow.end <= slow.first):
             raise UsageError(f"{text!r} does not fit: write it as {form}")
         return slow
@@ -137,17 +138,17 @@ class Fail:
         pairs = named_values(text, form, {"rank", "step", "how", "share", "until", "delay"})
         try:
             fail = cls(
-                int(pairs["rank"]),
-                int(pairs["step"]),
+                parse_integer(pairs["rank"]),
+                parse_integer(pairs["step"]),
                 cast(How, pairs.get("how", "kill")),
-                float(pairs.get("share", cls.share)),
-                int(pairs["until"]) if "until" in pairs else None,
-                float(pairs.get("delay", cls.delay_s)),
+                parse_real(pairs["share"]) if "share" in pairs else cls.share,
+                parse_integer(pairs["until"]) if "until" in pairs else None,
+                parse_real(pairs["delay"]) if "delay" in pairs else cls.delay_s,
             )
         except (KeyError, ValueError) as error:
             raise UsageError(f"{text!r} does not fit: write it as {form}") from error
         fits = fail.rank >= 0 and fail.step >= 0 and fail.how in RANK_FAULTS + MESSAGE_FAULTS
-        fits &= 0 < fail.share <= 1 and 0 < fail.delay_s < float("inf")
+        fits &= 0 < fail.share <= 1 and fail.delay_s > 0
         fits &= fail.end is None or fail.end > fail.step
         fits &= fail.how in MESSAGE_FAULTS or not pairs.keys() & {"share", "until"}
         fits &= fail.how == "delay" or "delay" not in pairs

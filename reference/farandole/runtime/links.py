@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from farandole.errors import UsageError
 from farandole.runtime.faults import named_values
+from farandole.runtime.numbers import parse_integer, parse_real
 
 SLICE_S = 1.0  # a rank that sleeps for longer than that shows now and then that it lives
 SHORTEST_S = 200e-6  # a shorter sleep would last longer than it should; what is owed is kept for the next message
@@ -41,10 +42,10 @@ class LinkChange:
         form = "--link-change step=200,mbps=20 (a step of 0 or more, above 0 Mbit/s)"
         pairs = named_values(text, form, {"step", "mbps"})
         try:
-            change = cls(int(pairs["step"]), float(pairs["mbps"]))
+            change = cls(parse_integer(pairs["step"]), parse_real(pairs["mbps"]))
         except (KeyError, ValueError) as error:
             raise UsageError(f"{text!r} does not fit: write it as {form}") from error
-        if change.step < 0 or not 0 < change.mbps < float("inf"):
+        if change.step < 0 or change.mbps <= 0:
             raise UsageError(f"{text!r} does not fit: write it as {form}")
         return change
 

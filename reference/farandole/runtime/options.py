@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from farandole.runtime.chaos import Chaos
 from farandole.runtime.faults import Fail, Slow
 from farandole.runtime.links import LinkChange
+from farandole.runtime.numbers import AtLeastOne, Positive, Seed
 
 
 def _parsed_by(kind: type[Slow] | type[Fail] | type[LinkChange]) -> Any:
@@ -27,8 +27,6 @@ def _chaos(_: Any, tokens: Any) -> Any:
 
 REPEATABLE: dict[str, Any] = {"n_tokens": 1, "negative": "", "show_default": False}
 ONCE: dict[str, Any] = {"n_tokens": 1, "accepts_keys": False, "show_default": False}
-AtLeastOne = Annotated[int, Parameter(validator=Number(gte=1))]
-Positive = Annotated[float, Parameter(validator=Number(gt=0))]
 
 
 @Parameter(name="*")
@@ -51,7 +49,7 @@ class RunOptions:
     out: Path | None = None
     """Folder for the record, new or empty. [default: runs/SCENARIO-DATE-TIME]"""
 
-    seed: int = 0
+    seed: Seed = 0
     """What every random choice is drawn from; same seed, same ranks, same method: same parameters."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -22,6 +22,8 @@ import cyclopts
 from farandole.errors import UsageError
 from farandole.runtime.options import RunOptions
 
+LONGEST_WORD = 200
+
 ConfigType = TypeVar("ConfigType", bound=RunOptions)
 
 
@@ -79,7 +81,13 @@ def run_app(app: cyclopts.App, arguments: Sequence[str]) -> None:
     try:
         app(list(arguments), exit_on_error=False, print_error=False, result_action="return_none")
     except cyclopts.CycloptsError as error:
-        raise UsageError(" ".join(str(error).split())) from error
+        raise UsageError(one_line(error)) from error
+
+
+def one_line(error: cyclopts.CycloptsError) -> str:
+    """Return the error's message as one line; a word that would fill the terminal is cut."""
+    words = str(error).split()
+    return " ".join(word if len(word) <= LONGEST_WORD else f"{word[:20]}…" for word in words)
 
 
 def to_arguments(options: Mapping[str, Any]) -> list[str]:

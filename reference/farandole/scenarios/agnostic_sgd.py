@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from farandole.data_parallel.options import Collective, LoopOptions
 from farandole.errors import UsageError
-from farandole.runtime.options import AtLeastOne, Positive
+from farandole.runtime.numbers import AtLeastOne, Positive
 from farandole.scenarios import run_as_program
 
 

@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from farandole.compression.options import EncodingOptions, check_meaning, error_below_one
 from farandole.data_parallel.options import OptimizerOptions
 from farandole.errors import UsageError
-from farandole.runtime.options import AtLeastOne
+from farandole.runtime.numbers import AtLeastOne, Part, UnitInterval
 from farandole.scenarios import run_as_program
 
 Encoder = Literal["none", "float16", "bfloat16", "qsgd", "sign", "top-k", "random-k"]
@@ -49,14 +48,14 @@ class Config(EncodingOptions, OptimizerOptions):
     mix_after_update: Annotated[bool, Parameter(negative="")] = False
     """Of d-psgd: mix what the update has led to, instead of what it begins from; push-sum always does."""
 
-    own_weight: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.5
+    own_weight: UnitInterval = 0.5
     """Of central-directions: how much of its own gradient a rank follows, where it agrees with the mean."""
 
     compressor: Encoder = "none"
     """Of d-psgd: what encodes the differences that neighbours send each other (CHOCO-SGD, which mixes after the
     update); none: parameters are sent as they are."""
 
-    consensus_step: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] | None = None
+    consensus_step: Part | None = None
     """With --compressor: how far a rank moves to its neighbours in a round; the more is lost, the less. [default: 0.3;
     but no more than 6 times --fraction with top-k, half of it with random-k]"""
 

@@ -16,7 +16,7 @@ from typing import Literal
 from cyclopts import Parameter
 
 from farandole.model_parallel.options import PipelineOptions
-from farandole.runtime.options import AtLeastOne
+from farandole.runtime.numbers import AtLeastOne
 from farandole.scenarios import run_as_program
 
 

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from farandole.data_parallel.options import Collective, OptimizerOptions
-from farandole.runtime.options import AtLeastOne
+from farandole.runtime.numbers import AtLeastOne, NotNegative, Part
 from farandole.scenarios import run_as_program
 
 
@@ -32,10 +31,10 @@ class Config(OptimizerOptions):
     once: Annotated[bool, Parameter(negative="")] = False
     """Average once, after the last step, and never before: MapReduce SGD."""
 
-    alpha: Annotated[float, Parameter(validator=Number(gt=0, lte=1))] = 1.0
+    alpha: Part = 1.0
     """How far each rank moves to the mean; 1: all the way. After the last step it is all the way."""
 
-    synchronous: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    synchronous: NotNegative = 0
     """The first so many steps are synchronous: post-local SGD."""
 
     collective: Collective = "ring"

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
-from farandole.runtime.options import AtLeastOne, RunOptions
+from farandole.runtime.numbers import AtLeastOne
+from farandole.runtime.options import RunOptions
 from farandole.scenarios import run_as_program
 
 

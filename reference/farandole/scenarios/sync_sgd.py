@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from farandole.data_parallel.options import Collective, OptimizerOptions, PrecisionOptions
 from farandole.errors import UsageError
-from farandole.runtime.options import AtLeastOne
+from farandole.runtime.numbers import AtLeastOne, UnitInterval
 from farandole.scenarios import run_as_program
 
 BUCKET_KB = 1024
@@ -44,7 +43,7 @@ class Config(OptimizerOptions, PrecisionOptions):
     overlap: Annotated[bool, Parameter(negative="")] = False
     """Reduce each bucket as soon as it is complete, while backward goes on."""
 
-    random_factors: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.0
+    random_factors: UnitInterval = 0.0
     """Multiply each rank's gradient by a random factor, so far around 1, before it is reduced: only adds noise."""
 
 
