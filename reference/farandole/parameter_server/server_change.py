@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from farandole.errors import UsageError
 from farandole.runtime.faults import named_values
+from farandole.runtime.numbers import parse_integer
 
 if TYPE_CHECKING:
     from farandole.parameter_server.options import PolicyOptions
@@ -37,7 +38,7 @@ class ServerChange:
         """
         pairs = named_values(text, FORM, {"step", "servers"})
         try:
-            change = cls(int(pairs["step"]), int(pairs["servers"]))
+            change = cls(parse_integer(pairs["step"]), parse_integer(pairs["servers"]))
         except (KeyError, ValueError) as error:
             raise UsageError(f"{text!r} does not fit: write it as {FORM}") from error
         if change.step < 1 or change.servers < 1:
