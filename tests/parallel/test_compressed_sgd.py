@@ -35,7 +35,7 @@ def test_all_ranks_decode_the_same_sum_from_the_formulas_bytes(under_mpirun: Cal
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_all_ranks_find_in_the_same_step_what_is_not_finite(under_mpirun: Callable[..., Any], ranks: int) -> None:
     found = under_mpirun("compressed_not_finite.py", ranks)
-    assert len(found) == 20
+    assert len(found) == 24
     for message in found.values():
         assert message.startswith(f"the gradient of rank {ranks - 1} has a NaN or an infinity in 5 of 785 entries: ")
 
@@ -95,6 +95,17 @@ def test_a_training_sends_what_the_formula_says(name: str, tmp_path: Path) -> No
         assert 0 < figures["transfer_s"][rank] <= summary.comm_s[rank] * 1.001
 
 
+def test_a_vote_sends_one_bit_an_entry_each_way_and_shared_scales_cost_no_byte(tmp_path: Path) -> None:
+    for name, options, nbytes, messages in (
+        ("vote", {"compressor": "majority-vote"}, 2 * 2 * (-(-434 // 3) + 1), 4),
+        ("shared", {"compressor": "terngrad", "share_scales": True, "terngrad_clip": 2.5}, 2 * GATHERED["terngrad"], 4),
+    ):
+        summary = launch("compressed_sgd", 3, steps=6, hidden=32, **options, out=tmp_path / name).summary
+        assert summary.bytes_sent == [6 * nbytes] * 3
+        assert summary.messages_sent == [6 * messages] * 3
+        assert len(set(summary.params_sha256 or [])) == 1
+
+
 def test_nothing_compressed_is_synchronous_sgd_to_the_bit(tmp_path: Path) -> None:
     for ranks in (1, 3):
         none = launch("compressed_sgd", ranks, steps=20, compressor="none", out=tmp_path / f"none {ranks}").summary
@@ -117,6 +128,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
         ({"compressor": "qsgd"}, 0.03),
         ({"compressor": "terngrad", "bucket": 64}, 0.05),
         ({"compressor": "terngrad", "bucket": 64, "feedback": True}, 0.05),
+        ({"compressor": "terngrad", "terngrad_clip": 2.5, "share_scales": True}, 0.05),
+        ({"compressor": "majority-vote", "lr": 0.003}, 0.08),
         ({"compressor": "top-k", "fraction": 0.05}, 0.03),
         ({"compressor": "powersgd"}, 0.03),
     ],

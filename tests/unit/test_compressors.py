@@ -17,6 +17,7 @@ from farandole.compression.contraction import contraction
 from farandole.compression.dgc import DGC
 from farandole.compression.error_feedback import ErrorFeedback
 from farandole.compression.half_precision import BFloat16, Float16
+from farandole.compression.majority_vote import MajorityVote
 from farandole.compression.options import MEANT_FOR, CompressionOptions, Name, check
 from farandole.compression.packing import pack, packed_bytes, unpack
 from farandole.compression.powersgd import PowerSGD, orthogonalised
@@ -164,6 +165,96 @@ def test_terngrad_gives_three_values_with_the_paper_variance() -> None:
     assert (drawn[:, np.abs(vector).argmax()] == vector[np.abs(vector).argmax()]).all(), "the largest is never lost"
     expected = (np.abs(vector) * (scale - np.abs(vector))).sum()
     assert np.square(drawn - vector).sum(axis=1).mean() == pytest.approx(expected, rel=0.05)
+
+
+def test_terngrad_clips_at_standard_deviations_of_the_bucket() -> None:
+    """By hand: 63 entries of ±1 and one of 30 have σ = 3.89; 2.5σ = 9.73 is the scale, and 30 becomes it."""
+    vector = np.float32([1, -1] * 31 + [1, 30])
+    bound = 2.5 * vector.astype(np.float64).std()
+    assert bound == pytest.approx(9.32, abs=0.5)
+    drawn = many(TernGrad(generator(), bucket=64, clip=2.5), vector, 4000)
+    np.testing.assert_allclose(np.unique(np.abs(drawn)), [0, bound], rtol=1e-6)
+    assert (drawn[:, 63] == drawn.max()).all()
+    np.testing.assert_allclose(drawn.mean(axis=0, dtype=np.float64)[:63], vector[:63], atol=0.25)
+    plain = many(TernGrad(generator(), bucket=64), vector, 4000)
+    assert drawn[:, :63].var() < 0.5 * plain[:, :63].var(), "what it is for"
+    short = TernGrad(generator(), bucket=64, clip=2.5)
+    assert short.scales(vector[:3]) == pytest.approx(np.abs(vector[:3]).max()), "what fills the bucket does not count"
+
+
+def test_shared_scales_are_the_largest_of_all_ranks_and_right_on_average() -> None:
+    vectors, length = [noise(100, 1), 5 * noise(100, 2)], 100
+    sides = [TernGrad(generator(rank), 64, shared=True) for rank in range(2)]
+    together = np.concatenate([side.scales(vector) for side, vector in zip(sides, vectors, strict=True)])
+    for side in sides:
+        side.share(together, length)
+    largest_of = np.maximum(*(side.scales(vector).reshape(-1) for side, vector in zip(sides, vectors, strict=True)))
+    draws = []
+    for _ in range(3000):
+        payloads = [side.encode(vector) for side, vector in zip(sides, vectors, strict=True)]
+        assert [len(payload) for payload in payloads] == [25, 25] == [side.nbytes(length) for side in sides]
+        draws.append([sides[1 - rank].decode(payload, length) for rank, payload in enumerate(payloads)])
+    for rank, vector in enumerate(vectors):
+        drawn = np.stack([draw[rank] for draw in draws])
+        assert set(np.unique(drawn[:, :64])) == {-largest_of[0], 0, largest_of[0]}
+        assert set(np.unique(drawn[:, 64:])) == {-largest_of[1], 0, largest_of[1]}
+        scale = np.repeat(largest_of, 64)[:100]
+        errors = np.sqrt(np.abs(vector) * (scale - np.abs(vector)) / 3000)
+        assert (np.abs(drawn.mean(axis=0, dtype=np.float64) - vector) < 5 * errors + 1e-4).all()
+    sides[0].share(np.float32([1, np.nan, 2, 3]), length)
+    assert np.isnan(sides[0].decode(sides[0].encode(vectors[0]), length)[64:]).all(), "of one rank, and all see it"
+
+
+def voted(vectors: list[Vector], seed: int = 0) -> list[Vector]:
+    """What each rank gets, all in one process."""
+    ranks, length = len(vectors), len(vectors[0])
+    sides = [MajorityVote(length, ranks, generator(seed + rank)) for rank in range(ranks)]
+    ballots = [side.ballots(vector) for side, vector in zip(sides, vectors, strict=True)]
+    verdicts = [side.count(np.stack([rows[rank] for rows in ballots])) for rank, side in enumerate(sides)]
+    return [side.decode(np.concatenate(verdicts)) for side in sides]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("length", [0, 1, 9, 1000])
+def test_the_majority_of_signs(ranks: int, length: int) -> None:
+    vectors = [noise(length, rank) for rank in range(ranks)]
+    found = voted(vectors)
+    assert all(each.tobytes() == found[0].tobytes() for each in found)
+    balance = np.sum(np.sign(vectors), axis=0)
+    decided = balance != 0
+    assert (found[0][decided] == np.sign(balance)[decided]).all()
+    assert set(np.abs(found[0])) <= {1.0}
+    if length == 1000 and ranks % 2 == 0:
+        ties = np.concatenate([voted(vectors, seed)[0][~decided] for seed in range(0, 80, 8)])
+        assert np.abs(ties.mean()) < 5 / math.sqrt(len(ties)), "ties push nowhere"
+        assert not decided.all()
+    part = math.ceil(math.ceil(length / 8) / ranks)
+    assert MajorityVote(length, ranks, generator()).nbytes() == 2 * (ranks - 1) * (part + 1)
+
+
+def test_a_vote_by_hand() -> None:
+    vectors = [np.float32(each) for each in ([1, -1, 0, 5], [-9, -1, 0, -1], [2, 1, 0, -1])]
+    assert voted(vectors)[2].tolist() == [1, -1, 1, -1], "9 against is one vote, and 0 counts as +"
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_vote_does_not_hide_what_is_not_finite(bad: float) -> None:
+    vectors = [noise(50, rank) for rank in range(3)]
+    vectors[1][40] = bad
+    assert np.isnan(voted(vectors)).all()
+
+
+def test_one_rank_that_sends_the_opposite_ruins_a_mean_and_loses_a_vote() -> None:
+    """Seven ranks see ∇(x²/2) with noise; the last one sends −10 times its own."""
+    ends = {}
+    for name in ("mean", "vote"):
+        x = np.ones(20, np.float32)
+        for step in range(300):
+            gradients = [x + np.float32(0.3) * noise(20, 7 * step + rank) for rank in range(7)]
+            gradients[6] *= -10
+            x = x - np.float32(0.01) * (np.mean(gradients, axis=0) if name == "mean" else voted(gradients, step)[0])
+        ends[name] = float(np.abs(x).max())
+    assert ends["vote"] < 0.2 < 1 < ends["mean"]
 
 
 def test_sign_sends_the_mean_magnitude() -> None:
@@ -472,7 +563,7 @@ def test_powersgd_hides_nothing_and_divides_by_no_zero() -> None:
 # Of each option a value that is not its default.
 GIVEN: dict[str, Any] = {
     "levels": 30, "bucket": 64, "fraction": 0.1, "matrix_rank": 3, "dgc_momentum": 0.5, "sparsity_warm_up": 9,
-    "clip": 1.0,
+    "clip": 1.0, "terngrad_clip": 2.5, "share_scales": True,
 }  # fmt: skip
 
 
@@ -494,5 +585,7 @@ def test_every_compressor_takes_the_defaults_and_none_has_nothing_to_feed_back()
     for name in get_args(Name):
         check(CompressionOptions(compressor=name), "sgd")
     for feedback in (True, False):
+        with pytest.raises(UsageError, match="majority-vote keeps nothing"):
+            check(CompressionOptions(compressor="majority-vote", feedback=feedback), "sgd")
         with pytest.raises(UsageError, match="none loses nothing: leave out --feedback and --no-feedback"):
             check(CompressionOptions(compressor="none", feedback=feedback), "sgd")

@@ -11,6 +11,7 @@ from farandole.compression.compressor import Compressor, Uncompressed
 from farandole.compression.dgc import DGC
 from farandole.compression.error_feedback import ErrorFeedback
 from farandole.compression.half_precision import BFloat16, Float16
+from farandole.compression.majority_vote import MajorityVote
 from farandole.compression.options import CompressionOptions, RoundingOptions
 from farandole.compression.powersgd import PowerSGD
 from farandole.compression.qsgd import QSGD
@@ -22,7 +23,7 @@ from farandole.compression.top_k import TopK
 
 def build(
     options: CompressionOptions, shapes: Sequence[tuple[int, ...]], seed: int, rank: int, ranks: int
-) -> Compressor | PowerSGD:
+) -> Compressor | PowerSGD | MajorityVote:
     """One rank's compressor.
 
     Args:
@@ -36,6 +37,11 @@ def build(
     clip = options.clip / sqrt(ranks) if options.clip else None
     if options.compressor == "dgc":
         return DGC(length, options.fraction, options.dgc_momentum, options.sparsity_warm_up, clip)
+    if options.compressor == "majority-vote":
+        return MajorityVote(length, ranks, own)
+    if options.compressor == "terngrad":
+        terngrad = TernGrad(own, options.bucket, options.terngrad_clip, options.share_scales)
+        return ErrorFeedback(terngrad, length) if feedback else terngrad
     compressor = plain(options.compressor, options, options.fraction, common, own, unbiased=not feedback)
     return ErrorFeedback(compressor, length) if feedback else compressor
 
@@ -51,7 +57,7 @@ def plain(
     """A compressor without a memory.
 
     Args:
-        name: of any but dgc and powersgd.
+        name: of any but dgc, powersgd and majority-vote, which are no plain functions of a vector.
         fraction: of the entries, where only some are sent.
         common, own: random numbers, the same on all ranks, and others on each.
         unbiased: right on average, where that can be chosen; otherwise it never loses more than it is given.

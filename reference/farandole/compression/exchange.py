@@ -11,6 +11,7 @@ gain is eaten up, where the all-reduce's cost stays.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from farandole.collectives.executor import run
 from farandole.collectives.ring import ALL_GATHER, RING
@@ -40,6 +41,18 @@ def gather(comm: Communicator, payload: Payload) -> Payload:
     everything[place : place + own] = payload
     run(ALL_GATHER, comm, everything)
     return np.roll(everything, -own)
+
+
+def swap_rows(comm: Communicator, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Row j of this rank goes to rank j; out come all ranks' rows for this rank, in order (all-to-all). Collective.
+
+    P − 1 rounds, in each of which every rank sends one row and receives another.
+    """
+    received = rows.copy()
+    for distance in range(1, comm.size):
+        to, source = (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size
+        comm.exchange(rows[to], to, received[source], source)
+    return received
 
 
 def decoded_sum(compressor: Compressor, carried: Payload, length: int, ranks: int) -> Vector:

@@ -10,7 +10,7 @@ from farandole.errors import UsageError
 from farandole.runtime.numbers import AtLeastOne, NotNegative, Part, Positive, Probability, whole
 
 Name = Literal[
-    "none", "float16", "bfloat16", "qsgd", "terngrad", "sign", "top-k", "random-k", "dgc", "powersgd"
+    "none", "float16", "bfloat16", "qsgd", "terngrad", "sign", "majority-vote", "top-k", "random-k", "dgc", "powersgd"
 ]  # fmt: skip
 
 # Who is given error feedback unless told otherwise: those that are wrong on average.
@@ -25,6 +25,8 @@ MEANT_FOR: dict[str, tuple[Name, ...]] = {
     "dgc_momentum": ("dgc",),
     "sparsity_warm_up": ("dgc",),
     "clip": ("dgc",),
+    "terngrad_clip": ("terngrad",),
+    "share_scales": ("terngrad",),
 }
 
 
@@ -73,6 +75,13 @@ class CompressionOptions(EncodingOptions):
     clip: Positive | None = None
     """Of dgc: scale each rank's gradient down to this over the root of the number of ranks, where it is longer."""
 
+    terngrad_clip: Positive | None = None
+    """Of terngrad: cut off first what is further from 0 than so many standard deviations of its bucket; the paper's is
+    2.5."""
+
+    share_scales: Annotated[bool, Parameter(negative="")] = False
+    """Of terngrad: all ranks use the largest of their scales, which they exchange first."""
+
     @property
     def with_feedback(self) -> bool:
         return self.compressor in FEEDBACK if self.feedback is None else self.feedback
@@ -87,6 +96,10 @@ def check(options: CompressionOptions, optimizer: str) -> None:
     check_meaning(options, name)
     if name == "none" and options.feedback is not None:
         raise UsageError("--compressor none loses nothing: leave out --feedback and --no-feedback")
+    if name == "majority-vote" and options.feedback is not None:
+        raise UsageError("--compressor majority-vote keeps nothing: leave out --feedback and --no-feedback")
+    if options.share_scales and options.feedback:
+        raise UsageError("--share-scales goes without --feedback: scales are of the gradient, not of what is kept")
     if name == "dgc" and optimizer != "sgd":
         raise UsageError(
             f"--compressor dgc holds the momentum itself, so not with --optimizer {optimizer}: leave it sgd"

@@ -13,14 +13,17 @@ for PowerSGD. Sources: those of `compression`; documents 001 and 002 name the fa
 
 from __future__ import annotations
 
+import numpy as np
 from torch import Tensor, nn
 
 from farandole.collectives.executor import run
 from farandole.collectives.ring import RING
-from farandole.compression.compressor import Compressor, Vector
-from farandole.compression.exchange import bytes_of_ring, decoded_sum, transfer
+from farandole.compression.compressor import Compressor, Vector, as_payload
+from farandole.compression.exchange import bytes_of_ring, decoded_sum, gather, swap_rows, transfer
+from farandole.compression.majority_vote import MajorityVote
 from farandole.compression.non_finite import check_sum
 from farandole.compression.powersgd import PowerSGD
+from farandole.compression.terngrad import TernGrad
 from farandole.data_parallel.training import Strategy, mean_cross_entropy
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
@@ -31,14 +34,18 @@ class CompressedSGD(Strategy):
     """A model trained in step with its copies on all other ranks.
 
     Args:
-        compressor: this rank's; a `PowerSGD` for the shapes of the model's parameters.
+        compressor: this rank's; a `PowerSGD` or `MajorityVote` for the shapes of the model's parameters.
     """
 
     bytes_are_counted = True
     ring_bytes: int
 
     def __init__(
-        self, world: World, model: nn.Module, make_optimizer: MakeOptimizer, compressor: Compressor | PowerSGD
+        self,
+        world: World,
+        model: nn.Module,
+        make_optimizer: MakeOptimizer,
+        compressor: Compressor | PowerSGD | MajorityVote,
     ) -> None:
         self.world = world
         self.model = model
@@ -70,12 +77,34 @@ class CompressedSGD(Strategy):
         compressor, world = self.compressor, self.world
         if isinstance(compressor, PowerSGD):
             return self._sum_by_matrices(compressor, gradient)
+        if isinstance(compressor, MajorityVote):
+            return self._vote(compressor, gradient)
+        if isinstance(compressor, TernGrad) and compressor.shared:
+            with world.compute("encode"):
+                scales = compressor.scales(gradient)
+            with world.communicate("transfer"):
+                everybodys = gather(world.comm, as_payload(scales)).view(np.float32)
+            compressor.share(everybodys, len(gradient))
         with world.compute("encode"):
             payload = compressor.encode(gradient)
         with world.communicate("transfer"):
             carried = transfer(compressor, world.comm, payload)
         with world.compute("decode"):
             return decoded_sum(compressor, carried, len(gradient), world.size)
+
+    def _vote(self, vote: MajorityVote, gradient: Vector) -> Vector:
+        """No sum: the sign of most ranks' gradients, of which this rank counts the votes on its part."""
+        world = self.world
+        with world.compute("encode"):
+            ballots = vote.ballots(gradient)
+        with world.communicate("transfer"):
+            received = swap_rows(world.comm, ballots)
+        with world.compute("decode"):
+            verdict = vote.count(received)
+        with world.communicate("transfer"):
+            verdicts = gather(world.comm, verdict)
+        with world.compute("decode"):
+            return vote.decode(verdicts)
 
     def _sum_by_matrices(self, powersgd: PowerSGD, gradient: Vector) -> Vector:
         world = self.world

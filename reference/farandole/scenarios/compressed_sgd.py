@@ -6,6 +6,8 @@ exchanged. The summary has the seconds of encoding, transfer and decoding apart;
     farandole run compressed_sgd -n 4 --compressor top-k --fraction 0.01
     farandole run compressed_sgd -n 4 --compressor sign --link-mbps 100
     farandole run compressed_sgd -n 4 --compressor sign --no-feedback
+    farandole run compressed_sgd -n 4 --compressor majority-vote --lr 0.003
+    farandole run compressed_sgd -n 4 --compressor terngrad --terngrad-clip 2.5 --share-scales
     farandole run compressed_sgd -n 4 --compressor qsgd --levels 7 --bucket 512
     farandole run compressed_sgd -n 4 --compressor powersgd --matrix-rank 2
     farandole run compressed_sgd -n 4 --compressor dgc --fraction 0.001 --sparsity-warm-up 50

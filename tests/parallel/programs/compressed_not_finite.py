@@ -16,7 +16,20 @@ from farandole.runtime.buffers import sha256
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 
-NAMES = ["none", "float16", "bfloat16", "qsgd", "terngrad", "sign", "top-k", "random-k", "dgc", "powersgd"]
+NAMES = [
+    "none",
+    "float16",
+    "bfloat16",
+    "qsgd",
+    "terngrad",
+    "sign",
+    "majority-vote",
+    "terngrad-shared",
+    "top-k",
+    "random-k",
+    "dgc",
+    "powersgd",
+]
 GOOD_STEPS = 2
 
 
@@ -25,8 +38,10 @@ def trained(world: World, name: str, bad: float) -> str:
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(20, 30), nn.Tanh(), nn.Linear(30, 5))
     shapes = [tuple(each.shape) for each in model.parameters()]
-    feedback = True if name in ("qsgd", "terngrad") else None
-    options = CompressionOptions(compressor=name, fraction=0.05, feedback=feedback)
+    shared = name == "terngrad-shared"
+    name = name.removesuffix("-shared")
+    feedback = True if not shared and name in ("qsgd", "terngrad") else None
+    options = CompressionOptions(compressor=name, fraction=0.05, feedback=feedback, share_scales=shared)
     compressor = build(options, shapes, 5, world.rank, world.size)
     strategy = CompressedSGD(world, model, maker("momentum" if name != "dgc" else "sgd", 0.1), compressor)
     noise = np.random.default_rng(world.rank)
