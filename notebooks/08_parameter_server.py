@@ -458,6 +458,30 @@ figure.tight_layout()
 # every step has a report to the manager. And only one direction has become smaller, since the pulls still bring
 # the whole model. On the left you see what it costs in learning: gradients come late, and the loss lags behind.
 #
+# ## 7 Until it has converged
+#
+# Step 6 says: again, until the last iteration *or until the model has converged*. Who finds that out? Document 001's
+# asynchronous update: a background thread looks at the model's latest state from time to time, and decides whether
+# the updates go on (决定是否继续进行模型的更新). Here it is a second thread of the manager. It reads the parameters
+# like a client that does not train, so no worker waits for it.
+#
+# **Predict:** three workers could take 20,000 iterations each. The thread looks every 50 ms, and ends the training when
+# the validation loss is below 0.8. Are gradients lost that are under way at that moment?
+
+# %%
+enough = launch("parameter_server", ranks=5, sync="async", steps=20_000, stop_below=0.8, check_every=0.05,
+                out=folder / "enough").summary  # fmt: skip
+table.show([table.stopping(enough)])
+
+# %% tags=["nbval-check-output"]
+last = enough.stopping["checks"][-1]
+print("ended long before 60,000 gradients:", enough.steps < 6_000)
+print("for a loss below 0.8:", last["loss"] < 0.8)
+print("each iteration begun has been applied:", sum(enough.lead.values()) == enough.steps)
+
+# %% [markdown]
+# The end comes as usual: at its next pull a worker is told that no work is left. What it has begun counts.
+#
 # ## What you have seen
 #
 # - Document 004's six steps, and that with the synchronous policy they *are* synchronous SGD.

@@ -109,6 +109,23 @@ def test_servers_come_and_go_while_nobody_waits(tmp_path: Path) -> None:
     assert summary.test_accuracy >= LEARNED
 
 
+def test_a_thread_ends_the_training_and_nothing_is_lost(tmp_path: Path) -> None:
+    """All workers learn of it; each gradient begun is applied, once; the thread saw what it ended the training for."""
+    summary = launch(
+        "parameter_server", 6, servers=2, sync="async", steps=20_000, stop_below=1.0, check_every=0.02,
+        out=tmp_path / "run",
+    ).summary  # fmt: skip
+    assert summary.stopping is not None
+    assert summary.stopping["ended"].endswith("is below 1")
+    *before, last = [check["loss"] for check in summary.stopping["checks"]]
+    assert last < 1.0 <= min(before, default=1.0)
+    assert summary.stopping["checks"][-1]["updates"] <= summary.steps < 20_000 * WORKERS
+    assert sum((summary.lead or {}).values()) == sum((summary.staleness or {}).values()) == summary.steps
+    assert summary.cleaned is not None
+    assert summary.cleaned["clients"] == WORKERS + 1, "the thread's client, too, has left"
+    assert len(set(summary.params_sha256 or [])) == 1
+
+
 # Of 180 test samples, after updates whose order is another each time, by workers of which a busy machine may
 # starve one: 84 to 98 % have been seen. Guessing gets a tenth.
 LEARNED = 0.75

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from mpi4py import MPI
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from farandole.data import shards
 from farandole.data.datasets import Dataset
@@ -41,6 +42,20 @@ def right_answers(model: nn.Module, dataset: Dataset, device: torch.device) -> i
 def accuracy(model: nn.Module, dataset: Dataset, device: torch.device) -> float:
     """Share of `dataset` that `model` gets right, 0 to 1: of the images, or of all next characters."""
     return right_answers(model, dataset, device) / dataset.targets.size
+
+
+def loss(model: nn.Module, dataset: Dataset, device: torch.device) -> float:
+    """The mean cross-entropy of `model` over `dataset`, over all next characters if it is of text."""
+    total, training = 0.0, model.training
+    model.eval()
+    for start in range(0, len(dataset), BATCH):
+        part = dataset[slice(start, start + BATCH)]
+        with torch.no_grad():
+            logits = model(torch.from_numpy(part.inputs).to(device))
+            targets = torch.from_numpy(part.targets).to(device)
+            total += cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="sum").item()
+    model.train(training)
+    return total / dataset.targets.size
 
 
 def sharded_accuracy(model: nn.Module, dataset: Dataset | None, world: World) -> float:

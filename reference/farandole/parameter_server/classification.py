@@ -17,7 +17,7 @@ from farandole.compression.non_finite import check_own
 from farandole.compression.options import FEEDBACK
 from farandole.data import datasets
 from farandole.data.shares import equal_shares, proportional_shares
-from farandole.data_parallel.evaluation import accuracy
+from farandole.data_parallel.evaluation import accuracy, loss
 from farandole.data_parallel.training import load_shard, mean_cross_entropy
 from farandole.errors import UsageError
 from farandole.models.choices import build
@@ -62,6 +62,7 @@ class Trainee:
         test: datasets.Dataset | None = None,
     ) -> None:
         self.world, self.options, self.shard, self.shares, self.test = world, options, shard, shares, test
+        self._validation: datasets.Dataset | None = None
         devices.seed_everything(options.seed + group)
         self.model = build(options).to(world.device)
         self.flat = FlatBuffers(self.model)
@@ -85,11 +86,11 @@ class Trainee:
             rows = rows.to(self.world.device)
             with self.world.compute("forward and backward"):
                 contribution.pulled(share)
-                loss = self._gradient(inputs[rows], targets[rows])
+                batch_loss = self._gradient(inputs[rows], targets[rows])
                 pushed = contribution.to_push()
             time.sleep(policy.pause(self.world.rank, start.clock))
             self._push(client, pushed, start, share)
-            client.report(start.clock, loss, len(rows))
+            client.report(start.clock, batch_loss, len(rows))
 
     def complete(self, table: NDArray[Any]) -> NDArray[Any]:
         return table
@@ -103,6 +104,14 @@ class Trainee:
         self.flat.values_from_host()
         return accuracy(self.model, self.test, self.world.device)
 
+    def validation_loss(self, table: NDArray[Any]) -> float:
+        """The loss of all these parameters on samples that no worker has."""
+        if self._validation is None:
+            self._validation = datasets.split(datasets.load(self.options.data), self.options.seed).validation
+        self.flat.values_np[:] = table
+        self.flat.values_from_host()
+        return loss(self.model, self._validation, self.world.device)
+
     def _contribution(self) -> Contribution:
         if self.options.update == "blend":
             return PushParameters(self.flat, self.options.lr)
@@ -112,9 +121,9 @@ class Trainee:
 
     def _gradient(self, inputs: Tensor, targets: Tensor) -> float:
         self.flat.zero_gradients()
-        loss = mean_cross_entropy(self.model(inputs), targets)
-        loss.backward()
-        return loss.item()
+        mean_loss = mean_cross_entropy(self.model(inputs), targets)
+        mean_loss.backward()
+        return mean_loss.item()
 
     def _push(self, client: Client, pushed: NDArray[Any], start: Start, share: float) -> None:
         if self.plain_bytes is not None:

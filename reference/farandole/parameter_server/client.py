@@ -173,6 +173,10 @@ class Client:
         """Ask for the servers' versions alone."""
         return self._ask(Header(Kind.READ, count=0))
 
+    def end_training(self) -> Future[None]:
+        """Have no worker begin another iteration, of an application whose policy does not work in rounds."""
+        return self._ask(Header(Kind.END), {min(self.layouts)})
+
     def next_task(self, done: int = NO_TASK) -> Future[int | None]:
         """Ask the coordinator what to compute next, telling it what is done; a future: None if all is (`tasks`)."""
         return self._ask(Header(Kind.TASK, task=done), {NOBODY})

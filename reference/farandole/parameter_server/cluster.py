@@ -42,7 +42,7 @@ from farandole.parameter_server.policies import Policy
 from farandole.parameter_server.resharding import Resharder
 from farandole.parameter_server.server import MakeShard, Server
 from farandole.parameter_server.server_manager import ServerManager
-from farandole.parameter_server.service import Role, serve
+from farandole.parameter_server.service import Role, beside, serve
 from farandole.parameter_server.shard import Shard
 from farandole.parameter_server.succession import Succession
 from farandole.parameter_server.tasks import Coordinator, TaskQueue
@@ -139,6 +139,7 @@ def run(
     read: Work | None = None,
     survivor: Survivor | None = None,
     tasks: TaskQueue | None = None,
+    watch: Work | None = None,
 ) -> Outcome:
     """Carry out this rank's roles. Collective.
 
@@ -149,6 +150,7 @@ def run(
         read: what a reader does with its client, until no worker is left; it reads the first application.
         survivor: None: the first death is the end.
         tasks: what the manager gives out; None: workers know themselves what to compute.
+        watch: what a second thread of the manager does with a client of its own, until no worker is left.
 
     Raises:
         NobodyToSucceed: with a rank something has died that nobody else has.
@@ -175,7 +177,8 @@ def run(
         clock.start()
     if heart:
         heart.start()
-    manager = _manager(world, mailbox, succession, options, placement, applications, reported, survivor)
+    readers = (*placement.readers, MANAGER) if watch else placement.readers
+    manager = _manager(world, mailbox, succession, options, placement, readers, applications, reported, survivor)
     server_manager: ServerManager | None = None
     if client:
         with client:
@@ -199,7 +202,11 @@ def run(
             [app] = applications
             changes = options.server_change
             roles.append(Resharder(world, mailbox, server, ring, changes, assign, app.rule, app.correction))
-        serve(mailbox, [role for role in roles if role])
+        watcher: Client | None = None
+        if watch and world.rank == MANAGER:
+            watcher = Client(world.comm, assignments[0], applications[0].table, succession, lost=lost)
+        with beside(watcher, watch or read or work):
+            serve(mailbox, [role for role in roles if role])
     if clock:
         clock.stop()
     if survivor and heart:
@@ -303,6 +310,7 @@ def _manager(
     succession: Succession,
     options: ServerOptions,
     placement: Placement,
+    readers: Sequence[int],
     applications: Sequence[Application],
     reported: Callable[[Header], None],
     survivor: Survivor | None,
@@ -315,11 +323,11 @@ def _manager(
         world.rank,
         mailbox,
         succession,
-        clients | dict.fromkeys(placement.readers, 0),
+        clients | dict.fromkeys(readers, 0),
         services=(MANAGER, placement.cleaner, *placement.servers),
         reported=reported,
         silence_s=math.inf if survivor else options.hang_after,
-        readers=placement.readers,
+        readers=readers,
         missed=partial(survivor.missed, succession) if survivor else lambda: None,
     )
 

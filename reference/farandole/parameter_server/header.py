@@ -24,6 +24,7 @@ class Kind(IntEnum):
     PULL = 1  # may I start my next iteration, and with which parameters?
     PUSH = 2  # the gradient of an iteration, or one range of it
     READ = 3  # the parameters as they are now, whatever the policy
+    END = 4  # begin no iteration any more (`early_stopping`)
 
     # A server's answers.
     GRANT = 11  # start iteration `clock`; the parameters follow

@@ -119,6 +119,16 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     """What encodes the gradients that workers push, with error feedback for sign and random-k; parameters are pulled as
     they are."""
 
+    stop_below: Positive | None = None
+    """Let a second thread of the manager judge the model now and then, and end the training once its validation loss is
+    less."""
+
+    stop_stalled: AtLeastOne | None = None
+    """The same, once so many judgements in a row have not found the loss 1 % lower."""
+
+    check_every: Positive = 0.2
+    """--stop-below, --stop-stalled: seconds from one judgement to the next."""
+
     applications: AtLeastOne = 1
     """Train so many models at once on the same servers, each with its own workers."""
 
@@ -204,6 +214,9 @@ class HybridOptions(TextOptions):
     loading: Annotated[Literal["scatter", "files"], NOT_HERE] = "scatter"
     capabilities: Annotated[tuple[float, ...], NOT_HERE] = ()
     server_change: Annotated[tuple[ServerChange, ...], NOT_HERE] = ()
+    stop_below: Annotated[float | None, NOT_HERE] = None
+    stop_stalled: Annotated[int | None, NOT_HERE] = None
+    check_every: Annotated[float, NOT_HERE] = 0.2
     transport: Annotated[Literal["messages", "window"], NOT_HERE] = "messages"
     replicas: Annotated[int, NOT_HERE] = 1
     enough: Annotated[int | None, NOT_HERE] = None
@@ -259,6 +272,9 @@ class OnlineOptions(PolicyOptions):
     loading: Annotated[Literal["scatter", "files"], NOT_HERE] = "scatter"
     capabilities: Annotated[tuple[float, ...], NOT_HERE] = ()
     server_change: Annotated[tuple[ServerChange, ...], NOT_HERE] = ()
+    stop_below: Annotated[float | None, NOT_HERE] = None
+    stop_stalled: Annotated[int | None, NOT_HERE] = None
+    check_every: Annotated[float, NOT_HERE] = 0.2
     applications: Annotated[AtLeastOne, NOT_HERE] = 1
     replicas: Annotated[int, NOT_HERE] = 1
     tree: Annotated[int | None, NOT_HERE] = None

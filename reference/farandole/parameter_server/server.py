@@ -64,7 +64,7 @@ class Server:
         decoder: of what workers push encoded.
     """
 
-    kinds = frozenset({Kind.PULL, Kind.PUSH, Kind.READ, Kind.CLEAN, Kind.TICK})
+    kinds = frozenset({Kind.PULL, Kind.PUSH, Kind.READ, Kind.END, Kind.CLEAN, Kind.TICK})
 
     def __init__(
         self,
@@ -146,6 +146,8 @@ class Server:
             part.shard.tick(now)
         elif header.kind == Kind.CLEAN:
             self._clean(header, part, now)
+        elif header.kind == Kind.END:
+            part.shard.end(header, now)
         elif self.succession.replicated and not part.sessions.open(header):
             return  # it has come before: whoever was the last in the chain then has answered it, or will
         elif header.kind == Kind.PULL:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
+from farandole.parameter_server.client import Client
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.mailbox import Mailbox
 from farandole.runtime.failure import PeerLost
@@ -30,6 +33,33 @@ class Role(Protocol):
 
     def stop(self) -> None:
         """The work is over."""
+
+
+@contextmanager
+def beside(client: Client | None, work: Callable[[Client], None]) -> Iterator[None]:
+    """In the body a second thread of this rank does `work` with a client of its own; None: there is no thread.
+
+    Raises:
+        BaseException: what has ended the thread, after the body; the client has left all the same.
+    """
+    errors: list[BaseException] = []
+
+    def run(client: Client) -> None:
+        with client:
+            try:
+                work(client)
+            except BaseException as error:
+                errors.append(error)
+            client.leave_with_the_others()
+
+    thread = threading.Thread(target=run, args=(client,), name="beside the service", daemon=True)
+    if client:
+        thread.start()
+    yield
+    if client:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def serve(mailbox: Mailbox, roles: Sequence[Role]) -> None:

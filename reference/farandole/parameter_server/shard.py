@@ -128,6 +128,12 @@ class Shard:
             self.answer_pulls(now)
         return bool(actions)
 
+    def end(self, question: Header, now: float) -> None:
+        """No worker begins another iteration; what is begun is completed."""
+        self.limit = 0
+        self._reply(Header(Kind.FINISHED, worker=question.worker, number=question.number))
+        self.answer_pulls(now)
+
     def clean(self, worker: int, now: float) -> tuple[int, int, int]:
         """Remove what a worker that is gone has left behind.
 

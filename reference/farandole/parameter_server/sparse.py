@@ -64,7 +64,7 @@ class SparseTrainee:
         self.shares = [len(shards[rank]) for rank in self.workers]
         self.epoch = steps_per_epoch(sum(self.shares), options.batch)
         self.shard = shards.get(world.rank)
-        self.test = splits.test
+        self.test, self.validation = splits.test, splits.validation
         self.table = np.zeros((options.buckets, CLASSES), dtype)
 
     def work(self, client: Client) -> None:
@@ -102,6 +102,11 @@ class SparseTrainee:
 
     def complete(self, table: Array) -> Array:
         return table
+
+    def validation_loss(self, table: Array) -> float:
+        """The loss of all these parameters on passages that no worker has."""
+        loss, _, _ = gradient(table[touched_rows(self.validation)], self.validation)
+        return loss
 
     def accuracy(self, table: Array) -> float | None:
         if self.world.control.rank:

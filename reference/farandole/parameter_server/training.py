@@ -21,7 +21,7 @@ from torch import Tensor
 from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
 from farandole.data.shares import equal_shares, slices
 from farandole.errors import UsageError
-from farandole.parameter_server import choices, cluster
+from farandole.parameter_server import choices, cluster, early_stopping
 from farandole.parameter_server.client import Client, Start
 from farandole.parameter_server.departures import Departures
 from farandole.parameter_server.header import Header
@@ -52,6 +52,9 @@ class Workload(Protocol):
     def complete(self, table: NDArray[Any]) -> NDArray[Any]:
         """All of the model's final parameters, given the servers'. Collective."""
 
+    def validation_loss(self, table: NDArray[Any]) -> float:
+        """The loss on samples that nobody trains on, with all these parameters; on the manager's rank."""
+
     def accuracy(self, table: NDArray[Any]) -> float | None:
         """The test accuracy with all these parameters; None on a rank without test data."""
 
@@ -63,6 +66,7 @@ MakeWorkload = Callable[[World, Recorder, Sequence[tuple[int, ...]], int], Workl
 def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) -> Summary | None:
     """Train, evaluate and write the record; the summary on the rank that writes it, None elsewhere."""
     choices.check(options)
+    early_stopping.check(options)
     with World.start(options) as world:
         recorder = Recorder(world, scenario, options)
         placement = place(world, options, options.tree)
@@ -71,6 +75,12 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
         workload = make_workload(world, recorder, groups, own_group)
         departures = Departures.where_possible(world, recorder, options, placement)
         reports = Reports(recorder, len(placement.workers), options.steps, departures)
+        watch: early_stopping.Watch | None = None
+        if early_stopping.is_asked_for(options):
+            rule = early_stopping.StoppingRule(options.stop_below, options.stop_stalled)
+            watch = early_stopping.Watch(
+                workload.table, workload.validation_loss, rule, options.check_every, lambda: recorder.elapsed_s
+            )
         outcome = cluster.run(
             world,
             recorder,
@@ -80,6 +90,7 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
             work=workload.work,
             reported=reports.add,
             survivor=reports if departures else None,
+            watch=watch.work if watch else None,
         )
         tables = [workload.complete(table) for table in outcome.tables]
         accuracies = [accuracy for table in tables if (accuracy := workload.accuracy(table)) is not None]
@@ -92,6 +103,7 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
             params_sha256=sha256(tables[own_group].tobytes()).hexdigest(),
             faults=departures.faults() if departures else (),
             ring_bytes=workload.plain_bytes,
+            stopping=watch.figures() if watch else None,
             **outcome.figures(),
         )
 

@@ -140,6 +140,29 @@ def server_changes(summary: Summary) -> Table:
     return table
 
 
+def tasks(summary: Summary) -> Table:
+    """A row per worker: how many of the manager's tasks it was the first to complete; below, what was given twice."""
+    table = Table()
+    for heading in ("worker", "tasks done"):
+        table.add_column(heading, justify="right")
+    figures = summary.tasks or {"done_by": {}, "resubmitted": 0, "backups": 0}
+    for worker, done in figures["done_by"].items():
+        table.add_row(f"rank {worker}", str(done))
+    table.caption = f"given out again after a death: {figures['resubmitted']}, as a backup: {figures['backups']}"
+    return table
+
+
+def stopping(summary: Summary) -> Table:
+    """A row: why the training ended, or that it was not ended early; and by how many judgements."""
+    figures = summary.stopping or {"ended": None, "checks": []}
+    table = Table()
+    for heading in ("ended because", "judged", "last loss"):
+        table.add_column(heading, justify="right")
+    last = f"{figures['checks'][-1]['loss']:.3f}" if figures["checks"] else NOT_COUNTED
+    table.add_row(figures["ended"] or "all steps were taken", f"{len(figures['checks'])} times", last)
+    return table
+
+
 def show(tables: Sequence[Table]) -> None:
     # mpirun gives ranks a terminal of its own, behind which there may be a file.
     console = Console(force_terminal=False if under_mpirun() else None)
@@ -172,6 +195,8 @@ def print_summary(summary: Summary | None, as_json: bool, *more: Table) -> None:
         delivered = [delivery(summary)] if summary.delivery else []
         came = [joined(summary)] if summary.joined else []
         changed = [server_changes(summary)] if summary.server_changes else []
+        changed += [tasks(summary)] if summary.tasks else []
+        changed += [stopping(summary)] if summary.stopping else []
         encoded = [compression(summary)] if summary.compression else []
         parts = [*failed, *delivered, *came, *changed, *encoded, *more]
         show([comparison({summary.scenario: summary}), per_rank(summary), *parts])

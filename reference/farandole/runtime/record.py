@@ -65,6 +65,8 @@ class Summary:
             and discarded, copies of what had arrived before.
         tasks: where the manager gives out what is to be computed, done_by (worker's rank: how many tasks it was the
             first to complete), resubmitted (given out again after a death), backups (given to a second worker).
+        stopping: where a thread judges whether to go on, ended (why it ended the training; None: it did not) and
+            checks, each with wall_s, updates (the first server's, when read) and loss (on validation samples).
     """
 
     scenario: str
@@ -94,6 +96,7 @@ class Summary:
     server_changes: list[dict[str, Any]] = field(default_factory=list)
     delivery: dict[str, list[int]] | None = None
     tasks: dict[str, Any] | None = None
+    stopping: dict[str, Any] | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
@@ -138,7 +141,8 @@ class Run:
     def summary(self) -> Summary:
         values = self._json("summary.json")
         # Records from before these were measured.
-        before: dict[str, Any] = {"compression": None, "server_changes": [], "delivery": None, "tasks": None}
+        before: dict[str, Any] = {"server_changes": []}
+        before |= dict.fromkeys(("compression", "delivery", "tasks", "stopping"))
         values = before | values
         missing = [field.name for field in fields(Summary) if field.name not in values]
         if missing:

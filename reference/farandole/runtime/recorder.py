@@ -165,6 +165,7 @@ class Recorder:
         ring_bytes: int | None = None,
         server_changes: Sequence[dict[str, Any]] = (),
         tasks: dict[str, Any] | None = None,
+        stopping: dict[str, Any] | None = None,
     ) -> Summary | None:
         """Bring all ranks' measurements together and write summary.json and trace.json.
 
@@ -177,6 +178,7 @@ class Recorder:
             ring_bytes: where something is compressed, what this rank would have sent without.
             server_changes: where servers came or went.
             tasks: which worker has done how many, where they are given out.
+            stopping: what a thread that judges whether to go on has found.
 
         Returns:
             The summary on the rank that writes, None elsewhere.
@@ -225,6 +227,7 @@ class Recorder:
             joined=joined,
             server_changes=list(server_changes),
             tasks=tasks,
+            stopping=stopping,
         )
 
 

@@ -9,6 +9,7 @@ push it. --sync says when a gradient counts and who may go on. Rank 0 is the man
     farandole run parameter_server -n 5 --sync async --update delay-compensated
     farandole run parameter_server -n 6 --servers 2 --replicas 2 --fail rank=1,step=50
     farandole run parameter_server -n 7 --servers 2 --server-change step=20,servers=3 --assignment hashing
+    farandole run parameter_server -n 5 --sync async --stop-below 0.8
     farandole run parameter_server -n 5 --topk 0.01
     farandole run parameter_server -n 5 --compressor sign --link-mbps 100
     farandole run parameter_server -n 5 --data text --lr 30
