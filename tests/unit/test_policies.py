@@ -154,6 +154,9 @@ def test_a_worker_counts_once_per_update_and_weights_are_what_they_should_be(
                 assert math.isclose(sum(weights), 1)
                 share = sum(push.share for push in update.pushes)
                 assert weights == pytest.approx([push.share / share for push in update.pushes])
+            elif getattr(server.policy, "staleness", 1) == 0:
+                assert len({push.clock for push in update.pushes}) == 1, "an iteration's gradients, as their mean"
+                assert math.isclose(sum(weights), 1)
             else:
                 assert weights == [update.pushes[0].share]
 
@@ -259,8 +262,7 @@ def test_a_worker_that_leaves_is_no_longer_waited_for() -> None:
         policy.started(worker, now=0.0)
         assert policy.push(Push(worker, 0, 1 / 3), now=0.0) == [], "worker 2 has not begun iteration 0"
         assert not policy.may_start(worker)
-    released = [action.parts[0][0] for action in policy.leave(2) if isinstance(action, Apply)]
-    assert released == [Push(0, 0, 1 / 3), Push(1, 0, 1 / 3)]
+    assert policy.leave(2) == [Apply(((Push(0, 0, 1 / 3), 0.5), (Push(1, 0, 1 / 3), 0.5)))]
     assert policy.may_start(0)
     assert policy.may_start(1)
 
@@ -270,7 +272,7 @@ def test_when_the_last_worker_leaves_nothing_is_held_any_more() -> None:
     policy.started(0, now=0.0)
     assert policy.push(Push(0, 0, 0.5), now=0.0) == []
     assert policy.leave(0) == [], "worker 1 has still to begin iteration 0"
-    assert policy.leave(1) == [Apply(((Push(0, 0, 0.5), 0.5),))]
+    assert policy.leave(1) == [Apply(((Push(0, 0, 0.5), 1.0),))]
 
 
 @QUICK
@@ -299,10 +301,23 @@ def assert_same(one: Make, other: Make, workload: Workload, servers: int) -> Non
             assert math.isclose(final_sum(left), final_sum(right), abs_tol=1e-9)
 
 
+SYNCHRONOUS: dict[str, Make] = {
+    "stale": lambda workers: Stale(workers, 0),
+    "half": lambda workers: Half(workers, 0, longest_wait=0.0),
+    "dynamic": lambda workers: Dynamic(workers, 0, 0),
+    "partial": lambda workers: Partial(workers, 16),
+}
+
+
+@pytest.mark.parametrize("name", SYNCHRONOUS)
 @QUICK
 @given(workloads(), st.integers(1, 3))
-def test_stale_with_no_staleness_is_minibatch(workload: Workload, servers: int) -> None:
-    assert_same(lambda workers: Stale(workers, 0), Minibatch, workload, servers)
+def test_with_no_slack_the_updates_are_those_of_minibatch(name: str, workload: Workload, servers: int) -> None:
+    """The same gradients with the same weights in the same order: bitwise the same, whatever rule applies them."""
+    assert_same(SYNCHRONOUS[name], Minibatch, workload, servers)
+    limit, minibatch = run(SYNCHRONOUS[name], workload, servers), run(Minibatch, workload, servers)
+    for left, right in zip(limit.servers, minibatch.servers, strict=True):
+        assert [update.parts for update in left.updates] == [update.parts for update in right.updates]
 
 
 @QUICK
@@ -324,15 +339,14 @@ def test_dynamic_between_equal_bounds_is_stale(workload: Workload, staleness: in
 
 
 @QUICK
-@given(workloads(), st.integers(0, 3), st.integers(1, 3))
-def test_partial_with_all_workers_is_minibatch(workload: Workload, more: int, servers: int) -> None:
-    assert_same(lambda workers: Partial(workers, len(workload.workers) + more), Minibatch, workload, servers)
-
-
-@QUICK
 @given(workloads(durations=LIVELY, leaving=False), st.integers(1, 16))
 def test_history_is_minibatch_while_nobody_is_late(workload: Workload, enough: int) -> None:
-    assert_same(lambda workers: History(workers, enough, patience=1e9), Minibatch, workload, servers=1)
+    def history(workers: Iterable[int]) -> Policy:
+        return History(workers, enough, patience=1e9)
+
+    assert_same(history, Minibatch, workload, servers=1)
+    left, right = served(history, workload), served(Minibatch, workload)
+    assert [update.parts for update in left.updates] == [update.parts for update in right.updates]
 
 
 @QUICK

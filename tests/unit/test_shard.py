@@ -108,12 +108,26 @@ def test_ranges_of_one_gradient_count_together() -> None:
 
 
 def test_stale_does_not_show_a_slow_reader_what_is_too_new() -> None:
+    shard = Harness(Stale([1, 2], staleness=1))
+    shard.pull(1)
+    assert shard.push(1, 0, 1.0) == [Kind.APPLIED], "of the first s iterations"
+    shard.pull(1)
+    assert shard.push(1, 1, 1.0) == [], "worker 2 has not begun iteration 0"
+    assert shard.pull(2) == Kind.GRANT
+    assert shard.read[2] == [-0.5] * 5
+    assert shard.values.tolist() == [-1.0] * 5, "now it has"
+
+
+def test_stale_without_slack_moves_once_an_iteration() -> None:
+    """So momentum's velocity decays once a step, as in mini-batch training."""
     shard = Harness(Stale([1, 2], staleness=0))
     shard.pull(1)
-    assert shard.push(1, 0, 1.0) == [], "worker 2 has not begun iteration 0"
-    assert shard.pull(2) == Kind.GRANT
-    assert shard.read[2] == [0.0] * 5
-    assert shard.values.tolist() == [-0.5] * 5, "now it has"
+    shard.pull(2)
+    assert shard.push(1, 0, 2.0) == []
+    assert shard.push(2, 0, 4.0) == [Kind.APPLIED, Kind.APPLIED]
+    assert shard.values.tolist() == [-3.0] * 5
+    assert shard.shard.updates == 1
+    assert [answer.staleness for answer in shard.answers if answer.kind == Kind.APPLIED] == [0, 0]
 
 
 def test_staleness_counts_the_others_updates() -> None:

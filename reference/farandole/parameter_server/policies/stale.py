@@ -1,15 +1,20 @@
 """Stale synchronous: a worker may run ahead of the slowest by at most s iterations.
 
     start of iteration c:   allowed iff c − (slowest clock) ≤ s
-    a gradient of c:        visible once everybody has begun iteration c − s
+    a gradient of c:        visible once every worker has begun iteration c − s
 
-So whoever begins iteration c has read every gradient of iterations up to c − s − 1, and none from
-more than s ahead of the slowest reader. s = 0 is mini-batch synchronous; a large s is asynchronous.
-At any moment completed clocks differ by at most s + 1. A slow spell shorter than s iterations costs
-the others nothing; a worker that is always slower still sets the pace in the end.
+So a worker that begins iteration c has read every gradient of iterations up to c − s − 1, and of iterations c − s to
+c + s − 1 those that are there: Ho et al.'s in-window updates, with the same two ends. At any moment completed clocks
+differ by at most s + 1. (Theirs differ by s; the second rule keeps the window.) A slow spell shorter than s iterations
+costs the others nothing; a worker that is always slower still sets the pace in the end. A large s is asynchronous.
 
-Source: Ho et al., "More effective distributed ML via a stale synchronous parallel parameter
-server", 2013. Document 000.
+s = 0 is mini-batch synchronous under every update rule: the gradients of an iteration are applied together, once all
+are there, as their mean. (No worker reads the parameters before that.) For s > 0 each gradient is applied alone, as it
+becomes visible, with its share of the batch. Ho et al.'s updates are increments that may be added in any order, as
+those of plain SGD are. A rule with a memory takes n small steps an iteration then: momentum's velocity decays n times,
+and Adagrad and Adam divide a share of the gradient by the share's own size.
+
+Source: Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", 2013. Document 000.
 """
 
 from __future__ import annotations
@@ -17,11 +22,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from farandole.parameter_server.policies.policy import Action, Apply, Policy, Push, Slowest
+from farandole.parameter_server.policies.policy import Action, Apply, Policy, Push, Slowest, mean
 
 
 class Stale(Policy):
-    """Gradients one by one, within the bound `staleness`."""
+    """Gradients one by one, within the bound `staleness`; with a bound of 0, an iteration's all together."""
 
     def __init__(self, workers: Iterable[int], staleness: int = 4) -> None:
         super().__init__(workers)
@@ -50,10 +55,14 @@ class Stale(Policy):
         return self._visible()
 
     def _visible(self) -> list[Action]:
-        """In the order of their arrival."""
+        """In the order of their arrival; where an iteration's count together, in the order of the workers."""
         if not self._held:
             return []
-        reached = self._last_to_begin.clock()  # everybody has begun this many
+        if self.staleness == 0:
+            completed = self._slowest.clock()  # by every worker
+            whole = sorted(clock for clock in self._held if completed is None or clock < completed)
+            return [Apply(mean(push for _, push in self._held.pop(clock))) for clock in whole]
+        reached = self._last_to_begin.clock()  # every worker has begun this many
         due = [clock for clock in self._held if reached is None or clock - self.staleness < reached]
         arrived = sorted(each for clock in due for each in self._held.pop(clock))
         return [Apply(((push, push.share),)) for _, push in arrived]
