@@ -14,7 +14,8 @@ becomes visible, with its share of the batch. Ho et al.'s updates are increments
 those of plain SGD are. A rule with a memory takes n small steps an iteration then: momentum's velocity decays n times,
 and Adagrad and Adam divide a share of the gradient by the share's own size.
 
-Source: Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", 2013. Document 000.
+Source: Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", 2013.
+Document 000.
 """
 
 from __future__ import annotations
