@@ -1,142 +1,75 @@
-"""The drifting stream: the angle is as scheduled, each worker gets its part, and the drift is real."""
+"""Standard streams that are closed, full, left by their reader, or without a code for what is printed."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
+import os
+import subprocess
+import sys
+from pathlib import Path
 
-import numpy as np
 import pytest
-import scipy.ndimage
-from hypothesis import given
-from hypothesis import strategies as st
 
-from farandole.data import datasets
-from farandole.data.streams import RotatingDigits, rotated
-from farandole.errors import UsageError
-
-DIGITS = datasets.load("digits")
-FEW = DIGITS[slice(0, 30)]
-
-workers_and_total = st.integers(1, 6).flatmap(lambda workers: st.tuples(st.just(workers), st.integers(workers, 150)))
+# Prints, tells what was lost, and whether the next file that is opened could be taken for standard output.
+PROGRAM = """
+import os, sys
+from farandole.runtime import streams
+streams.secure()
+print(os.environb[b"TEXT"].decode("utf-8", "surrogateescape"), flush=True)
+print("more")
+print(streams.lost(), streams.left_by_reader(), os.open(os.devnull, os.O_RDONLY) > 2, file=sys.stderr)
+"""
 
 
-@pytest.mark.parametrize("degrees", [0.0, 7.5, 45.0, 90.0, 123.0, 360.0, -30.0])
-def test_rotation_is_that_of_scipy(degrees: float) -> None:
-    images = np.random.default_rng(0).random((5, 2, 9, 8), dtype=np.float32)  # bright to the border
-    expected = scipy.ndimage.rotate(images, degrees, axes=(2, 3), reshape=False, order=1, mode="grid-constant")
-    np.testing.assert_allclose(rotated(images, np.full(5, degrees)), expected, atol=1e-5)
-
-
-def test_rotation_is_exact_where_no_pixel_has_to_be_split() -> None:
-    assert np.array_equal(rotated(DIGITS.inputs, np.zeros(len(DIGITS))), DIGITS.inputs)
-    quarter = rotated(DIGITS.inputs, np.full(len(DIGITS), 90.0))
-    np.testing.assert_allclose(quarter, np.rot90(DIGITS.inputs, axes=(2, 3)), atol=1e-6)
-
-
-def test_each_image_has_an_angle_of_its_own() -> None:
-    angles = np.array([0.0, 20.0, 90.0])
-    together = rotated(DIGITS.inputs[:3], angles)
-    one_by_one = [rotated(DIGITS.inputs[i : i + 1], angles[i : i + 1]) for i in range(3)]
-    assert np.array_equal(together, np.concatenate(one_by_one))
-
-
-@given(workers_and_total, st.integers(1, 20))
-def test_sub_streams_are_disjoint_and_complete(given: tuple[int, int], batch: int) -> None:
-    workers, total = given
-    positions = []
-    for worker in range(workers):
-        stream = RotatingDigits(FEW, total, 90, 0, worker, workers, batch)
-        own = [stream.positions(step) for step in range(stream.steps)]
-        assert all(len(part) == batch for part in own[:-1])
-        assert 1 <= len(own[-1]) <= batch
-        positions += np.concatenate(own).tolist()
-    assert sorted(positions) == list(range(total))
-
-
-@given(workers_and_total)
-def test_workers_see_the_same_angle_at_the_same_step(given: tuple[int, int]) -> None:
-    workers, total = given
-    streams = [RotatingDigits(FEW, total, 90, 0, worker, workers, batch=4) for worker in range(workers)]
-    for step in range(min(stream.steps for stream in streams)):
-        firsts = [stream.angles(stream.positions(step))[0] for stream in streams]
-        assert max(firsts) - min(firsts) <= 90 * (workers - 1) / max(total - 1, 1) + 1e-9
-
-
-def test_the_angle_grows_evenly_from_zero_to_the_last_position() -> None:
-    stream = RotatingDigits(FEW, 91, 90, seed=0, batch=10)
-    angles = np.concatenate([stream.angles(stream.positions(step)) for step in range(stream.steps)])
-    np.testing.assert_allclose(angles, np.arange(91))
-
-
-def test_batches_are_the_samples_at_their_positions_turned_by_their_angles() -> None:
-    stream = RotatingDigits(DIGITS, 400, 60, seed=2, worker=1, workers=3, batch=16)
-    steps = 0
-    for step, (inputs, targets) in enumerate(stream):
-        positions = stream.positions(step)
-        numbers = stream.sample_numbers(positions)
-        assert inputs.dtype == np.float32
-        assert np.array_equal(inputs, rotated(DIGITS.inputs[numbers], 60 * positions / 399))
-        assert np.array_equal(targets, DIGITS.targets[numbers])
-        steps += 1
-    assert steps == stream.steps == math.ceil(133 / 16)
-
-
-def test_the_order_begins_anew_when_the_set_is_used_up_and_each_round_uses_every_sample_once() -> None:
-    stream = RotatingDigits(FEW, 90, 90, seed=0)
-    numbers = stream.sample_numbers(np.arange(90))
-    rounds = [numbers[start : start + 30].tolist() for start in (0, 30, 60)]
-    assert all(sorted(order) == list(range(30)) for order in rounds)
-    assert len({tuple(order) for order in rounds}) == 3
-
-
-def test_one_seed_gives_one_stream() -> None:
-    def batches(seed: int) -> list[bytes]:
-        return [inputs.tobytes() for inputs, _ in RotatingDigits(DIGITS, 200, 90, seed, worker=1, workers=2)]
-
-    assert batches(5) == batches(5)
-    assert batches(5) != batches(6)
-
-
-@given(st.integers(0, 7))
-def test_a_restored_stream_goes_on_exactly(taken: int) -> None:
-    stream = RotatingDigits(FEW, 100, 90, seed=4, worker=1, workers=2, batch=8)
-    for _ in range(taken):
-        next(stream)
-    restored = RotatingDigits(FEW, 100, 90, seed=0, batch=8)
-    restored.restore(stream.state())
-    rest, expected = list(restored), list(stream)
-    assert len(rest) == len(expected) == 7 - taken
-    for mine, other in zip(rest, expected, strict=True):
-        assert np.array_equal(mine[0], other[0])
-        assert np.array_equal(mine[1], other[1])
-
-
-def test_a_model_that_has_stopped_learning_gets_much_worse() -> None:
-    """The model: the mean image of each class. Right at the stream's upright end: 0.89; at the other: 0.14."""
-    splits = datasets.split(DIGITS, seed=0)
-    means = np.stack([splits.train.inputs[splits.train.targets == digit].mean(axis=0) for digit in range(10)])
-    right = []
-    for inputs, targets in RotatingDigits(splits.test, 1800, 90, seed=0, batch=180):
-        distances = ((inputs[:, None] - means) ** 2).sum(axis=(2, 3, 4))
-        right.append(np.mean(distances.argmin(axis=1) == targets))
-    assert right[0] > 0.8
-    assert right[-1] < 0.3
-    assert right == sorted(right, reverse=True)
+def printed(text: bytes, redirection: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    environment = os.environ | {"TEXT": os.fsdecode(text), "PROGRAM": PROGRAM, "PYTHON": sys.executable} | variables
+    command = ["bash", "-c", f'"$PYTHON" -c "$PROGRAM" {redirection}']
+    return subprocess.run(command, capture_output=True, env=environment)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("redirection", "told"),
     [
-        ({"worker": 2, "workers": 2}, "no worker 2"),
-        ({"worker": -1}, "no worker -1"),
-        ({"workers": 0}, "no worker 0"),
-        ({"samples_total": 2, "workers": 3}, "too short for 3 workers"),
-        ({"samples_total": 0}, "too short for 1 workers"),
-        ({"batch": 0}, "batch of 0"),
-        ({"degrees": math.nan}, "nan degrees"),
+        ("", "None"),
+        (">/dev/full", "standard output could not be written: No space left on device"),
+        (">&-", "standard output could not be written: it is closed"),
+        ("<&-", "None"),
+        ("<&- >&-", "standard output could not be written: it is closed"),
     ],
 )
-def test_impossible_streams_are_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        RotatingDigits(FEW, **{"samples_total": 10, "degrees": 90, "seed": 0, **arguments})
+def test_what_cannot_be_written_is_told_and_ends_nothing(redirection: str, told: str) -> None:
+    done = printed(b"x", redirection)
+    assert (done.returncode, done.stderr.decode()) == (0, f"{told} False True\n")
+
+
+def test_a_reader_that_has_left_is_told_from_others() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=os.environ | {"TEXT": "x"})
+    os.close(write)
+    assert done.stderr == b"standard output could not be written: its reader has left True True\n"
+
+
+def test_without_standard_error_nothing_fails_and_nothing_goes_to_standard_output() -> None:
+    done = printed(b"x", "2>&-")
+    assert (done.returncode, done.stdout) == (0, b"x\nmore\n")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [
+        ("utf-8", "3 × α – é │ …".encode() + b" \xff"),
+        ("ascii", b"3 x alpha - e | ... \xff"),
+        ("latin-1", "3 × alpha - é | ...".encode("latin-1") + b" \xff"),
+    ],
+)
+def test_what_an_encoding_has_no_code_for_is_printed_as_a_sign_like_it(encoding: str, shown: bytes) -> None:
+    done = printed("3 × α – é │ …".encode() + b" \xff", "", PYTHONIOENCODING=encoding)
+    assert done.stdout.splitlines()[0] == shown, done.stderr
+
+
+def test_the_command_says_in_a_line_that_output_is_missing() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "farandole", "list"], stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 1
+    assert done.stderr == b"farandole: standard output could not be written: No space left on device\n"

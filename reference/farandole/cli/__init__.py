@@ -6,7 +6,6 @@ that has never touched MPI.
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import suppress
 
@@ -30,11 +29,12 @@ from farandole.cli import (
     tour,
 )
 from farandole.errors import LaunchError, UsageError
-from farandole.runtime import signals
+from farandole.runtime import signals, streams
 from farandole.scenarios import run_app
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
+OUTPUT_LOST = 1
 
 app = cyclopts.App(
     name="farandole",
@@ -59,22 +59,25 @@ app.command(hosts.app)
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and leave with its exit code.
 
-    0, 1 (it failed), 2 (bad input), 75 (stopped as asked, can go on), 124 (time-out), 128 + the number of the signal
-    that has ended it: 129 (the terminal was closed), 130 (Ctrl-C), 131 (SIGQUIT), 143 (SIGTERM).
+    0, 1 (it failed, or its output could not be written), 2 (bad input), 75 (stopped as asked, can go on), 124
+    (time-out), 128 + the number of the signal that has ended it: 129 (the terminal was closed), 130 (Ctrl-C), 131
+    (SIGQUIT), 143 (SIGTERM).
     """
     words = sys.argv[1:] if arguments is None else arguments
+    streams.secure()
     with signals.raised():
         try:
             _run(words)
+            if missing := streams.lost():
+                if not streams.left_by_reader():
+                    _say(missing)
+                sys.exit(OUTPUT_LOST)
         except UsageError as error:
             _say(str(error))
             sys.exit(USAGE_ERROR)
         except LaunchError as error:
             _say(str(error))
             sys.exit(error.returncode)
-        except BrokenPipeError:  # whoever read the output has left, as `| head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
         except KeyboardInterrupt:
             _say("interrupted; every rank has been ended")
             sys.exit(INTERRUPTED)

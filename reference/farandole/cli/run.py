@@ -9,6 +9,8 @@ import cyclopts
 from cyclopts import Parameter
 
 from farandole import scenarios
+from farandole.errors import LaunchError
+from farandole.runtime import streams
 from farandole.runtime.launcher import TIMEOUT_S, launch
 from farandole.runtime.numbers import AtLeastOne, Positive
 from farandole.runtime.options import RunOptions
@@ -44,7 +46,7 @@ def _command(name: str, config_type: type[RunOptions]) -> Callable[..., None]:
     def run(*, launching: LaunchOptions | None = None, config: RunOptions | None = None) -> None:
         config = config or config_type()
         launching = launching or LaunchOptions()
-        launch(
+        done = launch(
             name,
             launching.ranks,
             timeout_s=launching.timeout,
@@ -52,6 +54,8 @@ def _command(name: str, config_type: type[RunOptions]) -> Callable[..., None]:
             progress=sys.stderr.isatty() and not config.json,
             **changed(config),
         )
+        if missing := streams.lost():
+            raise LaunchError(f"{missing}; the run is done, and its record is in {done.folder}")
 
     run.__annotations__ |= {"config": config_type | None, "launching": LaunchOptions | None}
     return run

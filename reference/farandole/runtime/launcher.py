@@ -63,8 +63,8 @@ class Follower:
             self._copy(self.scratch / f"{number}.out", sys.stdout)
             self._copy(self.scratch / f"{number}.err", sys.stderr)
 
-    def _copy(self, path: Path, stream: IO[str]) -> None:
-        if path.exists():
+    def _copy(self, path: Path, stream: IO[str] | None) -> None:
+        if path.exists() and stream:  # Python has no stream where a program was started without one
             with path.open("rb") as file:
                 file.seek(self.positions[path])
                 new = file.read()

@@ -209,7 +209,9 @@ def redirect_output(folder: Path) -> None:
         os.dup2(file, descriptor)
         os.close(file)
     # Line by line, so that what a killed rank had printed is there.
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    for stream in (sys.stdout, sys.stderr):
+        # In UTF-8, as the launcher reads it, whatever the terminal's encoding is.
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]
 
 
 def run_program(arguments: list[str]) -> None:

@@ -109,6 +109,11 @@ def to_arguments(options: Mapping[str, Any]) -> list[str]:
 
 def run_as_program(config_type: type[ConfigType], main: Callable[[ConfigType], None]) -> None:
     """What ``python -m farandole.scenarios.NAME`` does, alone or as one rank of many."""
-    from farandole.runtime.rank import run_rank
+    from farandole.runtime import rank, streams
 
-    run_rank(lambda: main(parse(config_type, sys.argv[1:])))
+    if rank.scratch() is None:  # else standard output is the launcher's file
+        streams.secure()
+    rank.run_rank(lambda: main(parse(config_type, sys.argv[1:])))
+    if missing := streams.lost():
+        print(f"farandole: {missing}; the run is done", file=sys.stderr)
+        sys.exit(1)

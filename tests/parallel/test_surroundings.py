@@ -1,0 +1,46 @@
+"""A run in odd surroundings works, or names what is in its way in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+FARANDOLE = [sys.executable, "-P", "-m", "farandole"]
+SHADOWS = ("random", "queue", "types", "torch", "numpy", "mpi4py", "rich", "site")
+
+
+def test_a_run_in_odd_surroundings_is_done_and_says_that_its_table_is_lost(tmp_path: Path) -> None:
+    """No HOME; left-over variables; no UTF-8; a folder with markup for a name and modules in it; a full output."""
+    folder = tmp_path / "[red]x[" / "a $b$ \udcff"
+    folder.mkdir(parents=True)
+    for name in SHADOWS:
+        (folder / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
+    odd = {
+        "SLURM_JOB_ID": "",
+        "SLURM_JOBID": "7",
+        "SLURM_JOB_NUM_NODES": "abc",
+        "PBS_ENVIRONMENT": "PBS_BATCH",
+        "PBS_JOBID": "5",
+        "PBS_NODEFILE": str(folder / "missing"),
+        "OMP_NUM_THREADS": "abc",
+        "HOROVOD_RANK": "3",
+        "COLUMNS": "abc",
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "TMPDIR": str(folder),
+    }
+    environment = {name: value for name, value in os.environ.items() if name != "HOME"} | odd
+    command = [*FARANDOLE, "run", "sync_sgd", "-n", "2", "--steps", "2", "--out", "the run"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, cwd=folder, env=environment, stdout=full, stderr=subprocess.PIPE)
+    assert done.stderr.decode().splitlines() == [
+        "farandole: standard output could not be written: No space left on device; "
+        "the run is done, and its record is in the run"
+    ]
+    assert done.returncode == 1
+    assert json.loads((folder / "the run" / "summary.json").read_text())["steps"] == 2
+    assert {path.name for path in folder.iterdir()} == {"the run", *(f"{name}.py" for name in SHADOWS)}
