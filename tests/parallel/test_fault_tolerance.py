@@ -52,7 +52,7 @@ def test_a_frozen_process_is_ended_though_it_cannot_hear(
     options += ["--slow", "rank=0,factor=40", "--out", str(tmp_path / "run")]
     job = subprocess.Popen([sys.executable, "-m", "farandole", "run", "membership", "-n", "4", *options])
     try:
-        logbook, deadline = Logbook(tmp_path / "run" / "logbook.jsonl"), time.monotonic() + 60
+        logbook, deadline = Logbook(tmp_path / "run" / "logbook.jsonl"), time.monotonic() + 180
         while not any(line.what == "first step" for line in logbook.lines()):
             assert time.monotonic() < deadline, "no first step"
             time.sleep(0.05)
@@ -62,7 +62,7 @@ def test_a_frozen_process_is_ended_though_it_cannot_hear(
             if child.environ().get("OMPI_COMM_WORLD_RANK") == "2" and "farandole.runtime" in child.cmdline()
         ]
         os.kill(victim, signal.SIGSTOP)
-        assert job.wait(timeout=90) == 0
+        assert job.wait(timeout=180) == 0
     finally:
         job.terminate()
         job.wait()

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from farandole import LaunchError, UsageError, launch
+from farandole.runtime.options import RunOptions
+
+WAIT_TIMEOUT_S = RunOptions().wait_timeout  # longer than anything here takes on a busy machine
 
 
 def failing(tmp_path: Path, fault: str, scenario: str = "sync_sgd", **options: object) -> tuple[str, float]:
@@ -22,21 +25,21 @@ def failing(tmp_path: Path, fault: str, scenario: str = "sync_sgd", **options: o
 def test_a_killed_rank_ends_the_job_with_one_message(tmp_path: Path) -> None:
     message, seconds = failing(tmp_path, "rank=2,step=30,how=kill")
     assert message == "rank 2 at step 30 was killed by SIGKILL (--fail rank=2,step=30,how=kill)"
-    assert seconds < 10
+    assert seconds < WAIT_TIMEOUT_S, "no rank has waited for it to answer"
 
 
 def test_a_raising_rank_shows_its_traceback(tmp_path: Path) -> None:
     message, seconds = failing(tmp_path, "rank=1,step=20,how=raise")
     assert message.splitlines()[0].startswith("rank 1 at step 20 raised farandole.runtime.faults.InjectedFault")
     assert "Traceback" in message
-    assert seconds < 10
+    assert seconds < WAIT_TIMEOUT_S
 
 
 def test_a_hanging_rank_is_found_and_named(tmp_path: Path) -> None:
-    message, seconds = failing(tmp_path, "rank=3,step=20,how=hang", wait_timeout=3)
+    message, seconds = failing(tmp_path, "rank=3,step=20,how=hang", wait_timeout=5)
     assert message.startswith("rank 3 at step 20 has not answered since; rank ")
-    assert "has waited 3 s" in message
-    assert seconds < 3 + 10
+    assert "ended by --wait-timeout 5" in message
+    assert seconds < WAIT_TIMEOUT_S
 
 
 @pytest.mark.parametrize("scenario", ["ddp_sgd", "horovod_sgd"])
@@ -45,7 +48,7 @@ def test_what_a_library_makes_of_it_does_not_hide_the_cause(scenario: str, tmp_p
         pytest.skip("no Horovod: make setup builds it")
     message, _ = failing(tmp_path / "kill", "rank=1,step=20,how=kill", scenario)
     assert message == "rank 1 at step 20 was killed by SIGKILL (--fail rank=1,step=20,how=kill)"
-    message, _ = failing(tmp_path / "hang", "rank=1,step=20,how=hang", scenario, wait_timeout=3)
+    message, _ = failing(tmp_path / "hang", "rank=1,step=20,how=hang", scenario, wait_timeout=5)
     assert message.startswith("rank 1 at step 20 has not answered since; rank ")
 
 

@@ -61,12 +61,15 @@ def test_times_fit_into_the_wall_clock(run: Run) -> None:
 
 def test_the_trace_has_each_ranks_steps_on_one_clock(run: Run) -> None:
     events = run.trace
-    for rank in range(3):
-        forwards = [event for event in events if event["pid"] == rank and event["name"] == "forward and backward"]
-        assert len(forwards) == 25
+    forwards = [
+        [event for event in events if event["pid"] == rank and event["name"] == "forward and backward"]
+        for rank in range(3)
+    ]
+    assert [len(of_rank) for of_rank in forwards] == [25] * 3
     assert {event["cat"] for event in events} == {"compute", "communicate", "wait"}
-    ends = [max(event["ts"] + event["dur"] for event in events if event["pid"] == rank) for rank in range(3)]
-    assert max(ends) - min(ends) < 0.2 * max(ends), "the ranks end together"
+    for step in range(24):
+        starts = [[event["ts"] for event in forwards[rank]] for rank in range(3)]
+        assert max(of[step] for of in starts) < min(of[step + 1] for of in starts), "a step needs all gradients before"
 
 
 def test_the_options_are_kept(run: Run) -> None:
@@ -88,9 +91,8 @@ def test_twins_leave_the_same_record(scenario: str, run: Run, tmp_path: Path) ->
 
 
 def test_a_slow_rank_makes_the_others_wait(tmp_path: Path) -> None:
-    # Computation enough for the factor to stand out from a busy machine's noise.
-    summary = launch("sync_sgd", 3, data="mnist5k", model="cnn", batch=192, steps=12, slow="rank=1,factor=4",
-                     out=tmp_path / "run").summary  # fmt: skip
+    # It sleeps through nearly all of a step, beside which a busy machine's noise is little.
+    summary = launch("sync_sgd", 3, hidden=256, steps=12, slow="rank=1,factor=80", out=tmp_path / "run").summary
     assert summary.compute_s[1] > 1.5 * max(summary.compute_s[0], summary.compute_s[2])
     assert summary.wait_s[1] < 0.5 * min(summary.wait_s[0], summary.wait_s[2])
 

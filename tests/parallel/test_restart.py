@@ -129,11 +129,11 @@ def test_a_damaged_checkpoint_is_passed_over(uninterrupted: Run, tmp_path: Path)
 
 def test_a_rank_that_hangs_is_given_up_and_does_not_hang_again(uninterrupted: Run, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    message = killed(out, step=10, rank=3, how="hang", wait_timeout=3.0)
+    message = killed(out, step=10, rank=3, how="hang", wait_timeout=5.0)
     assert "rank 3 at step 10 has not answered" in message
     run = launch("restart", ranks=4, out=out, fail="rank=3,step=10,how=hang", **RECIPE)
     assert [(fault["rank"], fault["kind"]) for fault in run.summary.faults] == [(3, "hang")]
-    assert 2.5 < run.summary.faults[0]["detected_s"] < 30
+    assert 4.5 < run.summary.faults[0]["detected_s"] < 60
     assert run.summary.params_sha256 == uninterrupted.summary.params_sha256
 
 
@@ -146,7 +146,7 @@ def test_told_to_stop_it_saves_and_goes_on_later(number: signal.Signals, uninter
     environment = os.environ | ({"FARANDOLE_STOP_ON_TERM": "1"} if number == signal.SIGTERM else {})
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     logbook = Logbook(out / "logbook.jsonl")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not any(line.what == "first step" for line in logbook.lines()):
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         assert time.monotonic() < deadline
@@ -154,7 +154,7 @@ def test_told_to_stop_it_saves_and_goes_on_later(number: signal.Signals, uninter
     ranks = [each for each in psutil.Process(process.pid).children(recursive=True) if is_rank(each)]
     assert len(ranks) == 4
     ranks[2].send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=180)
     assert process.returncode == CAN_GO_ON, said
     [saved] = [line.step for line in logbook.lines() if line.what == "checkpoint"]
     assert 0 < saved < STEPS

@@ -21,7 +21,7 @@ import pytest
 import farandole
 from farandole.runtime import asker
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 START = (
     "import os; from farandole.runtime import asker, warm; warm.start(*os.environ.get('START_WITH', '').split()); "
     "print(os.environ[asker.ADDRESS], flush=True); input()"

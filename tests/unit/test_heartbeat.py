@@ -14,7 +14,7 @@ from farandole.errors import UsageError
 from farandole.recovery.heartbeat import DATAGRAM, Heart, Sign, check
 from farandole.runtime.flight_recorder import Position
 
-AFTER_S = 5.0
+AFTER_S = 500.0  # beside it what a busy machine takes for a test is nothing
 Listens = Callable[..., tuple[Heart, list[tuple[int, int]]]]
 
 
@@ -37,20 +37,20 @@ def heart_of_one() -> Listens:
 
 
 def test_who_is_silent_for_too_long_is_taken_for_dead_but_not_once_more_who_is(heart_of_one: Listens) -> None:
-    heart, found = heart_of_one(AFTER_S + 0.5, gone={2})
+    heart, found = heart_of_one(AFTER_S + 50, gone={2})
     heart._judge(time.monotonic())
     assert found == [(1, 7)]
 
 
 def test_who_is_silent_for_less_is_not(heart_of_one: Listens) -> None:
-    heart, found = heart_of_one(AFTER_S - 0.5, gone=set())
+    heart, found = heart_of_one(AFTER_S - 50, gone=set())
     heart._judge(time.monotonic())
     assert found == []
 
 
 def test_whoever_has_not_listened_blames_nobody(heart_of_one: Listens) -> None:
-    heart, found = heart_of_one(AFTER_S + 0.5, gone=set())
-    heart._excuse(2.0, time.monotonic())
+    heart, found = heart_of_one(AFTER_S + 50, gone=set())
+    heart._excuse(200.0, time.monotonic())
     heart._judge(time.monotonic())
     assert found == []
 
@@ -58,8 +58,8 @@ def test_whoever_has_not_listened_blames_nobody(heart_of_one: Listens) -> None:
 def test_whoever_has_just_been_heard_after_the_delay_is_no_later_found(heart_of_one: Listens) -> None:
     heart, found = heart_of_one(0.0, gone=set())
     now = time.monotonic()
-    heart._excuse(100.0, now)
-    heart._judge(now + AFTER_S + 0.5)
+    heart._excuse(10_000.0, now)
+    heart._judge(now + AFTER_S + 50)
     assert {rank for rank, _ in found} == {1, 2}
 
 

@@ -234,12 +234,12 @@ def test_processes_that_write_at_the_same_time_lose_no_line(logbook: Logbook) ->
     folder = logbook.file.parent
     command = [sys.executable, "-c", WRITER, str(folder)]
     writers = [subprocess.Popen([*command, str(rank), str(lines)]) for rank in range(ranks)]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while len(list(folder.glob("*.ready"))) < ranks:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     (folder / "go").touch()
-    assert [writer.wait(timeout=30) for writer in writers] == [0] * ranks
+    assert [writer.wait(timeout=120) for writer in writers] == [0] * ranks
     found = sorted((line.rank, line.step) for line in logbook.lines())
     assert found == [(rank, step) for rank in range(ranks) for step in range(lines)]
 

@@ -53,7 +53,7 @@ def whole_loss(step: int, ranks: Sequence[Rank]) -> float:
 def together(ranks: Sequence[Rank], action: Callable[[Rank], None], lost: Sequence[Rank] = ()) -> None:
     """Each rank in a thread of its own; an exchange is over when all have come. `lost` do not get its result."""
     parts: list[np.ndarray] = []
-    arrived, reduced = threading.Barrier(len(ranks), timeout=10), threading.Barrier(len(ranks), timeout=10)
+    arrived, reduced = threading.Barrier(len(ranks), timeout=60), threading.Barrier(len(ranks), timeout=60)
     errors: list[BaseException] = []
 
     def work(rank: Rank) -> None:

@@ -23,6 +23,7 @@ from tests.children import heeds_signals
 
 SUPERVISE = [sys.executable, "-m", "farandole", "supervise"]
 IMPATIENT = "import sys; from farandole import cli; cli.supervise.GRACE_S = 0.2; cli.main(sys.argv[1:])"
+PATIENCE_S = 60
 MARK = "FARANDOLE_TEST_SUPERVISED"
 
 
@@ -168,7 +169,7 @@ def test_a_run_keeps_the_folder_it_was_given(own: list[str], monkeypatch: pytest
 
 
 def command(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*SUPERVISE, *words], capture_output=True, text=True, timeout=60, cwd=folder)
+    return subprocess.run([*SUPERVISE, *words], capture_output=True, text=True, timeout=PATIENCE_S, cwd=folder)
 
 
 @pytest.mark.parametrize(
@@ -246,13 +247,12 @@ def signalled(signal_number: int, whom: str, start: list[str], script: str, fold
     try:
         assert process.stderr is not None
         assert process.stderr.readline()
-        time.sleep(0.2)  # by now it waits
         if whom == "all":
             os.killpg(process.pid, signal_number)
         else:
             process.send_signal(signal_number)
-        _, said = process.communicate(timeout=20)
-        deadline = time.monotonic() + 5
+        _, said = process.communicate(timeout=PATIENCE_S)
+        deadline = time.monotonic() + PATIENCE_S
         while processes.find(MARK, mark) and time.monotonic() < deadline:
             time.sleep(0.02)
         left = [each.cmdline() for each in processes.find(MARK, mark)]

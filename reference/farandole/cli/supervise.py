@@ -67,25 +67,24 @@ def _run(words: list[str]) -> None:
         LaunchError: it failed.
         UsageError: there is no such program.
     """
-    from farandole.runtime.processes import end_with_parent
-    from farandole.runtime.signals import Terminated
+    from farandole.runtime import processes, signals
 
-    try:
-        process = subprocess.Popen(words, preexec_fn=end_with_parent)
-    except OSError as error:
-        raise UsageError(f"{words[0]} cannot be run ({error.strerror})") from error
-    try:
-        code = process.wait()
-    except KeyboardInterrupt:  # a terminal has sent it to the command, too
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE_S / 3)
-        _end(process)
-        _say_it_once(words, process)
-        raise
-    except Terminated:
-        _end(process)
-        _say_it_once(words, process)
-        raise
+    with signals.held() as held:
+        try:
+            process = subprocess.Popen(words, preexec_fn=processes.end_with_parent)
+        except OSError as error:
+            raise UsageError(f"{words[0]} cannot be run ({error.strerror})") from error
+        try:
+            with held.delivered():
+                code = process.wait()
+        except BaseException as asked:
+            if isinstance(asked, KeyboardInterrupt):  # a terminal has sent it to the command, too
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(GRACE_S / 3)
+            _end(process)
+            if words[:3] == OURS and process.returncode > 0:
+                raise SystemExit(process.returncode) from None  # it has said why
+            raise
     if code:
         how = f"with {code}" if code > 0 else f"by {signal.Signals(-code).name}"
         raise LaunchError(f"the command ended {how}", code if code > 0 else 128 - code)
@@ -98,9 +97,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(GRACE_S)
     process.kill()
     process.wait()
-
-
-def _say_it_once(words: list[str], process: subprocess.Popen[bytes]) -> None:
-    """Leave as a command of our own has left, which has said why; return if another one was run."""
-    if words[:3] == OURS and process.returncode > 0:
-        raise SystemExit(process.returncode)
