@@ -14,7 +14,7 @@ from farandole.recovery.election.bully import Bully
 from farandole.recovery.election.network import Network
 from farandole.recovery.election.raft import Raft
 from farandole.recovery.election.ring import Ring
-from farandole.recovery.election.steps import Node
+from farandole.recovery.election.steps import Message, Node, Timer
 
 SIZES = [1, 2, 3, 4, 7]
 DELAYS = (0.2, 1.0)  # as nodes expect them: an answer within 3, a hop within 2
@@ -49,6 +49,25 @@ def test_whoever_starts_all_agree_on_one_leader(method: str, size: int) -> None:
         assert len(network.elected) == 1
         expected = starter if method == "raft" else size - 1
         assert set(network.leaders().values()) == {expected}
+
+
+def test_a_bully_does_not_follow_a_weaker_one() -> None:
+    """Somebody weaker has taken it for dead: it says that it lives, and the weaker one follows it."""
+    bully = bullies(4)[3]
+    actions = bully.receive(Message("coordinator", 1, 3))
+    assert bully.leader == 3
+    assert Message("coordinator", 3, 1) in actions
+    middle = bullies(4)[2]
+    actions = middle.receive(Message("coordinator", 1, 2))
+    assert middle.leader is None, "a stronger one may live"
+    assert actions[0] == Message("election", 2, 3)
+
+
+def test_a_bully_follows_a_stronger_one_and_waits_no_more() -> None:
+    bully = bullies(4)[1]
+    assert bully.receive(Message("coordinator", 2, 1)) == [Timer(None)]
+    assert bully.leader == 2
+    assert bully.timeout() == []
 
 
 @pytest.mark.parametrize("size", SIZES[1:])

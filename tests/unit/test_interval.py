@@ -28,6 +28,11 @@ def test_a_checkpoint_of_5_s_and_a_failure_an_hour() -> None:
     assert daly(5.0, HOUR) == pytest.approx(186.4, abs=0.05)
 
 
+def test_dalys_interval_to_the_last_term() -> None:
+    """C = μ = 1, so C/2μ = ½: √2·(1 + √½/3 + ½/9) − 1 = √2·19/18 + ⅓ − 1."""
+    assert daly(1.0, 1.0) == pytest.approx(math.sqrt(2) * 19 / 18 - 2 / 3, rel=1e-12)
+
+
 @pytest.mark.parametrize("ratio", [1e-2, 1e-4, 1e-6, 1e-8])
 def test_both_agree_where_a_checkpoint_costs_little(ratio: float) -> None:
     difference = abs(daly(ratio * HOUR, HOUR) / young(ratio * HOUR, HOUR) - 1)
