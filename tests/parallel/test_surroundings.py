@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from farandole.runtime import asker
 
 FARANDOLE = [sys.executable, "-P", "-m", "farandole"]
 SHADOWS = ("random", "queue", "types", "torch", "numpy", "mpi4py", "rich", "site")
@@ -44,3 +49,21 @@ def test_a_run_in_odd_surroundings_is_done_and_says_that_its_table_is_lost(tmp_p
     assert done.returncode == 1
     assert json.loads((folder / "the run" / "summary.json").read_text())["steps"] == 2
     assert {path.name for path in folder.iterdir()} == {"the run", *(f"{name}.py" for name in SHADOWS)}
+
+
+def test_shared_memory_without_room_is_refused_with_what_there_is_and_what_is_needed(tmp_path: Path) -> None:
+    if os.geteuid() or subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("a small /dev/shm is mounted for this: run as root, with the right to unshare -m")
+    run = [*FARANDOLE, "run", "sync_sgd", "-n", "2", "--steps", "2", "--collective", "window", "--out", "the-run"]
+    script = f"mount -t tmpfs -o size=64k tmpfs /dev/shm && exec {' '.join(run)}"
+    environment = dict(os.environ)
+    environment.pop(asker.ADDRESS, None)  # the warm process has the usual /dev/shm
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], cwd=tmp_path, env=environment, capture_output=True)
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.decode().splitlines()
+    assert re.match(
+        r"farandole: /dev/shm has [\d,]+ bytes free, and the ranks' shared memory needs [\d,]+ there:", line
+    )
+    free, needed = (int(number.replace(",", "")) for number in re.findall(r"(\S+) (?:bytes|there)", line))
+    assert free <= 65536 < needed
+    assert not list(tmp_path.iterdir())

@@ -29,6 +29,7 @@ from numpy.typing import DTypeLike
 from farandole.collectives.steps import chunk_slice, chunk_slices
 from farandole.errors import UsageError
 from farandole.runtime.communicator import Buffer, Communicator
+from farandole.runtime.shared_window import allocate
 
 BLOCK = 256 << 10  # bytes that are added up at a time: their sum is still in the cache when the others get it
 SHORT = 16 << 10  # bytes up to which a second barrier costs more than adding up everything
@@ -46,7 +47,8 @@ class SharedVectors:
         vectors: rank → its vector.
 
     Raises:
-        UsageError: the ranks are on several nodes, or `--link-mbps` is to slow down their messages.
+        UsageError: the ranks are on several nodes, there is no room for the vectors, or `--link-mbps` is to slow down
+            their messages.
     """
 
     def __init__(self, comm: Communicator, length: int, dtype: DTypeLike = np.float32) -> None:
@@ -58,7 +60,7 @@ class SharedVectors:
             raise UsageError(f"{comm.size} ranks on several nodes share no memory: use the hierarchical all-reduce")
         self.comm = comm
         kind = np.dtype(dtype)
-        self._window = MPI.Win.Allocate_shared(length * kind.itemsize, kind.itemsize, comm=comm.mpi)
+        self._window = allocate(comm.mpi, length * kind.itemsize, kind.itemsize, "a --collective that sends messages")
         self._window.Lock_all(MPI.MODE_NOCHECK)
         self.vectors = [_view(self._window, rank, length, kind) for rank in range(comm.size)]
         self.own = self.vectors[comm.rank]

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 from farandole.errors import UsageError
 from farandole.parameter_server.keys import KeyRange, joined
 from farandole.parameter_server.mailbox import READ_DONE
+from farandole.runtime.shared_window import allocate
 from farandole.runtime.world import World
 
 Array = NDArray[Any]
@@ -34,7 +34,7 @@ class Window:
         table: shape and type of the parameters.
 
     Raises:
-        UsageError: the ranks are on several hosts.
+        UsageError: the ranks are on several hosts, or there is no room for it.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Window:
             self._shapes[server] = (sum(len(part) for part in ranges), *table.shape[1:])
         self._dtype = table.dtype
         own = int(np.prod(self._shapes.get(world.rank, (0,)))) * table.itemsize
-        self._window = MPI.Win.Allocate_shared(own, table.itemsize, comm=world.control)
+        self._window = allocate(world.control, own, table.itemsize, "--transport messages")
         self._reading: set[int] = set()
 
     def of(self, rank: int) -> Array:

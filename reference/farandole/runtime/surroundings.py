@@ -111,12 +111,7 @@ def temporary_folder(prefix: str, within: str | None = None) -> Path:
     Raises:
         UsageError: it cannot be made, or there is no room.
     """
-    try:
-        parent = within or tempfile.gettempdir()
-    except OSError as error:
-        raise UsageError(
-            "no folder for temporary files can be written to (TMPDIR, /tmp, /var/tmp, this folder): set TMPDIR to one"
-        ) from error
+    parent = within or temporary_parent()
     if within is None:
         where, cure = f"{parent}, the folder for temporary files,", "set TMPDIR to a folder that has it"
     else:
@@ -146,9 +141,26 @@ def temporary_folder(prefix: str, within: str | None = None) -> Path:
     return folder
 
 
+def temporary_parent() -> str:
+    """The system's folder for temporary files, or $TMPDIR.
+
+    Raises:
+        UsageError: there is none that can be written to.
+    """
+    try:
+        return tempfile.gettempdir()
+    except OSError as error:
+        raise UsageError(
+            "no folder for temporary files can be written to (TMPDIR, /tmp, /var/tmp, this folder): set TMPDIR to one"
+        ) from error
+
+
 def free_bytes(folder: str | Path) -> int:
-    """What this user may still write into the file system that `folder` lies in."""
-    system = os.statvfs(folder)
+    """What this user may still write into the file system that `folder` lies in; 0 where there is no such folder."""
+    try:
+        system = os.statvfs(folder)
+    except OSError:
+        return 0
     return system.f_bavail * system.f_frsize
 
 
