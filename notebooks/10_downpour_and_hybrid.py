@@ -196,6 +196,25 @@ axes.spines[["top", "right"]].set_visible(False)
 # in nearly every batch. That is Zipf's law, and the reason for document 000's rule to divide by frequency. And it
 # matters who gets which documents: with shuffled passages more words are met by several workers, and more rows travel.
 #
+# So far a row that *two* workers update is at the centre, however seldom they do. Document 000 goes further: only the
+# hot parameters are at the centre, and *all* others with the clients (其他参数保存在各个客户端节点). A cold row that
+# several workers update then lives with the one that updates it most. In every step the others ask that worker for
+# the row, and send it their gradients.
+#
+# **Predict:** rows in more than a tenth of all batches are hot. Do the trained parameters change? Which share of the
+# rows at the centre moves to the clients?
+
+# %% tags=["nbval-check-output"]
+cold = launch("hybrid_parameters", 5, steps=60, hot=0.1, cold="clients", out=folder / "cold")
+print("same parameters to the last bit:", centre.summary.params_sha256[0] == cold.summary.params_sha256[0])
+for name, run in {"all at the centre": centre, "hybrid": hybrid, "cold at clients": cold}.items():
+    told = json.loads((run.folder / "division.json").read_text())
+    print(f"{name:>17}: {told['at_the_centre']:6,} rows at the centre, {sum(run.summary.bytes_sent) / 1e6:.1f} MB sent")
+
+# %% [markdown]
+# Most of the shared rows are cold. But rows that are seldom used also travel seldom: the bytes fall by less than the
+# rows at the centre do. The price is that all workers now talk to each other, and have to go in step.
+#
 # Document 000 calls this hybrid parallel (混合并行). Today that name usually means data and model parallel in one
 # grid (erratum 000.12); this is a hybrid of *where parameters live*. Near it is Parallax (Kim et al. 2019):
 # sparse parameters on servers, dense ones by all-reduce.

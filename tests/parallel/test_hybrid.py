@@ -31,6 +31,8 @@ def test_every_step_equals_the_single_process(
 ) -> None:
     runs = [run(scenario="hybrid", place=place) for place in places]
     runs += [run(scenario="hybrid", place=places[-1], hot=0.1, shards="shuffled", update="adagrad", lr=0.1)]
+    cold = {"scenario": "hybrid", "hot": 0.1, "cold": "clients"}
+    runs += [run(**cold, place=places[0]), run(**cold, place=places[0], shards="shuffled", update="adagrad", lr=0.1)]
     for answer in under_mpirun("sparse_runs.py", ranks, str(tmp_path), json.dumps(runs), timeout_s=240):
         equals_the_single_process(answer)
 
@@ -43,7 +45,12 @@ def test_own_rows_are_moved_as_a_server_would_have_moved_them(under_mpirun: Call
         for sync, update, rate in cases
         for scenario in ("sparse", "hybrid")
     ]
+    cold = {"scenario": "hybrid", "hot": 0.1, "cold": "clients", "steps": 60}
+    runs += [run(**cold, sync=sync, update=update, lr=rate) for sync, update, rate in cases[:2]]
     answers = under_mpirun("sparse_runs.py", 4, str(tmp_path), json.dumps(runs), timeout_s=240)
+    for centre, found in zip(answers[:4:2], answers[6:], strict=True):
+        assert found["fingerprint"] == pytest.approx(centre["fingerprint"], rel=1e-9), "shared rows, too"
+    answers = answers[:6]
     for (sync, _, _), centre, hybrid in zip(cases, answers[::2], answers[1::2], strict=True):
         assert sum(hybrid["bytes_sent"]) < 0.7 * sum(centre["bytes_sent"])
         if sync == "minibatch":
@@ -65,6 +72,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
         ),
         "documents": launch("hybrid_parameters", 5, **same, out=folder / "documents"),
         "shuffled": launch("hybrid_parameters", 5, shards="shuffled", **same, out=folder / "shuffled"),
+        "cold at clients": launch(
+            "hybrid_parameters", 5, hot=0.1, cold="clients", **same, out=folder / "cold-at-clients"
+        ),
     }
 
 
@@ -91,7 +101,7 @@ def test_the_result_is_that_of_all_rows_at_the_centre(runs: dict[str, Run]) -> N
 
 
 def test_fewer_bytes_are_sent_by_as_much_as_the_counts_predict(runs: dict[str, Run]) -> None:
-    sent = {name: rows_sent(found) for name, found in runs.items()}
+    sent = {name: rows_sent(found) for name, found in runs.items() if name != "cold at clients"}
     division = {
         name: json.loads((runs[name].folder / "division.json").read_text()) for name in ("documents", "shuffled")
     }
@@ -107,6 +117,28 @@ def test_fewer_bytes_are_sent_by_as_much_as_the_counts_predict(runs: dict[str, R
     # Shuffled, the same passages leave fewer rows to one worker alone.
     assert sum(division["shuffled"]["with_each_worker"]) < 0.95 * sum(division["documents"]["with_each_worker"])
     assert sent["documents"] < 0.9 * sent["shuffled"] < sent["shuffled"] < sent["all at the centre"]
+
+
+def test_cold_rows_at_clients_travel_only_between_those_that_share_them(runs: dict[str, Run]) -> None:
+    """To the servers as counted for the hot rows; between clients numbers once, values and gradients."""
+    found, workers = runs["cold at clients"], 3
+    division = json.loads((found.folder / "division.json").read_text())
+    summary = found.summary
+    assert summary.bytes_sent is not None
+    assert summary.messages_sent is not None
+    between = division["rows_sent_between_clients"]
+    at_servers = division["rows_sent_per_epoch"] - between
+    pairs = EPOCH * workers * (workers - 1)
+    headers = sum(summary.messages_sent) - workers * (4 * EPOCH + 1) - 4 * pairs
+    nbytes = sum(summary.bytes_sent) - HEADER * headers - 8 * pairs  # how many rows are asked for
+    nbytes -= between // 2 * (ROW_NUMBER + 2 * CLASSES * 4)
+    assert at_servers <= nbytes / (ROW_NUMBER + CLASSES * 4) <= at_servers * (1 + 1 / EPOCH)
+    assert between > 0
+    for other in ("all at the centre", "documents"):
+        assert sum(summary.bytes_sent) < sum(runs[other].summary.bytes_sent or []), other
+        assert summary.test_accuracy == runs[other].summary.test_accuracy
+    assert summary.params_sha256 is not None
+    assert len(set(summary.params_sha256)) == 1
 
 
 def test_bad_input_is_one_line(tmp_path: Path) -> None:

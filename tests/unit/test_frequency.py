@@ -92,6 +92,23 @@ def test_predicted_rows_are_those_that_a_replay_sends(touched: list[list[NDArray
     assert predicted_rows_sent(counts) == sum(2 * len(batch) for batches in touched for batch in batches)
 
 
+@given(touched_by_workers, thresholds)
+def test_cold_rows_live_with_the_worker_that_updates_them_most(
+    touched: list[list[NDArray[np.int64]]], hot: float
+) -> None:
+    counts = UpdateCounts.of(touched, ROWS)
+    division = divide(counts, hot, shared_at_clients=True)
+    cold = (counts.counts.sum(axis=0) > 0) & (counts.frequencies <= hot)
+    assert ((division.home != CENTRE) == cold).all()
+    travels = 0
+    for worker, batches in enumerate(touched):
+        for row in (row for batch in batches for row in batch.tolist()):
+            travels += 2 * (division.home[row] != worker)
+            if cold[row]:
+                assert counts.counts[division.home[row], row] >= counts.counts[worker, row]
+    assert predicted_rows_sent(counts, division) == travels <= predicted_rows_sent(counts, divide(counts, hot))
+
+
 @given(touched_by_workers, thresholds, thresholds)
 def test_a_lower_threshold_only_moves_rows_to_the_centre(
     touched: list[list[NDArray[np.int64]]], one: float, other: float

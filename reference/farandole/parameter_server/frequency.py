@@ -3,9 +3,10 @@
 Document 000's hybrid keeps the hot parameters at the centre and the others with the clients, to
 save communication. Where samples are sparse this loses nothing: a row that only one worker's
 samples touch is read and updated by that worker alone, so it can live there, and training takes
-the same steps as with all rows at the centre. Rows that several workers update are shared and stay
-at the centre; so does a row that is hot, if it is to be watched or served from there. (Parallax,
-Kim et al. 2019, likewise lets the sparsity of a parameter decide how it is kept in step.)
+the same steps as with all rows at the centre. Rows that several workers update are shared: they stay
+at the centre, or live with the worker that updates them most, from where the others fetch them
+(`cold_rows`). A hot row is at the centre whoever updates it. (Parallax, Kim et al. 2019, lets the
+sparsity of a parameter decide, too, how it is kept in step.)
 
 A worker counts over one epoch of its samples. Which rows it touches at all does not depend on how
 the samples are batched; how often does.
@@ -83,13 +84,15 @@ def count_updates(touched: Iterable[NDArray[np.int64]], rows: int) -> tuple[NDAr
     return counts, batches
 
 
-def divide(counts: UpdateCounts, hot: float = math.inf) -> Division:
+def divide(counts: UpdateCounts, hot: float = math.inf, *, shared_at_clients: bool = False) -> Division:
     """Give each row a home: the one worker that updates it, or else the centre.
 
     Args:
         hot: rows updated more often than this, in updates per batch over all workers (0 to 1), live at
             the centre whoever updates them. From 1 upwards there are no such rows; at 0 every row is
             at the centre, as in a plain parameter server.
+        shared_at_clients: a row that several workers update, and that is not hot, lives with the one that updates it
+            most; of several with the lowest number.
 
     Returns:
         The division; a row that nobody updates is at the centre.
@@ -100,7 +103,7 @@ def divide(counts: UpdateCounts, hot: float = math.inf) -> Division:
     if not hot >= 0:
         raise UsageError(f"--hot {hot}: must be 0 or more updates per batch")
     updaters = (counts.counts > 0).sum(axis=0)
-    local = (updaters == 1) & (counts.frequencies <= hot)
+    local = ((updaters == 1) | (shared_at_clients & (updaters > 1))) & (counts.frequencies <= hot)
     return Division(np.where(local, counts.counts.argmax(axis=0), CENTRE))
 
 
@@ -108,7 +111,11 @@ def predicted_rows_sent(counts: UpdateCounts, division: Division | None = None) 
     """Rows that travel while all counted batches are processed: one pull and one push for each update of a row.
 
     Args:
-        division: only its rows at the centre travel; without one, all do.
+        division: a worker's updates of rows that live with it bring nothing to travel; without one, all do.
     """
-    per_row = counts.counts.sum(axis=0)
-    return 2 * int(per_row.sum() if division is None else per_row[division.centre_rows].sum())
+    total = 2 * int(counts.counts.sum())
+    if division is None:
+        return total
+    return total - 2 * sum(
+        int(counts.counts[worker, division.local_rows(worker)].sum()) for worker in range(len(counts.batches))
+    )

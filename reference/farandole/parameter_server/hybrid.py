@@ -5,6 +5,9 @@
     3  train     as in `sparse`, but only rows at the centre travel; a worker updates its own rows in place
     4  complete  the workers' rows and the servers' become one table again, for the evaluation
 
+With ``--cold clients`` only hot rows are at the centre, as the document has it: cold ones that several workers
+update live with one of them, too, which the others ask in every step (`cold_rows`).
+
 A worker's own row is moved as a server would have moved it: by the same rule, with share · gradient,
 once a step. No other worker ever reads it, so training takes the same steps wherever it lies, and
 synchronous training stays that of a single process. What is gained is the travelling, 8 + 8K bytes
@@ -27,6 +30,7 @@ from farandole.errors import UsageError
 from farandole.models.sparse_logistic import touched_rows
 from farandole.parameter_server import choices
 from farandole.parameter_server.client import Client, Start
+from farandole.parameter_server.cold_rows import ColdRows
 from farandole.parameter_server.frequency import (
     CENTRE,
     Division,
@@ -61,7 +65,9 @@ class HybridTrainee(SparseTrainee):
         group: int,
         dtype: DTypeLike = np.float32,
     ) -> None:
+        check(options)
         super().__init__(options, world, recorder, groups, group, dtype)
+        self.cold_at_clients = options.cold == "clients"
         counts = self._measure()
         self.division = self._divide(counts, options.hot)
         if counts:
@@ -72,7 +78,13 @@ class HybridTrainee(SparseTrainee):
         self.rule = choices.make_rule(options, self.local)
         self._place = np.zeros(options.buckets, dtype=np.int64)  # of a row within the one or the other
         self._place[self.division.centre_rows] = np.arange(len(self.table))
-        self._place[own] = np.arange(len(own))
+        for worker in self.workers:
+            rows = self._own_rows(worker)
+            self._place[rows] = np.arange(len(rows))
+        self.cold: ColdRows | None = None
+        if self.cold_at_clients:
+            members = world.comm.split(int(world.rank in self.workers), world.rank)
+            self.cold = ColdRows(members, self.division.home, self._place, self.local, self.rule)
 
     def pull(self, client: Client, rows: Rows, values: Array) -> Start | None:
         """Wait for permission and the rows at the centre; the own ones are here."""
@@ -80,13 +92,23 @@ class HybridTrainee(SparseTrainee):
         pulled = np.empty((int(central.sum()), CLASSES), values.dtype)
         start = super().pull(client, self._place[rows[central]], pulled)
         values[central] = pulled
-        values[~central] = self.local[self._place[rows[~central]]]
+        if start is None:
+            return None
+        if self.cold:
+            with self.world.communicate("cold rows"):
+                values[~central] = self.cold.pull(rows[~central])
+        else:
+            values[~central] = self.local[self._place[rows[~central]]]
         return start
 
     def push(self, client: Client, rows: Rows, gradients: Array, start: Start, share: float) -> None:
         """Push the gradient of the rows at the centre, and update the own ones."""
         central = self.division.home[rows] == CENTRE
         super().push(client, self._place[rows[central]], gradients[central], start, share)
+        if self.cold:
+            with self.world.communicate("cold rows"):
+                self.cold.push(rows[~central], gradients[~central] * gradients.dtype.type(share))
+            return
         with self.world.compute("update of own rows"):
             self.rule.begin()
             own = gradients[~central]
@@ -119,7 +141,9 @@ class HybridTrainee(SparseTrainee):
 
     def _divide(self, counts: UpdateCounts | None, hot: float) -> Division:
         """The manager decides, and tells everybody. Collective."""
-        home = divide(counts, hot).home if counts else np.empty(self.options.buckets, dtype=np.int64)
+        home = np.empty(self.options.buckets, dtype=np.int64)
+        if counts:
+            home[:] = divide(counts, hot, shared_at_clients=self.cold_at_clients).home
         with self.world.comm.waiting("the division of the rows", MANAGER):
             self.world.control.Bcast(home, MANAGER)
         if not (home == CENTRE).any():
@@ -131,6 +155,15 @@ class HybridTrainee(SparseTrainee):
         return self.division.local_rows(self.workers.index(rank)) if rank in self.workers else np.empty(0, np.int64)
 
 
+def check(options: HybridOptions) -> None:
+    """
+    Raises:
+        UsageError: workers would not go in step, and are to exchange rows.
+    """
+    if options.cold == "clients" and options.sync != "minibatch":
+        raise UsageError(f"--cold clients exchanges rows in every step: use --sync minibatch, not {options.sync}")
+
+
 def _describe(counts: UpdateCounts, division: Division, recorder: Recorder) -> None:
     """Write division.json beside the record: how many rows live where, and how many travel in an epoch."""
     updated = counts.counts.sum(axis=0) > 0
@@ -140,6 +173,8 @@ def _describe(counts: UpdateCounts, division: Division, recorder: Recorder) -> N
         "at_the_centre": int(updated[division.centre_rows].sum()),
         "with_each_worker": [len(division.local_rows(worker)) for worker in range(len(counts.batches))],
         "rows_sent_per_epoch": predicted_rows_sent(counts, division),
+        "rows_sent_between_clients": predicted_rows_sent(counts, division)
+        - 2 * int(counts.counts[:, division.centre_rows].sum()),
         "rows_sent_per_epoch_without": predicted_rows_sent(counts),
     }
     (recorder.folder / "division.json").write_text(json.dumps(described, indent=2))

@@ -207,6 +207,10 @@ class HybridOptions(TextOptions):
     hot: UnitInterval = 1.0
     """Rows that more than this part of all batches update live on the servers anyway; 0: all rows do."""
 
+    cold: Literal["servers", "clients"] = "servers"
+    """Where rows live that several workers update, but that are not hot: on the servers too, or each with the worker
+    that updates it most, which the others ask for it (try --hot 0.1)."""
+
     # Only rows travel, of one model, and every gradient counts once: what is for other ways of training is not here.
     model: Annotated[Literal["mlp", "cnn"], NOT_HERE] = "mlp"
     hidden: Annotated[AtLeastOne, NOT_HERE] = 128
