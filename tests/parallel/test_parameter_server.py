@@ -59,6 +59,15 @@ def test_rules_equal_those_of_torch(under_mpirun: Callable[..., Any]) -> None:
     check(under_mpirun("ps_equals_single.py", 4, "1", *RULES))
 
 
+def test_elastic_averaging_is_zhangs(under_mpirun: Callable[..., Any]) -> None:
+    """18 iterations of 3 workers in single precision, an exchange after every third."""
+    found = under_mpirun("elastic_averaging.py", 5)
+    assert found["workers"] < 1e-5
+    assert found["centre"] < 1e-5
+    assert min(found["moved"], found["spread"]) > 1e-3
+    assert found["updates"] == [6]
+
+
 def test_a_tree_changes_nothing_and_unburdens_the_server(under_mpirun: Callable[..., Any], tmp_path: Path) -> None:
     check(under_mpirun("ps_equals_single.py", 8, "1", "tree"))
     flat = launch("parameter_server", 6, sync="minibatch", steps=20, out=tmp_path / "flat").summary

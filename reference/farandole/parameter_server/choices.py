@@ -103,6 +103,10 @@ def check(options: PolicyOptions) -> None:
     if options.update in ("blend", "elastic") and (options.topk or options.tree):
         other = "--topk" if options.topk else "--tree"
         raise UsageError(f"--update {options.update} pushes parameters, not gradients: leave out {other}")
+    if options.period > 1 and options.update != "elastic":
+        raise UsageError("--period is for --update elastic, whose workers train apart in between: leave it out")
+    if options.period > 1 and options.server_change:
+        raise UsageError("--server-change counts iterations, and with --period few have a push: leave out one of them")
     if options.update == "elastic" and options.sync in ("partial", "history"):
         raise UsageError(f"--update elastic needs every push applied once: --sync {options.sync} does not do that")
     if options.update == "delay-compensated" and options.sync == "history":

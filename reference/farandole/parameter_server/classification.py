@@ -81,16 +81,23 @@ class Trainee:
         inputs = torch.from_numpy(np.array(self.shard.inputs)).to(self.world.device)
         targets = torch.from_numpy(np.array(self.shard.targets)).to(self.world.device)
         while start := pull(self.world, client, contribution.into):
-            self.world.begin_step(start.clock)
-            rows, share = next(batches)
-            rows = rows.to(self.world.device)
-            with self.world.compute("forward and backward"):
-                contribution.pulled(share)
-                batch_loss = self._gradient(inputs[rows], targets[rows])
-                pushed = contribution.to_push()
-            time.sleep(policy.pause(self.world.rank, start.clock))
-            self._push(client, pushed, start, share)
-            client.report(start.clock, batch_loss, len(rows))
+            for alone in range(contribution.period):  # 0: with what was pulled, and a push
+                iteration = start.clock * contribution.period + alone
+                self.world.begin_step(iteration)
+                rows, share = next(batches)
+                rows = rows.to(self.world.device)
+                with self.world.compute("forward and backward"):
+                    if not alone:
+                        contribution.pulled(share)
+                    batch_loss = self._gradient(inputs[rows], targets[rows])
+                    if alone:
+                        contribution.step_alone()
+                    else:
+                        pushed = contribution.to_push()
+                if not alone:
+                    time.sleep(policy.pause(self.world.rank, start.clock))
+                    self._push(client, pushed, start, share)
+                client.report(iteration, batch_loss, len(rows))
 
     def complete(self, table: NDArray[Any]) -> NDArray[Any]:
         return table
@@ -116,7 +123,7 @@ class Trainee:
         if self.options.update == "blend":
             return PushParameters(self.flat, self.options.lr)
         if self.options.update == "elastic":
-            return PushElastic(self.flat, self.options.lr, self.options.elasticity)
+            return PushElastic(self.flat, self.options.lr, self.options.elasticity, self.options.period)
         return PushGradient(self.flat)
 
     def _gradient(self, inputs: Tensor, targets: Tensor) -> float:

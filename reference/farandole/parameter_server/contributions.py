@@ -2,17 +2,23 @@
 
     gradient     pulls w, pushes g
     parameters   pulls w, pushes x = w − ηg; the server blends (`update_rules.Blend`)
-    elastic      has its own x all the time; pulls w as the centre, then
-                     δ = α(x − w),   x ← x − n_r/N·δ,   the server adds n_r/N·δ to w
-                     x ← x − ηg
-                 so that Σx + w stays the same by the elastic step
+    elastic      has its own x all the time; every τ iterations it pulls w as the centre and pushes δ, which the server
+                 adds to w:
+                     δ = α(x − w),   x ← x − ηg(x) − δ,   w ← w + Σδ;   in the other iterations  x ← x − ηg(x)
 
-The last is elastic averaging SGD (Zhang et al. 2015), the second document 000's formula.
+The last is elastic averaging SGD (EASGD): the gradient is that at x before the elastic move, and Σx + w stays the same
+by that move. With α = 0 the workers train apart. `--elasticity` is β = Σα, how far the centre moves towards the
+workers' mean in a synchronous exchange, w ← (1−β)w + β·mean x; each of p workers with equal shares has α = β/p, and
+the paper takes β = 0.9. With `--sync minibatch` this is the paper's synchronous form. With `async` it is the
+asynchronous one, in which a worker exchanges with the centre whenever its own clock is divisible by τ; here δ arrives a
+gradient's time after its pull. Momentum at the workers (EAMSGD) is not built.
+
+Sources: Zhang, Choromanska & LeCun, "Deep learning with elastic averaging SGD", 2015; document 000's second formula.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,23 +28,31 @@ from farandole.runtime.buffers import FlatBuffers
 Array = NDArray[Any]
 
 
-class Contribution(Protocol):
-    """One worker's way.
+class Contribution:
+    """One worker's way, between a pull and a push.
 
     Attributes:
         into: where pulled parameters go.
+        period: iterations from one pull to the next.
     """
 
     into: Array
+    period = 1
 
     def pulled(self, share: float) -> None:
         """New parameters are in `into`; afterwards the model can compute its gradient."""
+        raise NotImplementedError
 
     def to_push(self) -> Array:
         """The gradient is there; this is what to push."""
+        raise NotImplementedError
+
+    def step_alone(self) -> None:
+        """The gradient of an iteration without pull and push is there; needed where `period` is more than 1."""
+        raise NotImplementedError
 
 
-class PushGradient:
+class PushGradient(Contribution):
     def __init__(self, flat: FlatBuffers) -> None:
         self.flat = flat
         self.into = flat.values_np
@@ -51,7 +65,7 @@ class PushGradient:
         return self.flat.gradients_np
 
 
-class PushParameters:
+class PushParameters(Contribution):
     def __init__(self, flat: FlatBuffers, lr: float) -> None:
         self.flat, self.lr = flat, lr
         self.into = flat.values_np
@@ -65,19 +79,28 @@ class PushParameters:
         return self.flat.values_np.copy()  # the next pull comes into the array itself
 
 
-class PushElastic:
-    def __init__(self, flat: FlatBuffers, lr: float, elasticity: float) -> None:
-        self.flat, self.lr, self.elasticity = flat, lr, elasticity
+class PushElastic(Contribution):
+    """Elastic averaging.
+
+    Args:
+        moving_rate: β = Σα; this worker's α is its share of it.
+        period: τ.
+    """
+
+    def __init__(self, flat: FlatBuffers, lr: float, moving_rate: float, period: int = 1) -> None:
+        self.flat, self.lr, self.moving_rate, self.period = flat, lr, moving_rate, period
         self.into = np.empty_like(flat.values_np)
         self._difference = np.zeros_like(flat.values_np)
 
     def pulled(self, share: float) -> None:
-        own = self.flat.values_np
-        self._difference = self.elasticity * (own - self.into)
-        own -= share * self._difference
-        self.flat.values_from_host()
+        self._difference = (share * self.moving_rate) * (self.flat.values_np - self.into)
 
     def to_push(self) -> Array:
+        self.step_alone()
+        self.flat.values_np[:] -= self._difference
+        self.flat.values_from_host()
+        return self._difference
+
+    def step_alone(self) -> None:
         self.flat.values.add_(self.flat.gradients, alpha=-self.lr)
         self.flat.values_to_host()
-        return self._difference

@@ -106,8 +106,12 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     alpha: Probability = 0.2
     """blend: how much of the old parameters stays."""
 
-    elasticity: Part = 0.5
-    """elastic: how far the workers' parameters and the server's pull each other together."""
+    elasticity: Part = 0.9
+    """elastic: β, how far the servers' parameters move towards the workers' mean in an exchange; each worker moves by
+    its share of that towards the servers', α = β/p if there are p equal ones."""
+
+    period: AtLeastOne = 1
+    """elastic: τ, iterations of a worker from one exchange with the servers to the next."""
 
     tree: Annotated[int, whole(gte=2)] | None = None
     """Put aggregators between workers and servers, each for at most so many workers."""
@@ -227,6 +231,7 @@ class HybridOptions(TextOptions):
     patience: Annotated[float, NOT_HERE] = 0.0
     alpha: Annotated[float, NOT_HERE] = 0.0
     elasticity: Annotated[float, NOT_HERE] = 0.0
+    period: Annotated[int, NOT_HERE] = 1
     tree: Annotated[int | None, NOT_HERE] = None
     topk: Annotated[float | None, NOT_HERE] = None
     compressor: Annotated[Literal["none"], NOT_HERE] = "none"
@@ -272,6 +277,7 @@ class OnlineOptions(PolicyOptions):
     """Samples per step, over all workers together; the same number for each."""
 
     # The stream says what is learned and how long; its workers end one by one, which aggregators do not understand.
+    period: Annotated[AtLeastOne, NOT_HERE] = 1
     steps: Annotated[AtLeastOne, NOT_HERE] = 1
     loading: Annotated[Literal["scatter", "files"], NOT_HERE] = "scatter"
     capabilities: Annotated[tuple[float, ...], NOT_HERE] = ()

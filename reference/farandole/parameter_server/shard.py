@@ -19,7 +19,7 @@ from farandole.parameter_server.corrections import Correction
 from farandole.parameter_server.header import ALL_RANGES, LAST, NO_TASK, Header, Kind
 from farandole.parameter_server.keys import KeyRange
 from farandole.parameter_server.policies import Action, Apply, Policy, Push
-from farandole.parameter_server.update_rules import Rows, UpdateRule, axpy
+from farandole.parameter_server.update_rules import Add, Rows, UpdateRule, axpy
 
 Array = NDArray[Any]
 
@@ -227,7 +227,8 @@ class Shard:
         """Move the values by Σ weight · gradient."""
         self._before_moving()
         staleness = {push: self._staleness(push) for push, _ in update.parts}
-        gradients = [(self._gradients[push], push.worker, weight, staleness[push]) for push, weight in update.parts]
+        weights = {push: 1.0 if isinstance(self.rule, Add) else weight for push, weight in update.parts}
+        gradients = [(self._gradients[push], push.worker, weights[push], staleness[push]) for push in weights]
         self.rule.begin()
         if any(gradient.rows is not None for gradient, *_ in gradients):
             self._apply_sparse(gradients)

@@ -220,7 +220,7 @@ def application(
         policy=partial(choices.make_policy, options, clients),
         rule=partial(choices.make_rule, options),
         correction=partial(choices.make_correction, options),
-        limit=options.steps * (1 if in_rounds else len(clients)),
+        limit=-(-options.steps // options.period) * (1 if in_rounds else len(clients)),
         decoder=partial(choices.make_compressor, options),
     )
 

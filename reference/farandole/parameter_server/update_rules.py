@@ -127,7 +127,7 @@ class Blend:
 
 
 class Add:
-    """The elastic step's other half: w ← w + Σ weight·δ (`averaging`)."""
+    """The elastic move's other half (`contributions`): w ← w + Σδ, with no weights, as the workers have given it up."""
 
     def begin(self) -> None:
         pass
