@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -17,10 +18,13 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from farandole.errors import LaunchError, UsageError
-from farandole.runtime import launcher, mpirun, processes
+from farandole.runtime import launcher, mpirun, processes, surroundings
 from farandole.slurm import sandbox
 
 PROBE_TIMEOUT_S = 60.0
+MB = 1e6
+SHM = "/dev/shm"
+ENOUGH_SHARED = 64e6  # bytes: what a container has by default, and the models here need
 
 MPI_PROBE = """
 import json
@@ -59,7 +63,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Look at everything the project can use."""
-    checks: list[Callable[[], list[Finding]]] = [python, torch, mpi, horovod, slurm, jupyter]
+    checks: list[Callable[[], list[Finding]]] = [python, environment, torch, mpi, horovod, slurm, jupyter]
     return [finding for check in checks for finding in check()]
 
 
@@ -68,6 +72,30 @@ def python() -> list[Finding]:
         Finding("Python", sys.version_info >= (3, 11), platform.python_version(), "install Python 3.11 or newer"),
         Finding("cores", True, f"{processes.available_cores()}: more ranks than cores work, but share them"),
     ]
+
+
+def environment() -> list[Finding]:
+    """The folders that launches write to, and what of the environment is left out or may keep MPI from starting."""
+    try:
+        folder = surroundings.temporary_parent()
+        room = surroundings.free_bytes(folder)
+        found = [Finding("temporary files", room >= surroundings.ROOM, f"{room / MB:,.0f} MB free in {folder}",
+                         "make room there, or set TMPDIR to a folder that has it")]  # fmt: skip
+    except UsageError as error:
+        seen, _, mend = str(error).rpartition(": ")
+        found = [Finding("temporary files", False, seen, mend)]
+    shared = surroundings.free_bytes(SHM)
+    found.append(
+        Finding("shared memory", shared >= ENOUGH_SHARED, f"{shared / MB:,.0f} MB free in {SHM}",
+                f"docker run --shm-size=1g, or set {surroundings.WINDOWS} to a folder with room")
+    )  # fmt: skip
+    for scheduler in surroundings.left_over(os.environ):
+        given = scheduler.given(os.environ)
+        seen = f"{', '.join(given)}: of no {scheduler.name} job, and left out of every launch"
+        found.append(Finding("left-over variables", False, seen, f"unset {' '.join(given)}"))
+    if settings := surroundings.mpi_settings(os.environ):
+        found.append(Finding("MPI settings", True, f"from the environment: {', '.join(settings)}"))
+    return found
 
 
 def torch() -> list[Finding]:
@@ -87,7 +115,10 @@ def mpi() -> list[Finding]:
     try:
         found = mpirun.detect()
         probe = _probe(MPI_PROBE)
-    except (UsageError, LaunchError) as error:
+    except UsageError as error:  # its message ends with the cure
+        seen, _, mend = str(error).rpartition(": ")
+        return [Finding("MPI", False, seen, mend)]
+    except LaunchError as error:
         return [Finding("MPI", False, str(error).splitlines()[0], mpirun.MEND)]
     tolerant = found.fault_tolerant and bool(probe["fault_tolerance"])
     return [
@@ -105,7 +136,9 @@ def horovod() -> list[Finding]:
         return [Finding("Horovod", False, "not installed", mend)]
     try:
         probe = _probe(HOROVOD_PROBE)
-    except (UsageError, LaunchError) as error:
+    except UsageError:
+        return [Finding("Horovod", False, "not tried, since MPI does not start", "what mends MPI")]
+    except LaunchError as error:
         return [Finding("Horovod", False, str(error).strip().splitlines()[-1], "python tools/horovod_wheel.py")]
     carriers = [name for name, built in (("MPI", probe["mpi"]), ("gloo", probe["gloo"])) if built]
     return [Finding("Horovod", True, f"{metadata.version('horovod')} over {' and '.join(carriers)}")]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from farandole import doctor
 from farandole.errors import UsageError
 from farandole.runtime import mpirun, placement, surroundings
 
@@ -179,3 +180,27 @@ def test_a_users_files_beside_the_run_take_no_librarys_place(tmp_path: Path) -> 
     command = [sys.executable, "-m", "farandole.runtime.snippet", code]
     shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert shown.stdout == "own\n", shown.stderr
+
+
+def test_the_doctor_reports_what_is_odd_and_how_to_mend_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(doctor, "SHM", str(tmp_path / "missing"))
+    for scheduler in surroundings.SCHEDULERS:
+        for name in scheduler.given(os.environ):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "abc")
+    monkeypatch.setenv("OMPI_MCA_pml", "ob1")
+    findings = {finding.name: finding for finding in doctor.environment()}
+    assert findings["temporary files"].works
+    assert str(tmp_path) in findings["temporary files"].seen
+    assert not findings["shared memory"].works
+    assert findings["left-over variables"].mend == "unset SLURM_JOB_NUM_NODES"
+    assert "OMPI_MCA_pml=ob1" in findings["MPI settings"].seen
+
+
+def test_the_doctor_gives_the_cure_that_fits_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FARANDOLE_MPIRUN", "/nonexistent")
+    mpirun.detect.cache_clear()
+    [finding] = doctor.mpi()
+    assert finding.seen == "/nonexistent cannot be run (No such file or directory)"
+    assert finding.mend == "unset FARANDOLE_MPIRUN, or let it name an MPI's mpirun"

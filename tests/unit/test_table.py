@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
+from rich.console import Console
 from rich.table import Table
 
 from farandole.report import table
+from farandole.report.run_name import label
 from farandole.report.table import NOT_COUNTED
 from farandole.runtime.record import Summary
 
@@ -112,3 +116,20 @@ def test_compression_is_seconds_and_a_ratio_of_bytes() -> None:
     alone = table.compression(replace(SUMMARY, bytes_sent=[0, 0], compression=figures | {"ring_bytes": [0, 0]}))
     assert [row[-1] for row in rows(alone)] == [NOT_COUNTED] * 2
     assert rows(table.compression(SUMMARY)) == []
+
+
+@pytest.mark.parametrize("name", ["[red]x[/red]", "[/]", "[", "a\\"])
+def test_a_runs_name_is_shown_as_it_is(name: str) -> None:
+    console = Console(record=True, width=120)
+    console.print(table.comparison({name: SUMMARY}))
+    assert f" {name} " in console.export_text()
+
+
+def test_a_runs_name_is_a_label_and_no_command_of_matplotlibs() -> None:
+    axes = Figure().subplots()
+    names = ["$a$ and $b$", "$\\frac$", "_hidden", "not UTF-8: \udcff", "[red]"]
+    for name in names:
+        axes.plot([0, 1], label=label(name))
+    axes.legend()
+    axes.figure.savefig(io.BytesIO(), format="png")
+    assert len(axes.get_legend_handles_labels()[1]) == len(names)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 
 from farandole.bench import BENCHMARKS
@@ -76,5 +77,5 @@ def _table(rows: list[dict[str, Any]]) -> Table:
         table.add_row(row["name"], size, str(row["ranks"]), ours, *carried, *beside)
     errors = {peer: its["error"] for row in rows for peer, its in row["peers"].items() if "error" in its}
     what = ("GB/s: the bus bandwidth; " if bus else "") + "a peer's column: its time over ours"
-    table.caption = "\n".join([what, *(f"without {peer}: {error}" for peer, error in errors.items())])
+    table.caption = escape("\n".join([what, *(f"without {peer}: {error}" for peer, error in errors.items())]))
     return table

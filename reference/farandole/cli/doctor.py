@@ -8,7 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.table import Column, Table
 
 
 def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
@@ -23,8 +24,8 @@ def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative="")] = Fa
     if json_:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
         return
-    table = Table("", "", "seen", "to mend it")
+    table = Table("", "", Column("seen", overflow="fold"), Column("to mend it", overflow="fold"))
     for finding in findings:
         state = "[green]works[/]" if finding.works else "[yellow]missing[/]"
-        table.add_row(finding.name, state, finding.seen, "" if finding.works else finding.mend)
+        table.add_row(finding.name, state, escape(finding.seen), "" if finding.works else escape(finding.mend))
     Console().print(table)

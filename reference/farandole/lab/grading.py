@@ -155,7 +155,7 @@ class Launch:
         if all(outcome.kind == "passed" for outcome in outcomes) and len(outcomes) == self.ranks:
             return ""
         with suppress(FileNotFoundError):
-            return where + (self.folder / VERDICT).read_text(errors="replace")
+            return where + (self.folder / VERDICT).read_text("utf-8", errors="replace")
         silent = sorted(set(range(self.ranks)) - {outcome.rank for outcome in outcomes})
         if not silent:
             return where + next(outcome.message for outcome in outcomes if outcome.kind == "lost")
@@ -168,7 +168,7 @@ class Launch:
         for rank in range(self.ranks):
             path = self.folder / f"{phase}.{rank}.printed"
             with suppress(FileNotFoundError):
-                lines += [f"rank {rank} | {line}" for line in path.read_text(errors="replace").splitlines()]
+                lines += [f"rank {rank} | {line}" for line in path.read_text("utf-8", errors="replace").splitlines()]
         return "\n".join(lines)
 
     def _where(self, phase: str) -> str:

@@ -90,7 +90,7 @@ class Runner:
     def _stop(self, reason: str) -> NoReturn:
         """End the launch; of several ranks that want to, the first one's reason counts."""
         case = f"{self.comm.current_case}: " if self.comm and self.comm.current_case else ""
-        with suppress(FileExistsError), (self.folder / VERDICT).open("x") as file:
+        with suppress(FileExistsError), (self.folder / VERDICT).open("x", encoding="utf-8") as file:
             file.write(case + reason)
         # Everybody leaves by itself, with 0, this rank last: then mpirun ends in its own time, and nobody
         # has to be killed, which takes the launcher a second or two.

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from farandole.report import curves
 from farandole.report.colours import SERIES
+from farandole.report.run_name import label
 from farandole.runtime.record import Run
 
 EXACT = 8  # histograms show each value up to here, then one range after the other, each twice as long
@@ -87,5 +88,5 @@ def _plot_bars(heights: Mapping[str, np.ndarray], axes: Axes) -> None:
     width = 0.8 / max(1, len(heights))
     for number, (name, values) in enumerate(heights.items()):
         left = np.arange(len(values)) + (number - (len(heights) - 1) / 2) * width
-        axes.bar(left, values, width, color=SERIES[number % len(SERIES)], label=name)
+        axes.bar(left, values, width, color=SERIES[number % len(SERIES)], label=label(name))
     axes.spines[["top", "right"]].set_visible(False)

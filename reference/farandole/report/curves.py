@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
 from farandole.report.colours import SERIES
+from farandole.report.run_name import label
 from farandole.runtime.record import Run
 
 DASHES = ("-", "--", ":", "-.")  # once the colours are used up
@@ -34,8 +35,8 @@ def plot(runs: Mapping[str, Run], by_step: Axes, by_time: Axes) -> None:
         style: dict[str, Any] = {"color": SERIES[colour], "linestyle": DASHES[again % len(DASHES)]}
         metrics = run.metrics
         losses = smooth(np.array([line["loss"] for line in metrics]))
-        by_step.plot([line["step"] for line in metrics], losses, **style, label=name)
-        by_time.plot([line["wall_s"] for line in metrics], losses, **style, label=name)
+        by_step.plot([line["step"] for line in metrics], losses, **style, label=label(name))
+        by_time.plot([line["wall_s"] for line in metrics], losses, **style, label=label(name))
     by_step.set(xlabel="step", ylabel="training loss")
     by_time.set(xlabel="seconds")
     for axes in (by_step, by_time):

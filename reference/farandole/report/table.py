@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from farandole.runtime.rank import under_mpirun
 from farandole.runtime.record import Summary
@@ -210,7 +211,8 @@ def _by_run(
     for heading in columns:
         table.add_column(heading, justify="right")
     for name, summary in summaries.items():
-        table.add_row(name, *(show(summary) for show in columns.values()))
+        as_it_is = Text(name)  # in a folder's name [red] is no colour
+        table.add_row(as_it_is, *(show(summary) for show in columns.values()))
     return table
 
 

@@ -98,5 +98,5 @@ def write_page(
         sections=sections, headings=list(table.COLUMNS), left_out=left_out, ranks=RANKS, recipe=recipe
     )
     file = folder / "index.html"
-    file.write_text(page)
+    file.write_text(page, encoding="utf-8")
     return file

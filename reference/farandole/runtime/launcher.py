@@ -154,7 +154,7 @@ def run_ranks(
         over = _all_done(scratch, ranks) or _those(scratch, "over")
         if not over and (job.returncode or nobody_done):
             all_died = nobody_done and mpi.fault_tolerant and job.returncode in (0, KILLED)
-            mpiruns = "" if all_died else own_output.read_text(errors="replace").strip()
+            mpiruns = "" if all_died else own_output.read_text("utf-8", errors="replace").strip()
             if cause := surroundings.explain(f"{mpiruns}\n{output}", os.environ):
                 raise UsageError(cause)
             said = mpiruns or str(output).strip()
@@ -266,7 +266,7 @@ def _end(job: subprocess.Popen[bytes], number: str) -> None:
 def _collect(scratch: Path, ranks: int) -> Output:
     def texts(suffix: str) -> list[str]:
         files = [scratch / f"{number}.{suffix}" for number in _numbers(scratch, ranks)]
-        return [file.read_text(errors="replace") if file.exists() else "" for file in files]
+        return [file.read_text("utf-8", errors="replace") if file.exists() else "" for file in files]
 
     return Output(texts("out"), texts("err"))
 

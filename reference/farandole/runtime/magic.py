@@ -85,7 +85,7 @@ def run_cell(cell: str, ranks: int, timeout_s: float) -> None:
     _check_syntax(program)
     with signals.held(), guard.temporary_folder("farandole-cell-") as folder:
         file = folder / "cell.py"
-        file.write_text(program)
+        file.write_text(program, encoding="utf-8")
 
         def named(text: str) -> str:
             """`text` with the temporary file called what the reader knows it as."""

@@ -16,7 +16,6 @@ from mpi4py import MPI
 from farandole.errors import UsageError
 from farandole.runtime import rank, surroundings
 
-DIRECTORY = "OMPI_MCA_osc_sm_backing_directory"
 PAGE = 4096  # bytes that each part is rounded up to, and those in which MPI keeps account of it
 
 
@@ -39,13 +38,13 @@ def allocate(comm: MPI.Intracomm, size: int, unit: int, instead: str) -> MPI.Win
     if comm.size > 1 and free < needed:
         raise UsageError(
             f"{folder} has {free:,} bytes free, and the ranks' shared memory needs {needed:,} there: enlarge it (a "
-            f"container's: docker run --shm-size=1g), set {DIRECTORY} to a folder with room, or use {instead}"
+            f"container's: docker run --shm-size=1g), set {surroundings.WINDOWS} to a roomier folder, or use {instead}"
         )
     return MPI.Win.Allocate_shared(size, unit, comm=comm)
 
 
 def backing_folder(environ: Mapping[str, str], shm: str = "/dev/shm") -> str:
     """Where MPI keeps shared windows: /dev/shm, or where that cannot be written to, mpirun's own files."""
-    if named := environ.get(DIRECTORY):
+    if named := environ.get(surroundings.WINDOWS):
         return named
     return shm if os.access(shm, os.W_OK) else str(rank.scratch() or surroundings.temporary_parent())

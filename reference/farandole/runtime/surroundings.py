@@ -25,6 +25,7 @@ FILES = 64  # mpirun makes about 15 with 4 ranks, and each rank a few
 THREADS = re.compile(r"\s*[1-9]\d*\s*(,\s*[1-9]\d*\s*)*")  # OMP_NUM_THREADS, a number for each level of nesting
 COUNTS = re.compile(r"[1-9][\dx(),]*")  # 4, or node by node 2(x3),1
 GENERIC = "JOB_ID"  # Grid Engine's, but others give their variables this name, too
+WINDOWS = "OMPI_MCA_osc_sm_backing_directory"  # where Open MPI keeps shared windows [default: /dev/shm]
 MPI_SETTINGS = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_")
 
 
@@ -87,7 +88,7 @@ def mended(environ: Mapping[str, str]) -> dict[str, str]:
     HOME, without which Open MPI does not start, is the user's home, or the folder for temporary files where the
     user has none. Left out are a scheduler's variables that can be of no job, and a number of threads that is none.
     """
-    left_out = {name for scheduler in _left_over(environ) for name in scheduler.given(environ)}
+    left_out = {name for scheduler in left_over(environ) for name in scheduler.given(environ)}
     if not THREADS.fullmatch(environ.get("OMP_NUM_THREADS", "1")):
         left_out.add("OMP_NUM_THREADS")
     kept = {name: value for name, value in environ.items() if name not in left_out}
@@ -211,7 +212,7 @@ def mpi_settings(environ: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in environ.items() if name.startswith(MPI_SETTINGS)]
 
 
-def _left_over(environ: Mapping[str, str]) -> Iterator[Scheduler]:
+def left_over(environ: Mapping[str, str]) -> Iterator[Scheduler]:
     """The schedulers whose variables are set and can be of no job."""
     for scheduler in SCHEDULERS:
         if scheduler.given(environ) and not scheduler.has_job(environ):
