@@ -15,6 +15,7 @@ import torch
 from farandole import LaunchError, Run, launch
 from farandole.model_parallel.zero import ShardedOptimizer
 from farandole.models.optimizers import Adam
+from farandole.recovery.logbook import Logbook
 from farandole.runtime.launcher import run_ranks
 from farandole.scenarios import to_arguments
 from tests.parallel.conftest import assert_same_training
@@ -70,16 +71,24 @@ def test_two_deaths_one_after_the_other_leave_no_trace(whole: Run, tmp_path: Pat
     assert second["steps_lost"] in (0, EVERY)
 
 
-def test_the_learning_rate_follows_losses_of_which_the_dead_knew_part(tmp_path: Path) -> None:
-    """In the middle of a window of losses, twice in the next one, and back over the end of one."""
-    recipe: dict[str, Any] = {**RECIPE, "adapt_lr": True, "lr": 0.3, "backup_every": 4}
+def undone(run: Run) -> set[int]:
+    """After which steps the bold driver went back to what it had accepted last."""
+    return {line.step for line in Logbook(run.folder / "logbook.jsonl").lines() if line.what == "undone"}
+
+
+@pytest.mark.parametrize("by", ["loss", "gradients"])
+def test_the_learning_rate_follows_what_the_dead_knew_part_of(by: str, tmp_path: Path) -> None:
+    """In the middle of a window, twice in the next one, and back over the end of one; windows that are undone, too."""
+    recipe: dict[str, Any] = {**RECIPE, "adapt_lr": True, "adapt_lr_by": by, "lr": 1.0, "backup_every": 4}
     undisturbed = launch("backup", WORKERS, **recipe, out=tmp_path / "undisturbed")
     fails = ["rank=1,step=15", "rank=0,step=23", "rank=3,step=27", "rank=2,step=51"]
     run = launch("backup", WORKERS + 4, spares=4, fail=fails, **recipe, out=tmp_path / "run")
     assert_each_step_once(run, [4, 5, 6], undisturbed)
     assert_bitwise(run, undisturbed)
     assert [line["loss"] for line in run.metrics] == [line["loss"] for line in undisturbed.metrics]
-    fixed = launch("backup", WORKERS, **recipe | {"adapt_lr": False}, out=tmp_path / "fixed")
+    assert undone(run) == undone(undisturbed)
+    assert bool(undone(run)) == (by == "loss")
+    fixed = launch("backup", WORKERS, **RECIPE | {"lr": 1.0, "backup_every": 4}, out=tmp_path / "fixed")
     assert fixed.summary.params_sha256 != undisturbed.summary.params_sha256
 
 

@@ -107,6 +107,22 @@ def test_the_learning_rate_follows_the_loss_through_a_change(tmp_path: Path) -> 
     assert run.summary.params_sha256 != fixed.summary.params_sha256
 
 
+@pytest.mark.parametrize("by", ["loss", "gradients"])
+def test_a_rate_at_which_it_would_diverge_is_found_and_costs_no_byte(by: str, tmp_path: Path) -> None:
+    options = {**SAME, "steps": 200, "lr": 1.0}
+    adapted = launch("membership", 2, adapt_lr=True, adapt_lr_by=by, **options, out=tmp_path / "adapted").summary
+    fixed = launch("membership", 2, **options, out=tmp_path / "fixed").summary
+    assert adapted.final_loss < 1 < 2 < fixed.final_loss
+    assert adapted.bytes_sent == fixed.bytes_sent
+
+
+def test_what_the_rate_follows_is_refused_where_it_is_not_known(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--adapt-lr-by gradients says what --adapt-lr follows: add that"):
+        launch("membership", 2, adapt_lr_by="gradients", **SAME, out=tmp_path / "run")
+    with pytest.raises(UsageError, match="goes without --shard-optimizer"):
+        launch("backup", 2, adapt_lr=True, adapt_lr_by="gradients", shard_optimizer=True, out=tmp_path / "run")
+
+
 def test_a_hang_must_be_found_before_the_others_give_up(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--hang-after 60: whoever waits gives up after --wait-timeout 60"):
         launch("membership", 2, hang_after=60, **SAME, out=tmp_path / "run")

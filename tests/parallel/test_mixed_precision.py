@@ -33,12 +33,14 @@ TEXT |= {"data": "pydoc", "model": "transformer"}
         ("bfloat16", DIGITS, 0.8),
         ("float16", TEXT, 0.23),  # the most frequent character is a fifth of all
         ("bfloat16", TEXT, 0.23),
+        ("bfloat16", TEXT | {"float32_layers": ["norms"]}, 0.23),
     ],
-    ids=["float16-digits", "bfloat16-digits", "float16-text", "bfloat16-text"],
+    ids=["float16-digits", "bfloat16-digits", "float16-text", "bfloat16-text", "bfloat16-text-norms"],
 )
 def test_it_learns_what_float32_learns(precision: str, options: dict[str, Any], least: float, tmp_path: Path) -> None:
     half = launch("sync_sgd", 2, **options, precision=precision, out=tmp_path / "half")
-    full = launch("sync_sgd", 2, **options, out=tmp_path / "full")
+    plain = {name: value for name, value in options.items() if name != "float32_layers"}
+    full = launch("sync_sgd", 2, **plain, out=tmp_path / "full")
     assert len(set(half.summary.params_sha256)) == 1
     assert half.summary.params_sha256 != full.summary.params_sha256
     assert half.summary.test_accuracy == pytest.approx(full.summary.test_accuracy, abs=0.03)
@@ -60,5 +62,9 @@ def test_in_the_window_it_is_the_same_to_the_bit(tmp_path: Path) -> None:
 def test_what_does_not_go_together_is_said() -> None:
     with pytest.raises(UsageError, match="--precision float16 goes without --overlap"):
         run_ranks(["-m", "farandole.scenarios.sync_sgd", "--precision", "float16", "--overlap"], 1)
+    with pytest.raises(UsageError, match="--float32-layers is for --precision float16 or bfloat16"):
+        run_ranks(["-m", "farandole.scenarios.sync_sgd", "--float32-layers", "norms"], 1)
+    with pytest.raises(UsageError, match="--float32-layers norm: there is no such layer; choose from norms, softmax"):
+        run_ranks(["-m", "farandole.scenarios.sync_sgd", "--precision", "bfloat16", "--float32-layers", "norm"], 1)
     with pytest.raises(UsageError, match="--precision bfloat16 goes without --shard-optimizer"):
         run_ranks(["-m", "farandole.scenarios.backup", "--precision", "bfloat16", "--shard-optimizer"], 1)

@@ -12,7 +12,8 @@
 
 The copy in 32 bits is needed because an update may be too small for 16: in float16 1 + 2⁻¹² is 1. An infinite
 gradient on one rank is infinite, or no number, in the sum on all ranks; so all leave out the same step without
-another message, and the copies stay alike. bfloat16 has float32's range and fewer digits: it needs no scale.
+another message, and the copies stay alike. bfloat16 has float32's range and fewer digits: it needs no scale. Layers for
+which 16 bits are too few may stay in 32 (`float32_layers`).
 
 Cost: per parameter 4 bytes and 2, and 2 for a gradient in 16 bits; one pass over the gradient to see whether it is
 finite. Source: Micikevicius et al., "Mixed precision training", 2018.
@@ -21,11 +22,13 @@ finite. Source: Micikevicius et al., "Mixed precision training", 2018.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from farandole.collectives.executor import AllReduce
+from farandole.data_parallel.float32_layers import keep_in_float32
 from farandole.data_parallel.loss_scale import LossScale
 from farandole.data_parallel.training import Strategy, mean_cross_entropy
 from farandole.models.optimizers import MakeOptimizer
@@ -44,17 +47,28 @@ class HalfCopy:
         master: its buffers.
         precision: "float16", with a scale of the loss, or "bfloat16", without.
         scale: to begin with; None: a new one.
+        float32_layers: what of the copy stays in 32 bits, as of `float32_layers.keep_in_float32`.
 
     Attributes:
         module: the copy.
         scale: of the loss; None for bfloat16.
     """
 
-    def __init__(self, model: nn.Module, master: FlatBuffers, precision: str, scale: LossScale | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        master: FlatBuffers,
+        precision: str,
+        scale: LossScale | None = None,
+        float32_layers: Sequence[str] = (),
+    ) -> None:
         self.master = master
         self.scale = (scale or LossScale()) if precision == "float16" else None
         self.kind = KINDS[precision]
         self.module = copy.deepcopy(model).to(self.kind)
+        if float32_layers:
+            keep_in_float32(self.module, float32_layers)
+        self._statistics = list(zip(self.module.buffers(), model.buffers(), strict=True))
         self._pairs = list(zip(trained(self.module), trained(model), strict=True))
 
     def gradient(self, inputs: Tensor, targets: Tensor, share: float) -> Tensor:
@@ -69,8 +83,14 @@ class HalfCopy:
         (mean_loss * scale).backward()
         for half, master in self._pairs:
             _put_gradient(half, master)
+        for own, its in self._statistics:  # BatchNorm's, which are evaluated with the master
+            its.copy_(own)
         self.master.gradients.mul_(share / scale)
         return mean_loss.detach()
+
+    def nbytes(self) -> int:
+        """Memory of the copy's parameters."""
+        return sum(each.nbytes for each in self.module.parameters())
 
     def accept(self) -> bool:
         """The master's gradient is the sum of all ranks' now: whether to take the step. The scale follows."""
@@ -85,7 +105,7 @@ class MixedPrecisionSGD(Strategy):
 
     Args:
         model: in float32; it becomes the master copy.
-        precision, scale: as of `HalfCopy`.
+        precision, scale, float32_layers: as of `HalfCopy`.
         gradients: memory for the gradient, where it is to lie in a certain place.
 
     Attributes:
@@ -103,13 +123,14 @@ class MixedPrecisionSGD(Strategy):
         scale: LossScale | None = None,
         bytes_are_counted: bool = True,
         gradients: Buffer | None = None,
+        float32_layers: Sequence[str] = (),
     ) -> None:
         self.world = world
         self.model = model
         self.all_reduce = all_reduce
         self.bytes_are_counted = bytes_are_counted
         self.master = FlatBuffers(model, gradients)
-        self.half = HalfCopy(model, self.master, precision, scale)
+        self.half = HalfCopy(model, self.master, precision, scale, float32_layers)
         self.scale = self.half.scale
         self.optimizer = make_optimizer(self.master.values, self.master.gradients)
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from farandole.errors import UsageError
 from farandole.models.options import TrainingOptions, Width
 from farandole.runtime.numbers import AtLeastOne, NotNegative, NotNegativeReal, Positive, PositiveOrInf, real, whole
 from farandole.runtime.options import RunOptions
@@ -83,6 +84,18 @@ class PrecisionOptions(RunOptions):
 
     precision: Literal["float32", "float16", "bfloat16"] = "float32"
     """What forward and backward compute in; parameters are always kept in float32."""
+
+    float32_layers: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="", show_default=False)] = ()
+    """With --precision: what computes in float32 nevertheless: norms, softmax, or names of the model's modules."""
+
+
+def check_precision(options: PrecisionOptions) -> None:
+    """
+    Raises:
+        UsageError: layers are to stay in float32 where all are.
+    """
+    if options.float32_layers and options.precision == "float32":
+        raise UsageError("--float32-layers is for --precision float16 or bfloat16: leave it out, or add that")
 
 
 @Parameter(name="*")

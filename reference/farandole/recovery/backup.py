@@ -27,7 +27,7 @@ from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.recovery.buddies import Buddies
 from farandole.recovery.checkpoint import Checkpoint
-from farandole.recovery.elastic import ElasticTraining
+from farandole.recovery.elastic import ElasticTraining, check_rate
 from farandole.recovery.on_disk import OnDisk
 from farandole.recovery.options import BackupOptions
 from farandole.recovery.outliving import NEWCOMER, Unrecoverable
@@ -100,7 +100,7 @@ class BackedUpTraining(ElasticTraining):
         if self.membership.leads:
             print("a worker has died before there was a second backup: all begin anew", file=sys.stderr)
         devices.seed_everything(self.options.seed)
-        self.replica = Replica(self.world, self.options, self.options.shard_optimizer)
+        self.replica = Replica(self.world, self.options, self.options.shard_optimizer, self.options.adapts)
         seed_random(self.options.seed, self.world.comm.rank, 0)
         self.buddies.forget_after(NEWCOMER)
         self.losses.adopt(0, [])
@@ -133,6 +133,7 @@ def train(scenario: str, options: BackupOptions) -> Summary | None:
         UsageError: a divided optimizer in 16 bits.
     """
     choices.check(options)
+    check_rate(options)
     if options.shard_optimizer and options.precision != "float32":
         raise UsageError(
             f"--precision {options.precision} goes without --shard-optimizer: no rank has the whole gradient"

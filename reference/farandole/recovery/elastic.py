@@ -20,6 +20,7 @@ from farandole.data_parallel.bold_driver import BoldDriver
 from farandole.data_parallel.evaluation import accuracy
 from farandole.data_parallel.loss_log import LossLog
 from farandole.data_parallel.training import samples_used
+from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.recovery import joining
 from farandole.recovery.batches import Batches
@@ -40,9 +41,10 @@ class ElasticTraining(OutlivingTraining):
     def __init__(self, world: World, scenario: str, options: ElasticOptions, sharded: bool = False) -> None:
         self.options = options
         super().__init__(world, scenario, options)
-        self.replica = Replica(world, options, sharded)
+        self.replica = Replica(world, options, sharded, options.adapts)
         self.losses = LossLog(world, self.recorder, options.steps)
         self.driver = BoldDriver(options.lr)
+        self._concluded_at = NEWCOMER  # the step after which the rate was last decided on
         self.failed_tries = 0  # of this worker, since the members last changed
 
     def _prepare(self) -> None:
@@ -98,9 +100,8 @@ class ElasticTraining(OutlivingTraining):
         Raises:
             MembersChange: there is news of that one, there were too many failed tries, or one more was asked for.
         """
-        if self.options.adapt_lr:
-            self.replica.set_rate(self.driver.observe(self.losses.last_mean))
-            self.replica.values["before"] = self.driver.before
+        if self.options.adapts:
+            self._adapt_rate()
         asked = self.membership.leads and self.membership.view.sent_for is None and self._is_asked_for_more()
         said = np.array([self.failed_tries, self.membership.has_news, asked])
         with self.world.comm.waiting("failures of the others", -1):
@@ -110,6 +111,21 @@ class ElasticTraining(OutlivingTraining):
         if (news or many_tries or asked) and self.step < self.options.steps:
             self._protect_all()
             raise MembersChange(more=many_tries, asked=bool(asked))
+
+    def _adapt_rate(self) -> None:
+        """The same on all workers: from the mean loss, or from the mean gradients, of the steps of a window."""
+        if agreement := self.replica.agreement:
+            self.replica.set_rate(agreement.conclude(self.replica.values["lr"]))
+        else:
+            self.replica.set_rate(self.driver.observe(self.losses.last_mean))
+            self.replica.values["before"] = self.driver.before
+            if self.driver.undo:
+                self.replica.undo()
+                if self.membership.leads:
+                    self.logbook.write("undone", self.world.rank, self.step)
+            else:
+                self.replica.accept()
+        self._concluded_at = self.step
 
     def _is_asked_for_more(self) -> bool:
         """By somebody outside, who has not been answered yet."""
@@ -137,16 +153,20 @@ class ElasticTraining(OutlivingTraining):
     def _be_alike(self) -> int:
         """Have all workers be where the foremost of them is; returns the step to take next."""
         comm = self.world.comm
-        steps = np.empty(comm.size, dtype=np.int64)
-        comm.mpi.Allgather(np.array([self.step]), steps)
-        newest = int(steps.max())
+        # Of two at the same step, one may have decided on the rate and the other not, whose exchange was interrupted.
+        own = np.array([2 * self.step + (self._concluded_at == self.step != NEWCOMER)])
+        reached = np.empty(comm.size, dtype=np.int64)
+        comm.mpi.Allgather(own, reached)
+        furthest = int(reached.max())
+        newest, concluded = divmod(furthest, 2)
         if newest == NEWCOMER:
             raise NobodyLeft("every worker has died, and with them what the spares would need to know")
-        if (steps != newest).any():
-            source = int(steps.argmax())
+        if (reached != furthest).any():
+            source = int(reached.argmax())
             state = send_state(comm.mpi, self.replica.state(newest), source)
-            if self.step != newest:
+            if own[0] != furthest:
                 self.replica.adopt(state)
+                self._concluded_at = newest if concluded else NEWCOMER
             if self.step == NEWCOMER:
                 seed_random(self.options.seed, self.world.rank, newest)
         self.replica.rewind(newest)
@@ -198,6 +218,19 @@ def send_state(mpi: MPI.Intracomm, state: TrainingState, source: int) -> Trainin
     return TrainingState(values.pop("step"), shared, {}, values)
 
 
+def check_rate(options: ElasticOptions) -> None:
+    """
+    Raises:
+        UsageError: what the learning rate is to follow is not asked for, or not known to every rank.
+    """
+    if options.adapt_lr_by != "loss" and not options.adapt_lr:
+        raise UsageError(f"--adapt-lr-by {options.adapt_lr_by} says what --adapt-lr follows: add that")
+    if options.adapts == "gradients" and getattr(options, "shard_optimizer", False):
+        raise UsageError(
+            "--adapt-lr-by gradients goes without --shard-optimizer, where no rank has the whole mean gradient"
+        )
+
+
 def train(scenario: str, options: ElasticOptions) -> Summary | None:
     """Train to the end, whoever dies; the summary on the rank that leads then, None elsewhere.
 
@@ -205,5 +238,6 @@ def train(scenario: str, options: ElasticOptions) -> Summary | None:
         NobodyLeft: all workers have died.
     """
     choices.check(options)
+    check_rate(options)
     with World.start(options) as world:
         return ElasticTraining(world, scenario, options).run()

@@ -24,7 +24,7 @@ from farandole.runtime.faults import Fail
 UNKNOWN = -1  # rank
 
 What = Literal[
-    "start", "first step", "checkpoint", "stop", "failure", "noticed", "departed", "retried", "enlarged",
+    "start", "first step", "checkpoint", "stop", "failure", "noticed", "departed", "retried", "enlarged", "undone",
     "asked for", "sent for", "joined",
 ]  # fmt: skip
 
@@ -152,7 +152,7 @@ def _before_each_start(lines: Sequence[Line]) -> list[tuple[list[Line], Line]]:
 def _planned(lines: Sequence[Line]) -> bool:
     """Whether a start comes after these not because of a failure: a stop was asked for, or somebody joins."""
     kinds = {line.what for line in lines}
-    return "stop" in kinds or bool(kinds & {"enlarged", "joined"} and not kinds & {"noticed", "departed"})
+    return "stop" in kinds or bool(kinds & {"enlarged", "undone", "joined"} and not kinds & {"noticed", "departed"})
 
 
 def _retried(lines: Sequence[Line]) -> list[tuple[Line, Fault]]:

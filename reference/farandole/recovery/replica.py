@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from farandole.data_parallel.gradient_agreement import GradientAgreement
 from farandole.data_parallel.mixed_precision import HalfCopy
+from farandole.data_parallel.options import check_precision
 from farandole.data_parallel.training import mean_cross_entropy
 from farandole.model_parallel.zero import ReplicatedOptimizer, ShardedOptimizer
 from farandole.models import choices
@@ -26,6 +28,7 @@ from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
 
 REMEMBERED = "optimizer/"  # names of what the optimizer remembers begin so
+AGREEMENT = "agreement of gradients"
 SCALE = "loss scale"
 
 
@@ -34,18 +37,25 @@ class Replica:
 
     Args:
         sharded: divide the optimizer; in float32 only, for no rank would see whether the whole gradient is finite.
+        adapts: what the learning rate follows, and so what has to be kept for it: "loss", "gradients", or nothing.
 
     Attributes:
         model: what is evaluated.
         half: the copy that computes instead, if it is to be in 16 bits.
+        agreement: of the mean gradients, where the learning rate follows them.
     """
 
-    def __init__(self, world: World, options: ReplicaOptions, sharded: bool = False) -> None:
+    def __init__(self, world: World, options: ReplicaOptions, sharded: bool = False, adapts: str = "") -> None:
         self.world, self.options, self.sharded = world, options, sharded
         self.model = choices.build(options).to(world.device)
         self.dropout = nn.Dropout(options.dropout)
         self.flat = FlatBuffers(self.model)
-        self.half = None if options.precision == "float32" else HalfCopy(self.model, self.flat, options.precision)
+        check_precision(options)
+        half = options.precision != "float32"
+        layers = options.float32_layers
+        self.half = HalfCopy(self.model, self.flat, options.precision, None, layers) if half else None
+        self.agreement = GradientAgreement(self.flat.values) if adapts == "gradients" else None
+        self._accepted = self.flat.values.clone() if adapts == "loss" else None
         self.optimizer = self._make_optimizer()
         seed_random(options.seed, world.rank, 0)
         self.values: dict[str, Any] = {"lr": options.lr}  # kept beside the tensors
@@ -93,7 +103,7 @@ class Replica:
         remembered = {f"{REMEMBERED}{name}": tensor for name, tensor in self.optimizer.optimizer.state.items()}
         shared, own = {"parameters": self.flat.values}, self._random()
         (own if self.sharded else shared).update(remembered)
-        return TrainingState(step, shared, own, self.values | self._scale())
+        return TrainingState(step, shared | self._kept_for_the_rate(), own, self.values | self._scale() | self._sums())
 
     def restore(self, saved: Checkpoint) -> None:
         """Be as `saved` says, whether as many ranks have saved it or not."""
@@ -110,7 +120,11 @@ class Replica:
         self.flat.values.copy_(state.shared["parameters"])
         for name, tensor in self.optimizer.optimizer.state.items():
             tensor.copy_(state.shared[f"{REMEMBERED}{name}"])
+        for name, tensor in self._kept_for_the_rate().items():
+            tensor.copy_(state.shared[name])
         self.values = dict(state.values)
+        if self.agreement:
+            self.agreement.restore(self.values[AGREEMENT])
         if self.half and self.half.scale:
             self.half.scale.restore(self.values[SCALE])
         self.set_rate(self.values["lr"])
@@ -118,6 +132,33 @@ class Replica:
     def set_rate(self, lr: float) -> None:
         """Learn with this rate from now on."""
         self.values["lr"] = self.optimizer.optimizer.lr = lr
+
+    def accept(self) -> None:
+        """What the steps up to here have led to is what `undo` goes back to."""
+        if self._accepted is not None:
+            self._accepted.copy_(self.flat.values)
+
+    def undo(self) -> None:
+        """Go back to the parameters that were accepted last; the optimizer remembers nothing."""
+        assert self._accepted is not None
+        self.flat.values.copy_(self._accepted)
+        for tensor in self.optimizer.optimizer.state.values():
+            tensor.zero_()
+
+    def _kept_for_the_rate(self) -> dict[str, Tensor]:
+        if self.agreement:
+            return {"past gradient": self.agreement.past}
+        return {} if self._accepted is None else {"accepted": self._accepted}
+
+    def _sums(self) -> dict[str, Any]:
+        return {AGREEMENT: self.agreement.state()} if self.agreement else {}
+
+    def _look_at_the_gradient(self) -> bool:
+        """It has been added up over the ranks: whether to take the step."""
+        taken = self.half.accept() if self.half else True
+        if taken and self.agreement:
+            self.agreement.note(self.flat.gradients)
+        return taken
 
     def _remembered(self, saved: Checkpoint) -> dict[str, Tensor]:
         """What a divided optimizer remembers, joined from all ranks' parts and cut for this one."""
@@ -134,8 +175,8 @@ class Replica:
 
     def _make_optimizer(self) -> ReplicatedOptimizer:
         kind = ShardedOptimizer if self.sharded else ReplicatedOptimizer
-        make, accept = maker(self.options.optimizer, self.options.lr), self.half.accept if self.half else None
-        return kind(self.world, self.world.comm, self.flat, make, accept=accept)
+        make = maker(self.options.optimizer, self.options.lr)
+        return kind(self.world, self.world.comm, self.flat, make, accept=self._look_at_the_gradient)
 
     def _scale(self) -> dict[str, Any]:
         return {SCALE: self.half.scale.state()} if self.half and self.half.scale else {}

@@ -8,6 +8,7 @@ of its part of the batch, an all-reduce forms the mean, and all copies of the mo
     farandole run sync_sgd -n 4 --collective window
     farandole run sync_sgd -n 4 --overlap --bucket-kb 256
     farandole run sync_sgd -n 4 --precision float16
+    farandole run sync_sgd -n 2 --data pydoc --model transformer --precision bfloat16 --float32-layers norms
     farandole run sync_sgd -n 4 --batch 512 --lr-batch 64 --warm-up 20 --lr-schedule cosine
     farandole run sync_sgd -n 4 --optimizer adam --lr 0.003 --weight-decay 0.1 --export --tensorboard boards
     farandole run sync_sgd -n 4 --slow rank=3,factor=3
@@ -20,7 +21,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from farandole.data_parallel.options import Collective, OptimizerOptions, PrecisionOptions
+from farandole.data_parallel.options import Collective, OptimizerOptions, PrecisionOptions, check_precision
 from farandole.errors import UsageError
 from farandole.runtime.numbers import AtLeastOne, UnitInterval
 from farandole.scenarios import run_as_program
@@ -68,6 +69,7 @@ def main(config: Config) -> None:
     if config.precision != "float32" and (config.overlap or config.bucket_kb):
         raise UsageError(f"--precision {config.precision} goes without --overlap and --bucket-kb")
 
+    check_precision(config)
     rate = LearningRate.of(config)
 
     def strategy(world: World, model: nn.Module) -> Strategy:
@@ -80,7 +82,7 @@ def main(config: Config) -> None:
             all_reduce = with_random_factors(all_reduce, config.random_factors, config.seed)
         ours = config.collective != "mpi"  # what MPI sends inside its own is not ours to count
         if config.precision != "float32":
-            mixed = partial(MixedPrecisionSGD, precision=config.precision)
+            mixed = partial(MixedPrecisionSGD, precision=config.precision, float32_layers=config.float32_layers)
             return mixed(world, model, make, all_reduce, bytes_are_counted=ours, gradients=gradients)
         bucket_kb = config.bucket_kb or (BUCKET_KB if config.overlap else None)
         kind = (
