@@ -18,6 +18,10 @@ class UsageError(PlainError):
     """
 
 
+class FlawedRun(PlainError):
+    """A training has ended and its summary is printed, but it diverged or a part of its record could not be written."""
+
+
 class LaunchError(PlainError):
     """A launch ended without finishing its work.
 
@@ -47,3 +51,7 @@ class LaunchInterrupted(KeyboardInterrupt):
 
     def _render_traceback_(self) -> list[str]:
         return [f"KeyboardInterrupt: {self}"]
+
+
+class FlawedLaunch(LaunchError):
+    """A launch whose training has ended as `FlawedRun` says."""

@@ -32,7 +32,12 @@ class Rank:
         self.exchange: Callable[..., None] = lambda own, result, operation=MPI.SUM: np.copyto(result, own)
         mpi = SimpleNamespace(Allreduce=lambda *exchanged: self.exchange(*exchanged))
         comm = SimpleNamespace(waiting=lambda call, peer: nullcontext(), mpi=mpi)
-        recorder = SimpleNamespace(elapsed_s=0.0, log=lambda **values: self.lines.append(values))
+        self.watched: list[int] = []
+        recorder = SimpleNamespace(
+            elapsed_s=0.0,
+            log=lambda **values: self.lines.append(values),
+            watch=lambda step, loss: self.watched.append(step),
+        )
         self.log = LossLog(cast(Any, SimpleNamespace(comm=comm)), cast(Any, recorder), steps)
 
     def train(self, steps: Sequence[int], share: float | None = None) -> None:
@@ -252,3 +257,10 @@ def test_two_writers_in_a_row_may_die_before_they_have_written() -> None:
     last.log.go_on_from(2 * LOSS_WINDOW, 0)
     together([last], lambda rank: rank.train(range(2 * LOSS_WINDOW, STEPS)))
     assert_written(last.lines, range(STEPS), [last])
+
+
+def test_only_a_rank_with_samples_watches_its_loss() -> None:
+    rank = Rank(0.5)
+    rank.train([0, 1])
+    rank.train([2], share=0.0)
+    assert rank.watched == [0, 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ import pytest
 from farandole.cli.simulate import simulate
 from farandole.cost.measured_link import measured_link
 from farandole.errors import UsageError
-from farandole.runtime.record import Run, Summary
+from farandole.runtime.record import Run
 from farandole.scenarios import run_app
+from tests.unit.test_table import SUMMARY
 
 ALPHA, BETA = 2e-4, 4e-7  # 20 Mbit/s
 
@@ -23,11 +24,20 @@ def a_run(folder: Path, nbytes: int, ranks: int = 3, steps: int = 50, factor: fl
     """Of ranks that have sent a ring's messages, `nbytes` the parameters, each in α + bβ, times `factor`."""
     messages = 2 * (ranks - 1) * steps
     sent = [messages * nbytes // ranks + 4 * rank for rank in range(ranks)]
-    summary: dict[str, Any] = dict.fromkeys(field.name for field in fields(Summary)) | {
+    summary: dict[str, Any] = asdict(SUMMARY) | {
         "scenario": config.pop("scenario", "sync_sgd"), "ranks": ranks, "messages_sent": [messages] * ranks,
         "bytes_sent": sent, "comm_s": [factor * (messages * ALPHA + each * BETA) for each in sent],
     }  # fmt: skip
-    event = {"ph": "X", "name": "forward and backward", "pid": 0, "ts": 0, "dur": 2e3}
+    event = {
+        "ph": "X",
+        "name": "forward and backward",
+        "cat": "compute",
+        "pid": 0,
+        "tid": 0,
+        "ts": 0,
+        "dur": 2e3,
+        "args": {},
+    }
     folder.mkdir()
     (folder / "summary.json").write_text(json.dumps(summary | {"steps": steps}))
     (folder / "config.json").write_text(json.dumps({"collective": "ring", "link_change": []} | config))

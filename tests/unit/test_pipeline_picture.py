@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import fields
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,8 +23,9 @@ from farandole.model_parallel.schedules import NAMES, choose
 from farandole.model_parallel.steps import Times, Update
 from farandole.report import pipeline_picture
 from farandole.report.pipeline_picture import COLOURS, PASSES, measured, scheduled
-from farandole.runtime.record import Run, Summary
+from farandole.runtime.record import Run
 from farandole.runtime.trace import Span, chrome_trace
+from tests.unit.test_table import SUMMARY
 
 UPDATE = to_rgb(pipeline_picture.INK)
 
@@ -68,7 +69,7 @@ def record(folder: Path, executions: list[Execution], schedule: str, lag: float 
     (folder / "trace.json").write_text(json.dumps(chrome_trace(spans, range(ranks))))
     (folder / "config.json").write_text(json.dumps({"schedule": schedule}))
     known = {"ranks": ranks, "members": list(range(ranks)), "scenario": "pipeline"}
-    summary = dict.fromkeys((field.name for field in fields(Summary)), None) | known
+    summary = asdict(SUMMARY) | known
     (folder / "summary.json").write_text(json.dumps(summary))
     return Run.open(folder)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from rich.table import Column, Table
 from farandole.bench import BENCHMARKS
 from farandole.cli import pictures
 from farandole.errors import UsageError
+from farandole.runtime.files import json_text
 from farandole.runtime.numbers import AtLeastOne
 
 PICTURED = "allreduce"
@@ -52,7 +52,7 @@ def bench(
             for note in module.notes(rows) if hasattr(module, "notes") else []:
                 console.print(note)
     if json_:
-        print(json.dumps(found, indent=2))
+        print(json_text(found, indent=2))
     if picture:
         from farandole.report import allreduce_picture
 

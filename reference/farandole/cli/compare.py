@@ -1,6 +1,5 @@
 """``farandole compare A B …``: runs side by side, finished ones or new ones."""
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -16,6 +15,7 @@ from farandole.errors import UsageError
 from farandole.parameter_server.options import Sync
 from farandole.report import table
 from farandole.runtime import folders, warm
+from farandole.runtime.files import json_text
 from farandole.runtime.launcher import TIMEOUT_S, launch
 from farandole.runtime.numbers import AtLeastOne, Positive
 from farandole.runtime.options import RunOptions
@@ -133,7 +133,7 @@ def _show(runs: Mapping[str, Run], as_json: bool, folder: Path | None) -> None:
     summaries = {name: run.summary for name, run in runs.items()}
     picture = comparison.draw(runs, folder / "compare.png") if folder else None
     if as_json:
-        print(json.dumps([{"run": name} | asdict(summary) for name, summary in summaries.items()], indent=2))
+        print(json_text([{"run": name} | asdict(summary) for name, summary in summaries.items()], indent=2))
         return
     table.show([table.comparison(summaries), table.updating(summaries)])
     if picture:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
@@ -10,6 +9,8 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
+
+from farandole.runtime.files import json_text
 
 
 def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
@@ -22,7 +23,7 @@ def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative="")] = Fa
 
     findings = examine()
     if json_:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print(json_text([asdict(finding) for finding in findings], indent=2))
         return
     table = Table("", "", Column("seen", overflow="fold"), Column("to mend it", overflow="fold"))
     for finding in findings:

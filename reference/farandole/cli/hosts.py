@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from farandole.hosts import network
+from farandole.runtime.files import json_text
 from farandole.runtime.numbers import Positive, whole
 from farandole.runtime.placement import COMMAND, HOSTS
 
@@ -65,7 +65,7 @@ def status(*, folder: Folder = None, json_: Annotated[bool, Parameter(name="--js
     """
     now = network.status(folder or network.default_folder())
     if json_:
-        print(json.dumps({"folder": str(now.folder), "up": now.up, "mbps": now.mbps, "hosts": now.hosts}))
+        print(json_text({"folder": str(now.folder), "up": now.up, "mbps": now.mbps, "hosts": now.hosts}))
         return
     if not now.hosts:
         print(f"No hosts in {now.folder}. Make some: farandole hosts up 2")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,6 +16,7 @@ from farandole.errors import UsageError
 from farandole.lab import grading, labs, submissions, tables
 from farandole.lab.labs import Lab
 from farandole.lab.tables import printable
+from farandole.runtime.files import json_text
 from farandole.runtime.numbers import Positive
 
 app = cyclopts.App(name="lab", help="Exercises: write a method yourself and have it judged on real ranks.")
@@ -107,7 +107,7 @@ def check(
         raise UsageError(f"{path} is {what}: name the completed {lab.file}, or a folder of submissions")
     if json_:
         result = [grade.as_dict() for grade in grades]
-        print(json.dumps(result if path.is_dir() else result[0], indent=2))
+        print(json_text(result if path.is_dir() else result[0], indent=2))
     elif path.is_dir():
         tables.show_all(lab, grades)
     else:

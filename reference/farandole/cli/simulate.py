@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
-from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -14,6 +13,7 @@ from rich.table import Column, Table
 from farandole.cli import simulate_map, simulate_record
 from farandole.cli.pictures import check, save
 from farandole.errors import UsageError
+from farandole.runtime.files import json_text
 from farandole.runtime.numbers import AtLeastOne, NotNegative, NotNegativeReal, Part, Positive, PositiveOrInf, Seed
 
 Counts = Annotated[tuple[AtLeastOne, ...], Parameter(consume_multiple=True, negative="")]
@@ -162,7 +162,7 @@ def simulate(
         return
     rows = [compared(method, replace(setting, workers=each), choice) for each in workers for method in chosen]
     if json:
-        print(dumps({"runs": [row.to_dict() for row in rows]}, indent=2))
+        print(json_text({"runs": [row.to_dict() for row in rows]}, indent=2))
     else:
         Console().print(_table([row.to_dict() for row in rows]))
     if out:

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from farandole.cli.pictures import check, save
 from farandole.errors import UsageError
+from farandole.runtime.files import json_text
 
 if TYPE_CHECKING:
     from farandole.cost.comparison import Choice
@@ -106,7 +107,7 @@ def _show(winners: Winners, methods: Sequence[str], title: str, file: Path | Non
         save(file, lambda: cost_picture.draw_map(winners, methods, file, title, "first to the loss"))
     if as_json:
         found = [{"link_gbps": gbps, "sigma": sigma, "method": name or None} for (gbps, sigma), name in winners.items()]
-        print(json.dumps({"title": title, "methods": list(methods), "map": found}, indent=2))
+        print(json_text({"title": title, "methods": list(methods), "map": found}, indent=2))
         return
     print(f"first to the loss: {title}; Gbit/s across, scatter down")
     console = Console()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from farandole.runtime.files import json_text
 
 if TYPE_CHECKING:
     from farandole.cost.measured_link import MeasuredLink
@@ -85,4 +86,4 @@ def sides(folder: Path, goal: float, alone: Path | None, as_json: bool) -> None:
 
 
 def _print_json(figures: object) -> None:
-    print(dumps(figures, indent=2))
+    print(json_text(figures, indent=2))

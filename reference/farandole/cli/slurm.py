@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import socket
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import cyclopts
 from rich.console import Console
 from rich.table import Table
 
+from farandole.runtime.files import json_text
 from farandole.runtime.numbers import AtLeastOne
 from farandole.slurm import layout, sandbox
 
@@ -63,7 +63,7 @@ def status(
     """
     now = sandbox.status(folder or layout.default_folder())
     if json_:
-        print(json.dumps(dataclasses.asdict(now) | {"folder": str(now.folder)}))
+        print(json_text(dataclasses.asdict(now) | {"folder": str(now.folder)}))
         return
     if not layout.is_sandbox(now.folder):
         print(f"No sandbox in {now.folder}. Start one: farandole slurm up")

@@ -11,7 +11,6 @@ steps to a loss, and how much of the speed is left with more workers. All ways k
 from __future__ import annotations
 
 import copy
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -42,6 +41,7 @@ from farandole.models import choices
 from farandole.models.layerwise import maker_for
 from farandole.runtime.buffers import sha256, trained
 from farandole.runtime.communicator import Buffer, Communicator
+from farandole.runtime.files import json_text, write
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -249,6 +249,8 @@ class Study:
     def row(self, measured: Measurement, calibration: Calibration) -> Row:
         """All ranks' measurements of one way together, beside the prediction; the record gets the losses."""
         world, way, larger = self.world, measured.way, self.larger(measured.way)
+        for step, own in enumerate(measured.losses):
+            self.recorder.watch(measured.first + step * larger, own)
         losses = rehearsal.gathered(world, measured.losses).sum(axis=1)
         least = rehearsal.gathered(world, measured.exchanging).min(axis=1)
         steps = len(losses)
@@ -295,7 +297,7 @@ def run(scenario: str, options: SyncCostOptions) -> tuple[Summary | None, Findin
         rows = [study.row(each, calibration) for each in measured]
         findings = Findings(calibration.link.alpha, calibration.link.beta, calibration.nbytes, noise, rows)
         if recorder.folder:
-            (recorder.folder / "costs.json").write_text(json.dumps(findings.to_dict(), indent=2))
+            write(recorder.folder / "costs.json", json_text(findings.to_dict(), indent=2))
         summary = recorder.finish(
             steps=study.batches_done,
             samples=study.samples,

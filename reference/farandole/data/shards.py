@@ -8,6 +8,7 @@ read. A manifest holds sizes and checksums. Samples may have any shape, and any 
 
 from __future__ import annotations
 
+import io
 import json
 import zlib
 from collections.abc import Sequence
@@ -20,11 +21,14 @@ from numpy.typing import NDArray
 from farandole.data.datasets import Dataset
 from farandole.data.shares import slices
 from farandole.errors import UsageError
+from farandole.runtime import files
 
 if TYPE_CHECKING:  # shards are written and read without MPI too
     from farandole.runtime.communicator import Communicator
 
 PARTS = ("inputs", "targets")
+MANIFEST = "manifest.json"
+AGAIN = "write the shards again"
 
 
 def scatter(dataset: Dataset | None, shares: Sequence[int], comm: Communicator, root: int = 0) -> Dataset:
@@ -62,12 +66,10 @@ def write(dataset: Dataset, shares: Sequence[int], folder: Path) -> None:
     for number, rows in enumerate(slices(shares)):
         shard = dataset[rows]
         for part in PARTS:
-            np.save(_file(folder, part, number, len(shares)), getattr(shard, part), allow_pickle=False)
+            np.save(array := io.BytesIO(), getattr(shard, part), allow_pickle=False)
+            files.write(_file(folder, part, number, len(shares)), array.getvalue())
         checksums.append({part: _checksum(_file(folder, part, number, len(shares))) for part in PARTS})
-    manifest = {"shares": list(shares), "crc32": checksums}
-    unfinished = folder / "manifest.json.unfinished"
-    unfinished.write_text(json.dumps(manifest, indent=2))
-    unfinished.replace(folder / "manifest.json")
+    files.write(folder / MANIFEST, json.dumps({"shares": list(shares), "crc32": checksums}, indent=2))
 
 
 def read(folder: Path, number: int, ranks: int) -> Dataset:
@@ -78,14 +80,14 @@ def read(folder: Path, number: int, ranks: int) -> Dataset:
     """
     if len(shares := stored_shares(folder)) != ranks:
         raise UsageError(f"{folder} holds {len(shares)} shards, not {ranks}: write them for {ranks} ranks")
-    manifest = json.loads((folder / "manifest.json").read_text())
+    checksums = _manifest(folder)["crc32"]
     arrays = []
     for part in PARTS:
         file = _file(folder, part, number, ranks)
         if not file.exists():
-            raise UsageError(f"shard {file} is missing: write the shards again")
-        if _checksum(file) != manifest["crc32"][number][part]:
-            raise UsageError(f"shard {file} is corrupt (its checksum differs): write the shards again")
+            raise UsageError(f"shard {file} is missing: {AGAIN}")
+        if _checksum(file) != checksums[number][part]:
+            raise UsageError(f"shard {file} is corrupt (its checksum differs): {AGAIN}")
         arrays.append(np.load(file, mmap_mode="r", allow_pickle=False))
     return Dataset(*arrays)
 
@@ -127,11 +129,29 @@ def stored_shares(folder: Path) -> list[int]:
     Raises:
         UsageError: there are none.
     """
-    manifest_file = folder / "manifest.json"
-    if not manifest_file.exists():
-        raise UsageError(f"{folder} holds no shards (no manifest.json): write them first")
-    shares: list[int] = json.loads(manifest_file.read_text())["shares"]
-    return shares
+    return list(_manifest(folder)["shares"])
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    """What `write` has put into the manifest.
+
+    Raises:
+        UsageError: there is none, or it is damaged.
+    """
+    file = folder / MANIFEST
+    if not file.exists():
+        raise UsageError(f"{folder} holds no shards (no {MANIFEST}): write them first")
+    manifest = files.read_object(file, AGAIN)
+    shares, checksums = manifest.get("shares"), manifest.get("crc32")
+    lists = [isinstance(shares, list) and all(isinstance(share, int) for share in shares),
+             isinstance(checksums, list) and all(map(_is_pair, checksums))]  # fmt: skip
+    if not all(lists) or not 0 < len(manifest["shares"]) == len(manifest["crc32"]):
+        raise UsageError(f"{file} is damaged: {AGAIN}")
+    return manifest
+
+
+def _is_pair(checksums: Any) -> bool:
+    return isinstance(checksums, dict) and set(checksums) == set(PARTS)
 
 
 def _kind(array: NDArray[Any]) -> tuple[str, tuple[int, ...]]:

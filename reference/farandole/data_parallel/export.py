@@ -15,6 +15,7 @@ documentation, "torch.export".
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from farandole.errors import UsageError
+from farandole.runtime import files
 
 FILE = "model.pt2"
 
@@ -33,13 +35,17 @@ def write(model: nn.Module, samples: NDArray[Any], folder: Path) -> Path:
 
     Args:
         samples: two or more, of the shape and type that it reads.
+
+    Raises:
+        OSError: it could not be written.
     """
     own = copy.deepcopy(model).cpu().eval()
     for parameter in own.parameters():
         parameter.data = parameter.data.clone()  # each in memory of its own, no longer parts of one long vector
     program = torch.export.export(own, (torch.tensor(samples),), dynamic_shapes=({0: torch.export.Dim("samples")},))
     file = folder / FILE
-    torch.export.save(program, file)
+    torch.export.save(program, content := io.BytesIO())
+    files.write(file, content.getvalue())
     return file
 
 

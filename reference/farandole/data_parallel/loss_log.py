@@ -86,6 +86,8 @@ class LossLog:
             samples: of the whole batch.
             also: what else its line is to say, the same on all ranks.
         """
+        if share:
+            self.recorder.watch(step, loss)
         self._noted[step] = Noted(loss * share, share, self.recorder.elapsed_s, samples, also)
         following = step + 1
         if following % LOSS_WINDOW == 0 or following == self.steps:

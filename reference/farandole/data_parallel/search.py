@@ -17,7 +17,6 @@ al., "A system for massively parallel hyperparameter tuning", 2020, which does w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf, isfinite
@@ -36,6 +35,7 @@ from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.models.optimizers import SGD
 from farandole.runtime.buffers import FlatBuffers, sha256
+from farandole.runtime.files import json_text, write
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -211,8 +211,8 @@ def run(scenario: str, options: SearchOptions) -> tuple[Summary | None, list[Tri
         recorder.stop()
         trials = sorted(search.done.values(), key=lambda trial: (-trial.steps, trial.loss, trial.number))
         if recorder.folder:
-            found = [asdict(trial) | {"loss": trial.loss if isfinite(trial.loss) else None} for trial in trials]
-            (recorder.folder / "trials.json").write_text(json.dumps(found, indent=2))
+            found = [asdict(trial) for trial in trials]
+            write(recorder.folder / "trials.json", json_text(found, indent=2))
         model = search.winner()
         test = search.splits.test if world.rank == 0 else None
         summary = recorder.finish(
@@ -221,5 +221,6 @@ def run(scenario: str, options: SearchOptions) -> tuple[Summary | None, list[Tri
             final_loss=search.ranking[0].loss,
             test_accuracy=sharded_accuracy(model, test, world),
             params_sha256=sha256(model),
+            may_diverge=True,
         )
         return summary, trials

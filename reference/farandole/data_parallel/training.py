@@ -154,7 +154,11 @@ def train(
         if options.export and recorder.folder:
             from farandole.data_parallel.export import write  # loads torch's compiler
 
-            write(strategy.model, shard[:2].inputs, recorder.folder)
+            try:
+                write(strategy.model, shard[:2].inputs, recorder.folder)
+            except OSError as error:
+                assert summary
+                return summary.without(error)
         return summary
 
 

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from farandole.model_parallel.memory import ActivationMeter
 from farandole.model_parallel.partition import min_max_partition
 from farandole.runtime.communicator import Communicator, broadcast_text
+from farandole.runtime.files import json_text
 from farandole.runtime.world import World
 
 Balance = Literal["time", "memory", "layers"]
@@ -54,7 +55,7 @@ class Plan:
         return [slice(first, last) for first, last in zip(self.bounds, self.bounds[1:], strict=False)]
 
     def to_json(self) -> str:
-        return json.dumps({"bounds": self.bounds, "shapes": self.shapes, "costs": self.costs})
+        return json_text({"bounds": self.bounds, "shapes": self.shapes, "costs": self.costs})
 
     @classmethod
     def from_json(cls, text: str) -> Plan:

@@ -54,7 +54,9 @@ def train(options: RunOptions, epochs: int) -> Summary | None:
             data_parallel(world, model, options.seed, steps),
             model_parallel(world, model, options.seed, steps, steps),
         ):
-            losses += [(loss, recorder.elapsed_s) for loss in half]
+            for loss in half:
+                recorder.watch(len(losses), loss)
+                losses.append((loss, recorder.elapsed_s))
         recorder.stop()
         summed, wall_s = (np.array(column) for column in zip(*losses, strict=True))
         with world.comm.waiting("sum of losses", -1):

@@ -17,6 +17,7 @@ from farandole.model_parallel.options import ModelParallelOptions
 from farandole.model_parallel.parts import Layout, Parts
 from farandole.model_parallel.steps import Times
 from farandole.runtime.buffers import sha256
+from farandole.runtime.files import write
 from farandole.runtime.progress import progress
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
@@ -39,7 +40,7 @@ def train(scenario: str, options: ModelParallelOptions, layout: Callable[[int], 
 def write_plan(parts: Parts, recorder: Recorder) -> None:
     """Say in the record which layers are where."""
     if recorder.folder:
-        (recorder.folder / "plan.json").write_text(parts.plan.to_json())
+        write(recorder.folder / "plan.json", parts.plan.to_json())
 
 
 def take_step(parts: Parts, step: int, losses: Losses) -> None:
@@ -101,6 +102,7 @@ class Losses:
 
     def add(self, step: int, weighted: float) -> None:
         """A batch's mean loss times the batch's share of the step."""
+        self.recorder.watch(step, weighted)
         self.weighted[step], self.wall_s[step] = weighted, self.recorder.elapsed_s
 
     def log(self, parts: Parts) -> float:

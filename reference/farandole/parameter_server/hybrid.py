@@ -19,7 +19,6 @@ and worker to the manager and as many back, once, and each worker's own rows to 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import islice
 
@@ -42,6 +41,7 @@ from farandole.parameter_server.frequency import (
 from farandole.parameter_server.options import HybridOptions
 from farandole.parameter_server.placement import MANAGER
 from farandole.parameter_server.sparse import CLASSES, Array, Rows, SparseTrainee
+from farandole.runtime.files import json_text, write
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
@@ -177,4 +177,4 @@ def _describe(counts: UpdateCounts, division: Division, recorder: Recorder) -> N
         - 2 * int(counts.counts[:, division.centre_rows].sum()),
         "rows_sent_per_epoch_without": predicted_rows_sent(counts),
     }
-    (recorder.folder / "division.json").write_text(json.dumps(described, indent=2))
+    write(recorder.folder / "division.json", json_text(described, indent=2))

@@ -38,6 +38,7 @@ from farandole.parameter_server.options import OnlineOptions
 from farandole.parameter_server.serving import Reader
 from farandole.parameter_server.training import Reports, application, place, pull
 from farandole.runtime.communicator import gather_text
+from farandole.runtime.files import json_text, write
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -229,4 +230,4 @@ def write_served(world: World, recorder: Recorder, reader: Reader) -> None:
     lines = [line for text in gather_text(world.control, json.dumps(reader.served)) for line in json.loads(text)]
     if recorder.folder:
         lines.sort(key=lambda line: line["wall_s"])
-        (recorder.folder / "serving.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write(recorder.folder / "serving.jsonl", "".join(json_text(line) + "\n" for line in lines))

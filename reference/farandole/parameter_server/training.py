@@ -162,6 +162,7 @@ class Reports:
     def add(self, report: Header) -> None:
         if self.departures:
             self.departures.reported(report)
+        self.recorder.watch(report.clock, report.loss, report.worker)
         self._batch.append(report)
         if len(self._batch) == self.workers:
             self._write()

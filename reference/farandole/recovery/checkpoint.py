@@ -23,6 +23,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -206,11 +207,16 @@ def _digest(described: Mapping[str, Any]) -> str:
 def _replace(file: Path, data: bytes) -> None:
     """Put `data` in the place of `file`, all at once, and return when it is on the disk."""
     unfinished = file.with_name(file.name + ".unfinished")
-    with unfinished.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    unfinished.replace(file)
+    try:
+        with unfinished.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        unfinished.replace(file)
+    except OSError:
+        with suppress(OSError):
+            unfinished.unlink()  # it takes the room that something smaller may find
+        raise
     _sync_names(file.parent)  # the new name, too, has to reach the disk
 
 

@@ -46,6 +46,7 @@ from farandole.runtime import devices
 from farandole.runtime.board import Board
 from farandole.runtime.buffers import sha256
 from farandole.runtime.faults import Fail, Slowness
+from farandole.runtime.files import json_text
 from farandole.runtime.flight_recorder import FlightRecorder
 from farandole.runtime.launcher import TIMED_OUT
 from farandole.runtime.progress import progress
@@ -219,7 +220,7 @@ class Worker:
                 file.seek(0)
                 written = sum(1 for _ in file)  # a line a step
                 lines = [line for line in state.window if line["step"] >= written]
-                file.write("".join(json.dumps(line) + "\n" for line in lines))
+                file.write("".join(json_text(line) + "\n" for line in lines))
             if self.options.tensorboard:
                 self.board = self.board or Board(self.options.tensorboard / self.folder.name)
                 for line in lines:

@@ -81,6 +81,9 @@ class Logbook:
         try:
             # The line break comes first: where the line before is torn, this one is whole nevertheless.
             os.write(descriptor, ("\n" + json.dumps(asdict(line))).encode())
+        except OSError as error:
+            error.filename = str(self.file)
+            raise
         finally:
             os.close(descriptor)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from farandole.errors import FlawedRun
 from farandole.runtime.rank import under_mpirun
 from farandole.runtime.record import Summary
 
@@ -186,6 +188,9 @@ def print_summary(summary: Summary | None, as_json: bool, *more: Table) -> None:
 
     Args:
         more: tables of its own, to follow the others.
+
+    Raises:
+        FlawedRun: after that, where the training diverged or a part of its record could not be written.
     """
     if summary is None:
         return
@@ -201,6 +206,9 @@ def print_summary(summary: Summary | None, as_json: bool, *more: Table) -> None:
         encoded = [compression(summary)] if summary.compression else []
         parts = [*failed, *delivered, *came, *changed, *encoded, *more]
         show([comparison({summary.scenario: summary}), per_rank(summary), *parts])
+    if summary.flaws:
+        sys.stdout.flush()
+        raise FlawedRun("; ".join(summary.flaws))
 
 
 def _by_run(

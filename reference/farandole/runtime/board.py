@@ -10,8 +10,11 @@ first one. Cost: on the rank that writes some 20 µs for each number, and a seco
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from farandole.errors import UsageError
 
@@ -30,6 +33,12 @@ def make_folder(folder: Path) -> None:
         raise UsageError(f"--tensorboard {folder} cannot be written ({error.strerror}): give another") from error
 
 
+def _say_unless_the_disk_fails(otherwise: Callable[[Any], Any], failed: threading.ExceptHookArgs) -> None:
+    """TensorBoard writes in a thread, and raises what that met in the next call, too: once is enough."""
+    if not isinstance(failed.exc_value, OSError):
+        otherwise(failed)
+
+
 class Board:
     """The event file of one run.
 
@@ -41,6 +50,7 @@ class Board:
     def __init__(self, folder: Path, void_from: int | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        threading.excepthook = partial(_say_unless_the_disk_fails, threading.excepthook)
         self._writer = SummaryWriter(str(folder), purge_step=void_from)
 
     def log(self, values: Mapping[str, float], began: float) -> None:

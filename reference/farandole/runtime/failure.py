@@ -14,14 +14,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Literal, get_args
 
-from farandole.errors import PlainError, UsageError
+from farandole.errors import FlawedRun, PlainError, UsageError
+from farandole.runtime.files import DISK_ERRORS
 from farandole.runtime.flight_recorder import NO_STEP, read_positions
 
 # In this order a report explains the others: a lost peer or a time-out is what the rest sees.
-Kind = Literal["usage", "killed", "signal", "exception", "unable", "interrupted", "lost", "timeout"]
-KINDS: tuple[Kind, ...] = ("usage", "killed", "signal", "exception", "unable", "interrupted", "lost", "timeout")
+Kind = Literal["usage", "killed", "signal", "exception", "unable", "interrupted", "flawed", "lost", "timeout"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 CAN_GO_ON = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, the same command will go on
 EXIT_CODE: dict[Kind, int] = dict.fromkeys(KINDS, 1) | {"usage": 2, "signal": 130, "interrupted": CAN_GO_ON}
 
@@ -61,7 +62,7 @@ class Failure:
         return f"rank {self.rank}" + (f" at step {self.step}" if self.step != NO_STEP else "")
 
     def __str__(self) -> str:
-        if self.kind in ("usage", "interrupted"):
+        if self.kind in ("usage", "interrupted", "flawed"):
             return self.text
         if self.kind == "exception":
             return f"{self.place} raised {self.text.strip().splitlines()[-1]}\n{self.text.rstrip()}"
@@ -90,12 +91,17 @@ def describe(error: BaseException, rank: int, step: int) -> Failure:
         return Failure(rank, step, "interrupted", time.time(), str(error))
     if isinstance(error, KeyboardInterrupt):
         return Failure(rank, step, "signal", time.time(), "was interrupted (SIGINT)")
+    if isinstance(error, FlawedRun):
+        return Failure(rank, step, "flawed", time.time(), str(error))
     if isinstance(error, PlainError):  # its message says it all
         return Failure(rank, step, "unable", time.time(), f"cannot go on: {error}")
     if isinstance(error, PeerLost):
         return Failure(rank, step, "lost", time.time(), str(error))
     if isinstance(error, NoAnswer):
         return Failure(rank, step, "timeout", time.time(), str(error))
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+        where = f"{error.filename}" if error.filename else "a file"
+        return Failure(rank, step, "unable", time.time(), f"cannot go on: {where} cannot be written ({error.strerror})")
     text = "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__)))
     if "MPI_ERR_PROC_FAILED" in str(error):  # a program that uses mpi4py directly, without our communicator
         return Failure(rank, step, "lost", time.time(), f"found that another rank has died\n{text.rstrip()}")

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from farandole.errors import LaunchError, LaunchInterrupted, UsageError
+from farandole.errors import FlawedLaunch, LaunchError, LaunchInterrupted, UsageError
 from farandole.runtime import asker, crowding, folders, guard, mpirun, placement, processes, rank, signals, surroundings
 from farandole.runtime.crowding import StartReport
 from farandole.runtime.failure import EXIT_CODE, Failure, first_failure
@@ -184,7 +184,8 @@ def launch(
             ``launch("sync_sgd", ranks=4, steps=100, slow="rank=3,factor=3")``.
 
     Returns:
-        The finished run: ``run.summary``, ``run.metrics``, ``run.folder``.
+        The finished run: ``run.summary``, ``run.metrics``, ``run.folder``. One that diverged is finished, too: a line
+        on standard error says so, and ``run.summary.diverged``.
 
     Raises:
         UsageError: an unknown scenario or option, or a value that does not fit.
@@ -202,14 +203,18 @@ def launch(
     with folders.claimed(scenario, config.out, module.Config.resumes) as folder:
         crowding.prepare(ranks)
         arguments = to_arguments(options | {"out": folder})
-        output = run_ranks(
-            ["-m", module.__name__, *arguments], ranks, timeout_s=timeout_s, follow=follow, progress=progress
-        )
-        run = Run(folder, str(output))
+        program = ["-m", module.__name__, *arguments]
+        try:
+            output = str(run_ranks(program, ranks, timeout_s=timeout_s, follow=follow, progress=progress))
+        except FlawedLaunch as flawed:
+            run = Run(folder, flawed.output)
+            if not (run.is_finished and run.summary.diverged and not run.summary.unwritten):
+                raise
+            print(f"farandole: {flawed}", file=sys.stderr, flush=True)
+            return run
+        run = Run(folder, output)
         if not run.is_finished:  # the others, who outlive each other, may have left by then
-            raise LaunchError(
-                f"the rank that was to write the record has died in it: {folder} is not whole", 1, str(output)
-            )
+            raise LaunchError(f"the rank that was to write the record has died in it: {folder} is not whole", 1, output)
         return run
 
 
@@ -280,4 +285,5 @@ def _last_steps(scratch: Path) -> str:
 def _as_exception(failure: Failure, output: Output) -> Exception:
     if failure.kind == "usage":
         return UsageError(failure.text)
-    return LaunchError(str(failure), EXIT_CODE[failure.kind], str(output))
+    kind = FlawedLaunch if failure.kind == "flawed" else LaunchError
+    return kind(str(failure), EXIT_CODE[failure.kind], str(output))

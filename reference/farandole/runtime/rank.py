@@ -121,7 +121,7 @@ def abort(failure: Failure) -> NoReturn:
     if "mpi4py.MPI" in sys.modules:
         from mpi4py import MPI
 
-        if failure.kind == "interrupted" and not MPI.Is_finalized():
+        if failure.kind in ("interrupted", "flawed") and not MPI.Is_finalized():
             MPI.Finalize()  # all ranks have stopped: nobody need be torn away, and MPI has nothing to report
         elif failure.kind == "signal" and not under_mpirun():
             pass  # alone there is nobody else to end, and MPI would print over the report

@@ -14,13 +14,19 @@ This side only reads, and imports neither MPI nor torch; `runtime.recorder` writ
 
 from __future__ import annotations
 
-import json
+import math
 import time
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from farandole.errors import UsageError
+from farandole.runtime.files import json_text, read_lines, read_object
+
+AGAIN = "run the scenario again"  # what helps where a record is damaged
+LINE: dict[str, Any] = {"step": int, "wall_s": float, "loss": float | None}  # of metrics.jsonl, at least
+EVENT: dict[str, Any] = {"name": str, "cat": str, "pid": int, "tid": int, "ts": float, "dur": float, "args": dict}
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,10 @@ class Summary:
             first to complete), resubmitted (given out again after a death), backups (given to a second worker).
         stopping: where a thread judges whether to go on, ended (why it ended the training; None: it did not) and
             checks, each with wall_s, updates (the first server's, when read) and loss (on validation samples).
+        diverged: where a loss was not finite, the first step of one, and its rank (null: of the batch as a whole).
+            Such a number is null in every file.
+        unwritten: files of the record that could not be written, and why. trace.json is written last, after this,
+            and named only in what is printed.
     """
 
     scenario: str
@@ -97,9 +107,31 @@ class Summary:
     delivery: dict[str, list[int]] | None = None
     tasks: dict[str, Any] | None = None
     stopping: dict[str, Any] | None = None
+    diverged: dict[str, int | None] | None = None
+    unwritten: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2)
+        return json_text(asdict(self), indent=2)
+
+    def without(self, error: OSError) -> Summary:
+        """The same of a run one more file of which could not be written."""
+        return replace(self, unwritten=[*self.unwritten, f"{error.filename} ({error.strerror})"])
+
+    @property
+    def flaws(self) -> list[str]:
+        """What is wrong with this run, in a phrase each; empty for most."""
+        found = []
+        if self.diverged:
+            rank = self.diverged["rank"]
+            whose = "the batch's loss" if rank is None else f"the loss of rank {rank}"
+            found.append(
+                f"{self.scenario} diverged: {whose} is not finite at step {self.diverged['step']}; "
+                "try a smaller --lr, and see metrics.jsonl for what came before"
+            )
+        if self.unwritten:
+            files = ", ".join(self.unwritten)
+            found.append(f"the training has ended, but not all of its record could be written: {files}")
+        return found
 
     @property
     def wait_share(self) -> float:
@@ -139,15 +171,16 @@ class Run:
 
     @property
     def summary(self) -> Summary:
-        values = self._json("summary.json")
-        # Records from before these were measured.
-        before: dict[str, Any] = {"server_changes": []}
-        before |= dict.fromkeys(("compression", "delivery", "tasks", "stopping"))
-        values = before | values
-        missing = [field.name for field in fields(Summary) if field.name not in values]
-        if missing:
-            raise UsageError(f"{self.folder / 'summary.json'} lacks {', '.join(missing)}; run the scenario again")
-        return Summary(**{field.name: values[field.name] for field in fields(Summary)})
+        values, file = self._json("summary.json"), self.folder / "summary.json"
+        hints = get_type_hints(Summary)
+        known = {name: values[name] for name in hints if name in values}
+        if wrong := [name for name, value in known.items() if not _fits(value, hints[name])]:
+            raise UsageError(f"{file} is damaged ({wrong[0]} is no {hints[wrong[0]]}): {AGAIN}")
+        try:
+            return Summary(**known)  # an older version may not have measured what has a default
+        except TypeError as error:
+            lacking = [name for name in hints if name not in values]
+            raise UsageError(f"{file} lacks {', '.join(lacking)}: {AGAIN}") from error
 
     @property
     def config(self) -> dict[str, Any]:
@@ -155,32 +188,60 @@ class Run:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl, in order of steps."""
-        return [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+        """The lines of metrics.jsonl, in order of steps; a loss that was not finite, null in the file, is nan."""
+        lines = read_lines(self.folder / "metrics.jsonl", AGAIN)
+        for number, line in enumerate(lines, start=1):
+            if not all(_fits(line.get(name, ""), kind) for name, kind in LINE.items()):
+                raise UsageError(f"{self.folder / 'metrics.jsonl'}, line {number}, is damaged: {AGAIN}")
+        return [line | {"loss": math.nan} if line["loss"] is None else line for line in lines]
 
     @property
     def serving(self) -> list[dict[str, Any]]:
         """The lines of serving.jsonl, in order of time; none where nothing was served."""
         file = self.folder / "serving.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return read_lines(file, AGAIN) if file.exists() else []
 
     @property
     def trace(self) -> list[dict[str, Any]]:
         """The complete events ("ph": "X") of trace.json; ts and dur in microseconds, pid = rank."""
-        return [event for event in self._json("trace.json")["traceEvents"] if event["ph"] == "X"]
+        return [event for event in self._events() if event["ph"] == "X"]
 
     @property
     def rank_names(self) -> list[str]:
         """What each rank is called: "rank 1", or with its role "rank 1, server"."""
-        events = self._json("trace.json")["traceEvents"]
-        return [event["args"]["name"] for event in events if event["name"] == "process_name"]
+        return [event["args"]["name"] for event in self._events() if event["name"] == "process_name"]
 
     def _json(self, name: str) -> dict[str, Any]:
-        try:
-            values: dict[str, Any] = json.loads((self.folder / name).read_text())
-        except (OSError, json.JSONDecodeError) as error:
-            raise UsageError(f"{self.folder / name} cannot be read ({error}); run the scenario again") from error
-        return values
+        return read_object(self.folder / name, AGAIN)
+
+    def _events(self) -> list[dict[str, Any]]:
+        events = self._json("trace.json").get("traceEvents")
+        if not (isinstance(events, list) and all(_is_event(event) for event in events)):
+            raise UsageError(f"{self.folder / 'trace.json'} is damaged (it holds no trace): {AGAIN}")
+        return events
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value from JSON is of a field's type."""
+    kind, arguments = get_origin(hint), get_args(hint)
+    if kind is UnionType:
+        return any(_fits(value, each) for each in arguments)
+    if kind is list:
+        return isinstance(value, list) and all(_fits(each, arguments[0]) for each in value)
+    if kind is dict:
+        return isinstance(value, dict) and all(_fits(each, arguments[1]) for each in value.values())
+    if hint in (int, float):
+        return isinstance(value, int | hint) and not isinstance(value, bool)
+    return hint is Any or isinstance(value, hint)
+
+
+def _is_event(event: Any) -> bool:
+    if not isinstance(event, dict):
+        return False
+    if event.get("ph") != "X":
+        about = event.get("args")
+        return isinstance(about, dict) and (event.get("name") != "process_name" or isinstance(about.get("name"), str))
+    return all(_fits(event.get(name), kind) for name, kind in EVENT.items())
 
 
 def new_folder(scenario: str, out: Path | None, resumes: bool = False) -> Path:

@@ -6,15 +6,19 @@ The clock runs from `start` to `stop`: set-up, data loading and evaluation are n
 
 from __future__ import annotations
 
+import errno
 import json
+import math
 import os
 import shutil
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -23,6 +27,7 @@ from farandole.errors import UsageError
 from farandole.runtime import board, devices, folders, rank, trace
 from farandole.runtime.clock import offset_to_rank_0
 from farandole.runtime.communicator import gather_text
+from farandole.runtime.files import json_text, read_object, write
 from farandole.runtime.options import RunOptions
 from farandole.runtime.record import Summary, new_folder
 from farandole.runtime.summary import write_summary
@@ -42,17 +47,21 @@ class Recorder:
         self.options = options
         self.offset = offset_to_rank_0(world.control)
         self.folder: Path | None = None
-        self._metrics: IO[str] | None = None
+        self._metrics: FileIO | None = None
         self._board: board.Board | None = None
         self._void_from: int | None = None  # the first step of which an earlier start has written what does not hold
         self._started = self._wall_s = 0.0
         self._sent_before = self._sent = (0, 0)  # bytes, messages
         self._delivery_before = self._delivery = world.comm.delivery
+        self._diverged: tuple[int, int | None] | None = (
+            None  # the first step with a loss that is not finite, and its rank
+        )
+        self._unwritten: dict[str, str] = {}  # files that could not be written, and why
         if world.rank == 0:
             is_new = not (options.out and (options.out / "config.json").exists())
             was_there = bool(options.out and options.out.is_dir())
             self.folder = open_folder(scenario, options)
-            self._metrics = (self.folder / "metrics.jsonl").open("a")
+            self._metrics = (self.folder / "metrics.jsonl").open("ab", buffering=0)
             if is_new:
                 world.if_refused = partial(_discard, self.folder, was_there)
 
@@ -60,22 +69,20 @@ class Recorder:
         """Be the one that writes, perhaps in the place of a rank that has died; returns the first step not written."""
         self.folder = folder
         if self._metrics is None:
-            self._metrics = (folder / "metrics.jsonl").open("a")
-        lines = (folder / "metrics.jsonl").read_text().splitlines()
+            self._metrics = (folder / "metrics.jsonl").open("ab", buffering=0)
+        lines = (folder / "metrics.jsonl").read_text(errors="replace").splitlines()
         return max((int(step) + 1 for step in map(_step_of, lines) if step < float("inf")), default=0)
 
     def go_on_from(self, step: int) -> None:
         """Forget the lines of metrics.jsonl from `step` on: an earlier start has written them, this one will again."""
         if self._metrics:
             self._metrics.close()
-            file = Path(self._metrics.name)
-            lines = file.read_text().splitlines()
+            file = Path(str(self._metrics.name))
+            lines = file.read_text(errors="replace").splitlines()  # what is damaged is of no step, and dropped
             kept = [line for line in lines if _step_of(line) < step]
             self._void_from = step if len(kept) < len(lines) else None
-            shorter = file.with_name(file.name + ".unfinished")
-            shorter.write_text("".join(line + "\n" for line in kept))
-            shorter.replace(file)
-            self._metrics = file.open("a")
+            write(file, "".join(line + "\n" for line in kept))
+            self._metrics = file.open("ab", buffering=0)
 
     def start(self, before_s: float = 0.0) -> None:
         """The first step begins on all ranks, and from the same moment on all count their seconds.
@@ -116,13 +123,44 @@ class Recorder:
         """Append one line to metrics.jsonl, and show it where TensorBoard looks."""
         if self._metrics:
             self.world.if_refused = None
-            self._metrics.write(json.dumps(values) + "\n")
-            self._metrics.flush()
-            if self.options.tensorboard and self.folder:
-                self._board = self._board or board.Board(
-                    self.options.tensorboard / self.folder.resolve().name, self._void_from
-                )
-                self._board.log(values, time.time() - self.elapsed_s)
+            if not math.isfinite(values.get("loss", 0.0)) and self._diverged is None:
+                self._diverged = int(values["step"]), None
+            self._write(str(self._metrics.name), lambda: self._append(json_text(values) + "\n"))
+            if self.options.tensorboard:
+                self._write(str(self.options.tensorboard), lambda: self._show(values))
+
+    def watch(self, step: int, loss: float, rank: int | None = None) -> None:
+        """Notice the first loss that is not finite, of this rank or of `rank`; the summary names the first of all."""
+        if not math.isfinite(loss) and (self._diverged is None or self._diverged[1] is None):
+            self._diverged = step, self.world.rank if rank is None else rank
+
+    def _write(self, file: str, write: Callable[[], None]) -> None:
+        """Write to a file that training does not depend on; where the disk fails, training goes on without the file."""
+        if file not in self._unwritten:
+            try:
+                write()
+            except OSError as error:
+                self._unwritten[file] = error.strerror or str(error)
+
+    def _append(self, line: str) -> None:
+        """Add a line to metrics.jsonl, whole or not at all."""
+        assert self._metrics
+        data, before = line.encode(), self._metrics.seek(0, os.SEEK_END)
+        try:
+            if self._metrics.write(data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            with suppress(OSError):
+                self._metrics.truncate(before)
+            raise
+
+    def _show(self, values: Mapping[str, float]) -> None:
+        """Add what metrics.jsonl has to TensorBoard's files."""
+        assert self.folder
+        assert self.options.tensorboard
+        folder = self.options.tensorboard / self.folder.resolve().name
+        self._board = self._board or board.Board(folder, self._void_from)
+        self._board.log(values, time.time() - self.elapsed_s)
 
     @property
     def writes(self) -> bool:
@@ -163,6 +201,7 @@ class Recorder:
         faults: Sequence[dict[str, Any]] = (),
         joined: Sequence[dict[str, Any]] = (),
         ring_bytes: int | None = None,
+        may_diverge: bool = False,
         server_changes: Sequence[dict[str, Any]] = (),
         tasks: dict[str, Any] | None = None,
         stopping: dict[str, Any] | None = None,
@@ -192,6 +231,7 @@ class Recorder:
             "messages": self._sent[1],
         }
         own["memory"] = memory
+        own["diverged"] = self._diverged
         own["ring_bytes"] = ring_bytes
         if self._delivery:
             before = self._delivery_before or {}
@@ -205,7 +245,7 @@ class Recorder:
             return None
         self._metrics.close()
         if self._board:
-            self._board.close(steps, test_accuracy)
+            self._write(str(self.options.tensorboard), partial(self._board.close, steps, test_accuracy))
         ranks = sorted((json.loads(text) for text in texts), key=lambda own: own["rank"])
         return write_summary(
             self.folder,
@@ -228,7 +268,15 @@ class Recorder:
             server_changes=list(server_changes),
             tasks=tasks,
             stopping=stopping,
+            diverged=None if may_diverge else first_divergence(own["diverged"] for own in ranks),
+            unwritten=[f"{file} ({why})" for file, why in self._unwritten.items()],
         )
+
+
+def first_divergence(found: Iterable[Sequence[int | None] | None]) -> dict[str, int | None] | None:
+    """The first step of those that ranks have noticed, as the summary names it; a rank that is known counts first."""
+    known = sorted(filter(None, found), key=lambda each: (each[1] is None, each[0], each[1] or 0))
+    return {"step": known[0][0], "rank": known[0][1]} if known else None
 
 
 def open_folder(scenario: str, options: RunOptions) -> Path:
@@ -245,7 +293,7 @@ def open_folder(scenario: str, options: RunOptions) -> Path:
     else:
         folder = folders.claim(scenario, options.out, options.resumes).folder  # until this process ends
     config = {field.name: getattr(options, field.name) for field in fields(options)}
-    _write_config(folder / "config.json", config, options.incidental)
+    write_config(folder / "config.json", config, options.incidental)
     return folder
 
 
@@ -260,15 +308,16 @@ def _discard(folder: Path, was_there: bool) -> None:
         folder.rmdir()
 
 
-def _write_config(file: Path, config: dict[str, Any], incidental: Container[str]) -> None:
+def write_config(file: Path, config: dict[str, Any], incidental: Container[str]) -> None:
     """Write the options, or, where a run goes on, see that those which decide are what it was started with.
 
     Raises:
-        UsageError: they are not.
+        UsageError: they are not, or what is there is damaged.
     """
-    text = json.dumps(config, indent=2, default=str)
+    text = json_text(config, indent=2, default=str)
     if file.exists():
-        started, now = json.loads(file.read_text()), json.loads(text)
+        started = read_object(file, "give a new --out, or put the file back as it was")
+        now = json.loads(text)
         if started.keys() != now.keys():
             raise UsageError(f"--out {file.parent} holds a run of another scenario: give a new folder")
         for name, value in started.items():
@@ -277,16 +326,18 @@ def _write_config(file: Path, config: dict[str, Any], incidental: Container[str]
                     f"{file.parent} was started with --{name.replace('_', '-')} {value}, not {now[name]}: "
                     "give what it was started with, or another --out"
                 )
-    unfinished = file.with_name(file.name + ".unfinished")
-    unfinished.write_text(text)
-    unfinished.replace(file)
+    try:
+        write(file, text)
+    except OSError as error:
+        raise UsageError(f"--out {file.parent} cannot be written ({error.strerror}): give another") from error
 
 
 def _step_of(line: str) -> float:
     """The step that a line of metrics.jsonl is of; beyond all steps if it was torn."""
     try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
+        step = float(json.loads(line)["step"])
+        return step if math.isfinite(step) else float("inf")
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return float("inf")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from mpi4py import MPI
 import farandole
 from farandole.runtime import trace
 from farandole.runtime.faults import MESSAGE_FAULTS
+from farandole.runtime.files import json_text, write
 from farandole.runtime.options import RunOptions
 from farandole.runtime.record import Summary
 
@@ -38,7 +38,7 @@ def write_summary(
     joined: Sequence[dict[str, Any]] = (),
     **figures: Any,
 ) -> Summary:
-    """Write summary.json and trace.json from what all ranks have measured.
+    """Write summary.json, and then trace.json, from what all ranks have measured; what fails is in `Summary.unwritten`.
 
     Args:
         ranks: of each: rank, sha256, wall_s, bytes, messages, memory, where gradients are compressed ring_bytes; in the
@@ -50,7 +50,6 @@ def write_summary(
     """
     numbers = [rank["rank"] for rank in ranks]
     spans = trace.split_waits(spans)
-    (folder / "trace.json").write_text(json.dumps(trace.chrome_trace(spans, numbers, roles)))
     seconds = trace.seconds_by_category(spans, numbers)
     wall_s = max(rank["wall_s"] for rank in ranks)
     memory = [rank["memory"] for rank in ranks]
@@ -75,7 +74,15 @@ def write_summary(
         delivery=_delivery(ranks),
         **figures,
     )
-    (folder / "summary.json").write_text(summary.to_json())
+    # What was trained comes before its picture: the summary is small, and the trace is the largest file.
+    for name, content in (
+        ("summary.json", summary.to_json),
+        ("trace.json", lambda: json_text(trace.chrome_trace(spans, numbers, roles))),
+    ):
+        try:
+            write(folder / name, content())
+        except OSError as error:
+            summary = summary.without(error)
     return summary
 
 

@@ -1,0 +1,223 @@
+"""The files of a record: whole or not there, JSON to every reader, and refused in one line where they are damaged."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farandole.cli import simulate_record
+from farandole.data import shards
+from farandole.errors import FlawedRun, UsageError
+from farandole.report import table
+from farandole.report.curves import draw
+from farandole.runtime import files, recorder
+from farandole.runtime.failure import describe
+from farandole.runtime.record import Run
+from farandole.runtime.summary import write_summary
+from tests.unit.test_table import SUMMARY
+
+EVENT = {
+    "ph": "X",
+    "name": "forward",
+    "cat": "compute",
+    "pid": 0,
+    "tid": 0,
+    "ts": 0.0,
+    "dur": 5.0,
+    "args": {"depth": 0},
+}
+NAME = {"ph": "M", "pid": 0, "tid": 0, "name": "process_name", "args": {"name": "rank 0"}}
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda whole: b"",
+    "torn": lambda whole: whole[: len(whole) // 2],
+    "binary": lambda whole: bytes(range(256)),
+    "a list": lambda whole: b"[1, 2]",
+    "null": lambda whole: b"null",
+    "other keys": lambda whole: b'{"a": 1}',
+    "deep": lambda whole: b"[" * 100_000,
+    "zeros": lambda whole: bytes(len(whole)),
+}
+
+
+def no_constants(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+def a_run(folder: Path, losses: list[Any]) -> Run:
+    """A finished run whose loss was this at each step."""
+    folder.mkdir()
+    (folder / "config.json").write_text('{"seed": 0}')
+    (folder / "summary.json").write_text(SUMMARY.to_json())
+    lines = [{"step": step, "wall_s": 0.1 * step, "loss": loss, "samples": 8} for step, loss in enumerate(losses)]
+    (folder / "metrics.jsonl").write_text("".join(files.json_text(line) + "\n" for line in lines))
+    (folder / "trace.json").write_text(json.dumps({"traceEvents": [NAME, EVENT]}))
+    return Run.open(folder)
+
+
+def test_what_is_not_finite_is_null_wherever_it_stands() -> None:
+    value = {"a": [math.nan, 1.5, (math.inf, {"b": -math.inf})], "c": 1, "d": "nan", "e": True}
+    text = files.json_text(value)
+    assert json.loads(text, parse_constant=no_constants) == {
+        "a": [None, 1.5, [None, {"b": None}]], "c": 1, "d": "nan", "e": True,
+    }  # fmt: skip
+
+
+def test_a_file_is_the_old_one_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "summary.json"
+    files.write(file, "old")
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def half(path: Path, data: bytes) -> int:
+        with path.open("wb") as stream:
+            stream.write(data[: len(data) // 2])
+        raise full
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(OSError, match="No space left"):
+        files.write(file, "new, and longer")
+    assert file.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["summary.json"], "what was begun takes no room"
+
+
+def test_the_summary_outlives_a_disk_that_is_full_before_the_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = files.write
+
+    def until_full(file: Path, content: str | bytes) -> None:
+        if file.name == "trace.json":
+            raise OSError(errno.ENOSPC, "No space left on device", str(file))
+        real(file, content)
+
+    monkeypatch.setattr("farandole.runtime.summary.write", until_full)
+    ranks = [{"rank": 0, "sha256": "a", "wall_s": 1.0, "bytes": 1, "messages": 1, "memory": None}]
+    found = {"steps": 3, "final_loss": 0.5, "test_accuracy": 0.9, "device": "cpu", "faults": []}
+    found |= dict.fromkeys(("staleness", "lead", "cleaned"))
+    options = recorder.RunOptions()
+    summary = write_summary(tmp_path, "x", options, ranks, [], samples=8, bytes_are_counted=True, **found)
+    assert Run.open(tmp_path).summary.final_loss == 0.5
+    with pytest.raises(FlawedRun, match=r"trace\.json \(No space left on device\)"):
+        table.print_summary(summary, as_json=True)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["final_loss"] == 0.5
+    assert printed["unwritten"] == [f"{tmp_path / 'trace.json'} (No space left on device)"]
+
+
+def test_a_diverged_run_is_printed_and_then_said(capsys: pytest.CaptureFixture[str]) -> None:
+    diverged = replace(SUMMARY, final_loss=math.nan, diverged={"step": 7, "rank": 2})
+    with pytest.raises(FlawedRun, match="membership diverged: the loss of rank 2 is not finite at step 7") as said:
+        table.print_summary(diverged, as_json=True)
+    assert json.loads(capsys.readouterr().out, parse_constant=no_constants)["final_loss"] is None
+    assert "\n" not in str(said.value)
+    failure = describe(said.value, 0, -1)
+    assert (failure.kind, str(failure)) == ("flawed", str(said.value))
+
+
+def test_the_first_divergence_is_that_of_the_earliest_step_whose_rank_is_known() -> None:
+    assert recorder.first_divergence([None, None]) is None
+    assert recorder.first_divergence([(5, 0), None, (3, 2), (3, 1)]) == {"step": 3, "rank": 1}
+    assert recorder.first_divergence([(2, None), (4, 1)]) == {"step": 4, "rank": 1}
+    assert recorder.first_divergence([(2, None)]) == {"step": 2, "rank": None}
+
+
+def test_curves_of_a_diverged_run_are_drawn(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "r", [2.3, 1.0, None, None])
+    assert [math.isnan(line["loss"]) for line in run.metrics] == [False, False, True, True]
+    none = a_run(tmp_path / "n", [None, None])
+    assert draw({"some": run, "none": none}, tmp_path / "curves.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["summary.json", "metrics.jsonl", "trace.json", "config.json"])
+def test_a_damaged_record_is_refused_in_one_line_that_names_the_file(tmp_path: Path, name: str, damage: str) -> None:
+    run = a_run(tmp_path / "r", [2.3, 1.0, 0.9])
+    file = run.folder / name
+    file.write_bytes(DAMAGES[damage](file.read_bytes()))
+    read = {
+        "summary.json": lambda: run.summary,
+        "metrics.jsonl": lambda: run.metrics,
+        "trace.json": lambda: (run.trace, run.rank_names),
+        "config.json": lambda: run.config,
+    }[name]
+    if name == "metrics.jsonl" and damage in ("empty", "torn", "binary", "deep", "zeros"):
+        with suppress(UsageError):
+            assert len(read()) <= 1, "a last line that was torn is left out"
+    elif name == "config.json" and damage == "other keys":
+        assert read() == {"a": 1}, "of an older version"
+    else:
+        with pytest.raises(UsageError) as refusal:
+            read()
+        assert str(file) in str(refusal.value)
+        assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["summary.json", "metrics.jsonl", "trace.json"])
+def test_a_folder_or_nothing_in_the_place_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
+    run = a_run(tmp_path / "r", [2.3])
+    (run.folder / name).unlink()
+    for _ in range(2):
+        with pytest.raises(UsageError, match=rf"{name}"):
+            assert [run.summary, run.metrics, run.trace]
+        (run.folder / name).mkdir(exist_ok=True)
+
+
+@pytest.mark.parametrize(("field", "value"), [("ranks", "two"), ("members", 3), ("bytes_sent", [None]), ("faults", {})])
+def test_a_summary_with_a_field_of_another_type_is_refused(tmp_path: Path, field: str, value: Any) -> None:
+    run = a_run(tmp_path / "r", [2.3])
+    (run.folder / "summary.json").write_text(json.dumps(json.loads(SUMMARY.to_json()) | {field: value}))
+    with pytest.raises(UsageError, match=f"damaged .*{field}"):
+        assert run.summary
+
+
+def test_an_older_summary_is_read_without_what_was_not_measured_then(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "r", [2.3])
+    older = json.loads(SUMMARY.to_json())
+    for later in ("diverged", "unwritten", "compression", "joined"):
+        del older[later]
+    (run.folder / "summary.json").write_text(json.dumps(older))
+    assert run.summary == SUMMARY
+    del older["ranks"]
+    (run.folder / "summary.json").write_text(json.dumps(older))
+    with pytest.raises(UsageError, match="lacks ranks"):
+        assert run.summary
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_run_cannot_be_fitted(tmp_path: Path, damage: str) -> None:
+    run = a_run(tmp_path / "r", [2.3])
+    (run.folder / "trace.json").write_bytes(DAMAGES[damage]((run.folder / "trace.json").read_bytes()))
+    with pytest.raises(UsageError, match=r"trace\.json"):
+        simulate_record.fitted([run.folder], as_json=True)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_the_options_of_a_run_that_goes_on_must_be_readable(tmp_path: Path, damage: str) -> None:
+    file = tmp_path / "config.json"
+    recorder.write_config(file, {"steps": 3, "lr": 0.1}, incidental=())
+    file.write_bytes(DAMAGES[damage](file.read_bytes()))
+    with pytest.raises(UsageError, match=r"config\.json|another scenario") as refused:
+        recorder.write_config(file, {"steps": 3, "lr": 0.1}, incidental=())
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_manifest_of_shards_is_refused(tmp_path: Path, damage: str) -> None:
+    file = tmp_path / shards.MANIFEST
+    file.write_text('{"shares": [1, 2], "crc32": [{"inputs": 1, "targets": 2}, {"inputs": 1, "targets": 2}]}')
+    assert shards.stored_shares(tmp_path) == [1, 2]
+    file.write_bytes(DAMAGES[damage](file.read_bytes()))
+    with pytest.raises(UsageError, match=r"manifest\.json"):
+        shards.stored_shares(tmp_path)
+
+
+def test_a_full_disk_is_said_in_one_line() -> None:
+    failure = describe(OSError(errno.ENOSPC, "No space left on device", "/x/y"), 3, 7)
+    assert str(failure) == "rank 3 at step 7 cannot go on: /x/y cannot be written (No space left on device)"
