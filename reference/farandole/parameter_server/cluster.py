@@ -205,7 +205,7 @@ def run(
         watcher: Client | None = None
         if watch and world.rank == MANAGER:
             watcher = Client(world.comm, assignments[0], applications[0].table, succession, lost=lost)
-        with beside(watcher, watch or read or work):
+        with beside(watcher, watch):
             serve(mailbox, [role for role in roles if role])
     if clock:
         clock.stop()

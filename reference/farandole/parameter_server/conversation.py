@@ -282,10 +282,12 @@ class Conversation:
         if request and self._relayout:
             del request.waiting_for[answer.home]
             if not request.waiting_for:
-                self.layouts.clear()
-                self.layouts.update(self._relayout([int(server) for server in ring]))
+                layouts = self._relayout([int(server) for server in ring])
+                self.layouts |= layouts  # at no moment empty: the caller's thread looks at them, too
+                for gone in self.layouts.keys() - layouts.keys():
+                    del self.layouts[gone]
                 request.answers.clear()
-                request.waiting_for = dict.fromkeys(self.layouts)
+                request.waiting_for = dict.fromkeys(layouts)
                 self._send_all([(request, home) for home in self.layouts])
 
     def _request_of(self, answer: Header) -> Request | None:

@@ -36,7 +36,7 @@ class Role(Protocol):
 
 
 @contextmanager
-def beside(client: Client | None, work: Callable[[Client], None]) -> Iterator[None]:
+def beside(client: Client | None, work: Callable[[Client], None] | None) -> Iterator[None]:
     """In the body a second thread of this rank does `work` with a client of its own; None: there is no thread.
 
     Raises:
@@ -44,7 +44,7 @@ def beside(client: Client | None, work: Callable[[Client], None]) -> Iterator[No
     """
     errors: list[BaseException] = []
 
-    def run(client: Client) -> None:
+    def run(client: Client, work: Callable[[Client], None]) -> None:
         with client:
             try:
                 work(client)
@@ -52,12 +52,13 @@ def beside(client: Client | None, work: Callable[[Client], None]) -> Iterator[No
                 errors.append(error)
             client.leave_with_the_others()
 
-    thread = threading.Thread(target=run, args=(client,), name="beside the service", daemon=True)
-    if client:
-        thread.start()
+    if not client or not work:
+        yield
+        return
+    thread = threading.Thread(target=run, args=(client, work), name="beside the service", daemon=True)
+    thread.start()
     yield
-    if client:
-        thread.join()
+    thread.join()
     if errors:
         raise errors[0]
 

@@ -144,14 +144,16 @@ def server_changes(summary: Summary) -> Table:
 
 
 def tasks(summary: Summary) -> Table:
-    """A row per worker: how many of the manager's tasks it was the first to complete; below, what was given twice."""
+    """A row per worker: how many tasks it was the first to complete; below, how many were given out twice, and why."""
     table = Table()
     for heading in ("worker", "tasks done"):
         table.add_column(heading, justify="right")
     figures = summary.tasks or {"done_by": {}, "resubmitted": 0, "backups": 0}
     for worker, done in figures["done_by"].items():
         table.add_row(f"rank {worker}", str(done))
-    table.caption = f"given out again after a death: {figures['resubmitted']}, as a backup: {figures['backups']}"
+    table.add_section()
+    table.add_row("given out again after a death", str(figures["resubmitted"]))
+    table.add_row("given to a second worker", str(figures["backups"]))
     return table
 
 
