@@ -51,7 +51,7 @@ from farandole import launch
 from farandole.cost.simulator import Setting, Simulation
 from farandole.cost.stragglers import Slow
 from farandole.parameter_server.policies import Asynchronous, Dynamic, Half, Minibatch, Partial, Push, Stale
-from farandole.parameter_server.update_rules import Blend
+from farandole.parameter_server.update_rules import Blend, Twice
 from farandole.report import comparison, curves, table
 from farandole.report.colours import BLUE, GREY, ORANGE
 
@@ -390,6 +390,59 @@ print("steps of 0.5 blended by 1 - 0.9 are steps of 0.05:           ",
 #   bandwidth (000.24).
 # - Nor *must* the parameters be up to date before the next batch, as document 004 says (004.4): in six of our
 #   seven modes they need not be.
+#
+# ### Elastic averaging
+#
+# There is a published method in which workers have parameters of their own: **elastic averaging SGD** (Zhang,
+# Choromanska & LeCun 2015). A worker's $x_i$ and the server's $\tilde x$ are tied by a spring. Every $\tau$ iterations
+#
+# $$ x_i \leftarrow x_i - \eta g_i(x_i) - \alpha (x_i - \tilde x), \qquad
+#    \tilde x \leftarrow \tilde x + \alpha \sum_i (x_i - \tilde x), $$
+#
+# and in between each worker trains alone. `--elasticity` is $\beta$, the sum of the $\alpha$.
+#
+# **Predict:** with $\tau = 16$ instead of 1, what is left of the bytes that a worker sends?
+
+# %% tags=["nbval-check-output"]
+for period in (1, 16):
+    run = launch("parameter_server", ranks=5, sync="minibatch", update="elastic", period=period, steps=320, lr=0.1,
+                 out=folder / f"elastic-{period}")  # fmt: skip
+    per_iteration = run.summary.bytes_sent[-1] / 320
+    print(f"tau = {period:2}: {run.summary.steps:3} exchanges, {per_iteration / 1e3:3.0f} kB an iteration, "
+          f"most test samples right: {run.summary.test_accuracy > 0.8}")  # fmt: skip
+
+# %% [markdown]
+# ### Its round aggregates twice
+#
+# Document 000 describes the parameter server's round so: the centre aggregates the gradients, each node descends along
+# the result and sends its new parameters, the centre aggregates these, and starts the descent once more. `--update
+# twice` does what is written.
+#
+# **Predict:** $f(w) = w^2/2$, two nodes, from $w = 1$ with the rate $\eta$. Where is $w$ after one such round, and from
+# which $\eta$ on does it diverge? (One descent per gradient diverges from 2 on.)
+
+
+# %% tags=["nbval-check-output"]
+def rounds(eta, again):
+    """w after ten of document 000's rounds; again: with the second descent."""
+    w = np.array([1.0])
+    rule = Twice(w, eta, again=again)  # the server's table: w, then the aggregated gradient, then w …
+    for _ in range(10):
+        before = w.copy()
+        for second in (False, True):
+            sent = before - eta * w if second else before  # a node's new parameters, or its gradient, which is w here
+            rule.begin()
+            rule.apply(w, slice(0, 1), 0.5 * sent + 0.5 * sent, weight=1.0)
+    return w[0]
+
+
+for eta in (0.1, 0.9, 1.5):
+    print(f"eta {eta}: once {(1 - eta) ** 10:10.2g}, as written {rounds(eta, again=True):10.2g}, "
+          f"without the second descent {rounds(eta, again=False):10.2g}")  # fmt: skip
+
+# %% [markdown]
+# All nodes send the same parameters, so the second mean changes nothing; what changes the result is the second descent.
+# It is SGD at twice the rate, and diverges from 1 on, at twice the bytes (erratum 000.17).
 #
 # ## What you have seen
 #

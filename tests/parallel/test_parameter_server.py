@@ -68,6 +68,19 @@ def test_elastic_averaging_is_zhangs(under_mpirun: Callable[..., Any]) -> None:
     assert found["updates"] == [6]
 
 
+def test_document_000s_round_costs_twice_and_descends_twice(tmp_path: Path) -> None:
+    """It is SGD at twice the rate, to rounding, with twice the messages; at its own rate it is something else."""
+    options: dict[str, Any] = {"sync": "minibatch", "steps": 30}
+    twice = launch("parameter_server", 4, **options, update="twice", lr=0.1, out=tmp_path / "twice").summary
+    once = launch("parameter_server", 4, **options, lr=0.2, out=tmp_path / "once").summary
+    assert twice.final_loss == pytest.approx(once.final_loss, rel=1e-3)
+    assert (twice.steps, once.steps) == (60, 30), "how often the table is moved"
+    for rank in (1, 2, 3):
+        assert twice.bytes_sent is not None
+        assert once.bytes_sent is not None
+        assert twice.bytes_sent[rank] == pytest.approx(2 * once.bytes_sent[rank], rel=0.04)
+
+
 def test_a_tree_changes_nothing_and_unburdens_the_server(under_mpirun: Callable[..., Any], tmp_path: Path) -> None:
     check(under_mpirun("ps_equals_single.py", 8, "1", "tree"))
     flat = launch("parameter_server", 6, sync="minibatch", steps=20, out=tmp_path / "flat").summary

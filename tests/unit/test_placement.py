@@ -76,6 +76,8 @@ def test_words_that_do_not_fit(text: str, message: str) -> None:
     [
         ({"update": "sgd", "period": 4}, "--period is for --update elastic"),
         ({"update": "elastic", "period": 4, "server_change": ("step=2,servers=1",)}, "leave out one of them"),
+        ({"update": "twice"}, "give --sync minibatch, without --sync stale"),
+        ({"update": "twice", "sync": "minibatch", "tree": 2}, "leave out --tree"),
         ({"update": "elastic", "sync": "partial"}, "--update elastic needs every push applied once"),
         ({"update": "blend", "topk": 0.1}, "leave out --topk"),
         ({"update": "elastic", "tree": 2}, "leave out --tree"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from farandole.parameter_server.corrections import DelayCompensated, StalenessAware
 from farandole.parameter_server.top_k import TopK
-from farandole.parameter_server.update_rules import SGD, Adagrad, Adam, Blend, Momentum, UpdateRule
+from farandole.parameter_server.update_rules import SGD, Adagrad, Adam, Blend, Momentum, Twice, UpdateRule
 
 LR = 0.07
 PAIRS: dict[str, tuple[Callable[[np.ndarray], UpdateRule], Callable[..., torch.optim.Optimizer]]] = {
@@ -64,6 +64,31 @@ def test_one_workers_blend_moves_by_its_part() -> None:
     values = np.array([10.0])
     Blend(0.0).apply(values, slice(None), 0.25 * np.array([2.0]), 0.25)
     assert values.tolist() == [8.0], "a quarter of the way from 10 to 2"
+
+
+def aggregated_twice(lr: float, steps: int, *, again: bool) -> float:
+    """Two nodes with f = w²/2, from w = 1, by document 000's round."""
+    values = np.array([1.0])
+    rule = Twice(values, lr, again=again)
+    for _ in range(steps):
+        w = values.copy()
+        for second in (False, True):
+            pushed = w - lr * values if second else w  # x = w − ηG, or the gradient
+            rule.begin()
+            rule.apply(values, slice(None), 0.5 * pushed + 0.5 * pushed, 1.0)
+    return float(values[0])
+
+
+def test_aggregating_twice_as_written_descends_twice() -> None:
+    """From 1 with η = 0.1 to 0.8 instead of 0.9; at η = 1.5 it diverges, where one round converges."""
+    assert aggregated_twice(0.1, 1, again=True) == pytest.approx(0.8)
+    assert aggregated_twice(0.1, 5, again=True) == pytest.approx((1 - 2 * 0.1) ** 5)
+    assert aggregated_twice(1.5, 10, again=True) == pytest.approx((1 - 2 * 1.5) ** 10)
+    assert aggregated_twice(1.5, 10, again=False) == pytest.approx((1 - 1.5) ** 10)
+
+
+def test_aggregating_the_parameters_of_one_descent_changes_nothing() -> None:
+    assert aggregated_twice(0.1, 5, again=False) == pytest.approx((1 - 0.1) ** 5)
 
 
 @pytest.mark.parametrize(("staleness", "factor"), [(0, 1.0), (1, 1.0), (2, 0.5), (8, 0.125)])

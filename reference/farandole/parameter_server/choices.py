@@ -29,10 +29,11 @@ from farandole.parameter_server.policies import (
     Policy,
     Stale,
 )
-from farandole.parameter_server.update_rules import SGD, Adagrad, Adam, Add, Blend, Momentum, UpdateRule
+from farandole.parameter_server.update_rules import SGD, Adagrad, Adam, Add, Blend, Momentum, Twice, UpdateRule
 
 Array = NDArray[Any]
 
+PUSH_PARAMETERS = ("blend", "elastic", "twice")  # and not only gradients
 ONLY_WITH_TEXT = ("buckets", "shards")
 NOT_WITH_TEXT = {
     "model": "text is told apart by logistic regression",
@@ -79,6 +80,7 @@ def make_rule(options: PolicyOptions, values: Array) -> UpdateRule:
         "adam": lambda: Adam(values, options.lr),
         "blend": lambda: Blend(options.alpha),
         "elastic": Add,
+        "twice": lambda: Twice(values, options.lr),
     }
     return makers.get(options.update, lambda: SGD(options.lr))()
 
@@ -100,11 +102,14 @@ def check(options: PolicyOptions) -> None:
     """
     if options.data in datasets.NAMES:  # not the passages as sparse features, which have a model of their own
         model_choices.check(options)
-    if options.update in ("blend", "elastic") and (options.topk or options.tree):
+    if options.update in PUSH_PARAMETERS and (options.topk or options.tree):
         other = "--topk" if options.topk else "--tree"
         raise UsageError(f"--update {options.update} pushes parameters, not gradients: leave out {other}")
     if options.period > 1 and options.update != "elastic":
         raise UsageError("--period is for --update elastic, whose workers train apart in between: leave it out")
+    if options.update == "twice" and (options.sync != "minibatch" or options.server_change):
+        other = "--server-change" if options.server_change else f"--sync {options.sync}"
+        raise UsageError(f"--update twice has two rounds in which all wait: give --sync minibatch, without {other}")
     if options.period > 1 and options.server_change:
         raise UsageError("--server-change counts iterations, and with --period few have a push: leave out one of them")
     if options.update == "elastic" and options.sync in ("partial", "history"):
@@ -142,7 +147,7 @@ def _check_compressor(options: PolicyOptions) -> None:
     for given, what in (
         (options.topk, "--topk, which encodes pushes in its own way"),
         (options.tree, "--tree, whose aggregators add up gradients as they are"),
-        (options.update in ("blend", "elastic"), f"--update {options.update}, which pushes parameters"),
+        (options.update in PUSH_PARAMETERS, f"--update {options.update}, which pushes parameters"),
         (options.transport == "window", "--transport window, where nothing travels"),
         (
             name in FEEDBACK and options.sync == "history",
@@ -176,5 +181,5 @@ def check_workload(options: TextOptions) -> None:
         return
     if needless := [name for name in NOT_WITH_TEXT if name in given]:
         raise UsageError(f"--data text: {NOT_WITH_TEXT[needless[0]]}; leave out --{needless[0]}")
-    if options.update in ("blend", "elastic"):
+    if options.update in PUSH_PARAMETERS:
         raise UsageError(f"--update {options.update} needs whole models, and with --data text only touched rows travel")

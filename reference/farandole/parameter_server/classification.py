@@ -34,13 +34,18 @@ from farandole.runtime.world import World
 
 
 def dense(
-    options: PolicyOptions, world: World, recorder: Recorder, groups: Sequence[tuple[int, ...]], group: int
+    options: PolicyOptions,
+    world: World,
+    recorder: Recorder,
+    groups: Sequence[tuple[int, ...]],
+    group: int,
+    trainee: type[Trainee] | None = None,
 ) -> Trainee:
-    """The workload of a whole model: rank 0 sends each worker its shard. Collective."""
+    """The workload of a whole model, a `Trainee` or the kind given: rank 0 sends each worker its shard. Collective."""
     workers = [rank for members in groups for rank in members]
     shard, shares, splits = share_data(world, recorder, options, workers)
     of_group = {rank: shares[rank] for rank in groups[group]}
-    return Trainee(world, options, shard, of_group, group, splits.test if splits else None)
+    return (trainee or Trainee)(world, options, shard, of_group, group, splits.test if splits else None)
 
 
 class Trainee:
@@ -74,12 +79,8 @@ class Trainee:
     def work(self, client: Client) -> None:
         """Iterations, until there is no work left."""
         contribution = self._contribution()
-        workers = list(self.shares)
-        number = workers.index(self.world.rank)
-        batches = Batches(list(self.shares.values()), number, self.options.batch, self.options.seed)
-        policy = choices.make_policy(self.options, workers)
-        inputs = torch.from_numpy(np.array(self.shard.inputs)).to(self.world.device)
-        targets = torch.from_numpy(np.array(self.shard.targets)).to(self.world.device)
+        policy = choices.make_policy(self.options, list(self.shares))
+        batches, inputs, targets = self._material()
         while start := pull(self.world, client, contribution.into):
             for alone in range(contribution.period):  # 0: with what was pulled, and a push
                 iteration = start.clock * contribution.period + alone
@@ -98,6 +99,14 @@ class Trainee:
                     time.sleep(policy.pause(self.world.rank, start.clock))
                     self._push(client, pushed, start, share)
                 client.report(iteration, batch_loss, len(rows))
+
+    def _material(self) -> tuple[Batches, Tensor, Tensor]:
+        """This worker's batches as rows of its shard, and the shard's inputs and targets on the device."""
+        number = list(self.shares).index(self.world.rank)
+        batches = Batches(list(self.shares.values()), number, self.options.batch, self.options.seed)
+        arrays = (np.array(array) for array in (self.shard.inputs, self.shard.targets))
+        inputs, targets = (torch.from_numpy(array).to(self.world.device) for array in arrays)
+        return batches, inputs, targets
 
     def complete(self, table: NDArray[Any]) -> NDArray[Any]:
         return table

@@ -25,7 +25,7 @@ NOT_HERE = Parameter(parse=False)
 
 Sync = Literal["minibatch", "stale", "async", "half", "partial", "dynamic", "history"]
 Update = Literal[
-    "sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated", "blend", "elastic"
+    "sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated", "blend", "elastic", "twice"
 ]  # fmt: skip
 Encoder = Literal["none", "float16", "bfloat16", "qsgd", "terngrad", "sign", "random-k"]
 
@@ -95,7 +95,8 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     """history: how much longer to wait for the late, as a multiple of the time the others took."""
 
     update: Update = "sgd"
-    """What a server does with the gradients; blend and elastic: with the workers' own parameters."""
+    """What a server does with the gradients; blend and elastic: with the workers' own parameters; twice: with both, in
+    two rounds an iteration, as document 000 writes it."""
 
     momentum: Probability = 0.9
     """momentum: how much of the last step's velocity is kept."""
@@ -269,6 +270,11 @@ class OnlineOptions(PolicyOptions):
 
     publish_every: Positive = 0.5
     """Seconds from one reading of the parameters by a reader to the next."""
+
+    update: Literal[
+        "sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated", "blend", "elastic"
+    ] = "sgd"
+    """What a server does with the gradients; blend and elastic: with the workers' own parameters."""
 
     sync: Sync = "async"
     """When a worker may go on, and which gradients move the parameters when."""

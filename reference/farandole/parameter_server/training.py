@@ -214,6 +214,7 @@ def application(
 ) -> cluster.Application:
     """One model on the servers, kept and moved as the options say."""
     in_rounds = choices.make_policy(options, clients).in_rounds
+    pulls = 2 * options.steps if options.update == "twice" else -(-options.steps // options.period)  # of a worker
     return cluster.Application(
         table=table,
         workers=workers,
@@ -221,7 +222,7 @@ def application(
         policy=partial(choices.make_policy, options, clients),
         rule=partial(choices.make_rule, options),
         correction=partial(choices.make_correction, options),
-        limit=-(-options.steps // options.period) * (1 if in_rounds else len(clients)),
+        limit=pulls * (1 if in_rounds else len(clients)),
         decoder=partial(choices.make_compressor, options),
     )
 

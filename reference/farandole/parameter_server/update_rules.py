@@ -134,3 +134,25 @@ class Add:
 
     def apply(self, values: Array, rows: Rows, total: Array, weight: float) -> None:
         values[rows] += total
+
+
+class Twice:
+    """Document 000's second aggregation (`double_aggregation`): G ← Σ weight·g, then w ← Σ weight·x − ηG, by turns.
+
+    Args:
+        again: whether the aggregated parameters descend along the gradient once more.
+    """
+
+    def __init__(self, like: Array, lr: float, *, again: bool = True) -> None:
+        self.lr, self.again = lr, again
+        self._gradient = np.zeros_like(like)
+        self._has_gradient = False
+
+    def begin(self) -> None:
+        self._has_gradient = not self._has_gradient
+
+    def apply(self, values: Array, rows: Rows, total: Array, weight: float) -> None:
+        if self._has_gradient:
+            values[rows] = self._gradient[rows] = total
+        else:
+            values[rows] = total - self.lr * self._gradient[rows] if self.again else total

@@ -36,12 +36,14 @@ def main(config: Config) -> None:
 
     from farandole.parameter_server.choices import check_workload
     from farandole.parameter_server.classification import dense
+    from farandole.parameter_server.double_aggregation import TwiceTrainee
     from farandole.parameter_server.sparse import SparseTrainee
     from farandole.parameter_server.training import train
     from farandole.report.table import print_summary
 
     check_workload(config)
-    workload = partial(SparseTrainee if config.data == "text" else dense, config)
+    whole = partial(dense, trainee=TwiceTrainee) if config.update == "twice" else dense
+    workload = partial(SparseTrainee if config.data == "text" else whole, config)
     print_summary(train("parameter_server", config, workload), config.json)
 
 

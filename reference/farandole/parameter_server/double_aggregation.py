@@ -1,0 +1,46 @@
+"""Document 000's parameter server round as it is written, which aggregates twice (erratum 000.17).
+
+    nodes     pull w, push g_i = ∇f_i(w)                    server   G = Σ share·g_i
+    nodes     pull G, push x_i = w − ηG                     server   w ← Σ share·x_i − ηG
+
+The centre aggregates the nodes' gradients and has each node descend along the result. It receives their new parameters,
+aggregates these, and "starts the descent once more". All x_i are equal, so their mean is x_i again, and one gradient is
+descended along twice. The result is that of SGD with the rate 2η: what converges at η may diverge here. If "once more"
+means the next iteration only (`Twice(…, again=False)`), the result is that of document 004's one round: pull, push,
+update, as `training` builds it. Either way each iteration has a second round.
+
+The server's part is `update_rules.Twice`, whose table holds w and G by turns; the nodes' is here.
+
+Cost: 2 pulls and 2 pushes of n bytes per worker and iteration, and 2 waits for the slowest worker, instead of 1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farandole.parameter_server.classification import Trainee
+from farandole.parameter_server.client import Client
+from farandole.parameter_server.training import pull
+
+
+class TwiceTrainee(Trainee):
+    """A node: it applies the aggregated gradient itself, and sends its new parameters."""
+
+    def work(self, client: Client) -> None:
+        batches, inputs, targets = self._material()
+        aggregated = np.empty_like(self.flat.values_np)
+        while start := pull(self.world, client, self.flat.values_np):
+            self.world.begin_step(start.clock // 2)
+            rows, share = next(batches)
+            rows = rows.to(self.world.device)
+            with self.world.compute("forward and backward"):
+                self.flat.values_from_host()
+                batch_loss = self._gradient(inputs[rows], targets[rows])
+                self.flat.to_host()
+            client.push(self.flat.gradients_np, start.clock, share)
+            if not (second := pull(self.world, client, aggregated)):
+                break
+            with self.world.compute("descend"):
+                updated = self.flat.values_np - self.options.lr * aggregated
+            client.push(updated, second.clock, share)
+            client.report(start.clock // 2, batch_loss, len(rows))
