@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,7 @@ import pytest
 
 from farandole import doctor
 from farandole.errors import UsageError
-from farandole.runtime import mpirun, placement, surroundings
+from farandole.runtime import asker, mpirun, placement, surroundings, warm
 
 SLURM = {
     "SLURM_JOB_ID": "77",
@@ -94,6 +95,12 @@ def test_a_number_of_threads_that_is_none_is_left_out(threads: str, kept: bool) 
             "*** An error occurred in MPI_Init_thread",
             {"OMPI_MCA_pml": "nonsense", "HOME": "/"},
             "MPI does not start with what the environment sets, OMPI_MCA_pml=nonsense: unset it",
+        ),
+        (
+            "PMIX ERROR: PMIX_ERR_SYS_LIMITS_PIPES in file iof_base_setup.c",
+            {},
+            f"mpirun may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} files and pipes open, which are too few: "
+            "raise it, as by ulimit -n 1024",
         ),
         ("*** An error occurred in MPI_Init_thread", {}, None),
         ("Segmentation fault", SLURM, None),
@@ -204,3 +211,15 @@ def test_the_doctor_gives_the_cure_that_fits_the_cause(monkeypatch: pytest.Monke
     [finding] = doctor.mpi()
     assert finding.seen == "/nonexistent cannot be run (No such file or directory)"
     assert finding.mend == "unset FARANDOLE_MPIRUN, or let it name an MPI's mpirun"
+
+
+@pytest.mark.parametrize("folder", ["a" * 120, "missing/folder"])
+def test_without_a_place_for_its_socket_there_is_no_warm_process(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ("a" * 120)).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / folder))
+    monkeypatch.delenv(asker.ADDRESS, raising=False)
+    warm.start()
+    assert asker.ADDRESS not in os.environ
+    assert not list((tmp_path / ("a" * 120)).iterdir())

@@ -6,6 +6,7 @@ that has never touched MPI.
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 
@@ -64,6 +65,8 @@ def main(arguments: list[str] | None = None) -> None:
     (SIGQUIT), 143 (SIGTERM).
     """
     words = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:  # a process of its own, whose pictures are files: no window's backend need be there
+        os.environ["MPLBACKEND"] = "agg"
     streams.secure()
     with signals.raised():
         try:

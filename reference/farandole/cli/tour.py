@@ -27,7 +27,10 @@ def tour(*, out: Path = FOLDER, steps: AtLeastOne = 300) -> None:
 
     recipe = stops.RECIPE | {"steps": steps}
     start = time.monotonic()
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {out} cannot be written ({error.strerror}): give another") from error
     with folders.held(out):
         _make_way(out)
         warm.start()

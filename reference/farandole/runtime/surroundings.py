@@ -11,6 +11,7 @@ import errno
 import os
 import pwd
 import re
+import resource
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -188,6 +189,9 @@ def explain(said: str, environ: Mapping[str, str]) -> str | None:
         names = [f"{prefix}{match[1]}" for prefix in MPI_SETTINGS]
         variable = next((name for name in names if name in environ), names[0])
         return f"{variable} names {match[2]!r}, which this MPI does not have: unset it, or give another value"
+    if "SYS_LIMITS" in said:
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return f"mpirun may have {files} files and pipes open, which are too few: raise it, as by ulimit -n 1024"
     if "No space left on device" in said:
         folder = tempfile.gettempdir()
         return (

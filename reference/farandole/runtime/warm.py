@@ -60,7 +60,8 @@ _starting = threading.Lock()
 def start(*modules: str) -> None:
     """From now on ranks of this process's launches are forked from one that has imported torch.
 
-    It ends with the calling process. Where there is one already, or the system is not Linux, nothing happens.
+    It ends with the calling process. Where there is one already, where it could not listen, or on another system than
+    Linux, nothing happens.
 
     Args:
         modules: what else it imports, where nearly every rank would.
@@ -71,10 +72,18 @@ def start(*modules: str) -> None:
 
 
 def _start(modules: Sequence[str]) -> None:
-    folder = tempfile.mkdtemp(prefix="farandole-warm-")  # the warm process removes it if this one is killed
+    try:
+        folder = tempfile.mkdtemp(prefix="farandole-warm-")  # the warm process removes it if this one is killed
+    except OSError:  # without a warm process launches begin later, and say themselves what they lack
+        return
     path = f"{folder}/socket"
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    try:
+        listener.bind(path)
+    except OSError:  # a socket's path may have 107 bytes, and TMPDIR's may be longer
+        listener.close()
+        shutil.rmtree(folder)
+        return
     listener.listen(128)
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "farandole.runtime.warm", folder, str(listener.fileno()), *modules],
