@@ -49,7 +49,7 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
     [
         (["run", "sync_sdg"], "there is no scenario 'sync_sdg': choose from agnostic_sgd, backup, compressed_sgd,"),
         (["run", "sync_sgd", "--stepz", "3"], "--stepz"),
-        (["run", "sync_sgd", "--steps", "many"], "int"),
+        (["run", "sync_sgd", "--steps", "many"], "whole number"),
         (["run", "sync_sgd", "-n", "0"], "-n"),
         (["run", "sync_sgd", "-n", "2", "--slow", "rank=7,factor=2"], "there is no rank 7"),
         (["run", "sync_sgd", "-n", "3", "--capabilities", "1", "2"], "give one for each of 3 ranks"),
