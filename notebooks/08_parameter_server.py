@@ -164,6 +164,7 @@ print(f"more than 9 of 10 training images right: {right > 0.9}")
 # Document 004 introduces it as *the* asynchronous method (erratum 004.9), and then describes these synchronous
 # steps. A parameter server is a place; *when* updates count is a policy. Nor does document 000's second round of
 # aggregation have a part in it (erratum 000.17): pull, compute, push is one round, and it is enough.
+# (`--update twice` has both, as written; notebook 09 shows what comes of it.)
 #
 # ## 2 Which server has which keys?
 #

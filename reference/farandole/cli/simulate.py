@@ -88,7 +88,7 @@ def simulate(
         servers: parameter servers that share the parameters.
         duplex: reads and pushes pass each other at the servers; otherwise they queue for one link.
         staleness: stale, half, dynamic: iterations that a worker may be ahead.
-        least_staleness: dynamic: from so many on, going on must be worth it.
+        least_staleness: dynamic: the lower bound, beyond which only the furthest worker goes on, if it is worth it.
         longest_wait_ms: half: how long a worker waits at most, at random, before it pushes.
         enough: partial, history: which share of the workers makes a step.
         patience: history: how much longer to wait for the late, as a multiple of the time the others took.
