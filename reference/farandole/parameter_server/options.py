@@ -83,7 +83,7 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     """stale, half, dynamic: iterations that a worker may be ahead of the slowest, at most."""
 
     least_staleness: NotNegative = 1
-    """dynamic: the lower bound, beyond which only the furthest worker goes on, for as many iterations as are worth it."""
+    """dynamic: the lower bound; beyond it only the furthest worker goes on, for as many iterations as are worth it."""
 
     longest_wait: NotNegativeReal = 0.02
     """half: seconds that a worker waits at most, at random, before it pushes."""
