@@ -8,6 +8,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 
 from farandole.recovery import checkpoint
 from farandole.recovery.checkpoint import Checkpoint, Damaged, describe, newest, part, read, write
-from farandole.recovery.state import TrainingState
+from farandole.recovery.state import TrainingState, misfit_of
 
 DTYPES = [torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, torch.bfloat16]
 SHAPES = [(), (0,), (1,), (2, 0, 3), (3, 5), (17,)]
@@ -460,3 +461,45 @@ def test_no_space_on_the_disk_is_said_and_costs_one_slot_at_most(
         with pytest.raises(OSError, match="No space left"):
             save(two_slots, 0, small_states(30, 2), writers=2)
     assert_same(newest(two_slots)[0], small_states(20, 2))
+
+
+@pytest.mark.parametrize("change", ["empty", "torn", "flipped", "binary", "a list", "a folder", "gone"])
+@pytest.mark.parametrize("name", ["rank-0.json", "rank-0.safetensors", "rank-1.json", "rank-1.safetensors"])
+def test_whatever_becomes_of_one_file_the_older_slot_is_read(tmp_path: Path, name: str, change: str) -> None:
+    for slot, step in ((0, 10), (1, 20)):
+        state = TrainingState(step, {"parameters": torch.arange(7.0) + step})
+        for writer in range(2):
+            tensors = checkpoint.part(state, {writer: {"random": torch.tensor([writer])}}, writer, 2)
+            checkpoint.write(tmp_path, slot, tensors, checkpoint.describe(state, 2, writer, 2))
+    found, troubles = checkpoint.newest(tmp_path)
+    assert found is not None
+    assert (found.step, troubles) == (20, [])
+    file = tmp_path / "slot-1" / name
+    whole = file.read_bytes()
+    file.unlink()
+    if change == "a folder":
+        file.mkdir()
+    elif change != "gone":
+        middle = len(whole) // 2
+        flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+        said = {"empty": b"", "torn": whole[:middle], "flipped": flipped, "binary": bytes(range(256)), "a list": b"[1]"}
+        file.write_bytes(said[change])
+    found, [trouble] = checkpoint.newest(tmp_path)
+    assert found is not None
+    assert found.step == 10
+    assert "slot-1" in trouble
+    assert "\n" not in trouble
+
+
+def test_a_checkpoint_of_another_model_does_not_fit_and_it_is_said_why() -> None:
+    ours = TrainingState(0, {"parameters": torch.zeros(5)}, {"random": torch.zeros(2)}, {"lr": 0.1})
+    assert not misfit_of(replace(ours, step=9), ours, with_own=True)
+    assert not misfit_of(replace(ours, own={}), ours, with_own=False)
+    for other, why in (
+        (replace(ours, shared={"parameters": torch.zeros(4)}), "parameters: [4]"),
+        (replace(ours, shared={"parameters": torch.zeros(5).double()}), "float64"),
+        (replace(ours, shared={}), "has no parameters"),
+        (replace(ours, own={}), "has no random"),
+        (replace(ours, values={}), "has no lr"),
+    ):
+        assert why in misfit_of(other, ours, with_own=True)

@@ -40,6 +40,7 @@ from farandole.recovery.state import TrainingState
 CHECKPOINTS = "checkpoints"  # the folder of a run's checkpoints, beside its record
 SLOTS = 2
 FORMAT = 1
+DESCRIBED = {"format", "step", "ranks", "writer", "writers", "shapes", "values", "tensors_sha256"}
 
 
 class Damaged(Exception):
@@ -142,7 +143,10 @@ def read(folder: Path, slot: int) -> Checkpoint:
             if its[field] != first[field]:
                 raise Damaged(f"rank-{writer} is of {field} {its[field]}, rank-0 of {first[field]}")
         parts.append(tensors)
-    whole = joined(parts, {f"shared/{name}": shape for name, shape in first["shapes"].items()})
+    try:
+        whole = joined(parts, {f"shared/{name}": shape for name, shape in first["shapes"].items()})
+    except (KeyError, RuntimeError) as error:  # right to the byte, but not what the shapes say
+        raise Damaged(f"the parts do not make up what rank-0.json describes ({error})") from error
     shared = {name.removeprefix("shared/"): tensor for name, tensor in whole.items()}
     own: dict[int, dict[str, Tensor]] = {}
     for tensors in parts:
@@ -181,13 +185,17 @@ def _read_part(place: Path, writer: int) -> tuple[dict[str, Any], dict[str, Tens
         data = (place / f"{stem}.safetensors").read_bytes()
     except FileNotFoundError as error:
         raise Damaged(f"{Path(error.filename).name} is missing") from error
+    except OSError as error:
+        raise Damaged(f"{Path(error.filename or place).name} cannot be read ({error.strerror})") from error
     try:
         described = json.loads(text)
         promised = described.pop("sha256")
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise Damaged(f"{stem}.json is torn") from error
     if promised != _digest(described):
         raise Damaged(f"{stem}.json is not what was written (its checksum differs)")
+    if lacking := DESCRIBED - described.keys():
+        raise Damaged(f"{stem}.json does not say {min(lacking)}")
     if described["format"] != FORMAT:
         raise Damaged(f"{stem}.json has format {described['format']}; this version reads {FORMAT}")
     if described["writer"] != writer:

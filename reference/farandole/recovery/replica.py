@@ -18,12 +18,13 @@ from farandole.data_parallel.gradient_agreement import GradientAgreement
 from farandole.data_parallel.mixed_precision import HalfCopy
 from farandole.data_parallel.options import check_precision
 from farandole.data_parallel.training import mean_cross_entropy
+from farandole.errors import UsageError
 from farandole.model_parallel.zero import ReplicatedOptimizer, ShardedOptimizer
 from farandole.models import choices
 from farandole.models.optimizers import maker
 from farandole.recovery.checkpoint import Checkpoint
 from farandole.recovery.options import ReplicaOptions
-from farandole.recovery.state import TrainingState
+from farandole.recovery.state import TrainingState, misfit_of
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
 
@@ -106,10 +107,21 @@ class Replica:
         return TrainingState(step, shared | self._kept_for_the_rate(), own, self.values | self._scale() | self._sums())
 
     def restore(self, saved: Checkpoint) -> None:
-        """Be as `saved` says, whether as many ranks have saved it or not."""
+        """Be as `saved` says, whether as many ranks have saved it or not.
+
+        Raises:
+            UsageError: it is of another training.
+        """
         same = saved.ranks == self.world.comm.size
-        own = saved.own[self.world.comm.rank] if same else {}
-        self.adopt(TrainingState(saved.step, saved.shared | self._remembered(saved), own, saved.values))
+        own = saved.own.get(self.world.comm.rank, {}) if same else {}
+        shared = saved.shared | self._remembered(saved)
+        state = TrainingState(saved.step, shared, own, saved.values)
+        if misfit := misfit_of(state, self.state(saved.step), with_own=same and not self.sharded):
+            raise UsageError(
+                f"the checkpoint in slot-{saved.slot} is of another training ({misfit}): put back the folder's own "
+                "checkpoints, or give another --out"
+            )
+        self.adopt(state)
         if same:
             self._set_random(own)
         else:

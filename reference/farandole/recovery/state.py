@@ -34,6 +34,24 @@ class TrainingState:
     values: dict[str, Any] = field(default_factory=dict)
 
 
+def misfit_of(saved: TrainingState, expected: TrainingState, with_own: bool) -> str:
+    """What of `saved` cannot take the place of `expected`: a name that is missing, another shape or type; "": nothing.
+
+    Args:
+        with_own: also what is this rank's alone.
+    """
+    pairs = [(saved.shared, expected.shared), *([(saved.own, expected.own)] if with_own else [])]
+    for found, wanted in pairs:
+        for name, tensor in wanted.items():
+            if name not in found:
+                return f"it has no {name}"
+            if found[name].shape != tensor.shape or found[name].dtype != tensor.dtype:
+                its, ours = (f"{list(each.shape)} of {each.dtype}" for each in (found[name], tensor))
+                return f"{name}: {its}, not {ours}"
+    missing = sorted(expected.values.keys() - saved.values.keys())
+    return f"it has no {missing[0]}" if missing else ""
+
+
 def copied(tensors: Mapping[str, Tensor], memory: Mapping[str, Tensor], device: str | None = None) -> dict[str, Tensor]:
     """Copies, in the memory of earlier ones where they are as large: new memory is slow when first touched.
 
