@@ -31,7 +31,7 @@ def under_mpirun() -> Callable[..., Any]:
     Rank 0's last line is the program's answer, as JSON: having it proves that the program ran to its end.
     """
 
-    def run(name: str, ranks: int, *arguments: str, timeout_s: float = 120) -> Any:
+    def run(name: str, ranks: int, *arguments: str, timeout_s: float = 300) -> Any:
         output = run_ranks([str(PROGRAMS / name), *arguments], ranks, timeout_s=timeout_s)
         return json.loads(output.stdout[0].strip().splitlines()[-1])
 

@@ -15,14 +15,12 @@ not how this machine's cores are shared.
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from farandole.bench.recovery import state_bytes
 from farandole.errors import LaunchError
-from farandole.runtime import warm
+from farandole.runtime import guard, warm
 from farandole.runtime.launcher import launch
 from farandole.runtime.record import Run
 
@@ -77,10 +75,10 @@ def choices() -> dict[tuple[str, str], dict[str, Any]]:
 
 def _rows_of(name: str, ranks: int, task: dict[str, Any]) -> list[dict[str, Any]]:
     seconds: dict[tuple[str, str], Seconds] = {choice: [] for choice in choices()}
-    with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
+    with guard.temporary_folder("farandole-bench-") as folder:
         for number in range(ROUNDS):
             for choice, options in choices().items():
-                place = Path(folder) / f"{number} {' '.join(choice)}"
+                place = folder / f"{number} {' '.join(choice)}"
                 run = launch("dynamic_sync", ranks, **task, **options, out=place)
                 seconds[choice].append(time_to(TARGET, run))
     never = f"does not come to a loss of {TARGET} in {task['steps']} steps"

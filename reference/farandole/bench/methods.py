@@ -12,14 +12,13 @@ learning rate is the same for all but Downpour, whose Adagrad has a scale of its
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from farandole.bench.dynamic import time_to
 from farandole.errors import LaunchError, UsageError
+from farandole.runtime import guard
 from farandole.runtime.launcher import launch
 
 ROUNDS = 3
@@ -126,10 +125,10 @@ def _under(condition: str, disturbance: dict[str, Any], ranks: int) -> list[dict
 def _measured(method: Method, disturbance: dict[str, Any], ranks: int) -> tuple[list[float | None], dict[str, Any]]:
     """Seconds to the loss in each round, and of the last one what else there is to say; `bytes` of who sent most."""
     seconds: list[float | None] = []
-    with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
+    with guard.temporary_folder("farandole-bench-") as folder:
         for number in range(ROUNDS):
             options = RECIPE | method.options | disturbance
-            run = launch(method.scenario, ranks, **options, out=Path(folder) / str(number))
+            run = launch(method.scenario, ranks, **options, out=folder / str(number))
             seconds.append(time_to(TARGET, run))
         summary = run.summary
     last = {"wall_s": summary.wall_s, "test_accuracy": summary.test_accuracy, "bytes": max(summary.bytes_sent or [0])}

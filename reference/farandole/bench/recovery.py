@@ -25,7 +25,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import uuid
 from collections.abc import Callable
 from itertools import pairwise
@@ -36,7 +35,7 @@ from typing import Any
 from farandole.errors import LaunchError, UsageError
 from farandole.recovery.logbook import Logbook
 from farandole.recovery.supervisor import supervised_launch
-from farandole.runtime import processes, rank
+from farandole.runtime import guard, processes, rank
 from farandole.runtime.launcher import TIMED_OUT, launch, run_ranks
 from farandole.runtime.record import Run, Summary
 
@@ -62,8 +61,7 @@ def rows(ranks: int) -> list[dict[str, Any]]:
         LaunchError: one of the trainings failed.
     """
     ours: dict[str, Seconds] = {}
-    with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
-        place = Path(folder)
+    with guard.temporary_folder("farandole-bench-") as place:
         for name, measure in ways(ranks, place).items():
             ours[name] = measure()
         theirs: Peers = {"restart": ours["restart"]}

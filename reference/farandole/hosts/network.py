@@ -137,7 +137,7 @@ def up(folder: Path, count: int, mbps: float | None = None, subnet: str = SUBNET
             holder = _hold(folder, name)
             (folder / f"{name}.pid").write_text(str(holder))
             _connect(holder, name, f"{address}/{network.prefixlen}", mbps)
-    except HostsError:
+    except BaseException:  # Ctrl-C too
         down(folder)
         raise
     about = {"names": names, "subnet": subnet, "mbps": mbps}

@@ -7,7 +7,6 @@ down ends the launch; it has then failed, and the launch is repeated from the ch
 from __future__ import annotations
 
 import json
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Literal
 from farandole.errors import LaunchError
 from farandole.lab import board
 from farandole.lab.labs import Check, Lab
+from farandole.runtime import guard
 from farandole.runtime.launcher import run_ranks
 
 LIMIT_S = 10.0
@@ -93,8 +93,8 @@ def grade(lab: Lab, submission: Path, *, name: str | None = None, limit_s: float
     for ranks in sorted({ranks for check in lab.checks for ranks in check.ranks}):
         todo = [check for check in lab.checks if ranks in check.ranks and check.name not in failed]
         while todo:
-            with tempfile.TemporaryDirectory(prefix="farandole-lab-") as folder:
-                launch = Launch(lab, submission.resolve(), tuple(todo), ranks, limit_s, Path(folder))
+            with guard.temporary_folder("farandole-lab-") as folder:
+                launch = Launch(lab, submission.resolve(), tuple(todo), ranks, limit_s, folder)
                 launch.run()
                 if reason := launch.reason(IMPORT):
                     for check in lab.checks:

@@ -121,11 +121,13 @@ def abort(failure: Failure) -> NoReturn:
     if "mpi4py.MPI" in sys.modules:
         from mpi4py import MPI
 
-        if failure.kind in ("interrupted", "flawed") and not MPI.Is_finalized():
+        if not MPI.Is_initialized() or MPI.Is_finalized():
+            pass
+        elif failure.kind in ("interrupted", "flawed") or not under_mpirun():
+            with suppress(ValueError):  # only the main thread may
+                limit_the_end()
             MPI.Finalize()  # all ranks have stopped: nobody need be torn away, and MPI has nothing to report
-        elif failure.kind == "signal" and not under_mpirun():
-            pass  # alone there is nobody else to end, and MPI would print over the report
-        elif MPI.Is_initialized() and not MPI.Is_finalized():
+        else:
             MPI.COMM_WORLD.Abort(EXIT_CODE[failure.kind])
     os._exit(EXIT_CODE[failure.kind])
 
