@@ -63,6 +63,25 @@ def test_a_bully_does_not_follow_a_weaker_one() -> None:
     assert actions[0] == Message("election", 2, 3)
 
 
+def test_a_ring_member_that_hears_nothing_starts_again_until_it_knows_the_leader() -> None:
+    """What it has sent may be lost with the member that had it."""
+    member = ring(range(3))[1]
+    begun = member.start()
+    assert begun == [Message("election", 1, 2, node=1), Timer(3 * 3 * member.hop_s)]
+    assert member.timeout() == begun
+    assert member.receive(Message("elected", 0, 1, node=2)) == [Message("elected", 1, 2, node=2), Timer(None)]
+    assert member.timeout() == [], "it knows"
+
+
+def test_a_ring_election_ends_with_its_leader_who_takes_part_in_the_next_one() -> None:
+    highest = ring(range(3))[2]
+    highest.start()
+    assert highest.receive(Message("election", 1, 2, node=2)) == [Message("elected", 2, 0, node=2), Timer(None)]
+    assert highest.leader == 2
+    assert highest.receive(Message("elected", 1, 2, node=2)) == [], "it has been round"
+    assert highest.receive(Message("election", 1, 2, node=0))[0] == Message("election", 2, 0, node=2), "a new election"
+
+
 def test_a_bully_follows_a_stronger_one_and_waits_no_more() -> None:
     bully = bullies(4)[1]
     assert bully.receive(Message("coordinator", 2, 1)) == [Timer(None)]

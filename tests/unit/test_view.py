@@ -132,6 +132,12 @@ def test_who_comes_later_has_a_number_of_its_own_and_takes_the_free_place() -> N
     assert (view.sent_for, view.starts) == (4, 0)
 
 
+def test_who_was_sent_for_still_comes_where_only_a_worker_dies() -> None:
+    view = View.first(4, 0, starts=2).without([3]).sending()
+    assert view.without([1]).sent_for == 4, "the centre that has sent for it lives"
+    assert view.without([0]).sent_for is None
+
+
 def test_it_takes_the_place_of_who_dies_as_it_comes_and_another_one_is_sent_for() -> None:
     view = View.first(3, 0, starts=2).without([1]).sending().with_the_one_sent_for().without([0])
     assert view.workers == (3, 2)
