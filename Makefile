@@ -70,4 +70,4 @@ $(READY): pyproject.toml constraints.txt tools/horovod_wheel.py
 	@touch $@
 
 clean:
-	rm -rf .venv docs/_build docs/notebooks runs
+	rm -rf .venv docs/_build docs/notebooks docs/labs runs

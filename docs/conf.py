@@ -1,8 +1,9 @@
 """How the documentation is built: ``make docs``, or ``sphinx-build -W -b html docs docs/_build/html``.
 
-Three things are made at build time from what exists, so that the pages cannot fall behind the code:
-the notebooks are copied in as they were committed (executed; nothing runs here), one reference page
-per room lists the room's modules, and names of files in the prose become links to those pages.
+Four things are made at build time from what exists, so that the pages cannot fall behind the code:
+the notebooks are copied in as they were committed (executed; nothing runs here), so are the labs'
+tasks, one reference page per room lists the room's modules, and names of files, notebooks and labs in
+the prose become links to those pages.
 """
 
 from __future__ import annotations
@@ -56,4 +57,5 @@ if LOCAL_MATHJAX.exists():
     mathjax_path = "mathjax/tex-mml-chtml.js"
 
 house.copy_notebooks(ROOT / "notebooks", DOCS / "notebooks")
+house.copy_labs(ROOT / "labs", DOCS / "labs")
 house.write_reference(PACKAGE, DOCS / "reference")

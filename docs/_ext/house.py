@@ -1,4 +1,4 @@
-"""The house's files in the documentation: notebooks, one reference page per room, links by name."""
+"""The house's files in the documentation: notebooks, labs' tasks, one reference page per room, links by name."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.nodes import make_refnode
 
+LABS = "labs"  # the page that lists them, and the folder of theirs
 ERRATA = "errata"  # the page whose headings begin with numbers such as 000.3
 
 
@@ -32,6 +33,12 @@ def copy_notebooks(source: Path, target: Path) -> None:
         target,
         {path.name: path.read_text(encoding="utf-8") for path in sorted(source.glob("*.ipynb"))},
     )
+
+
+def copy_labs(source: Path, target: Path) -> None:
+    """Each lab's task, its README, as a page of the lab's name."""
+    tasks = sorted(source.glob("*/README.md"))
+    replace_folder(target, {f"{path.parent.name}.md": path.read_text(encoding="utf-8") for path in tasks})
 
 
 def room_page(room: str, modules: list[str]) -> str:
@@ -83,8 +90,10 @@ class LinkNames(SphinxPostTransform):
 
     def page_of(self, name: str, text_before: str) -> tuple[str, str] | None:
         """The page and the anchor (or "") that `name` stands for."""
-        if text_before.endswith("lab "):  # a lab may have its notebook's name
-            return ("labs", "") if "labs" in self.env.found_docs else None
+        # A lab may have its notebook's name. The page on labs says "notebook" of those, the others say "lab" of labs.
+        is_lab = not text_before.endswith("notebook ") if self.env.docname == LABS else text_before.endswith("lab ")
+        if is_lab and f"{LABS}/{name}" in self.env.found_docs:
+            return f"{LABS}/{name}", ""
         if f"notebooks/{name}" in self.env.found_docs:
             return f"notebooks/{name}", ""
         if name.endswith("/") and f"reference/{name[:-1]}" in self.env.found_docs:

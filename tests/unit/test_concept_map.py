@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from farandole.bench import methods
+from farandole.cost import comparison, ways
+from farandole.report import tour
 from farandole.runtime.record import Summary
 
 ROOT = Path(__file__).parents[2]
@@ -227,3 +230,26 @@ def test_errata_are_cited_by_numbers_that_exist(page: Path) -> None:
     assert len(headings) == len(set(headings)) > 50
     cited = set(re.findall(r"(?<![\w.])00\d\.\d+(?![\w.]*\w)", page.read_text(encoding="utf-8")))
     assert cited - set(headings) == set()
+
+
+WORDS = {"seven": 7, "eight": 8, "nine": 9, "fifteen": 15, "sixteen": 16}
+COUNTS = [
+    (("README.md", "docs/index.md"), r"(\w+) ways side by side", len(tour.STRATEGIES)),
+    (("reference/farandole/cli/tour.py",), r"(\w+) ways", len(tour.STRATEGIES)),
+    (("README.md", "docs/index.md", "docs/methods.md", "reference/farandole/bench/methods.py"),
+     r"(\w+) ways to train", len(methods.METHODS)),
+    (("README.md", "docs/cost.md", "reference/farandole/scenarios/sync_cost.py"),
+     r"(\w+) ways, predicted", len(ways.WAYS)),
+    (("docs/cost.md", "reference/farandole/cost/comparison.py"), r"(\w+) methods", len(comparison.METHODS)),
+    (("docs/design.md",), r"(\w+) of them stand in\s+`parameter_server/policies/`",
+     len(list((PACKAGE / "parameter_server" / "policies").glob("*.py"))) - 2),  # beside the room's own, and the base
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pages", "words", "number"), COUNTS, ids=[words for _, words, _ in COUNTS])
+def test_a_number_that_is_written_is_how_many_there_are(pages: tuple[str, ...], words: str, number: int) -> None:
+    for page in pages:
+        written = re.findall(words, (ROOT / page).read_text(encoding="utf-8"))
+        numbers = [int(each) if each.isdigit() else WORDS.get(each.lower()) for each in written]
+        assert number in numbers, f"{page} says {written}"
+        assert {each for each in numbers if each is not None} <= {number}, f"{page} says {written}"
