@@ -32,9 +32,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 from IPython.display import Image
 
-from farandole import Run
+from farandole import Run, launch
+from farandole.collectives.costs import Link
+from farandole.cost.advice import Kind, advised, verdicts
+from farandole.cost.layer_costs import of_model
+from farandole.cost.modes import Device, ranked
 from farandole.errors import UsageError
 from farandole.model_parallel.hybrid import factorisations, factors
+from farandole.model_parallel.options import AdaptiveOptions
 from farandole.report import pipeline_picture, timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
 
@@ -336,12 +341,72 @@ for name, D in {"4 × 1 × 1": 4, "2 × 2 × 1": 2}.items():
 # second (erratum 000.12). They can be combined: the large embedding tables of a recommender on servers, its dense
 # layers in a grid.
 #
+# ## 7 Let the devices decide
+#
+# The table can be computed. What a layer holds, computes and sends follows from its shape; what a device holds,
+# computes and carries can be measured. So every grid's memory and step can be predicted, and the best one taken:
+# document 003's adaptive strategy. Here for four devices that are given, with one thing changed at a time.
+# (`farandole.cost.modes` has the formulas. They take the all-reduce from the ring's steps, and the bubble from 1F1B's.)
+
+# %% tags=["nbval-check-output"]
+options = AdaptiveOptions(data="pydoc", model="transformer", hidden=128, depth=6, batch=32, optimizer="adam")
+costs = of_model(options)
+near, far = Link(alpha=2e-6, beta=1 / 50e9), Link(alpha=50e-6, beta=1 / 12e6)  # 50 GB/s; 12 MB/s
+situations = {
+    "much memory, a fast link": Device(1e12, memory=1e9, link=near),
+    "much memory, a slow link": Device(1e12, memory=1e9, link=far),
+    "12 MB, a fast link": Device(1e12, memory=12e6, link=near),
+    "12 MB, a slow link": Device(1e12, memory=12e6, link=far),
+}
+for situation, device in situations.items():
+    modes = ranked(costs, [device] * 4, options.batch, options.optimizer)
+    best, fitting = modes[0], sum(mode.fits for mode in modes)
+    print(f"{situation:25} {fitting} of {len(modes)} grids fit; {best.name} {best.grid} in {best.micro_batches}:",
+          f"{best.memory / 1e6:.0f} MB, {1e3 * best.step_s:.0f} ms a step")  # fmt: skip
+
+# %% [markdown]
+# How many devices, and of which kind? The same formulas, at growing numbers. A kind of few fast devices on a slow
+# network, and one of many slow ones on a fast one (`farandole advise --device …` prints the whole table):
+
+# %% tags=["nbval-check-output"]
+kinds = [Kind.parse("name=few,tflops=4,memory-gb=16,count=8,gbps=1"),
+         Kind.parse("name=many,tflops=1,memory-gb=0.02,count=32,gbps=100")]  # fmt: skip
+rows = advised(costs, kinds, options.batch, options.optimizer)
+print("\n".join(verdicts(rows, target_s=0.01)))
+
+# %% [markdown]
+# And now in earnest: four ranks measure their speed, their link and their memory, choose, and train.
+
+# %%
+chosen = launch("adaptive", ranks=4, steps=3, hidden=256, depth=4, balance="layers", out=folder / "adaptive")
+for mode in chosen.modes["modes"]:
+    grid = "×".join(str(mode[axis]) for axis in ("data", "pipeline", "tensor"))
+    print(f"{mode['name']:8} {grid} in {mode['micro_batches']:2}: {mode['memory'] / 1e6:5.2f} MB,",
+          f"{1e3 * mode['compute_s']:6.1f} ms computing, {1e3 * mode['communicate_s']:6.1f} communicating,",
+          f"{1e3 * mode['idle_s']:6.1f} idle")  # fmt: skip
+
+# %% tags=["nbval-check-output"]
+best = chosen.modes["modes"][0]
+grid = {f"{axis}_ranks": best[axis] for axis in ("data", "pipeline", "tensor")}
+asked = launch("hybrid", ranks=4, steps=3, hidden=256, depth=4, balance="layers", **grid,
+               micro_batches=best["micro_batches"], out=folder / "asked")  # fmt: skip
+print(
+    "the same parameters as where the grid is asked for:", chosen.summary.params_sha256 == asked.summary.params_sha256
+)
+print("the first is the fastest:", best["step_s"] == min(mode["step_s"] for mode in chosen.modes["modes"]))
+
+# %% [markdown]
+# Which one wins here depends on how busy this machine is: processes that share two cores have a link of a few hundred
+# Mbit/s and much latency. The prediction assumes that nothing overlaps, that all devices get equal parts, and that
+# idle ranks leave their core to nobody. On shared cores the last is wrong: a pipeline's bubble costs less there.
+#
 # ## What you have seen
 #
 # - Ranks stand in a grid; each axis is a communicator of its own, and the talkative axis gets neighbouring ranks.
 # - All six grids of four ranks learn what one process learns.
 # - They differ in what they hold and send: parameters for data, activations for pipeline and tensor.
 # - ZeRO-1 divides the optimizer's state by D, at the same bytes and with the same bits.
+# - Memory and time of every grid follow from shapes, speeds and links; so do the best one and the number of devices.
 #
 # ## What to try
 #
@@ -352,3 +417,4 @@ for name, D in {"4 × 1 × 1": 4, "2 × 2 × 1": 2}.items():
 # 4. `recompute=True` and 1 × 4 × 1: what does the fullest rank hold now? And with `schedule="gpipe"`?
 # 5. `launch("hybrid", ranks=8, pipeline_ranks=2, tensor_ranks=2)`: the cube. Do its bytes follow from the table above?
 # 6. ZeRO-1 with `optimizer="sgd"`: what is there to divide?
+# 7. `launch("adaptive", …, link_mbps=10)`: what is chosen now? And with `memory_mb=1`?

@@ -14,6 +14,7 @@ import cyclopts
 
 import farandole
 from farandole.cli import (
+    advise,
     bench,
     compare,
     doctor,
@@ -50,6 +51,7 @@ app.command(supervise.supervise)
 app.command(join.join)
 app.command(show.show)
 app.command(draw.app)
+app.command(advise.advise)
 app.command(simulate.simulate)
 app.command(bench.bench)
 app.command(lab.app)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from farandole.models.options import TrainingOptions
-from farandole.runtime.numbers import AtLeastOne, real
+from farandole.runtime.numbers import AtLeastOne, Positive, real
 
 Milliseconds = Annotated[float, real(gte=0, lte=60_000)]
 
@@ -31,6 +31,18 @@ class LayerOptions(ModelParallelOptions):
     balance: Literal["time", "memory", "layers"] = "time"
     """What the largest part should have least of: measured time (on rank 0), memory (parameters, gradients and one
     micro-batch's activations), or layers."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveOptions(LayerOptions):
+    """What is known of the ranks from which the mode is chosen."""
+
+    memory_mb: Positive | None = None
+    """Memory of each rank, in millions of bytes. [default: an equal part of what is free]"""
+
+    flops: Positive | None = None
+    """Operations a second of each rank, as 2e9. [default: measured]"""
 
 
 @Parameter(name="*")

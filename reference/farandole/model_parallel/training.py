@@ -34,7 +34,7 @@ def train(scenario: str, options: ModelParallelOptions, layout: Callable[[int], 
         parts = Parts(world, options, layout(world.size))
         recorder = Recorder(world, scenario, options)
         write_plan(parts, recorder)
-        return finish(parts, recorder, _loop(parts, recorder))
+        return finish(parts, recorder, loop(parts, recorder))
 
 
 def write_plan(parts: Parts, recorder: Recorder) -> None:
@@ -78,7 +78,7 @@ def pace(milliseconds: float) -> Times | None:
     return Times(*[milliseconds / 1000] * 3) if milliseconds else None
 
 
-def _loop(parts: Parts, recorder: Recorder) -> Losses:
+def loop(parts: Parts, recorder: Recorder) -> Losses:
     """All steps: after each batch an update of all stages, or an endless pipeline with an update per batch."""
     world, steps = parts.world, parts.options.steps
     losses = Losses(steps, recorder)

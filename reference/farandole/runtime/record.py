@@ -6,6 +6,7 @@
                 summary.json    the fields of `Summary`
                 plan.json       only where a model is cut: which layers are where (`model_parallel.layer_split.Plan`)
                 costs.json      only of `sync_cost`: what each way was predicted to cost, and did (`cost.sync_cost.Row`)
+                modes.json      only of `adaptive`: devices as measured, and what was predicted of each mode
                 trials.json     only of a search: what was tried, and how good it was
                 serving.jsonl   only where predictions are served meanwhile (`parameter_server.serving.Served`)
 
@@ -200,6 +201,11 @@ class Run:
         """The lines of serving.jsonl, in order of time; none where nothing was served."""
         file = self.folder / "serving.jsonl"
         return read_lines(file, AGAIN) if file.exists() else []
+
+    @property
+    def modes(self) -> dict[str, Any]:
+        """What modes.json says: "devices" as they were measured, and "modes", the chosen one first."""
+        return self._json("modes.json")
 
     @property
     def trace(self) -> list[dict[str, Any]]:

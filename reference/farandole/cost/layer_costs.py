@@ -1,0 +1,164 @@
+"""What each layer of a model costs, by shapes alone: parameters, operations, what leaves it, what it exchanges.
+
+Nothing is computed: the layers are on torch's meta device. Of one sample, in one forward pass:
+
+    linear layer            2·inputs·outputs operations, per place
+    transformer block       24·w² for the six matrices and 4·context·w for attention, per character; w: width
+    convolution             2·k²·channels in·channels out, per pixel
+
+A backward pass takes twice as many. Split over T tensor ranks, a layer exchanges its activations by all-reduce
+(`model_parallel.tensor`): a block twice forward and twice backward, a pair of linear layers once each way. Source:
+Narayanan et al., "Efficient large-scale language model training on GPU clusters using Megatron-LM", 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from farandole.data import datasets
+from farandole.errors import UsageError
+from farandole.model_parallel.footprint import footprint
+from farandole.model_parallel.tensor.units import units
+from farandole.models import choices
+from farandole.models.options import TrainingOptions
+from farandole.models.transformer import Block, Embedding, Head
+
+FORWARD_AND_BACKWARD = 3  # times the operations of a forward pass
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """One layer, or one unit of several that are cut together.
+
+    Attributes:
+        weights, vectors: parameters that tensor ranks divide, and those that each of them keeps.
+        operations: of a sample's forward pass.
+        outputs: bytes of a sample's outputs.
+        exchanged: bytes of a sample in each all-reduce of the tensor ranks, forward and backward.
+    """
+
+    weights: int
+    vectors: int
+    operations: float
+    outputs: int
+    exchanged: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelCost:
+    """A model as a list of layers between which it can be cut.
+
+    Attributes:
+        layers: in order.
+        kept: (first, last, rows, tensor ranks) → bytes that the layers first … last − 1 keep of so many samples
+            from the forward to the backward pass.
+        most_tensor_ranks: over how many ranks each layer can be divided.
+        bytes_each: of a parameter.
+    """
+
+    layers: Sequence[LayerCost]
+    kept: Callable[[int, int, int, int], int]
+    most_tensor_ranks: int = 1
+    bytes_each: int = 4
+
+
+def of_model(options: TrainingOptions, dtype: torch.dtype = torch.float32) -> tuple[ModelCost, ModelCost | None]:
+    """The model that the options name: cut between any two layers, and in the units that tensor ranks can divide.
+
+    The latter is None where they cannot.
+
+    Args:
+        dtype: of parameters and activations.
+    """
+    with torch.device("meta"):
+        model = choices.build(options).to(dtype)
+    kind = torch.int64 if options.data == "pydoc" else dtype
+    sample = torch.empty((1, *datasets.shape(options.data)), dtype=kind, device="meta")
+    try:
+        grouped = units(model)
+    except UsageError:
+        return _costs(list(model), sample, 1), None
+    return _costs(list(model), sample, 1), _costs(grouped, sample, _most_tensor_ranks(model, options))
+
+
+def _costs(layers: Sequence[nn.Module], sample: Tensor, most_tensor_ranks: int) -> ModelCost:
+    inputs, costs = [sample], []
+    for place, layer in enumerate(layers):
+        outputs = layer(inputs[-1])
+        costs.append(_cost(layer, inputs[-1], outputs, first=place == 0, last=place == len(layers) - 1))
+        inputs.append(outputs)
+
+    def footprint_of(first: int, last: int, rows: int, tensor: int) -> int:
+        opened = [layer for unit in layers[first:last] for layer in _opened(unit)]
+        given = inputs[first]
+        given = given.new_empty((rows, *given.shape[1:]))
+        found = footprint(opened, given, loss=last == len(layers), tensor_ranks=tensor)
+        assert found, "every layer of our models has a formula"
+        return found.activations
+
+    @cache
+    def terms(first: int, last: int) -> tuple[int, int, int]:
+        """What is kept: once, of each sample, and of the latter what tensor ranks divide."""
+        one, two = (footprint_of(first, last, rows, 1) for rows in (1, 2))
+        return 2 * one - two, two - one, two - footprint_of(first, last, 2, 2) if most_tensor_ranks > 1 else 0
+
+    def kept(first: int, last: int, rows: int, tensor: int) -> int:
+        once, each, divided = terms(first, last)
+        return once + rows * (each - divided + -(-divided // tensor))
+
+    return ModelCost(costs, kept, most_tensor_ranks, inputs[-1].itemsize)
+
+
+def _cost(layer: nn.Module, inputs: Tensor, outputs: Tensor, *, first: bool, last: bool) -> LayerCost:
+    opened = _opened(layer)
+    size = sum(parameter.numel() for parameter in layer.parameters())
+    vectors = sum(parameter.numel() for parameter in layer.parameters() if parameter.dim() == 1)
+    operations, given = 0.0, inputs
+    for each in opened:
+        made = each(given)
+        operations += _operations(each, given, made)
+        given = made
+    match layer:
+        case Embedding():
+            vectors += layer.places.weight.numel()
+            exchanged = [outputs.nbytes]
+        case Block():
+            exchanged = [outputs.nbytes] * 4
+        case Head():
+            exchanged = [inputs.nbytes]
+        case _:  # by columns, then by rows: the sum goes forward, the inputs' gradient backward
+            exchanged = ([] if last else [outputs.nbytes]) + ([] if first else [inputs.nbytes])
+    return LayerCost(size - vectors, vectors, operations, outputs.nbytes, tuple(exchanged))
+
+
+def _operations(layer: nn.Module, inputs: Tensor, outputs: Tensor) -> float:
+    """Of one sample's forward pass; what is done element by element is not counted."""
+    places = prod(inputs.shape[:-1])
+    match layer:
+        case nn.Linear():
+            return 2.0 * places * layer.in_features * layer.out_features
+        case nn.Conv2d():
+            return 2.0 * outputs.numel() * layer.weight[0].numel()
+        case Block():
+            width = inputs.shape[-1]
+            return float(places * (24 * width**2 + 4 * inputs.shape[-2] * width))
+        case Head():
+            return 2.0 * places * layer.logits.weight.numel()
+    return 0.0
+
+
+def _opened(layer: nn.Module) -> list[nn.Module]:
+    return list(layer) if isinstance(layer, nn.Sequential) else [layer]
+
+
+def _most_tensor_ranks(model: nn.Sequential, options: TrainingOptions) -> int:
+    """What is divided into the fewest pieces: heads, hidden units, answers."""
+    blocks = [layer for layer in model if isinstance(layer, Block)]
+    heads = options.hidden // blocks[0].attention.head_width if blocks else options.hidden
+    return min(heads, datasets.classes(options.data))

@@ -1,0 +1,192 @@
+"""Which mode fits: data, pipeline, tensor or a grid of them, predicted from memory and measured speeds.
+
+Document 003 wants the strategy to adapt to the devices (自适应并行策略). A mode is a factorisation data × pipeline ×
+tensor of the devices and a number of micro-batches. For each, of a step of B samples on D pipelines of P stages that T
+ranks share, cut into M micro-batches:
+
+    memory       parameters/T·(2 + optimizer state) of the fullest stage, and what its micro-batches under way keep
+    pass         3·operations·B/(D·M) / (T·speed) + overhead per layer, of the slowest stage
+                 + its all-reduces over T, + the messages to the next stage
+    step         the 1F1B schedule, executed with such passes, + the ring all-reduce of a stage's gradient over D
+
+Times of all-reduces and of the pipeline come from the schedules themselves (`collectives.costs`,
+`model_parallel.checker`). The slowest device sets the pace, the smallest the memory, since all get equal parts. No
+message overlaps with computing. Sources: Jia, Zaharia & Aiken, "Beyond data and model parallelism for deep neural
+networks", 2019; Zheng et al., "Alpa: automating inter- and intra-operator parallelism", 2022, both for much larger
+spaces of plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+from farandole.collectives.costs import Link, coefficients
+from farandole.collectives.ring import RING
+from farandole.cost.layer_costs import FORWARD_AND_BACKWARD, LayerCost, ModelCost
+from farandole.model_parallel.checker import execute, most_held
+from farandole.model_parallel.hybrid import factorisations
+from farandole.model_parallel.partition import min_max_partition
+from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
+
+STATE = {"sgd": 0, "momentum": 1, "adam": 2}  # numbers that the optimizer keeps of each parameter
+MOST_MICRO_BATCHES = 64
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device, and its connection with the others.
+
+    Attributes:
+        flops: operations a second, while all devices compute.
+        memory: bytes for training.
+        overhead_s: what a layer's forward and backward pass takes at least, however small it is.
+    """
+
+    flops: float
+    memory: float
+    link: Link
+    overhead_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A way to spread the training, and what is predicted of it.
+
+    Attributes:
+        memory: bytes on the fullest device.
+        compute_s, communicate_s, idle_s: of the slowest stage's step; their sum is the step.
+        fits: whether each device's memory is enough.
+    """
+
+    data: int
+    pipeline: int
+    tensor: int
+    micro_batches: int
+    memory: int
+    compute_s: float
+    communicate_s: float
+    idle_s: float
+    fits: bool
+
+    @property
+    def step_s(self) -> float:
+        return self.compute_s + self.communicate_s + self.idle_s
+
+    @property
+    def name(self) -> str:
+        """Data, pipeline, tensor; grid for a mixture, single for one device."""
+        axes = {"data": self.data, "pipeline": self.pipeline, "tensor": self.tensor}
+        long = [name for name, length in axes.items() if length > 1]
+        return {0: "single", 1: long[0] if long else ""}.get(len(long), "grid")
+
+    @property
+    def grid(self) -> str:
+        return f"{self.data}×{self.pipeline}×{self.tensor}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, **asdict(self), "step_s": self.step_s}
+
+
+def ranked(
+    model: tuple[ModelCost, ModelCost | None], devices: Sequence[Device], batch: int, optimizer: str
+) -> list[Mode]:
+    """Every grid with its best number of micro-batches: those that fit first, then the fastest, then the smallest.
+
+    Args:
+        model: cut between layers, and in the units that tensor ranks can divide, if it has any.
+        batch: samples of a step.
+    """
+    best = []
+    for data, pipeline, tensor in factorisations(len(devices)):
+        cost = model[1] if tensor > 1 else model[0]
+        if cost is None or tensor > cost.most_tensor_ranks or pipeline > len(cost.layers) or data > batch:
+            continue
+        cuts = [predicted(cost, devices, batch, optimizer, (data, pipeline, tensor), m) for m in _cuts(batch // data)]
+        best.append(min(cuts, key=_order))
+    return sorted(best, key=_order)
+
+
+def predicted(
+    cost: ModelCost,
+    devices: Sequence[Device],
+    batch: int,
+    optimizer: str,
+    grid: tuple[int, int, int],
+    micro_batches: int,
+) -> Mode:
+    """What one way to spread the training needs and takes."""
+    data, pipeline, tensor = grid
+    flops, overhead_s = min(device.flops for device in devices), max(device.overhead_s for device in devices)
+    link = Link(max(device.link.alpha for device in devices), max(device.link.beta for device in devices))
+    rows = -(-batch // (data * micro_batches))
+
+    def computing(layer: LayerCost) -> float:
+        return overhead_s + FORWARD_AND_BACKWARD * layer.operations * rows / (tensor * flops)
+
+    def exchanging(layer: LayerCost) -> float:
+        return sum(all_reduce_s(tensor, rows * nbytes, link) for nbytes in layer.exchanged) if tensor > 1 else 0.0
+
+    stages = min_max_partition([computing(layer) + exchanging(layer) for layer in cost.layers], pipeline)
+    compute_s = max(sum(computing(layer) for layer in cost.layers[stage]) for stage in stages)
+    border = max((cost.layers[stage.stop - 1].outputs for stage in stages[:-1]), default=0)
+    messages_s = 2 * link.message_s(rows * border) if pipeline > 1 else 0.0
+    communicate_s = max(sum(exchanging(layer) for layer in cost.layers[stage]) for stage in stages) + messages_s
+    pass_s = compute_s + communicate_s
+    sizes = [sum(_parameters(layer, tensor) for layer in cost.layers[stage]) * cost.bytes_each for stage in stages]
+    memory = 0
+    for number, (stage, size) in enumerate(zip(stages, sizes, strict=True)):
+        kept = cost.kept(stage.start, stage.stop, rows, tensor)
+        held = most_held(ONE_F_ONE_B.computations(number, pipeline, micro_batches), {0: kept})
+        memory = max(memory, size * (2 + STATE[optimizer]) + held)
+    return Mode(
+        *grid,
+        micro_batches,
+        memory,
+        micro_batches * compute_s,
+        micro_batches * communicate_s + all_reduce_s(data, max(sizes), link),
+        (_passes(pipeline, micro_batches) - micro_batches) * pass_s,
+        memory <= min(device.memory for device in devices),
+    )
+
+
+def all_reduce_s(ranks: int, nbytes: int, link: Link) -> float:
+    """Seconds of a ring all-reduce."""
+    if ranks == 1:
+        return 0.0
+    alphas, betas, _ = _ring(ranks)
+    return alphas * link.alpha + betas * nbytes * link.beta
+
+
+@lru_cache
+def _ring(ranks: int) -> tuple[float, float, float]:
+    return coefficients(RING, ranks)
+
+
+@lru_cache
+def _passes(stages: int, micro_batches: int) -> float:
+    """How many forward and backward passes of a stage the schedule lasts."""
+    execution = execute(ONE_F_ONE_B, stages, micro_batches)
+    return execution.total / execution.times.both
+
+
+def _cuts(samples: int) -> Iterator[int]:
+    """Numbers of micro-batches to be tried for a pipeline's part of the batch, of 2 samples or more each.
+
+    An epoch's batches differ: the smallest may be half of the largest, and must be cut as often.
+    """
+    number = 1
+    while number <= min(max(1, samples // 2), MOST_MICRO_BATCHES):
+        yield number
+        number *= 2
+
+
+def _parameters(layer: LayerCost, tensor: int) -> int:
+    return -(-layer.weights // tensor) + layer.vectors
+
+
+def _order(mode: Mode) -> tuple[bool, float, int, int]:
+    first = float(f"{mode.step_s:.6g}") if mode.fits else mode.memory  # rounding decides nothing
+    return not mode.fits, first, mode.micro_batches, mode.memory

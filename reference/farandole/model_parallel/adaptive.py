@@ -1,0 +1,78 @@
+"""Adaptive parallel: the ranks measure themselves, the mode that is predicted to be fastest is chosen, and trains.
+
+What is predicted is `cost.modes`, what is measured `cost.machine`; the training is that of every other grid (`parts`).
+The choice follows from measured times: another run may choose another mode, whose parameters differ by rounding. Given
+`--flops` and a link that does not change it is always the same.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import torch
+
+from farandole.cost import machine
+from farandole.cost.layer_costs import of_model
+from farandole.cost.modes import Device, Mode, ranked
+from farandole.data import datasets
+from farandole.errors import UsageError
+from farandole.model_parallel.options import AdaptiveOptions
+from farandole.model_parallel.parts import DTYPES, Layout, Parts
+from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
+from farandole.model_parallel.training import finish, loop, write_plan
+from farandole.models import choices
+from farandole.runtime.record import Summary
+from farandole.runtime.recorder import Recorder
+from farandole.runtime.world import World
+
+MB = 1e6
+
+
+def train(options: AdaptiveOptions) -> tuple[Summary | None, list[Mode], list[Device]]:
+    """Measure, choose, train and write the record; the summary on rank 0, and what was predicted, the chosen one first.
+
+    Raises:
+        UsageError: no mode fits the memory.
+    """
+    choices.check(options)
+    with World.start(options) as world:
+        with torch.random.fork_rng():  # the training draws what it would have drawn without
+            devices, modes = _predicted(world, options)
+        best = modes[0]
+        if not best.fits:
+            least = min(device.memory for device in devices)
+            raise UsageError(
+                f"no mode fits: {best.name} {best.grid} in {best.micro_batches} micro-batches needs "
+                f"{best.memory / MB:.3g} MB on a rank, of {least / MB:.3g}; give more ranks, or a smaller model"
+            )
+        layout = Layout(best.data, best.pipeline, best.tensor, ONE_F_ONE_B, best.micro_batches, balance=options.balance)
+        parts = Parts(world, options, layout)
+        recorder = Recorder(world, "adaptive", options)
+        write_plan(parts, recorder)
+        if recorder.folder:
+            found = {"devices": [_figures(device) for device in devices], "modes": [mode.to_dict() for mode in modes]}
+            (recorder.folder / "modes.json").write_text(json.dumps(found, indent=2))
+        return finish(parts, recorder, loop(parts, recorder)), modes, devices
+
+
+def _predicted(world: World, options: AdaptiveOptions) -> tuple[list[Device], list[Mode]]:
+    dtype = DTYPES[options.precision]
+    costs = of_model(options, dtype)
+    model = choices.build(options).to(world.device, dtype)
+    shape, classes = datasets.shape(options.data), datasets.classes(options.data)
+    draw = np.random.default_rng(options.seed)
+    if options.data == "pydoc":
+        inputs = torch.from_numpy(draw.integers(classes, size=(options.batch, *shape)))
+        targets = inputs
+    else:
+        inputs = torch.from_numpy(draw.random((options.batch, *shape))).to(dtype)
+        targets = torch.from_numpy(draw.integers(classes, size=options.batch))
+    memory = options.memory_mb * MB if options.memory_mb else None
+    devices = machine.measured(world, model, costs[0], (inputs, targets), options.flops, memory)
+    return devices, ranked(costs, devices, options.batch, options.optimizer)
+
+
+def _figures(device: Device) -> dict[str, float]:
+    link = {"alpha_s": device.link.alpha, "beta_s": device.link.beta}
+    return {"flops": device.flops, "memory": device.memory, "overhead_s": device.overhead_s, **link}
