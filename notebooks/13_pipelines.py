@@ -337,6 +337,32 @@ print(f"pipedream learning rate 0.7: {learned['pipedream', 0.7].summary.test_acc
 # the full pipeline wins has to be weighed against the smaller steps. (The same price is paid by asynchronous updates:
 # `09_update_modes`. There the delay is by chance, here it is the same for every batch.)
 #
+# The paper has one option more. With **vertical sync** the version that stage 0 has used travels with the batch, and
+# all stages use that one. Then the gradient is that of *one* model, which is p − 1 updates old on every stage:
+# w ← w − η∇f(w⁽ᵗ⁻ᵖ⁺¹⁾).
+#
+# **Predict:** who has to keep more versions for that?
+
+# %%
+short = recipe | {"steps": 12}
+flushed = launch("pipeline", ranks=P, **short, schedule="1f1b", out=folder / "flushed").summary
+short["schedule"] = "pipedream"
+apart = launch("pipeline", ranks=P, **short, out=folder / "apart").summary
+together = launch("pipeline", ranks=P, **short, vertical_sync=True, out=folder / "together").summary
+
+# %% tags=["nbval-check-output"]
+print("batch 10, vertical sync:", [pipedream.version(stage, P, 10, vertical=True) for stage in range(P)])
+plain = np.array(flushed.memory["measured"]["parameters"])
+for name, one in (("stashing alone", apart), ("vertical sync", together)):
+    held = [np.array(one.memory[how]["parameters"]) for how in ("measured", "formula")]
+    print(f"{name}: versions held on stages 0 to 3: {[int(ratio) - 1 for ratio in held[0] / plain]},",
+          f"as by formula: {np.array_equal(*held)}")  # fmt: skip
+
+# %% [markdown]
+# For stage 0 nothing changes: its version was the oldest anyway. The last stage needed a single version, and now keeps
+# as many as the first. In return the gradient is that of one function at one point. PipeDream leaves vertical sync off
+# by default, since it costs memory at every stage.
+#
 # ## What you have seen
 #
 # | schedule | bubble | micro-batches held at stage s | the unsplit model? |
@@ -347,6 +373,7 @@ print(f"pipedream learning rate 0.7: {learned['pipedream', 0.7].summary.test_acc
 # | interleaved | (p − 1)/(v m) of the ideal | more than 1F1B | yes |
 # | zero-bubble | a third of 1F1B's, if the three kinds of passes take equally long | p | yes |
 # | PipeDream | only at the beginning and the end | p − s, and as many versions of the parameters | no: delayed SGD |
+# | PipeDream, vertical sync | likewise | p − s, and p versions | no: SGD, p − 1 updates late |
 #
 # - A schedule is a list of passes; messages, time line, bubble and memory follow from it.
 # - The bubble is measured where the formula says. The formula says it only for *equal* stages: that is why

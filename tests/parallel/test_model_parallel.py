@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from farandole.model_parallel.schedules import NAMES, pipedream
+from farandole.model_parallel.schedules import NAMES
 
 # Gradients added up in another order: rounding of float64 over 7 updates.
 TOLERANCE = {"float64": 1e-12, "float32": 2e-6}
@@ -52,14 +52,19 @@ def test_every_schedule_is_the_unsplit_model(spread: Spread, ranks: int) -> None
         {"schedule": "1f1b", "micro_batches": 5, "options": CNN},
         {"schedule": "pipedream", "options": {"steps": 20}},
         {"schedule": "pipedream", "options": {"steps": 20}, "recompute": True},
+        {"schedule": "pipedream", "options": {"steps": 20}, "vertical_sync": True},
+        {"schedule": "pipedream", "options": {"steps": 20}, "vertical_sync": True, "recompute": True},
     ]
     for case in cases:
         case |= {"pipeline": ranks, "balance": "layers"}
     for stage, found in enumerate(spread(ranks, cases)):
-        for rank in found[-2:]:
+        for rank, vertical in zip(found[-4:], (False, False, True, True), strict=True):
             assert rank["backward_versions"] == rank["forward_versions"]
-            assert rank["forward_versions"] == [pipedream.version(stage, ranks, batch) for batch in range(20)]
-            assert rank["most_versions"] == ranks - stage
+            right = [max(0, batch - (ranks - 1) + (0 if vertical else stage)) for batch in range(20)]
+            assert rank["forward_versions"] == right
+            assert rank["most_versions"] == (ranks if vertical else ranks - stage)
+            memory = rank["memory"]
+            assert memory["measured"]["parameters"] == memory["formula"]["parameters"], "every version is counted"
             assert (rank["delay_matters"] > 1e-4) == (ranks > 1)
 
 

@@ -81,6 +81,17 @@ def test_pipedream_sees_the_version_it_says() -> None:
                 updates += isinstance(step, Update)
 
 
+@pytest.mark.parametrize("vertical", [False, True])
+def test_pipedream_holds_as_many_versions_as_it_says(vertical: bool) -> None:
+    """By hand: p − s of the batches under way; with vertical sync also those still to be asked for, p in all."""
+    for stages in STAGES:
+        for stage in range(stages):
+            right = stages if vertical else stages - stage
+            assert pipedream.most_versions(stage, stages, 3 * stages, vertical=vertical) == right
+            assert pipedream.version(stage, stages, 99, vertical=True) == 99 - (stages - 1)
+    assert [pipedream.most_versions(stage, 4, 2, vertical=vertical) for stage in range(4)] == [1, 1, 1, 1 + vertical]
+
+
 ONE_F_ONE_B = choose("1f1b")
 
 

@@ -16,6 +16,7 @@ from farandole.model_parallel.checker import most_held
 from farandole.model_parallel.footprint import Footprint, footprint
 from farandole.model_parallel.memory import Memory
 from farandole.model_parallel.parts import Parts
+from farandole.model_parallel.schedules import pipedream
 from farandole.model_parallel.tensor.division import divisions
 from farandole.model_parallel.versions import StashingStage
 
@@ -45,8 +46,10 @@ def by_formula(parts: Parts) -> Memory:
         pieces = {virtual: nn.Sequential(*layers[parts.plan.parts[virtual]]) for virtual in parts.pieces}
         left = {virtual // layout.pipeline: _footprint(parts, virtual, piece) for virtual, piece in pieces.items()}
     size = sum(_size(parts, virtual, piece) for virtual, piece in pieces.items())
-    stash = schedule.stash(parts.place["pipeline"], layout.pipeline, under_way)
-    versions = 0 if schedule.flushes else min(stash, under_way - stash + 1)
+    versions = 0
+    if not schedule.flushes:
+        place = parts.place["pipeline"]
+        versions = pipedream.most_versions(place, layout.pipeline, under_way, vertical=layout.vertical_sync)
     own = parts.optimizer.part(size // parts.flat.values.itemsize)
     state = STATE_PER_PARAMETER[parts.options.optimizer] * (own.stop - own.start) * parts.flat.values.itemsize
     return Memory(

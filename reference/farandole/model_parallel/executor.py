@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+import numpy as np
 import torch
 from mpi4py import MPI
 from torch import Tensor
@@ -150,6 +151,9 @@ class Pipeline:
         while self._posted and self._posted[0][0].Test():
             self._posted.popleft()
         with self.world.trace.sending(f"send {_kind(step)} {step.micro_batch}", self._key(step)):
+            if self.stage.versions_travel and isinstance(step, SendActivation):
+                number = np.array([self.stage.version_to_send(step.micro_batch)])
+                self._posted.append((self.comm.post(number, step.peer, self._tag(step)), number))
             self._posted.append((self.comm.post(buffer, step.peer, self._tag(step)), buffer))
 
     def _receive(self, step: ReceiveActivation | ReceiveGradient, rows: int) -> None:
@@ -159,6 +163,10 @@ class Pipeline:
         what = f"{_kind(step)} {step.micro_batch}"
         with self.world.trace.receiving(f"receive {what}", self._key(step)), self.comm.waiting(what, step.peer):
             self._wait(step.peer, self._tag(step))
+            if self.stage.versions_travel and isinstance(step, ReceiveActivation):
+                number = np.empty(1, dtype=np.int64)
+                self.comm.take(number, step.peer, self._tag(step))
+                self.stage.version_received(step.micro_batch, int(number[0]))
             self.comm.take(tensor.numpy(), step.peer, self._tag(step))
         self._arrived[step.virtual_stage, step.micro_batch] = tensor.to(self.world.device)
 

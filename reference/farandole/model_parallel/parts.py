@@ -29,7 +29,7 @@ from farandole.model_parallel.tensor.cross_entropy import cross_entropy as divid
 from farandole.model_parallel.tensor.exchange import TensorGroup
 from farandole.model_parallel.tensor.split import split, whole
 from farandole.model_parallel.tensor.units import units
-from farandole.model_parallel.versions import StashingStage
+from farandole.model_parallel.versions import StashingStage, SynchronisedStage
 from farandole.model_parallel.zero import ReplicatedOptimizer, ShardedOptimizer
 from farandole.models import choices
 from farandole.models.optimizers import maker
@@ -50,6 +50,7 @@ class Layout:
         shard_optimizer: divide the optimizer's state over the data axis.
         balance: what the stages are to have equally much of.
         pace: how long each pass of a stage takes at least, in seconds.
+        vertical_sync: without a flush, all stages use the version of the parameters that the first one has used.
     """
 
     data: int = 1
@@ -61,6 +62,7 @@ class Layout:
     shard_optimizer: bool = False
     balance: layer_split.Balance = "time"
     pace: Times | None = None
+    vertical_sync: bool = False
 
     @property
     def parts_of_a_batch(self) -> int:
@@ -89,6 +91,10 @@ class Parts:
         self.grid = Grid(world.comm, data=layout.data, pipeline=layout.pipeline, tensor=layout.tensor)
         self.place = self.grid.coordinates
         choices.check(options)
+        if layout.vertical_sync and layout.schedule.flushes:
+            raise UsageError(
+                f"--vertical-sync is for --schedule pipedream: stages of {layout.schedule.name} always use one version"
+            )
         self.tensor = TensorGroup(self.grid.axis("tensor"), world)
         self.schedule = layout.schedule
         list(self.schedule.computations(0, layout.pipeline, layout.micro_batches))  # says what it cannot do
@@ -204,6 +210,8 @@ class Parts:
         ]
 
     def _stage(self) -> Stage:
+        if self.layout.vertical_sync:
+            return SynchronisedStage(self.pieces, self.last, recompute=self.layout.recompute)
         if not self.schedule.flushes:
             return StashingStage(self.pieces, self.last, recompute=self.layout.recompute)
         return Stage(self.pieces, self.last, recompute=self.layout.recompute, halves=self.schedule.halves)

@@ -66,7 +66,10 @@ class Stage:
 
     Attributes:
         meter: knows how much is kept.
+        versions_travel: with every activation goes the version of the parameters that is to be used.
     """
+
+    versions_travel = False
 
     def __init__(
         self, pieces: Mapping[int, nn.Module], last: int, *, recompute: bool = False, halves: bool = False
@@ -129,6 +132,13 @@ class Stage:
 
     def updated(self) -> None:
         """The parameters have moved."""
+
+    def version_to_send(self, micro_batch: int) -> int | None:
+        """Return the version of the parameters that the next stage must use for this micro-batch; None: any."""
+        return None
+
+    def version_received(self, micro_batch: int, number: int) -> None:
+        """Note the version that came with a micro-batch's activation."""
 
     def _compute(self, virtual: int, micro_batch: int, inputs: Tensor, batches: MicroBatches) -> Tensor:
         with self.meter.watching():

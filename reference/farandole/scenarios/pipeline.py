@@ -7,6 +7,7 @@ outlives its ranks: the state of each stage is in the memory of the next.
     farandole run pipeline -n 4 --schedule 1f1b --micro-batches 8
     farandole run pipeline -n 4 --schedule gpipe --recompute
     farandole run pipeline -n 4 --schedule zero-bubble --pace-ms 5
+    farandole run pipeline -n 4 --schedule pipedream --vertical-sync
     farandole run pipeline -n 5 --spares 1 --backup-every 5 --fail rank=2,step=23
     mpirun -n 2 python -m farandole.scenarios.pipeline --schedule interleaved --chunks 3 --depth 6
 """
@@ -24,6 +25,9 @@ from farandole.scenarios import run_as_program
 class Config(PipelineBackupOptions):
     """Options of pipeline."""
 
+    vertical_sync: bool = False
+    """With --schedule pipedream: let all stages use the version of the parameters that the first one has used."""
+
 
 def main(config: Config) -> None:
     from farandole.model_parallel.parts import Layout
@@ -40,6 +44,7 @@ def main(config: Config) -> None:
             recompute=config.recompute,
             balance=config.balance,
             pace=pace(config.pace_ms),
+            vertical_sync=config.vertical_sync,
         )
 
     summary = pipeline.train("pipeline", config, layout) if config.is_protected else train("pipeline", config, layout)

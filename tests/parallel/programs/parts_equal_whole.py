@@ -110,7 +110,8 @@ def delayed(options: ModelParallelOptions, parts: Parts) -> dict[str, Any]:
              for name, _ in model.named_parameters()}  # fmt: skip
     versions = [{name: parameter.detach().clone() for name, parameter in model.named_parameters()}]
     for batch, (inputs, targets) in enumerate(batches(options, parts)):
-        delays = {name: stages - owner[name] - 1 for name in owner}
+        vertical = parts.layout.vertical_sync
+        delays = {name: stages - (0 if vertical else owner[name]) - 1 for name in owner}
         used = {name: versions[max(0, batch - delays[name])][name].clone().requires_grad_() for name in owner}
         mean = loss_of(functional_call(model, used, (inputs,)), targets)
         gradients = dict(zip(used, torch.autograd.grad(mean, list(used.values())), strict=True))

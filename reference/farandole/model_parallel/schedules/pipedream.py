@@ -9,7 +9,11 @@ stage. Different stages still use different versions, so this is not SGD, but de
 
     w_s ← w_s − η ∇_s f(w_0 at version k − p + 1, …, w_s at version k − p + 1 + s, …)
 
-Cost: up to p − s versions of a stage's parameters, and as many batches' activations. The bubble is
+With *vertical sync* all stages use the version of the first one: the gradient is that of one model, p − 1 updates old,
+
+    w ← w − η ∇f(w at version k − p + 1)
+
+Cost: up to p − s versions of a stage's parameters, with vertical sync p, and p − s batches' activations. The bubble is
 that of filling and draining once in the whole run. Source: Narayanan et al., "PipeDream:
 generalized pipeline parallelism for DNN training", 2019.
 """
@@ -31,9 +35,27 @@ def computations(stage: int, stages: int, batches: int) -> Iterator[Computation]
             yield Update(step.micro_batch)
 
 
-def version(stage: int, stages: int, batch: int) -> int:
-    """How many updates the parameters have seen that `batch` goes forward and backward with."""
-    return max(0, batch - (stages - stage - 1))
+def version(stage: int, stages: int, batch: int, *, vertical: bool = False) -> int:
+    """How many updates the parameters have seen that `batch` goes forward and backward with.
+
+    Args:
+        vertical: at every stage as many as at the first.
+    """
+    return max(0, batch - (stages - (0 if vertical else stage) - 1))
+
+
+def most_versions(stage: int, stages: int, batches: int, *, vertical: bool = False) -> int:
+    """How many versions of its parameters a stage holds at most, in a run of so many batches.
+
+    As batch k goes forward, the oldest batch under way is k − (p − s − 1), and its version the oldest that is held. The
+    newest is the own one, which with vertical sync a later batch will ask for.
+    """
+
+    def held(batch: int) -> int:
+        oldest = version(stage, stages, max(0, batch - (stages - stage - 1)), vertical=vertical)
+        return version(stage, stages, batch) - oldest + 1
+
+    return max(held(batch) for batch in range(batches))
 
 
 PIPEDREAM = Schedule("pipedream", computations, gpipe.idle, one_f_one_b.stash, flushes=False)
