@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from farandole import UsageError, launch
-from farandole.cli import main
+from farandole.cli.advise import advise
 
 RECIPE: dict[str, Any] = {"steps": 3, "hidden": 64, "depth": 4, "balance": "layers", "flops": 1e9}
 
@@ -51,7 +51,7 @@ def test_a_training_that_fits_nowhere_is_refused(tmp_path: Path) -> None:
 
 
 def test_advise_measures_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["advise", "-n", "2", "--hidden", "32", "--json"])
+    advise(ranks=2, hidden=32, json=True)
     found = json.loads(capsys.readouterr().out)
     assert {mode["name"] for mode in found["modes"]} == {"data", "pipeline", "tensor"}
     assert all(device["flops"] > 0 and device["memory"] > 0 for device in found["devices"])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
+import cyclopts
 import pytest
 
+from farandole.cli.advise import advise
 from farandole.collectives.costs import Link
 from farandole.cost.advice import Kind, advised, verdicts
 from farandole.cost.layer_costs import LayerCost, ModelCost, of_model
@@ -11,6 +15,7 @@ from farandole.cost.machine import fitted
 from farandole.cost.modes import Device, Mode, predicted, ranked
 from farandole.errors import UsageError
 from farandole.models.options import TrainingOptions
+from farandole.scenarios import run_app
 
 FAST, SLOW = Link(1e-6, 1e-11), Link(1e-4, 1e-7)
 GB = 1e9
@@ -162,3 +167,34 @@ def test_a_real_model() -> None:
     assert split.fits
     assert split.pipeline * split.tensor > 1
     assert ranked(model, [device(memory=2 * states)] * 4, 4, "adam")[0].name == "data"
+
+
+def call(words: str) -> None:
+    app = cyclopts.App(name="farandole")
+    app.command(advise)
+    run_app(app, ["advise", *words.split()])
+
+
+def test_advise_prints_rows_and_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "--device name=[b],memory-gb=1,tflops=0.001,count=2 --hidden 64 --target-ms 1000"
+    call(words)
+    table = capsys.readouterr().out
+    assert "[b]" in table, "a name is no markup"
+    assert "[b]: 1 reach 1 s a step, by single 1×1×1" in table
+    call(words + " --json")
+    found = json.loads(capsys.readouterr().out)
+    assert [row["count"] for row in found["rows"]] == [1, 2]
+    assert found["rows"][0]["mode"]["name"] == "single"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--device name=A,memory-gb=1,tflops=1,count=1 -n 3", "--ranks is for the ranks of this machine"),
+        ("--device name=A,memory-gb=1,tflops=1,count=1 --device name=A,memory-gb=1,tflops=1,count=1", "one name"),
+        ("--device name=A,memory-gb=1,tflops=1,count=1 --model transformer", "--model transformer reads text"),
+    ],
+)
+def test_advice_that_makes_no_sense_is_refused(words: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        call(words)

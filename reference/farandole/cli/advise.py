@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 from rich.console import Console
 
 from farandole.errors import UsageError
-from farandole.runtime.options import AtLeastOne, Positive
+from farandole.runtime.numbers import AtLeastOne, Positive
 
-Ranks = Annotated[int | None, Parameter(alias="-n", validator=Number(gte=1))]
+Ranks = Annotated[AtLeastOne | None, Parameter(alias="-n")]
 Texts = Annotated[tuple[str, ...], Parameter(n_tokens=1, negative="")]
 
 
@@ -87,7 +86,7 @@ def _of_kinds(device: tuple[str, ...], training: dict[str, Any], target_ms: floa
     console = Console()
     console.print(modes_table.advice(rows))
     for sentence in said:
-        console.print(sentence, highlight=False)
+        console.print(sentence, highlight=False, markup=False)
 
 
 def _of_this_machine(

@@ -18,6 +18,7 @@ from farandole.cost.layer_costs import ModelCost
 from farandole.cost.modes import Device, Mode, ranked
 from farandole.errors import UsageError
 from farandole.runtime.faults import named_values
+from farandole.runtime.numbers import parse_integer, parse_real
 
 WORTH = 0.5  # of what more devices could bring at best, what they must
 MOST_DEVICES = 1024
@@ -46,16 +47,16 @@ class Kind:
         pairs = named_values(text, form, {"name", *numbers})
         try:
             values = {"gbps": 100.0, "latency-us": 10.0, "overhead-us": 10.0}
-            values |= {name: float(value) for name, value in pairs.items() if name in numbers}
-            count = int(pairs["count"])
+            values |= {name: parse_real(value) for name, value in pairs.items() if name in numbers}
+            count = parse_integer(pairs["count"])
             link = Link(values["latency-us"] / 1e6, 8 / (values["gbps"] * 1e9))
             flops, memory = values["tflops"] * 1e12, values["memory-gb"] * 1e9
             kind = cls(pairs["name"], Device(flops, memory, link, values["overhead-us"] / 1e6), count)
         except (KeyError, ValueError, ZeroDivisionError) as error:
             raise UsageError(f"{text!r} does not fit: write it as {form}") from error
         zero_or_more = min(values["latency-us"], values["overhead-us"]) >= 0
-        positive = all(0 < values[name] < inf for name in ("memory-gb", "tflops", "gbps")) and 0 < count <= MOST_DEVICES
-        if not (zero_or_more and positive and max(values.values()) < inf):
+        positive = min(values["memory-gb"], values["tflops"]) > 0 and 0 < count <= MOST_DEVICES
+        if not (zero_or_more and positive and values["gbps"] > 0):
             raise UsageError(f"{text!r} does not fit: write it as {form}")
         return kind
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
 from rich.table import Column, Table
 
 if TYPE_CHECKING:  # torch is not needed for tables
@@ -34,9 +35,9 @@ def advice(rows: Sequence[Row]) -> Table:
     table = _table("device", "number", "mode")
     for row in rows:
         if row.mode:
-            table.add_row(row.kind, str(row.count), *_figures(row.mode))
+            table.add_row(escape(row.kind), str(row.count), *_figures(row.mode))
         else:
-            table.add_row(row.kind, str(row.count), "does not fit")
+            table.add_row(escape(row.kind), str(row.count), "does not fit")
     return table
 
 
