@@ -82,7 +82,7 @@ def _run(words: list[str]) -> None:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(GRACE_S / 3)
             _end(process)
-            if words[:3] == OURS and process.returncode > 0:
+            if words[: len(OURS)] == OURS and process.returncode > 0:
                 raise SystemExit(process.returncode) from None  # it has said why
             raise
     if code:
