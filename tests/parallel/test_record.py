@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -16,7 +18,8 @@ from farandole.runtime.record import Summary
 SCHEMA = {
     "scenario", "ranks", "members", "seed", "device", "wall_s", "steps", "samples_per_s", "final_loss", "test_accuracy",
     "bytes_sent", "messages_sent", "compute_s", "comm_s", "wait_s", "staleness", "lead", "cleaned", "memory",
-    "params_sha256", "faults", "versions", "joined", "compression",
+    "params_sha256", "faults", "versions", "joined", "compression", "server_changes",
+    "delivery", "tasks", "stopping", "diverged", "unwritten",
 }  # fmt: skip
 PARAMETERS = 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10
 
@@ -118,3 +121,22 @@ def test_what_an_earlier_start_has_written_stays_when_the_next_one_is_refused(tm
     with pytest.raises(UsageError, match="--lr"):
         launch("restart", 2, steps=8, checkpoint_every=2, lr=0.3, out=out)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_diverges_and_a_fault_that_never_strikes_are_said_and_the_record_is_json(tmp_path: Path) -> None:
+    options = ["--steps", "12", "--lr", "1e30", "--fail", "rank=1,step=999", "--out", str(tmp_path / "r"), "--json"]
+    command = [sys.executable, "-m", "farandole", "run", "sync_sgd", "-n", "2", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    assert done.returncode == 1
+    summary = json.loads(done.stdout, parse_constant=refuse)
+    assert (summary["final_loss"], summary["diverged"]) == (None, {"step": 1, "rank": 0})
+    assert "--fail rank=1,step=999,how=kill never struck" in done.stderr
+    assert done.stderr.count("sync_sgd diverged: the loss of rank 0 is not finite at step 1") == 1
+    assert len(done.stderr.splitlines()) == 2
+    for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=refuse)
+    assert Run.open(tmp_path / "r").summary.steps == 12

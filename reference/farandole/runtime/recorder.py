@@ -11,6 +11,7 @@ import json
 import math
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -232,6 +233,7 @@ class Recorder:
         }
         own["memory"] = memory
         own["diverged"] = self._diverged
+        own["never struck"] = world.never_struck
         own["ring_bytes"] = ring_bytes
         if self._delivery:
             before = self._delivery_before or {}
@@ -247,6 +249,8 @@ class Recorder:
         if self._board:
             self._write(str(self.options.tensorboard), partial(self._board.close, steps, test_accuracy))
         ranks = sorted((json.loads(text) for text in texts), key=lambda own: own["rank"])
+        for each in (fault for own in ranks for fault in own["never struck"]):
+            print(f"farandole: {each} never struck: its rank did not come to that step", file=sys.stderr, flush=True)
         return write_summary(
             self.folder,
             self.scenario,

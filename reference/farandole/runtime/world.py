@@ -103,6 +103,8 @@ class World:
         self._computation: tuple[str, ExitStack] | None = None  # the one going on: its name, and what ends it
         self._slowness = Slowness(options.slow, self.rank, options.seed)
         self._failures = [fail for fail in options.fail if fail.rank == self.rank and fail.how in RANK_FAULTS]
+        self._slow = [slow for slow in options.slow if slow.rank == self.rank]
+        self._last_step = NO_STEP
         self._chaos = options.chaos
         self._death: threading.Timer | None = None
         self._recorder = FlightRecorder(self.rank, rank.scratch())
@@ -166,6 +168,7 @@ class World:
             count: so many begin with it, in a round.
         """
         self._recorder.step = step
+        self._last_step = max(self._last_step, step + count - 1)
         if self.comm.link:
             self.comm.link.change(step)
         for fail in list(self._failures):
@@ -181,6 +184,13 @@ class World:
     def shows_life(self) -> None:
         """This rank waits for something of its own, such as the disk, and does not hang (`recovery.heartbeat`)."""
         self._recorder.moves()
+
+    @property
+    def never_struck(self) -> list[str]:
+        """The faults meant for this rank whose step has not begun on it, as they were given."""
+        return [f"--fail {fail}" for fail in self._failures] + [
+            f"--slow {slow}" for slow in self._slow if slow.first > self._last_step
+        ]
 
     def spare(self, struck: Container[tuple[int, int]]) -> None:
         """Injected failures with these (rank, step) have struck in an earlier start, and do not strike again."""
