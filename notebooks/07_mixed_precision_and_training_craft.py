@@ -42,12 +42,14 @@ from farandole.data import datasets
 from farandole.data.sampler import EpochSampler, steps_per_epoch
 from farandole.data.shares import equal_shares, slices
 from farandole.data_parallel import export, loss_scale
+from farandole.data_parallel.bold_driver import BoldDriver
 from farandole.data_parallel.evaluation import right_answers
+from farandole.data_parallel.gradient_agreement import GradientAgreement
 from farandole.data_parallel.learning_rate import LearningRate
 from farandole.data_parallel.mixed_precision import HalfCopy, MixedPrecisionSGD
 from farandole.data_parallel.search import rounds
 from farandole.data_parallel.training import mean_cross_entropy
-from farandole.models import optimizers
+from farandole.models import layerwise, optimizers
 from farandole.models.classifiers import mlp
 from farandole.models.transformer import transformer
 from farandole.report import table, timeline
@@ -341,6 +343,29 @@ for name, run in runs.items():
 print("the same bytes sent by all three:", len({tuple(run.summary.bytes_sent) for run in runs.values()}) == 1)
 
 # %% [markdown]
+# Document 001 has *part* of the layers in half precision. Which should not be? A layer norm divides by a deviation,
+# which it finds from squares; a softmax divides by a sum of exponentials. `--float32-layers norms` leaves all norms in
+# float32 and converts at their borders, as torch's autocast does.
+#
+# **Predict:** how many more bytes does the copy of our transformer take?
+
+# %%
+model, batch = workloads["transformer"]
+copies = {}
+for layers in ((), ("norms",)):
+    own = copy.deepcopy(model)
+    copies[layers] = HalfCopy(own, FlatBuffers(own), "bfloat16", float32_layers=layers)
+    copies[layers].gradient(*batch, share=1.0)
+    error = (copies[layers].master.gradients - exact["transformer"]).norm() / exact["transformer"].norm()
+    print(f"in float32: {', '.join(layers) or 'none':6} the gradient is wrong by {error:.2%}")
+
+# %% tags=["nbval-check-output"]
+for layers, half in copies.items():
+    kept = sum(each.numel() for each in half.module.parameters() if each.dtype == torch.float32)
+    print(f"in float32: {', '.join(layers) or 'none':6}{kept:6,} parameters; the copy takes {half.nbytes():,} bytes")
+print("what travels is float32 for both:", {half.master.gradients_np.dtype.name for half in copies.values()})
+
+# %% [markdown]
 # Whether it is *faster* depends on the processor. One without units for 16 bits converts back and forth, and the column
 # of samples per second shows it; on a graphics card with such units, and a model large enough, it is the other way
 # round.
@@ -574,6 +599,41 @@ for seed in range(3):
     print(f"start {seed}: loss at the end {without:.2f} without a warm-up, {warmed:.2f} with one")
 
 # %% [markdown]
+# Some layers have gradients that are long beside their parameters. **LARS** (You et al. 2017) gives each layer a rate
+# of its own, 0.001·‖w‖/‖g‖ times the global one, which is therefore large. **LAMB** (2020) does so after Adam's
+# averages; the ε under Adam's root is a length, so for tiny gradients the unit still counts.
+#
+# **Predict:** count the loss in another unit, 1,024 times as large. Which optimizers take the same steps?
+
+# %%
+large_batch = {"sgd": 0.4, "momentum": 0.05, "lars": 10.0, "lamb": 0.03}
+
+
+def moved_by(name, unit=1.0, steps=60):
+    """The parameters and losses of a perceptron after some steps with batches of 512, its loss counted in `unit`."""
+    torch.manual_seed(0)
+    model, stream, losses = mlp(datasets.shape("mnist5k"), 10, 64, 2), batches("mnist5k", 512), []
+    flat = FlatBuffers(model)
+    moves = layerwise.maker_for(model, name, large_batch[name])(flat.values, flat.gradients)
+    for _ in range(steps):
+        inputs, targets = next(stream)
+        flat.zero_gradients()
+        loss = mean_cross_entropy(model(inputs), targets)
+        (loss * unit).backward()
+        moves.step()
+        losses.append(loss.item())
+    return flat.values.clone(), losses
+
+
+for name in large_batch:
+    print(f"{name:9} loss after 60 batches of 512: {np.mean(moved_by(name)[1][-5:]):.2f}")
+
+# %% tags=["nbval-check-output"]
+for name in large_batch:
+    same = torch.allclose(moved_by(name, steps=5)[0], moved_by(name, 1024.0, steps=5)[0], atol=1e-3)
+    print(f"{name:9} takes the same steps in another unit: {same}")
+
+# %% [markdown]
 # So measure whether you need it. And scaling has a limit: a step cannot go farther than the gradient is a good guide,
 # however precisely a huge batch has measured it (section "What to try", 6).
 #
@@ -604,6 +664,64 @@ print("always right after an exchange of losses:", all(step % 10 == 0 for step i
 print("the copies of all ranks are equal:", len(set(runs["plateau"].summary.params_sha256)) == 1)
 
 # %% [markdown]
+# ### A rate that is adapted
+#
+# Document 001 has a second rule: collect the gradients of past rounds, and lower the rate where the error is high
+# (动态调整学习率). What can be told from a gradient? Its length depends on the unit of the loss (section 2). But if
+# successive mean gradients point the *same* way, steps could be longer; if they point back, steps overshoot.
+# `--adapt-lr-by gradients` decides by that, without a message, for the all-reduce has left the mean gradient with every
+# rank. `--adapt-lr` alone is Battiti's **bold driver**: up while the loss falls; where it rises, the steps are undone,
+# and the rate is halved.
+#
+# **Predict:** each begins once with a rate that is twenty times too low, and once with one at which nothing is learned.
+# Which of the trainings come to a good end?
+
+
+# %%
+def adapted(rule, rate, steps=600):
+    """The loss and the rate of each step of a perceptron on digits, its rate adapted every ten steps."""
+    torch.manual_seed(0)
+    model, stream, losses, rates = mlp(datasets.shape("digits"), 10, 64, 2), batches("digits", 64), [], []
+    flat = FlatBuffers(model)
+    driver, agreement, accepted = BoldDriver(rate), GradientAgreement(flat.values), flat.values.clone()
+    for step in range(1, steps + 1):
+        inputs, targets = next(stream)
+        flat.zero_gradients()
+        loss = mean_cross_entropy(model(inputs), targets)
+        loss.backward()
+        agreement.note(flat.gradients)
+        flat.values.sub_(rate * flat.gradients)
+        losses.append(loss.item())
+        rates.append(rate)
+        if step % 10 == 0 and rule == "gradients":
+            rate = agreement.conclude(rate)
+        elif step % 10 == 0 and rule == "loss":
+            rate = driver.observe(float(np.mean(losses[-10:])))
+            (flat.values if driver.undo else accepted).copy_(accepted if driver.undo else flat.values)
+    return losses, rates
+
+
+adapted_runs = {(rule, rate): adapted(rule, rate) for rule in ("none", "loss", "gradients") for rate in (0.01, 1.5)}
+figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3))
+for (rule, rate), (losses, rates) in adapted_runs.items():
+    colour, style = {"none": GREY, "loss": ORANGE, "gradients": BLUE}[rule], "-" if rate < 1 else "--"
+    left.plot(smooth(np.minimum(losses, 4)), style, color=colour, label=f"{rule}, from {rate}")
+    right.semilogy(rates, style, color=colour, label=f"{rule}, from {rate}")
+left.set(xlabel="step", ylabel="training loss")
+right.set(xlabel="step", ylabel="rate")
+tidy(left, right)
+left.legend(frameon=False, fontsize=7)
+right.legend_.remove()
+
+# %% tags=["nbval-check-output"]
+for (rule, rate), (losses, rates) in adapted_runs.items():
+    learned = float(np.mean(losses[-20:])) < 1.0
+    print(f"by {rule:10} from a rate of {rate}: has learned: {learned}; the rate has changed: {rates[-1] != rate}")
+
+# %% [markdown]
+# Both find a rate from either side. By gradients it goes on falling near the end, where little but noise is left of
+# them: successive ones then point back as often as not, and each time costs half. A schedule does that on purpose.
+#
 # ## 8 To measure without stopping
 #
 # Those exchanges cost something. In the picture of a training there is a small gap every ten steps: all ranks meet, add
