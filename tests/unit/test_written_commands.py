@@ -23,7 +23,7 @@ PAGES = [
     *sorted((ROOT / "labs").glob("*/README.md")),
 ]
 FENCED = re.compile(r"^```[^\n]*\n(.*?)^```", re.M | re.S)
-PLACEHOLDER = re.compile(r"^(…|[A-Z][A-Z_]+)$")  # SCENARIO, NAME
+PLACEHOLDER = re.compile(r"^(…|[A-Z][A-Z_]*)$")  # SCENARIO, NAME, R
 NOT_IN_THE_PACKAGE = {"chain", "clipped_sgd"}  # what adding_a_method.md adds; tests/unit/test_adding_a_method.py
 
 
