@@ -64,8 +64,8 @@ def test_an_asynchronous_server_applies_each_gradient_once(tmp_path: Path) -> No
 
 def test_a_link_that_loses_everything_ends_the_run_with_names(tmp_path: Path) -> None:
     with pytest.raises(LaunchError) as error:
-        launch("sync_sgd", 3, **RECIPE, fail="rank=1,step=4,how=drop,share=1", wait_timeout=3, out=tmp_path / "run")
-    line = r"rank [01] at step [45] cannot go on: rank [012] has acknowledged none of \d copies of a message in 2\.\d s"
+        launch("sync_sgd", 3, **RECIPE, fail="rank=1,step=4,how=drop,share=1", wait_timeout=6, out=tmp_path / "run")
+    line = r"rank [01] at step [45] cannot go on: rank [012] has acknowledged none of \d copies of a message in 3\.\d s"
     assert re.match(line, str(error.value))
 
 

@@ -117,7 +117,7 @@ class Channel:
         frame = Frame(self._next_sent, tag, payload)
         self._next_sent += 1
         timeout_s = self.round_trip.timeout_s
-        self._unacknowledged[frame.number] = Unacknowledged(frame, now, now + timeout_s, timeout_s)
+        self._unacknowledged[frame.number] = Unacknowledged(frame, now, now + min(timeout_s, self.limit_s), timeout_s)
         return frame
 
     def receive(self, frame: Frame, now: float) -> tuple[Frame | None, list[Frame]]:
@@ -146,7 +146,7 @@ class Channel:
             waiting.tries += 1
             waiting.frame = replace(waiting.frame, copy=waiting.tries)
             waiting.timeout_s = min(2 * waiting.timeout_s, LONGEST_S)
-            waiting.due = now + waiting.timeout_s
+            waiting.due = min(now + waiting.timeout_s, waiting.first + self.limit_s)
         return [waiting.frame for waiting in overdue]
 
     def _in_order(self) -> Iterator[Frame]:

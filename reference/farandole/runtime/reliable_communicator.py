@@ -30,7 +30,7 @@ from farandole.runtime.reliable import Channel, Frame, GaveUp
 
 PAUSE_S = 100e-6
 HEAD = 4  # numbers before the payload: sequence number, tag, whether it acknowledges, copy
-LIMIT = 0.8  # of --wait-timeout: a sender that gives up can name the message, a receiver that waits cannot
+LIMIT = 0.5  # of --wait-timeout: a sender that gives up can name the message, a receiver that waits cannot
 Message = tuple[int, bytes]  # its source, its payload
 
 
