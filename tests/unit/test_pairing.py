@@ -126,7 +126,7 @@ def loss_log(kind: type[LossLog], *arguments: Any) -> tuple[Any, list[dict[str, 
     control = SimpleNamespace(Allreduce=copy, Iallreduce=copy, Free=lambda: None)
     control.Dup = lambda: control
     comm = SimpleNamespace(waiting=lambda call, peer: nullcontext(), mpi=control)
-    recorder = SimpleNamespace(elapsed_s=1.0, log=lambda **values: lines.append(values))
+    recorder = SimpleNamespace(elapsed_s=1.0, log=lambda **values: lines.append(values), watch=lambda step, loss: None)
     world = cast(Any, SimpleNamespace(comm=comm, control=control))
     return kind(world, cast(Any, recorder), *arguments), lines
 

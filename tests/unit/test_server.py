@@ -256,12 +256,13 @@ def test_an_update_by_a_worker_that_leaves_begins_a_step() -> None:
 
 
 def test_an_update_by_a_pull_begins_a_step() -> None:
-    servers = Servers(both(Stale, 0))
-    servers.ask(FIRST, Kind.PULL)
-    servers.ask(FIRST, Kind.PUSH, ones(), clock=0, share=0.5)
-    assert servers.steps == []
+    servers = Servers(both(Stale, 1))
+    for clock in (0, 1):
+        servers.ask(FIRST, Kind.PULL)
+        servers.ask(FIRST, Kind.PUSH, ones(), clock=clock, share=0.5)
+    assert servers.steps == [1], "a gradient of iteration 1 counts once every worker has begun iteration 0"
     servers.ask(SECOND, Kind.PULL)
-    assert servers.steps == [1], "now everybody has begun this iteration"
+    assert servers.steps == [1, 2]
 
 
 def test_updates_because_time_has_passed_begin_steps_and_are_the_same_on_both_servers() -> None:

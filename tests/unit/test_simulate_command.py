@@ -219,13 +219,13 @@ def write_record(folder: Path, name: str = "forward and backward") -> Path:
     """Of three ranks with 400 lognormal times each, the last one's twice as long."""
     times = 0.02 * LogNormal(0.4).sample(np.random.default_rng(5), 400, 3) * [1, 1, 2]
     events = [
-        {"ph": "X", "name": name, "pid": rank, "ts": at, "dur": seconds * 1e6}
+        {"ph": "X", "name": name, "cat": "compute", "pid": rank, "tid": 0, "ts": at, "dur": seconds * 1e6, "args": {}}
         for rank, own in enumerate(times.T.tolist())
         for at, seconds in enumerate(own)
     ]
     folder.mkdir()
     (folder / "summary.json").write_text("{}")
-    (folder / "trace.json").write_text(json.dumps({"traceEvents": [{"ph": "M", "pid": 0}, *events]}))
+    (folder / "trace.json").write_text(json.dumps({"traceEvents": [{"ph": "M", "pid": 0, "args": {}}, *events]}))
     return folder
 
 
@@ -258,10 +258,12 @@ def write_summary(folder: Path, ranks: int, samples_per_s: float, steps: int = 4
     """Of ranks that each computed for 3 s, communicated for 0.4 s and waited for 0.6 s."""
     of_each = {"compute_s": [3.0] * ranks, "comm_s": [0.4] * ranks, "wait_s": [0.6] * ranks}
     summary = dict.fromkeys(field.name for field in fields(Summary)) | of_each
-    summary |= {"ranks": ranks, "steps": steps, "samples_per_s": samples_per_s}
+    summary |= {"ranks": ranks, "steps": steps, "samples_per_s": samples_per_s, "wall_s": 4.0, "seed": 0}
+    summary |= {"scenario": "sync_sgd", "device": "cpu", "members": list(range(ranks)), "versions": {}}
+    summary |= {key: [] for key in ("faults", "joined", "server_changes", "unwritten")}
     folder.mkdir()
     (folder / "summary.json").write_text(json.dumps(summary))
-    lines = [{"step": step, "loss": 1 / (step + 1)} for step in range(4)]
+    lines = [{"step": step, "loss": 1 / (step + 1), "wall_s": float(step)} for step in range(4)]
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return folder
 
