@@ -140,6 +140,7 @@ def run(
     survivor: Survivor | None = None,
     tasks: TaskQueue | None = None,
     watch: Work | None = None,
+    left: Callable[[int], None] = lambda worker: None,
 ) -> Outcome:
     """Carry out this rank's roles. Collective.
 
@@ -151,6 +152,7 @@ def run(
         survivor: None: the first death is the end.
         tasks: what the manager gives out; None: workers know themselves what to compute.
         watch: what a second thread of the manager does with a client of its own, until no worker is left.
+        left: what the manager does once a worker reports no more.
 
     Raises:
         NobodyToSucceed: with a rank something has died that nobody else has.
@@ -178,7 +180,7 @@ def run(
     if heart:
         heart.start()
     readers = (*placement.readers, MANAGER) if watch else placement.readers
-    manager = _manager(world, mailbox, succession, options, placement, readers, applications, reported, survivor)
+    manager = _manager(world, mailbox, succession, options, placement, readers, applications, reported, survivor, left)
     server_manager: ServerManager | None = None
     if client:
         with client:
@@ -314,6 +316,7 @@ def _manager(
     applications: Sequence[Application],
     reported: Callable[[Header], None],
     survivor: Survivor | None,
+    left: Callable[[int], None],
 ) -> Manager | None:
     """The manager's part, if this rank has it or may have to take it over."""
     if world.rank not in succession.managers:
@@ -329,6 +332,7 @@ def _manager(
         silence_s=math.inf if survivor else options.hang_after,
         readers=readers,
         missed=partial(survivor.missed, succession) if survivor else lambda: None,
+        left=left,
     )
 
 

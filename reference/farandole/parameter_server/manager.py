@@ -29,6 +29,7 @@ class Manager:
         silence_s: a client that says nothing for so long is taken for dead; infinite where who hangs is ended.
         readers: the clients that do not train.
         missed: called on the manager when ranks have died, and when it has become the manager.
+        left: called with each client that reports no more.
     """
 
     kinds = frozenset({Kind.REPORT, Kind.LEAVE, Kind.TIDY, Kind.PROGRESS, Kind.ALIVE})
@@ -44,6 +45,7 @@ class Manager:
         silence_s: float,
         readers: Iterable[int] = (),
         missed: Callable[[], None] = lambda: None,
+        left: Callable[[int], None] = lambda client: None,
     ) -> None:
         self.rank, self.mailbox, self.succession, self.silence_s = rank, mailbox, succession, silence_s
         self.clients = dict(clients)
@@ -51,7 +53,7 @@ class Manager:
         self.readers = frozenset(readers)
         self.samples = 0
         self.silent: list[int] = []
-        self._reported, self._missed = reported, missed
+        self._reported, self._missed, self._left = reported, missed, left
         self._heard = dict.fromkeys(clients, time.monotonic())
         self._ticked = time.monotonic()
         self._untidy = set(clients)
@@ -120,6 +122,7 @@ class Manager:
 
     def _gone(self, client: int) -> None:
         if self._heard.pop(client, None) is not None:
+            self._left(client)
             self._tell_cleaner(client)
 
     def _tell_cleaner(self, client: int) -> None:

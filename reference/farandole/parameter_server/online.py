@@ -35,6 +35,7 @@ from farandole.parameter_server.classification import Trainee
 from farandole.parameter_server.client import Client
 from farandole.parameter_server.header import Header
 from farandole.parameter_server.options import OnlineOptions
+from farandole.parameter_server.report_lines import ByCount
 from farandole.parameter_server.serving import Reader
 from farandole.parameter_server.training import Reports, application, place, pull
 from farandole.runtime.communicator import gather_text
@@ -199,7 +200,7 @@ class StreamReports(Reports):
 
     def __init__(self, recorder: Recorder, streams: Mapping[int, RotatingDigits]) -> None:
         batches = sum(stream.steps for stream in streams.values())
-        super().__init__(recorder, len(streams), steps=math.ceil(batches / len(streams)))
+        super().__init__(recorder, ByCount(len(streams)), steps=math.ceil(batches / len(streams)))
         self.streams = streams
         self._at_the_end: list[Header] = []
 

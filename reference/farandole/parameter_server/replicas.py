@@ -34,6 +34,7 @@ from farandole.parameter_server.local_labels import DIGITS, by_worker, numbered
 from farandole.parameter_server.options import DownpourOptions
 from farandole.parameter_server.placement import MANAGER, Placement
 from farandole.parameter_server.policies import Asynchronous
+from farandole.parameter_server.report_lines import ByCount
 from farandole.parameter_server.task_replica import MiniBatches, TaskReplica
 from farandole.parameter_server.tasks import TaskQueue
 from farandole.parameter_server.training import Batches, Reports, place
@@ -81,7 +82,7 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
             material = _share(world, recorder, options, placement, known)
             replica = _replica(world, options, material)
         departures = Departures.where_possible(world, recorder, options, placement)
-        reports = Reports(recorder, len(placement.workers), options.steps, departures)
+        reports = Reports(recorder, ByCount(len(placement.workers)), options.steps, departures)
         application = cluster.Application(
             table=replica.flat.values_np,
             workers=placement.workers,

@@ -27,6 +27,7 @@ from farandole.parameter_server.departures import Departures
 from farandole.parameter_server.header import Header
 from farandole.parameter_server.options import PolicyOptions, ServerOptions
 from farandole.parameter_server.placement import Placement
+from farandole.parameter_server.report_lines import ByCount, ByStep, ReportLines
 from farandole.parameter_server.server_change import most_servers
 from farandole.parameter_server.succession import Succession
 from farandole.runtime.progress import bar
@@ -74,7 +75,7 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
         own_group = next((number for number, group in enumerate(groups) if world.rank in group), 0)
         workload = make_workload(world, recorder, groups, own_group)
         departures = Departures.where_possible(world, recorder, options, placement)
-        reports = Reports(recorder, len(placement.workers), options.steps, departures)
+        reports = Reports(recorder, report_lines(options, placement.workers), options.steps, departures)
         watch: early_stopping.Watch | None = None
         if early_stopping.is_asked_for(options):
             rule = early_stopping.StoppingRule(options.stop_below, options.stop_stalled)
@@ -91,6 +92,7 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
             reported=reports.add,
             survivor=reports if departures else None,
             watch=watch.work if watch else None,
+            left=reports.left,
         )
         tables = [workload.complete(table) for table in outcome.tables]
         accuracies = [accuracy for table in tables if (accuracy := workload.accuracy(table)) is not None]
@@ -143,29 +145,32 @@ class Batches:
 
 
 class Reports:
-    """Turns the workers' reports into metrics.jsonl: a line for as many of them as there are workers.
+    """Turns the workers' reports into metrics.jsonl; `report_lines` says which of them make a line.
 
-    A line then stands for about as many samples as a synchronous step, whatever the policy. Who may have to
-    take the manager's place collects the lines, too, and writes those that the manager has not: it may have heard of
-    more iterations, or of fewer.
+    Who may have to take the manager's place collects the lines, too, and writes those that the manager has not: it may
+    have heard of more iterations, or of fewer.
     """
 
-    def __init__(self, recorder: Recorder, workers: int, steps: int, departures: Departures | None = None) -> None:
-        self.recorder, self.workers, self.departures = recorder, workers, departures
+    def __init__(
+        self, recorder: Recorder, grouped: ReportLines, steps: int, departures: Departures | None = None
+    ) -> None:
+        self.recorder, self.departures = recorder, departures
+        self._grouped = grouped
         self.samples = 0
         self.loss: float | None = None
         self._lines: list[dict[str, float]] = []
         self._written = 0  # lines that another manager has written before this one
-        self._batch: list[Header] = []
         self._bar = bar(steps, recorder.world.rank)
 
     def add(self, report: Header) -> None:
         if self.departures:
             self.departures.reported(report)
         self.recorder.watch(report.clock, report.loss, report.worker)
-        self._batch.append(report)
-        if len(self._batch) == self.workers:
-            self._write()
+        self._write(self._grouped.add(report))
+
+    def left(self, worker: int) -> None:
+        """A worker reports no more."""
+        self._write(self._grouped.leave(worker))
 
     def missed(self, succession: Succession) -> None:
         """Ranks have died; perhaps the manager, so that this one writes from now on."""
@@ -184,25 +189,24 @@ class Reports:
 
     def close(self) -> None:
         """Write what is left, and end the progress bar."""
-        if self._batch:
-            self._write()
+        self._write(self._grouped.end())
         self._bar.close()
         if self.departures and self.recorder.writes:
             self.departures.close()
 
-    def _write(self) -> None:
-        samples = sum(report.samples for report in self._batch)
-        self.loss = sum(report.loss * report.samples for report in self._batch) / samples if samples else 0.0
-        step, more = len(self._lines), self._more(self._batch)
-        line = {"step": step, "wall_s": self.recorder.elapsed_s, "loss": self.loss, "samples": samples, **more}
-        self._lines.append(line)
-        if step >= self._written:
-            self.recorder.log(**line)
-        self.samples += samples
-        self._batch.clear()
-        self._bar.update()
-        if self.recorder.writes:
-            self.recorder.world.begin_step(step + 1)
+    def _write(self, lines: Sequence[Sequence[Header]]) -> None:
+        for reports in lines:
+            samples = sum(report.samples for report in reports)
+            self.loss = sum(report.loss * report.samples for report in reports) / samples if samples else 0.0
+            step, more = len(self._lines), self._more(reports)
+            line = {"step": step, "wall_s": self.recorder.elapsed_s, "loss": self.loss, "samples": samples, **more}
+            self._lines.append(line)
+            if step >= self._written:
+                self.recorder.log(**line)
+            self.samples += samples
+            self._bar.update()
+            if self.recorder.writes:
+                self.recorder.world.begin_step(step + 1)
 
     def _more(self, reports: Sequence[Header]) -> dict[str, float]:
         """What else a line says of these reports."""
@@ -225,6 +229,13 @@ def application(
         limit=pulls * (1 if in_rounds else len(clients)),
         decoder=partial(choices.make_compressor, options),
     )
+
+
+def report_lines(options: PolicyOptions, workers: Sequence[int]) -> ReportLines:
+    """How the workers' reports make the lines of metrics.jsonl, under the policy asked for."""
+    if not choices.make_policy(options, workers).in_rounds:
+        return ByCount(len(workers))
+    return ByStep(workers, waits=options.sync == "minibatch" or options.applications > 1)
 
 
 def place(world: World, options: ServerOptions, fan_in: int | None = None, readers: int | None = None) -> Placement:
