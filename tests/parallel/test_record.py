@@ -124,7 +124,7 @@ def test_what_an_earlier_start_has_written_stays_when_the_next_one_is_refused(tm
 
 
 def test_a_run_that_diverges_and_a_fault_that_never_strikes_are_said_and_the_record_is_json(tmp_path: Path) -> None:
-    options = ["--steps", "12", "--lr", "1e30", "--fail", "rank=1,step=999", "--out", str(tmp_path / "r"), "--json"]
+    options = ["--steps", "12", "--lr", "1e30", "--chaos", "mtbf=1000000s", "--out", str(tmp_path / "r"), "--json"]
     command = [sys.executable, "-m", "farandole", "run", "sync_sgd", "-n", "2", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
@@ -134,7 +134,7 @@ def test_a_run_that_diverges_and_a_fault_that_never_strikes_are_said_and_the_rec
     assert done.returncode == 1
     summary = json.loads(done.stdout, parse_constant=refuse)
     assert (summary["final_loss"], summary["diverged"]) == (None, {"step": 1, "rank": 0})
-    assert "--fail rank=1,step=999,how=kill never struck" in done.stderr
+    assert "--chaos mtbf=1e+06s,seed=0 never struck" in done.stderr
     assert done.stderr.count("sync_sgd diverged: the loss of rank 0 is not finite at step 1") == 1
     assert len(done.stderr.splitlines()) == 2
     for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines():

@@ -9,11 +9,14 @@ import pytest
 
 from farandole import scenarios
 from farandole.cli.run import changed
+from farandole.data_parallel.options import SearchOptions
+from farandole.data_parallel.search import rounds
 from farandole.errors import UsageError
 from farandole.runtime.chaos import Chaos
-from farandole.runtime.faults import Fail, Slow, Slowness, check_ranks
-from farandole.runtime.links import LinkChange
+from farandole.runtime.faults import Fail, Slow, Slowness, check_ranks, check_steps
+from farandole.runtime.links import Link, LinkChange
 from farandole.runtime.record import Run, new_folder
+from farandole.runtime.recorder import without_effect
 from farandole.scenarios.sync_sgd import Config
 
 
@@ -81,6 +84,85 @@ def test_a_fault_for_a_rank_that_is_not_there_is_refused() -> None:
     check_ranks([Slow(3, 2), Fail(0, 1)], ranks=4)
     with pytest.raises(UsageError, match="there is no rank 4; ranks are 0 to 3"):
         check_ranks([Fail(4, 1)], ranks=4)
+
+
+@pytest.mark.parametrize("scenario", sorted(set(scenarios.names()) - {"online"}))  # there a reader's steps have no end
+@pytest.mark.parametrize(
+    "given", [["--fail", "rank=0,step=2000000000"], ["--slow", "rank=0,factor=2,from=2000000000"]], ids=["fail", "slow"]
+)
+def test_a_fault_beyond_the_last_step_is_refused(scenario: str, given: list[str]) -> None:
+    config = scenarios.parse(scenarios.load(scenario).Config, given)
+    with pytest.raises(
+        UsageError, match=r"would never strike: the last step is \d+; give that or an earlier one"
+    ) as no:
+        check_steps(config.first_steps, config.steps_at_most(7))
+    assert given[0] in str(no.value)
+    assert "\n" not in str(no.value)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "options", "steps"),
+    [
+        ("sync_sgd", [], 20),
+        ("restart", [], 20),
+        ("pipeline", [], 20),
+        ("federated", [], 20),
+        ("elastic_horovod", [], 20),
+        ("gossip_sgd", [], 20),
+        ("gossip_sgd", ["--method", "ad-psgd"], 20 * 4),
+        ("parameter_server", ["--sync", "minibatch"], 20),
+        ("parameter_server", ["--sync", "minibatch", "--update", "twice"], 2 * 20),
+        ("parameter_server", ["--sync", "async"], 20 * 4),
+        ("sync_cost", ["--ways", "ring", "gossip"], 2 * 20),
+        ("search", ["--trials", "16"], 4),
+        ("search", ["--trials", "3"], 2),
+        ("search", ["--trials", "1"], 1),
+        ("dynamic_sync", ["--longest", "8"], 19 + 8),
+        ("online", [], None),
+    ],
+)
+def test_how_many_steps_a_rank_may_come_to(scenario: str, options: list[str], steps: int | None) -> None:
+    given = [] if scenario == "online" else ["--steps", "20"]
+    config = scenarios.parse(scenarios.load(scenario).Config, [*given, *options])
+    assert config.steps_at_most(4) == steps
+    check_steps({"--link-change step=19,mbps=2": 19} if scenario != "search" else {}, steps)
+    if steps is not None:
+        check_steps({"--fail rank=1,step=…": steps - 1}, steps)
+        with pytest.raises(UsageError, match=f"the last step is {steps - 1}"):
+            check_steps({"--fail rank=1,step=…": steps}, steps)
+
+
+@pytest.mark.parametrize("trials", range(1, 40))
+def test_a_searchs_steps_are_its_rounds(trials: int) -> None:
+    assert SearchOptions(trials=trials).steps_at_most(2) == len(rounds(trials, steps=1 << 20))
+
+
+def test_what_has_not_happened_is_said_at_the_end() -> None:
+    changes = (LinkChange(5, 2), LinkChange(50, 3))
+    options = Config(link_change=changes, chaos=Chaos(1e6, 7))
+    at_the_end = [
+        {"never struck": [], "unused": ["--link-change step=50,mbps=3"]},
+        {
+            "never struck": ["--fail rank=1,step=30,how=kill never struck: rank 1 takes no steps"],
+            "unused": [f"--link-change {change}" for change in changes],
+        },
+    ]
+    assert without_effect(at_the_end, options, faults=[]) == [
+        "--fail rank=1,step=30,how=kill never struck: rank 1 takes no steps",
+        "--link-change step=50,mbps=3 changed nothing: no rank came to that step",
+        "--chaos mtbf=1e+06s,seed=7 never struck: the training was over before",
+    ]
+    assert len(without_effect(at_the_end, options, faults=[{"rank": 2}])) == 2
+
+
+def test_slowness_and_links_know_what_has_not_happened_yet() -> None:
+    slowness = Slowness([Slow(3, 4, first=2), Slow(3, 2, first=5)], 3, seed=0)
+    for step in range(3):
+        slowness.next_factor(step)
+    assert slowness.never_struck == [Slow(3, 2, first=5)]
+    link = Link(1.0, [LinkChange(9, 3), LinkChange(1, 2)])
+    link.change(2)
+    assert link.unused == [LinkChange(9, 3)]
 
 
 @pytest.mark.parametrize("fault", [Slow(3, 2.5), Slow(3, 4, 0.25, 7, 9), Fail(2, 30, "raise"), LinkChange(5, 2.5)])

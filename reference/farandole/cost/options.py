@@ -44,6 +44,9 @@ class SyncCostOptions(TrainingOptions):
     scale: Annotated[tuple[AtLeastOne, ...], Parameter(consume_multiple=True, negative="")] = (8, 64, 512)
     """Numbers of workers for which the speed is predicted too."""
 
+    def steps_at_most(self, ranks: int) -> int | None:
+        return self.steps * len(self.ways)  # one way after the other
+
 
 def check(options: SyncCostOptions) -> None:
     """

@@ -124,6 +124,9 @@ class DynamicOptions(TrainingOptions):
     collective: OwnCollective = "ring"
     """Which all-reduce combines."""
 
+    def steps_at_most(self, ranks: int) -> int | None:
+        return self.steps - 1 + max(self.longest, self.period or 0)  # the last round may begin with the last step
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -139,3 +142,6 @@ class SearchOptions(TrainingOptions):
 
     widths: Annotated[tuple[Width, ...], Parameter(consume_multiple=True, negative="", show_default=False)] = ()
     """Values of --hidden to try. [default: that one]"""
+
+    def steps_at_most(self, ranks: int) -> int | None:
+        return max(1, (self.trials - 1).bit_length())  # a step is a round, and each halves the trials, down to two

@@ -37,3 +37,6 @@ class TrainingOptions(RunOptions):
 
     lr: Positive = 0.3
     """Learning rate; for a transformer of more than 2 blocks try 0.1."""
+
+    def steps_at_most(self, ranks: int) -> int | None:
+        return self.steps

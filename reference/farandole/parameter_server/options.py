@@ -137,6 +137,12 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     applications: AtLeastOne = 1
     """Train so many models at once on the same servers, each with its own workers."""
 
+    def steps_at_most(self, ranks: int) -> int | None:
+        steps = self.steps + self.period - 1
+        if self.sync not in ("minibatch", "partial", "history"):
+            steps *= ranks  # a fast worker takes a slow one's; a server's steps are all its updates
+        return 2 * steps if self.update == "twice" else steps
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +178,9 @@ class DownpourOptions(ServerOptions):
 
     align: bool = True
     """With --label-sets: let the manager map the replicas' labels to one common numbering."""
+
+    def steps_at_most(self, ranks: int) -> int | None:
+        return self.steps * ranks + self.n_fetch + self.n_push
 
 
 @Parameter(name="*")
@@ -294,3 +303,6 @@ class OnlineOptions(PolicyOptions):
     applications: Annotated[AtLeastOne, NOT_HERE] = 1
     replicas: Annotated[int, NOT_HERE] = 1
     tree: Annotated[int | None, NOT_HERE] = None
+
+    def steps_at_most(self, ranks: int) -> int | None:
+        return None  # a reader's steps are its readings

@@ -49,7 +49,7 @@ from farandole.recovery.horovod_hosts import Hosts, discover
 from farandole.recovery.logbook import Logbook
 from farandole.recovery.options import ElasticHorovodOptions
 from farandole.runtime import mpirun, processes, rank
-from farandole.runtime.faults import check_ranks, refuse_message_faults
+from farandole.runtime.faults import check_ranks, check_steps, refuse_message_faults
 from farandole.runtime.flight_recorder import read_positions
 from farandole.runtime.launcher import TIMED_OUT
 from farandole.runtime.record import Summary
@@ -189,6 +189,7 @@ def check(options: ElasticHorovodOptions, hosts: Hosts) -> None:
     assert options.workers
     choices.check(options)
     check_ranks([*options.slow, *options.fail], options.workers)
+    check_steps(options.first_steps, options.steps_at_most(options.workers))
     refuse_message_faults(options.fail, "it strikes our own messages, and Horovod sends none of them")
     if options.link_mbps or options.link_change:
         raise UsageError("--link-mbps slows down our own messages, and Horovod sends none of them: leave it out")

@@ -19,7 +19,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -105,11 +105,14 @@ class Slowness:
     def __init__(self, slow: Sequence[Slow], rank: int, seed: int) -> None:
         self._slow = [each for each in slow if each.rank == rank]
         self._random = random.Random(f"{seed} {rank}")
+        self.never_struck = list(self._slow)
 
     def next_factor(self, step: int) -> float:
         """The factor of the next computation, one of step `step`; if several strike at once, the largest counts."""
-        struck = [each.factor for each in self._slow if self._random.random() < each.share and each.lasts(step)]
-        return max(struck, default=1.0)
+        struck = [each for each in self._slow if self._random.random() < each.share and each.lasts(step)]
+        if self.never_struck:
+            self.never_struck = [each for each in self.never_struck if each not in struck]
+        return max((each.factor for each in struck), default=1.0)
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,18 @@ def check_ranks(faults: Sequence[Slow | Fail], ranks: int) -> None:
         if fault.rank >= ranks:
             option = "--slow" if isinstance(fault, Slow) else "--fail"
             raise UsageError(f"{option} {fault}: there is no rank {fault.rank}; ranks are 0 to {ranks - 1}")
+
+
+def check_steps(firsts: Mapping[str, int], steps: int | None) -> None:
+    """Refuse what is to begin at a step that no rank comes to.
+
+    Args:
+        firsts: option as it was given → the step at which it begins.
+        steps: as many as a rank may take; None: nobody knows.
+    """
+    for option, step in firsts.items():
+        if steps is not None and step >= steps:
+            raise UsageError(f"{option} would never strike: the last step is {steps - 1}; give that or an earlier one")
 
 
 def refuse_message_faults(faults: Sequence[Fail], why: str) -> None:

@@ -60,11 +60,13 @@ class Link:
         changes: what it has later.
 
     Attributes:
+        unused: the changes whose step has not begun here.
         meanwhile: is called now and then while the main thread waits for bytes that are on their way.
     """
 
     def __init__(self, mbps: float, changes: Sequence[LinkChange] = ()) -> None:
         self._changes = sorted(changes, key=lambda change: change.step)
+        self.unused = list(self._changes)
         self.s_per_byte = _s_per_byte(mbps)
         self._lock = threading.Lock()
         self.meanwhile: Callable[[], None] = lambda: None
@@ -86,6 +88,7 @@ class Link:
         for change in self._changes:
             if change.step <= step:
                 self.s_per_byte = _s_per_byte(change.mbps)
+        self.unused = [change for change in self.unused if change.step > step]
 
     def send(self, nbytes: int) -> None:
         """Return when so many bytes have left, after all that were there before."""

@@ -88,3 +88,16 @@ class RunOptions:
     def newcomers(self) -> int:
         """How many processes may join the launch later."""
         return 0
+
+    @property
+    def first_steps(self) -> dict[str, int]:
+        """The step at which each fault begins, by the option as it was given."""
+        return {
+            **{f"--fail {fail}": fail.step for fail in self.fail},
+            **{f"--slow {slow}": slow.first for slow in self.slow},
+            **{f"--link-change {change}": change.step for change in self.link_change},
+        }
+
+    def steps_at_most(self, ranks: int) -> int | None:
+        """Return how many steps, as --fail and --slow count them, a rank may come to; None: nothing limits them."""
+        return None

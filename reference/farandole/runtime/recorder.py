@@ -233,7 +233,7 @@ class Recorder:
         }
         own["memory"] = memory
         own["diverged"] = self._diverged
-        own["never struck"] = world.never_struck
+        own["never struck"], own["unused"] = world.never_struck, world.unused_link_changes
         own["ring_bytes"] = ring_bytes
         if self._delivery:
             before = self._delivery_before or {}
@@ -249,8 +249,8 @@ class Recorder:
         if self._board:
             self._write(str(self.options.tensorboard), partial(self._board.close, steps, test_accuracy))
         ranks = sorted((json.loads(text) for text in texts), key=lambda own: own["rank"])
-        for each in (fault for own in ranks for fault in own["never struck"]):
-            print(f"farandole: {each} never struck: its rank did not come to that step", file=sys.stderr, flush=True)
+        for line in without_effect(ranks, self.options, list(faults)):
+            print(f"farandole: {line}", file=sys.stderr, flush=True)
         return write_summary(
             self.folder,
             self.scenario,
@@ -275,6 +275,22 @@ class Recorder:
             diverged=None if may_diverge else first_divergence(own["diverged"] for own in ranks),
             unwritten=[f"{file} ({why})" for file, why in self._unwritten.items()],
         )
+
+
+def without_effect(ranks: Sequence[dict[str, Any]], options: RunOptions, faults: Sequence[Any]) -> list[str]:
+    """Return a line for each fault that was asked for and has not happened.
+
+    Args:
+        ranks: of those that are left, what each has not felt.
+        faults: what has gone wrong.
+    """
+    lines = [fault for own in ranks for fault in own["never struck"]]
+    for change in map("--link-change {}".format, options.link_change):
+        if all(change in own["unused"] for own in ranks):
+            lines.append(f"{change} changed nothing: no rank came to that step")
+    if options.chaos and not faults:
+        lines.append(f"--chaos {options.chaos} never struck: the training was over before")
+    return lines
 
 
 def first_divergence(found: Iterable[Sequence[int | None] | None]) -> dict[str, int | None] | None:

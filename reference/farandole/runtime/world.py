@@ -27,7 +27,7 @@ from farandole.errors import UsageError
 from farandole.runtime import devices, placement, rank
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, PeerLost, describe
-from farandole.runtime.faults import MESSAGE_FAULTS, RANK_FAULTS, Fail, Slowness, check_ranks
+from farandole.runtime.faults import MESSAGE_FAULTS, RANK_FAULTS, Fail, Slowness, check_ranks, check_steps
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder, Position
 from farandole.runtime.links import Link
 from farandole.runtime.lossy import Lossy
@@ -86,6 +86,7 @@ class World:
                 "start it with mpirun, or with srun --mpi=pmix"
             )
         check_ranks([*options.slow, *options.fail], self.size + options.newcomers)
+        check_steps(options.first_steps, options.steps_at_most(self.size))
         self.control = mpi.Dup()
         local = mpi.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank, self.local_size = local.rank, local.size
@@ -103,7 +104,6 @@ class World:
         self._computation: tuple[str, ExitStack] | None = None  # the one going on: its name, and what ends it
         self._slowness = Slowness(options.slow, self.rank, options.seed)
         self._failures = [fail for fail in options.fail if fail.rank == self.rank and fail.how in RANK_FAULTS]
-        self._slow = [slow for slow in options.slow if slow.rank == self.rank]
         self._last_step = NO_STEP
         self._chaos = options.chaos
         self._death: threading.Timer | None = None
@@ -187,10 +187,19 @@ class World:
 
     @property
     def never_struck(self) -> list[str]:
-        """The faults meant for this rank whose step has not begun on it, as they were given."""
-        return [f"--fail {fail}" for fail in self._failures] + [
-            f"--slow {slow}" for slow in self._slow if slow.first > self._last_step
+        """The faults meant for this rank that it has not felt, as they were given, each with its reason."""
+        came = "takes no steps" if self._last_step == NO_STEP else f"came to step {self._last_step}"
+        spared = [] if self.starts_before else self._slowness.never_struck  # an earlier start may have been slow
+        return [
+            *(f"--fail {fail} never struck: rank {self.rank} {came}" for fail in self._failures),
+            *(f"--slow {slow} never struck: it met no computation of rank {self.rank}" for slow in spared),
+            *(f"--fail {text} never struck: it met no message" for text, n in self.comm.struck.items() if not n),
         ]
+
+    @property
+    def unused_link_changes(self) -> list[str]:
+        """The changes of the link whose step has not begun on this rank, as they were given."""
+        return [f"--link-change {change}" for change in self.comm.link.unused] if self.comm.link else []
 
     def spare(self, struck: Container[tuple[int, int]]) -> None:
         """Injected failures with these (rank, step) have struck in an earlier start, and do not strike again."""

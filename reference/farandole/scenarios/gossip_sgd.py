@@ -59,6 +59,9 @@ class Config(EncodingOptions, OptimizerOptions):
     """With --compressor: how far a rank moves to its neighbours in a round; the more is lost, the less. [default: 0.3;
     but no more than 6 times --fraction with top-k, half of it with random-k]"""
 
+    def steps_at_most(self, ranks: int) -> int | None:
+        return self.steps * ranks if self.method == "ad-psgd" else self.steps  # a fast rank takes a slow one's
+
     @property
     def moves_by(self) -> float:
         """The consensus step given, or the usual one: with a longer one, where so much is lost, the copies part."""

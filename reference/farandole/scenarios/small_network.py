@@ -27,6 +27,9 @@ class Config(RunOptions):
     epochs: AtLeastOne = 10
     """Passes over the 1,000 samples in each of the two modes."""
 
+    def steps_at_most(self, ranks: int) -> int | None:
+        return 2 * self.epochs * 100  # batches of 10
+
 
 def main(config: Config) -> None:
     from farandole.model_parallel.small_network import train
