@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from mpi4py import MPI
 
 from farandole.errors import UsageError
@@ -84,6 +90,44 @@ def test_exceptions_are_described_by_what_they_mean(error: Exception, kind: str,
     failure = describe(error, rank=4, step=2)
     assert failure.kind == kind
     assert str(failure).startswith(shown)
+
+
+@pytest.mark.parametrize(
+    ("ask", "shown"),
+    [
+        (lambda: np.empty(10**15), "no memory for 7.11 PiB for an array with shape (1000000000000000,) and data type"),
+        (lambda: torch.empty(10**15), "no memory for 4000000000000000 bytes in test_failure.py, line"),
+        (lambda: torch.nn.Linear(2**31, 2**31), "a size is too large for any memory (Storage size calculation overflo"),
+        (lambda: np.empty((2**40, 2**40)), "a size is too large for any memory (array is too big;"),
+        (lambda: np.empty(2**64), "a size is too large for any memory (Maximum allowed dimension exceeded)"),
+        (lambda: torch.empty(2**64), "a size is too large for any memory (empty(): argument 'size' failed to unpack"),
+        (lambda: bytearray(10**18), "no memory is left in test_failure.py, line"),
+        (lambda: struct.pack("i", 2**31), "a size is too large for any memory ('i' format requires"),
+        (
+            lambda: raised(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 …")),
+            "2.00 GiB in",
+        ),
+        (lambda: raised(OSError(errno.ENOMEM, "Cannot allocate memory")), "no memory is left in test_failure.py"),
+    ],
+)
+def test_what_could_not_be_allocated_is_one_line_without_a_traceback(ask: Callable[[], Any], shown: str) -> None:
+    with pytest.raises(Exception) as met:  # noqa: PT011  # of many kinds: that is the matter
+        ask()
+    failure = describe(met.value, rank=4, step=2)
+    assert str(failure).startswith("rank 4 at step 2 cannot go on: ")
+    assert shown in str(failure)
+    assert str(failure).endswith(": give smaller sizes, or more memory")
+    assert "\n" not in str(failure)
+    assert EXIT_CODE[failure.kind] == 1
+
+
+def raised(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("error", [OverflowError("math range error"), RuntimeError("a bug"), ValueError("too many")])
+def test_other_errors_keep_their_traceback(error: Exception) -> None:
+    assert describe(error, rank=4, step=2).kind == "exception"
 
 
 def test_the_watchdog_bites_who_waits_too_long_and_nobody_else() -> None:

@@ -32,11 +32,13 @@ from farandole.cli import (
 )
 from farandole.errors import LaunchError, UsageError
 from farandole.runtime import signals, streams
+from farandole.runtime.failure import describe
+from farandole.runtime.flight_recorder import NO_STEP
 from farandole.scenarios import run_app
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
-OUTPUT_LOST = 1
+OUTPUT_LOST = FAILED = 1
 
 app = cyclopts.App(
     name="farandole",
@@ -89,6 +91,12 @@ def main(arguments: list[str] | None = None) -> None:
         except signals.Terminated as terminated:
             _say(f"ended by {terminated.number.name}; every rank has been ended")
             raise
+        except Exception as error:
+            failure = describe(error, 0, NO_STEP)
+            if failure.kind != "unable":  # else memory or the disk has not been enough
+                raise
+            _say(failure.text)
+            sys.exit(FAILED)
 
 
 def _run(words: list[str]) -> None:

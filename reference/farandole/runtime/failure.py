@@ -6,7 +6,9 @@ with the time of day; the launcher shows the one that explains the rest.
 
 from __future__ import annotations
 
+import errno
 import json
+import re
 import sys
 import time
 import traceback
@@ -23,6 +25,17 @@ from farandole.runtime.flight_recorder import NO_STEP, read_positions
 # In this order a report explains the others: a lost peer or a time-out is what the rest sees.
 Kind = Literal["usage", "killed", "signal", "exception", "unable", "interrupted", "flawed", "lost", "timeout"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+# What numpy, torch on a processor and torch on a card say of memory that is not there.
+_NOT_ALLOCATED = re.compile(
+    r"(?:Unable to allocate|tried to allocate) ([0-9.]+ (?:[KMGTPE]iB|bytes)(?: for an array with shape .*)?)", re.I
+)
+# What torch, numpy, Python, struct and MPI say of sizes beyond all memory.
+_TOO_LARGE = re.compile(
+    "Storage size calculation overflowed|Overflow when unpacking|array is too big|Maximum allowed dimension exceeded|"
+    "too large to convert|too big to convert|cannot fit 'int'|out of bounds for u?int|does not fit in 'int'|"
+    "format requires .*<= number|MPI_ERR_COUNT|MPI_ERR_NO_MEM"
+)
+SHORT = 120  # characters of a library's own words
 CAN_GO_ON = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, the same command will go on
 EXIT_CODE: dict[Kind, int] = dict.fromkeys(KINDS, 1) | {"usage": 2, "signal": 130, "interrupted": CAN_GO_ON}
 
@@ -102,10 +115,29 @@ def describe(error: BaseException, rank: int, step: int) -> Failure:
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         where = f"{error.filename}" if error.filename else "a file"
         return Failure(rank, step, "unable", time.time(), f"cannot go on: {where} cannot be written ({error.strerror})")
+    if shortage := short_of_memory(error):
+        return Failure(rank, step, "unable", time.time(), f"cannot go on: {shortage}")
     text = "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__)))
     if "MPI_ERR_PROC_FAILED" in str(error):  # a program that uses mpi4py directly, without our communicator
         return Failure(rank, step, "lost", time.time(), f"found that another rank has died\n{text.rstrip()}")
     return Failure(rank, step, "exception", time.time(), text)
+
+
+def short_of_memory(error: BaseException) -> str | None:
+    """Return in a line what could not be allocated, and where; None for an error of another kind."""
+    said = " ".join(str(error).split())
+    if found := _NOT_ALLOCATED.search(said):
+        what = f"no memory for {found[1]}"
+    elif isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        what = "no memory is left"
+    elif _TOO_LARGE.search(said):
+        what = f"a size is too large for any memory ({said[:SHORT]})"
+    else:
+        return None
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    where = f" in {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
+    return f"{what}{where}: give smaller sizes, or more memory"
 
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:

@@ -26,7 +26,7 @@ from mpi4py import MPI
 from farandole.errors import UsageError
 from farandole.runtime import devices, placement, rank
 from farandole.runtime.communicator import Communicator
-from farandole.runtime.failure import Failure, PeerLost, describe
+from farandole.runtime.failure import Failure, PeerLost, describe, short_of_memory
 from farandole.runtime.faults import MESSAGE_FAULTS, RANK_FAULTS, Fail, Slowness, check_ranks, check_steps
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder, Position
 from farandole.runtime.links import Link
@@ -141,7 +141,7 @@ class World:
             if isinstance(error, UsageError):
                 self._refuse()
             failure = describe(error, self.rank, self._recorder.step)
-            if self.outlived and failure.kind == "exception":
+            if self.outlived and (failure.kind == "exception" or short_of_memory(error)):
                 rank.leave(failure)
             self._end(failure)
         self._recorder.step = NO_STEP
