@@ -190,7 +190,7 @@ def replaces_what_it_sends(rank: int, size: int) -> Iterator[Together]:
         (adds_twice, "too often"),
         (send_first, "deadlocks"),
         (one_way_after_the_other, "deadlocks"),
-        (replaces_what_it_sends, "replaces chunk 0 and uses it besides"),
+        (replaces_what_it_sends, "replaces chunk 0 and uses it twice"),
     ],
 )
 def test_checker_finds_what_is_wrong(steps: object, complaint: str) -> None:

@@ -585,7 +585,7 @@ def test_every_compressor_takes_the_defaults_and_none_has_nothing_to_feed_back()
     for name in get_args(Name):
         check(CompressionOptions(compressor=name), "sgd")
     for feedback in (True, False):
-        with pytest.raises(UsageError, match="majority-vote keeps nothing"):
+        with pytest.raises(UsageError, match="majority-vote has no residual"):
             check(CompressionOptions(compressor="majority-vote", feedback=feedback), "sgd")
         with pytest.raises(UsageError, match="none loses nothing: leave out --feedback and --no-feedback"):
             check(CompressionOptions(compressor="none", feedback=feedback), "sgd")

@@ -2,7 +2,7 @@
 
 Reading order: ``steps`` (the vocabulary), ``central`` (everybody through one rank), ``ring`` (everybody a
 neighbour), ``checker`` (is it right for every number of ranks?), ``executor`` (the same schedule over MPI); then
-``bidirectional_ring`` (both ways round at once), ``tree``, ``doubling`` and ``halving_doubling`` with ``folding``
+``bidirectional_ring`` (both directions at once), ``tree``, ``doubling`` and ``halving_doubling`` with ``folding``
 (fewer rounds), ``hierarchical`` (several nodes), ``costs`` with ``fitting`` (which one when?), ``schedules`` (all by
-name); and past all schedules ``shared_memory`` and ``node_aware``.
+name); and, beside the schedules, ``shared_memory`` and ``node_aware``.
 """

@@ -48,8 +48,8 @@ def execute(schedule: Schedule, size: int, start: list[list[Contributions]] | No
         start: what each chunk of each rank holds at first; by default the rank's own contribution.
 
     Raises:
-        ScheduleError: as `rounds`; or a rank is sent other chunks than it wants; or a step replaces a chunk that it
-            sends or receives besides, so that the result depends on which message is first.
+        ScheduleError: as `rounds`; or a rank is sent other chunks than it expects; or a step replaces a chunk that
+            another of its messages contains, so that the result depends on which message is first.
     """
     chunks = schedule.chunks(size)
     held = start or [[Counter({rank: 1}) for _ in range(chunks)] for rank in range(size)]
@@ -111,7 +111,7 @@ def _completable(current: dict[int, Step]) -> set[int]:
     receives = {rank: Counter(each.source for each in step.exchanges) for rank, step in current.items()}
 
     def matched(rank: int) -> bool:
-        """Each partner receives, and sends, as many messages in its step as this rank sends it, and expects of it."""
+        """Return whether this rank and each of its partners agree on the number of messages, both ways."""
         partners = (sends[rank].keys() | receives[rank].keys()) - {None}
         return all(
             partner in ready
@@ -146,7 +146,7 @@ def _apply(steps: dict[int, Step], held: list[list[Contributions]]) -> None:
 
 
 def _check_order_is_no_matter(rank: int, step: Step) -> None:
-    """A chunk that is replaced is in no other message of the step; one that is added to may be."""
+    """Refuse a step that replaces a chunk of another of its messages; a chunk that is added to may be in several."""
     uses: Counter[int] = Counter()
     for each in step.exchanges:
         uses.update(each.sent)
@@ -154,4 +154,4 @@ def _check_order_is_no_matter(rank: int, step: Step) -> None:
     for each in step.exchanges:
         for chunk in each.received:
             if not each.reduce and uses[chunk] > 1:
-                raise ScheduleError(f"rank {rank} replaces chunk {chunk} and uses it besides in one step: {step}")
+                raise ScheduleError(f"rank {rank} replaces chunk {chunk} and uses it twice in one step: {step}")

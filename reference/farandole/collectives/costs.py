@@ -41,8 +41,8 @@ class Machine:
         gamma: seconds for each byte that is added.
         across: between two nodes; None: like `link`.
         per_node: ranks of a node, numbered one after the other; None: all are on one.
-        multiport: a rank has a link of its own to each partner, as to its neighbours in a torus; otherwise all its
-            messages share one, as behind a network card.
+        multiport: whether a rank has a separate link to each partner, as to its neighbours in a torus; otherwise all
+            its messages share one link, as behind a network card.
     """
 
     link: Link
@@ -58,7 +58,7 @@ class Machine:
         return self.across
 
     def messages_s(self, rank: int, messages: Iterable[tuple[int, int]]) -> float:
-        """Seconds for all messages, each (partner, bytes), that one step of `rank` has in the same direction."""
+        """Return the seconds that one step's messages in one direction take; each message is (partner, bytes)."""
         waiting: Counter[int] = Counter()
         for partner, nbytes in messages:
             waiting[partner] += nbytes

@@ -1,6 +1,6 @@
 """Running a schedule over MPI: chunks become slices of a buffer, steps become messages.
 
-Scratch for what the longest step adds is all the extra memory; what replaces ours is received in place.
+The only extra memory is a scratch buffer for what the largest step adds; chunks to replace are received in place.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run_segmented_ring(comm: Communicator, buffer: Buffer) -> None:
 
 
 def _communicate(comm: Communicator, sends: list[tuple[Buffer, int]], receives: list[tuple[Buffer, int]]) -> None:
-    """All messages of one step, by the simplest call that carries them at the same time."""
+    """Exchange all messages of one step by the simplest call that carries them at the same time."""
     match sends, receives:
         case [(leaving, to)], [(arriving, source)]:
             comm.exchange(leaving, to, arriving, source)
@@ -82,7 +82,7 @@ def _on_wire(part: Buffer) -> Buffer:
 
 
 def _length(parts: list[slice], exchange: Exchange) -> int:
-    """Elements that arrive."""
+    """Return the number of elements that arrive."""
     span = _span(parts, exchange.received)
     return int(span.stop - span.start)
 

@@ -45,7 +45,7 @@ def power_of_two(size: int) -> int:
 
 
 def _between_ranks(step: Step, extra: int) -> Step:
-    """A step of the power of two, with the ranks that play its places."""
+    """Return a step for a power of two with each place replaced by the rank that plays it."""
     if isinstance(step, Together):
         places = [replace(each, to=_rank(each.to, extra), source=_rank(each.source, extra)) for each in step.exchanges]
         return Together(tuple(places))

@@ -17,8 +17,8 @@ messages within a node.
 Cost: 2(L−1)(α + n/L·β) + 2(M−1)(α' + n/(LM)·β') with α', β' those between nodes, and additions as in a ring.
 Sources: Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash", 2018 (2D-torus all-reduce);
 Cho et al., "BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy", 2019. The
-three-phase form with one leader a node that alone talks to the others is earlier: Jia et al., "Highly scalable deep
-learning training system with mixed-precision: training ImageNet in four minutes", 2018.
+three-phase form, in which one leader per node communicates with the other nodes, is earlier: Jia et al., "Highly
+scalable deep learning training system with mixed-precision: training ImageNet in four minutes", 2018.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ SCHEDULES: dict[str, tuple[Schedule, str]] = {
     "ring": (ring.RING, "All-reduce from neighbour to neighbour, with the fewest bytes."),
     "bidirectional-ring": (
         bidirectional_ring.BIDIRECTIONAL_RING,
-        "All-reduce by two rings at once, one half of the vector each way round.",
+        "All-reduce by two rings at once, with one half of the vector in each direction.",
     ),
 }
 # Those of many forms: by how many segments each chunk has, and by how many ranks each node has.

@@ -47,8 +47,8 @@ class SharedVectors:
         vectors: rank → its vector.
 
     Raises:
-        UsageError: the ranks are on several nodes, there is no room for the vectors, or `--link-mbps` is to slow down
-            their messages.
+        UsageError: the ranks are on several nodes, shared memory is too small for the vectors, or `--link-mbps` is to
+            slow down their messages.
     """
 
     def __init__(self, comm: Communicator, length: int, dtype: DTypeLike = np.float32) -> None:

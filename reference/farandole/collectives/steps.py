@@ -5,7 +5,7 @@ It knows nothing of buffers, MPI or time. The vector to be reduced is cut into n
 a step names chunks and ranks. The same generator is then run over MPI (`executor`), checked for
 every number of ranks (`checker`), counted, and drawn.
 
-A step is one `Exchange`, with at most one message each way, or several of them `Together`.
+A step is one `Exchange`, with at most one message in each direction, or several exchanges `Together`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Exchange:
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """This one alone."""
+        """Return this exchange alone, as `Together.exchanges` returns several."""
         return (self,)
 
     @property

@@ -57,7 +57,7 @@ def plain(
     """A compressor without a memory.
 
     Args:
-        name: of any but dgc, powersgd and majority-vote, which are no plain functions of a vector.
+        name: any compressor but dgc, powersgd and majority-vote, which are no plain functions of a vector.
         fraction: of the entries, where only some are sent.
         common, own: random numbers, the same on all ranks, and others on each.
         unbiased: right on average, where that can be chosen; otherwise it never loses more than it is given.

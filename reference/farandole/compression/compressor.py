@@ -8,8 +8,8 @@ What holds for all of them:
 - `decode` gives the vector that these bytes stand for; any rank can decode the bytes of any other. Decoding draws no
   random numbers and changes nothing.
 - A compressor has no memory but its random generator. What was lost is another part's concern (`error_feedback`).
-- Vectors of any length, 0 included. A NaN or an infinity is never hidden: decoded, it is where it was, or it has spread
-  to all that share its scale, or, where entries are drawn by chance, to all that travel (`non_finite`).
+- Vectors of any length, 0 included. A NaN or an infinity is never hidden. Decoded, it is where it was, or it has spread
+  to all entries that share its scale; where entries are drawn at random, to all that travel (`non_finite`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Compressor(Protocol):
         ...
 
     def variance(self, length: int) -> float:
-        """ω where the decoded vector is right on average and E‖C(v) − v‖² ≤ ω‖v‖²; 0 where ‖C(v) − v‖ ≤ ‖v‖ anyway."""
+        """Return ω of an unbiased compressor, E‖C(v) − v‖² ≤ ω‖v‖²; 0 where ‖C(v) − v‖ ≤ ‖v‖ in any case."""
         ...
 
     def encode(self, vector: Vector) -> Payload:

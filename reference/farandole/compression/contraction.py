@@ -1,21 +1,21 @@
-"""An unbiased compressor, scaled so that it takes away some part of what it is given: what error feedback needs.
+"""An unbiased compressor, scaled so that its error is smaller than its input, as error feedback needs it.
 
     unbiased       E[C(v)] = v,   E‖C(v) − v‖² ≤ ω·‖v‖²
     contraction    E‖C(v) − v‖² ≤ (1 − δ)·‖v‖²,   0 < δ ≤ 1
 
-With ω < 1 an unbiased compressor is a contraction as it is, δ = 1 − ω. With ω ≥ 1, as QSGD with few levels, TernGrad
-and random-k have it, what is lost may be more than what was given: kept by error feedback, it can grow from step to
-step. Multiplied by 1/(1 + ω) it is a contraction with δ = 1/(1 + ω), whatever ω:
+With ω < 1 an unbiased compressor is a contraction as it is, δ = 1 − ω. With ω ≥ 1, as for QSGD with few levels,
+TernGrad and random-k, the error may be larger than the vector: kept by error feedback, it can grow from step to step.
+Multiplied by 1/(1 + ω) it is a contraction with δ = 1/(1 + ω), whatever ω:
 
     E‖C(v)/(1 + ω) − v‖² = E‖C(v) − v‖²/(1 + ω)² + (ω/(1 + ω))²‖v‖² ≤ ω/(1 + ω)·‖v‖²
 
-It is no longer right on average: each step moves by a part, and the residual has the rest. The residual is then
+The result is no longer unbiased: each step applies a part, and the residual keeps the rest. The residual is then
 bounded: with gradients of length G at most, E‖residual‖² ≤ 4(1 − δ)/δ²·G² (Karimireddy et al. 2019, lemma 3).
 
-Cost: one multiplication an entry after decoding, and no byte. Sources: Stich, Cordonnier & Jaggi, "Sparsified SGD with
-memory", 2018; Karimireddy et al., "Error feedback fixes SignSGD", 2019; the scaling: Horváth & Richtárik, "A better
-alternative to error feedback for communication-efficient distributed learning", 2021, whose own way goes the other
-direction, from a contraction to something unbiased.
+Cost: one multiplication per entry after decoding; no additional bytes. Sources: Stich, Cordonnier & Jaggi, "Sparsified
+SGD with memory", 2018; Karimireddy et al., "Error feedback fixes SignSGD", 2019; the scaling: Horváth & Richtárik, "A
+better alternative to error feedback for communication-efficient distributed learning", 2021, whose own construction
+goes in the other direction, from a contraction to an unbiased compressor.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Scaled:
         return self.compressor.nbytes(length)
 
     def variance(self, length: int) -> float:
-        """0: it is a contraction, and not unbiased."""
+        """Return 0: a scaled compressor is a contraction, and not unbiased."""
         return 0.0
 
     def encode(self, vector: Vector) -> Payload:
@@ -51,5 +51,5 @@ class Scaled:
 
 
 def contraction(compressor: Compressor, length: int) -> Compressor:
-    """The compressor itself where it loses less than it is given, else scaled so that it does."""
+    """Return the compressor itself if its error is smaller than its input, otherwise a `Scaled` one."""
     return compressor if compressor.variance(length) < 1 else Scaled(compressor)

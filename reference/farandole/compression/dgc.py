@@ -57,7 +57,7 @@ class DGC:
         return 0.0
 
     def encode(self, vector: Vector) -> Payload:
-        if not np.isfinite(vector).all():  # it is seen by all ranks, and kept by none
+        if not np.isfinite(vector).all():  # every rank detects it, and none keeps it
             places = largest(vector, count_of(self.fraction, len(vector)))
             self._steps += 1
             return as_payload(places.astype(np.uint32), vector[places])

@@ -3,10 +3,10 @@
     p = gradient + residual,    send C(p),    residual ← p − C(p)
 
 At any time Σ sent + residual = Σ gradients: exactly on numbers that float32 adds exactly, else to its rounding. So even
-a biased compressor converges, as long as it takes some part of what it is given away from it; an unbiased one that does
-not is scaled (`contraction`). Where p or what stands for it is not finite, the residual stays as it was (`non_finite`).
+a biased compressor converges, as long as its error is smaller than its input; an unbiased one with a larger error is
+scaled (`contraction`). Where p or its decoded form is not finite, the residual stays as it was (`non_finite`).
 
-Cost: a vector of memory, one decoding a step, and a pass to see whether what is kept is finite.
+Cost: a vector of memory, one decoding per step, and a pass that checks whether the residual is finite.
 
 Sources: Seide et al., "1-bit stochastic gradient descent", 2014; Stich, Cordonnier & Jaggi, "Sparsified SGD with
 memory", 2018; Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes", 2019.
@@ -25,7 +25,7 @@ from farandole.compression.contraction import contraction
 class ErrorFeedback:
     """Wrapped around any compressor; itself one, but with a memory. One for each rank, and always the same length.
 
-    An unbiased compressor of variance 1 or more is scaled by 1/(1 + ω), in what is sent and in what is kept.
+    An unbiased compressor of variance 1 or more is scaled by 1/(1 + ω), both in what is sent and in the residual.
 
     Attributes:
         residual: what has not been sent yet.

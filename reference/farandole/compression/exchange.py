@@ -44,7 +44,7 @@ def gather(comm: Communicator, payload: Payload) -> Payload:
 
 
 def swap_rows(comm: Communicator, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Row j of this rank goes to rank j; out come all ranks' rows for this rank, in order (all-to-all). Collective.
+    """Send row j to rank j, and return all ranks' rows for this rank, in order (all-to-all). Collective.
 
     P − 1 rounds, in each of which every rank sends one row and receives another.
     """

@@ -1,12 +1,13 @@
-"""A NaN or an infinity in one rank's gradient: every rank finds it in the same step, and no memory keeps it.
+"""A NaN or an infinity in one rank's gradient: every rank detects it in the same step, and no state keeps it.
 
-Error feedback would carry one NaN from step to step, and a compressor that leaves entries out could hide it. Here
-whatever a rank encodes of a vector that is not finite decodes to one that is not finite (the contract of
-`compressor`). All ranks decode the same sum, to the bit, so all come to the same decision without another message or
-byte; only then do they exchange who it was. A residual, velocity or basis stays as it was before the step.
+Error feedback would carry one NaN from step to step, and a compressor that leaves entries out could hide it. By the
+contract of `compressor`, a vector that is not finite decodes to one that is not finite. All ranks decode bitwise the
+same sum, so all reach the same decision without another message. Only if it is not finite do they exchange whose
+gradient it was. A residual, velocity or basis stays as it was before the step.
 
-The training ends with one line. A step may be left out instead where the cause is a loss scale that is too large, as
-`data_parallel.mixed_precision` does; without one the next gradient of the same parameters would be no better.
+The training ends with a message of one line. Where the cause may be a loss scale that is too large, the step is skipped
+instead (`data_parallel.mixed_precision`). Without a loss scale the next gradient at the same parameters would be no
+better.
 
 Cost: one pass over the decoded sum. Source of the distinction: Micikevicius et al., "Mixed precision training", 2018,
 section 3.2.
@@ -26,7 +27,7 @@ ADVICE = "look at that rank's data and loss, or give a smaller --lr"
 
 
 class NotFinite(PlainError):
-    """Something that was to be compressed has a NaN or an infinity."""
+    """A vector to be compressed has a NaN or an infinity."""
 
 
 class Gather(Protocol):
@@ -36,11 +37,11 @@ class Gather(Protocol):
 
 
 def check_sum(total: Vector, own: Vector, ranks: int, all_gather: Gather) -> None:
-    """Refuse a decoded sum that is not finite. Collective in that case, and without a message in any other.
+    """Refuse a decoded sum that is not finite. Collective; only in that case does it exchange messages.
 
     Args:
-        total: the sum of what all ranks have encoded, the same bits on all of them.
-        own: what this rank has encoded.
+        total: the decoded sum of all ranks' vectors, bitwise the same on all of them.
+        own: the vector that this rank has encoded.
 
     Raises:
         NotFinite: on all ranks, with the same message.
@@ -52,21 +53,24 @@ def check_sum(total: Vector, own: Vector, ranks: int, all_gather: Gather) -> Non
     found = np.flatnonzero(counts)
     if not len(found):
         raise NotFinite(
-            "the sum of the ranks' gradients is not finite though each gradient is: numbers are too large for this "
-            "--compressor (float16 ends at 65504); give a smaller --lr, or --compressor bfloat16"
+            "the sum of the ranks' gradients is not finite though each gradient is: entries are too large for this "
+            "--compressor (the largest float16 is 65504); give a smaller --lr, or --compressor bfloat16"
         )
-    several = "gradients of ranks" if len(found) > 1 else "gradient of rank"
+    subject, verb = ("gradients of ranks", "have") if len(found) > 1 else ("gradient of rank", "has")
     raise NotFinite(
-        f"the {several} {', '.join(map(str, found))} has a NaN or an infinity in {counts.sum()} of {len(own)} entries: "
-        f"{ADVICE}"
+        f"the {subject} {', '.join(map(str, found))} {verb} a NaN or an infinity "
+        f"in {counts.sum()} of {len(own)} entries: {ADVICE}"
     )
 
 
 def check_own(vector: NDArray[np.floating], what: str = "its gradient") -> None:
-    """Refuse what this rank alone is about to encode and send, to a server or to neighbours.
+    """Refuse a vector that is not finite before this rank sends it to a server or to neighbours.
+
+    Args:
+        what: names the vector in the message.
 
     Raises:
-        NotFinite: it is not finite.
+        NotFinite: the vector has a NaN or an infinity.
     """
     bad = vector.size - int(np.count_nonzero(np.isfinite(vector)))
     if bad:

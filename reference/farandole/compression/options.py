@@ -63,8 +63,8 @@ class CompressionOptions(EncodingOptions):
     """Of powersgd: the rank of what approximates each matrix."""
 
     feedback: bool | None = None
-    """Add what was lost to the next gradient; terngrad, and qsgd with few levels, are then scaled down so that what is
-    kept stays bounded. [default: with sign, top-k, random-k and powersgd]"""
+    """Add what was lost to the next gradient; terngrad, and qsgd with few levels, are then scaled down so that the
+    residual stays bounded. [default: with sign, top-k, random-k and powersgd]"""
 
     dgc_momentum: Probability = 0.9
     """Of dgc: the momentum, in place of the optimizer's."""
@@ -76,11 +76,10 @@ class CompressionOptions(EncodingOptions):
     """Of dgc: scale each rank's gradient down to this over the root of the number of ranks, where it is longer."""
 
     terngrad_clip: Positive | None = None
-    """Of terngrad: cut off first what is further from 0 than so many standard deviations of its bucket; the paper's is
-    2.5."""
+    """Of terngrad: first clip entries at this many standard deviations of their bucket; the paper uses 2.5."""
 
     share_scales: Annotated[bool, Parameter(negative="")] = False
-    """Of terngrad: all ranks use the largest of their scales, which they exchange first."""
+    """Of terngrad: the ranks first exchange their scales, and all of them use the largest."""
 
     @property
     def with_feedback(self) -> bool:
@@ -97,9 +96,9 @@ def check(options: CompressionOptions, optimizer: str) -> None:
     if name == "none" and options.feedback is not None:
         raise UsageError("--compressor none loses nothing: leave out --feedback and --no-feedback")
     if name == "majority-vote" and options.feedback is not None:
-        raise UsageError("--compressor majority-vote keeps nothing: leave out --feedback and --no-feedback")
+        raise UsageError("--compressor majority-vote has no residual: leave out --feedback and --no-feedback")
     if options.share_scales and options.feedback:
-        raise UsageError("--share-scales goes without --feedback: scales are of the gradient, not of what is kept")
+        raise UsageError("--share-scales does not go with --feedback: the scales are those of the gradient alone")
     if name == "dgc" and optimizer != "sgd":
         raise UsageError(
             f"--compressor dgc holds the momentum itself, so not with --optimizer {optimizer}: leave it sgd"

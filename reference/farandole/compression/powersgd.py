@@ -100,7 +100,7 @@ class PowerSGD:
         for (place, _, _), left, each in zip(self.matrices, self._left, right, strict=True):
             result[place] = (left @ each.T).reshape(-1)
         if not np.isfinite(result).all() or not np.isfinite(self._plain).all():
-            result[:] = np.nan  # seen by all ranks; what is kept stays as it was
+            result[:] = np.nan  # every rank detects it; residual and basis stay as they were
             return result
         if self.feedback:
             self.residual = self._vector - result / np.float32(self.ranks)

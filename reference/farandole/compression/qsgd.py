@@ -5,7 +5,7 @@
     E[C(v)] = v,    E‖C(v) − v‖² ≤ min(d / s², √d / s) · ‖v‖²    for a bucket of d entries
 
 The bound grows with d, so the vector is cut into buckets, each with its own norm. Unbiased: no error feedback is
-needed, though it may be given, scaled where the bound is 1 or more (`contraction`).
+needed, though it is possible, with scaling where the bound is 1 or more (`contraction`).
 
 Cost: 4 bytes a bucket and ⌈log₂(2s + 1)⌉ bits an entry; the paper's Elias coding, which makes small levels shorter,
 would make the length depend on the values. Source: Alistarh et al., "QSGD: communication-efficient SGD via gradient

@@ -3,13 +3,13 @@
     m = max |v|,    C(v)ᵢ = m · sign(vᵢ) with probability |vᵢ| / m, else 0.        E[C(v)] = v
 
 Unbiased, so it needs no error feedback; Var[C(v)ᵢ] = |vᵢ|(m − |vᵢ|), so that E‖C(v) − v‖² ≤ (√d − 1)/2·‖v‖² for a
-bucket of d entries, with equality where all but the largest are m/(√d + 1). One large entry drowns all that share its
-m, so there is one m a bucket, where the paper has one a layer.
+bucket of d entries, with equality where all but the largest are m/(√d + 1). One large entry makes m large for all that
+share it, so each bucket has its own m, where the paper has one per layer.
 
-Two options of the paper. Clipping: entries beyond c standard deviations of their bucket are cut off there first,
-c = 2.5, which makes m smaller and so the noise, at the price of a bias. Scaler sharing: m is the largest of all ranks',
-so that every rank's entries are −m, 0 or +m with the same m, and the mean of P ranks has 2P + 1 values. The ranks then
-exchange their scales before they encode, and payloads have none: the same bytes, and one exchange more.
+Two options of the paper. Clipping first limits entries to c standard deviations of their bucket, c = 2.5. That makes m
+and so the noise smaller, at the price of a bias. Scaler sharing takes the largest m of all ranks, so that every rank's
+entries are −m, 0 or +m with the same m, and the mean of P ranks has 2P + 1 possible values. The ranks then exchange
+their scales before they encode, and payloads contain none: the same bytes, and one more exchange.
 
 Cost: 4 bytes a bucket and 2 bits an entry (of 3 values, log₂3 = 1.58 bits could hold them): about 1/16 of float32.
 Source: Wen et al., "TernGrad: ternary gradients to reduce communication in distributed deep learning", 2017.
@@ -31,8 +31,8 @@ class TernGrad:
     """
     Args:
         bucket: so many entries share a scale.
-        clip: c, in standard deviations; None: nothing is cut off. Then it is no longer right on average.
-        shared: scales are the largest of all ranks', and known to all: `share` is called before each encoding.
+        clip: c, in standard deviations; the result is then biased. None: no clipping.
+        shared: use the largest scales of all ranks; `share` must be called before each encoding.
     """
 
     sums_as: np.dtype[Any] | None = None
@@ -47,18 +47,19 @@ class TernGrad:
         return (0 if self.shared else self.scale_bytes(length)) + packed_bytes(length, BITS)
 
     def scale_bytes(self, length: int) -> int:
+        """Return the bytes of a vector's scales."""
         return 4 * bucket_count(length, self.bucket)
 
     def scales(self, vector: Vector) -> Vector:
-        """m of each bucket, shape (buckets, 1); NaN where one of its entries is not finite."""
+        """Return m of each bucket, shape (buckets, 1); NaN where one of its entries is not finite."""
         return self._scales(self._clipped(vector))
 
     def share(self, everybodys: Vector, length: int) -> None:
-        """Encode and decode with the largest scales.
+        """Use the largest of all ranks' scales for encoding and decoding.
 
         Args:
-            everybodys: one rank's `scales` after the other's.
-            length: of the vectors.
+            everybodys: all ranks' `scales`, one after the other.
+            length: number of entries of the vectors.
         """
         self._common = everybodys.reshape(-1, bucket_count(length, self.bucket), 1).max(axis=0, initial=0)
 
@@ -81,7 +82,7 @@ class TernGrad:
         return decoded
 
     def _clipped(self, vector: Vector) -> Vector:
-        """In buckets; of a bucket that is not full the entries that are there decide about the deviation."""
+        """Return the clipped vector in buckets; a bucket that is not full has the deviation of the entries it has."""
         values = in_buckets(vector, self.bucket)
         if self.clip is None or not len(vector):
             return values

@@ -5,6 +5,6 @@ by formula), ``simulator`` (the very policies of the parameter server, driven by
 ``rounds``, ``gossip`` and ``pairs`` (what goes in rounds, on a graph, in pairs), ``failures``, ``comparison``
 (fifteen methods on one axis), ``validation`` and ``measured_link`` (a real run, predicted from its own computing
 times; α and β from two). Then ``sync_cost``: ``ways`` (what is predicted), ``strategies`` and ``rehearsal`` (what
-is measured before), ``options``. And which mode of model and data parallel fits: ``layer_costs`` (by shapes),
+is measured before), ``options``. Then the choice of a parallel mode: ``layer_costs`` (from shapes),
 ``machine`` (measured), ``modes`` (predicted), ``advice`` (how many devices).
 """

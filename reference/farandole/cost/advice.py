@@ -1,9 +1,9 @@
-"""How many devices, and of which kind: each kind at growing numbers, each number in its best mode.
+"""How many devices, and of which kind: predictions for growing numbers of each kind, in the best mode of each.
 
-Document 003 leaves it at "it depends on data, model and devices" (设备类型). With predicted steps more can be said: the
-smallest number that has the memory, the smallest that reaches a target, and the one beyond which more are not worth it,
-where twice as many bring less than half of what they could: t(n)/t(2n) < 1.5. Each kind is judged by itself; a mixture
-would go at the pace of its slowest.
+Document 003 leaves it at "it depends on data, model and devices" (设备类型). Predicted step times allow three answers:
+the smallest number with enough memory, the smallest that reaches a target, and the number beyond which more are not
+worth it. Twice as many are not if they bring less than half of the possible gain: t(n)/t(2n) < 1.5. Each kind is judged
+separately; a mixture would run at the pace of its slowest device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from farandole.errors import UsageError
 from farandole.runtime.faults import named_values
 from farandole.runtime.numbers import parse_integer, parse_real
 
-WORTH = 0.5  # of what more devices could bring at best, what they must
+WORTH = 0.5  # the part of the best possible gain that more devices must bring
 MOST_DEVICES = 1024
 
 
@@ -34,14 +34,14 @@ class Kind:
 
     @classmethod
     def parse(cls, text: str) -> Kind:
-        """A kind from ``name=A,memory-gb=80,tflops=300,count=8``.
+        """Return the kind that a text like ``name=A,memory-gb=80,tflops=300,count=8`` describes.
 
         Raises:
-            UsageError: it is not of this form.
+            UsageError: `text` is not of this form.
         """
         form = (
             "--device name=A,memory-gb=80,tflops=300,count=8 (above 0; a count up to 1024), "
-            "perhaps with gbps=100, latency-us=10, overhead-us=10"
+            "optionally with gbps=100, latency-us=10, overhead-us=10"
         )
         numbers = {"memory-gb", "tflops", "count", "gbps", "latency-us", "overhead-us"}
         pairs = named_values(text, form, {"name", *numbers})
@@ -63,7 +63,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Row:
-    """So many devices of a kind, and the best mode for them; None: the training does not fit them."""
+    """A number of devices of one kind, and the best mode for them; None: the training does not fit their memory."""
 
     kind: str
     count: int
@@ -75,7 +75,11 @@ class Row:
 
 
 def advised(model: tuple[ModelCost, ModelCost | None], kinds: Sequence[Kind], batch: int, optimizer: str) -> list[Row]:
-    """A row for 1, 2, 4, … devices of each kind, and for all of them."""
+    """Return a row for 1, 2, 4, … devices of each kind, and for all of them.
+
+    Args:
+        model, batch, optimizer: as of `cost.modes.ranked`.
+    """
     rows = []
     for kind in kinds:
         for count in _counts(kind.count):
@@ -85,7 +89,11 @@ def advised(model: tuple[ModelCost, ModelCost | None], kinds: Sequence[Kind], ba
 
 
 def verdicts(rows: Sequence[Row], target_s: float | None = None) -> list[str]:
-    """What the rows say, in sentences."""
+    """Return what the rows show, as sentences.
+
+    Args:
+        target_s: the seconds of a step that are to be reached; None: no target.
+    """
     said = []
     for kind in dict.fromkeys(row.kind for row in rows):
         own = [row for row in rows if row.kind == kind]

@@ -80,8 +80,7 @@ class Row:
 
     Attributes:
         step_s: time in which each worker gives one gradient, on average.
-        efficiency: of a training with the same computing times where nobody waits and nothing is sent, the part of the
-            speed that is left.
+        efficiency: the speed relative to a training with the same computing times, but without waiting or messages.
     """
 
     method: str

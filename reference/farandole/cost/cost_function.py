@@ -78,7 +78,7 @@ def coefficients(method: str, ranks: int) -> tuple[float, float]:
     """How often α and nβ are in an all-reduce of `ranks`: what `collectives.costs` counts step by step, for any P."""
     if ranks == 1:
         return 0.0, 0.0
-    if method in ("ring", "bidirectional-ring"):  # with one port a rank
+    if method in ("ring", "bidirectional-ring"):  # with one port per rank
         return 2 * (ranks - 1), 2 * (ranks - 1) / ranks
     if method == "central":
         return 2 * (ranks - 1), 2 * (ranks - 1)

@@ -1,6 +1,6 @@
-"""What each layer of a model costs, by shapes alone: parameters, operations, what leaves it, what it exchanges.
+"""What each layer of a model costs, from shapes alone: parameters, operations, bytes of outputs and of exchanges.
 
-Nothing is computed: the layers are on torch's meta device. Of one sample, in one forward pass:
+Nothing is computed: the layers are on torch's meta device. Operations of one sample in one forward pass:
 
     linear layer            2·inputs·outputs operations, per place
     transformer block       24·w² for the six matrices and 4·context·w for attention, per character; w: width
@@ -34,10 +34,10 @@ FORWARD_AND_BACKWARD = 3  # times the operations of a forward pass
 
 @dataclass(frozen=True)
 class LayerCost:
-    """One layer, or one unit of several that are cut together.
+    """The cost of one layer, or of one unit of several layers that are cut together.
 
     Attributes:
-        weights, vectors: parameters that tensor ranks divide, and those that each of them keeps.
+        weights, vectors: numbers of parameters that tensor ranks divide, and that each of them keeps whole.
         operations: of a sample's forward pass.
         outputs: bytes of a sample's outputs.
         exchanged: bytes of a sample in each all-reduce of the tensor ranks, forward and backward.
@@ -56,10 +56,10 @@ class ModelCost:
 
     Attributes:
         layers: in order.
-        kept: (first, last, rows, tensor ranks) → bytes that the layers first … last − 1 keep of so many samples
-            from the forward to the backward pass.
-        most_tensor_ranks: over how many ranks each layer can be divided.
-        bytes_each: of a parameter.
+        kept: (first, last, rows, tensor ranks) → bytes that the layers first … last − 1 keep of `rows` samples from the
+            forward to the backward pass.
+        most_tensor_ranks: the largest number of ranks over which every layer can be divided.
+        bytes_each: bytes of one parameter.
     """
 
     layers: Sequence[LayerCost]
@@ -69,7 +69,7 @@ class ModelCost:
 
 
 def of_model(options: TrainingOptions, dtype: torch.dtype = torch.float32) -> tuple[ModelCost, ModelCost | None]:
-    """The model that the options name: cut between any two layers, and in the units that tensor ranks can divide.
+    """Return the costs of the options' model: cut between any two layers, and in units that tensor ranks can divide.
 
     The latter is None where they cannot.
 
@@ -104,7 +104,7 @@ def _costs(layers: Sequence[nn.Module], sample: Tensor, most_tensor_ranks: int) 
 
     @cache
     def terms(first: int, last: int) -> tuple[int, int, int]:
-        """What is kept: once, of each sample, and of the latter what tensor ranks divide."""
+        """Return the bytes kept once, those kept per sample, and the part of these that tensor ranks divide."""
         one, two = (footprint_of(first, last, rows, 1) for rows in (1, 2))
         return 2 * one - two, two - one, two - footprint_of(first, last, 2, 2) if most_tensor_ranks > 1 else 0
 
@@ -138,7 +138,7 @@ def _cost(layer: nn.Module, inputs: Tensor, outputs: Tensor, *, first: bool, las
 
 
 def _operations(layer: nn.Module, inputs: Tensor, outputs: Tensor) -> float:
-    """Of one sample's forward pass; what is done element by element is not counted."""
+    """Return the operations of one sample's forward pass; elementwise ones are not counted."""
     places = prod(inputs.shape[:-1])
     match layer:
         case nn.Linear():
@@ -158,7 +158,7 @@ def _opened(layer: nn.Module) -> list[nn.Module]:
 
 
 def _most_tensor_ranks(model: nn.Sequential, options: TrainingOptions) -> int:
-    """What is divided into the fewest pieces: heads, hidden units, answers."""
+    """Return the smallest number of pieces that a layer can be divided into: heads, hidden units, classes."""
     blocks = [layer for layer in model if isinstance(layer, Block)]
     heads = options.hidden // blocks[0].attention.head_width if blocks else options.hidden
     return min(heads, datasets.classes(options.data))

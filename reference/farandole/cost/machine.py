@@ -1,12 +1,13 @@
-"""The devices of this launch, measured in a moment: speed, overhead, link and memory of every rank.
+"""The devices of this launch, measured: speed, overhead, link and memory of every rank.
 
-Speed: all ranks take the whole model forward and backward at the same time, as they will compete for cores when they
-train, once with a whole batch and once with an eighth of it. From the two times come, for a model of L layers,
+All ranks run the whole model forward and backward at the same time, since they will also compete for cores when they
+train: once with a whole batch and once with an eighth of it. Speed and overhead follow from the two times, for L
+layers:
 
     t(rows) = L·overhead + 3·operations·rows / speed
 
-The link: all-gathers of several lengths (`rehearsal.network`). A slow rank of `--slow` is slow here, too, and a link of
-`--link-mbps` has that speed.
+The link: all-gathers of several lengths (`rehearsal.network`). A rank that `--slow` slows down is slow here too, and a
+link of `--link-mbps` has that speed.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ def measured(
     flops: float | None = None,
     memory: float | None = None,
 ) -> list[Device]:
-    """Every rank's device, the same list on all ranks. Collective.
+    """Measure every rank's device; the same list on all ranks. Collective.
 
     Args:
         samples: inputs and targets of a whole batch.
-        flops, memory: of each rank, where they are known; there is no overhead then.
+        flops, memory: operations a second and bytes of each rank, if known; with `flops` the overhead is 0.
     """
     own = np.array([flops or 0.0, memory or _free_memory(world), 0.0])
     if flops is None:
@@ -55,7 +56,10 @@ def measured(
 
 
 def fitted(fewer: tuple[int, float], more: tuple[int, float], operations: float, layers: int) -> tuple[float, float]:
-    """Speed and overhead per layer, from (rows, seconds) of two batches; where the larger is no slower, no overhead."""
+    """Return operations a second and seconds of overhead per layer, from (rows, seconds) of two batches.
+
+    The overhead is 0 where the larger batch is no slower, or where the times would make it negative.
+    """
     (few, short_s), (many, long_s) = fewer, more
     if many > few and long_s > short_s:
         flops = FORWARD_AND_BACKWARD * operations * (many - few) / (long_s - short_s)
@@ -66,7 +70,7 @@ def fitted(fewer: tuple[int, float], more: tuple[int, float], operations: float,
 
 
 def _speed(world: World, model: nn.Sequential, cost: ModelCost, samples: tuple[Tensor, Tensor]) -> tuple[float, float]:
-    """Operations a second, and seconds of overhead per layer."""
+    """Measure this rank's operations a second, and its seconds of overhead per layer."""
     spans = len(world.trace.spans)
     inputs, targets = (part.to(world.device) for part in samples)
     batches = [max(1, len(inputs) // LESS), len(inputs)]
@@ -87,7 +91,7 @@ def _speed(world: World, model: nn.Sequential, cost: ModelCost, samples: tuple[T
 
 
 def _free_memory(world: World) -> float:
-    """This rank's part of what is free where it computes, in bytes."""
+    """Return the free bytes of this rank's GPU, or its part of the host's."""
     if world.device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(world.device)
         return float(free)

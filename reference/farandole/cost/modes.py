@@ -1,10 +1,10 @@
 """Which mode fits: data, pipeline, tensor or a grid of them, predicted from memory and measured speeds.
 
 Document 003 wants the strategy to adapt to the devices (自适应并行策略). A mode is a factorisation data × pipeline ×
-tensor of the devices and a number of micro-batches. For each, of a step of B samples on D pipelines of P stages that T
-ranks share, cut into M micro-batches:
+tensor of the devices and a number of micro-batches. For each mode these are predicted, for a step of B samples on D
+pipelines of P stages of T ranks, in M micro-batches:
 
-    memory       parameters/T·(2 + optimizer state) of the fullest stage, and what its micro-batches under way keep
+    memory       parameters/T·(2 + optimizer state) of the fullest stage + what its micro-batches under way keep
     pass         3·operations·B/(D·M) / (T·speed) + overhead per layer, of the slowest stage
                  + its all-reduces over T, + the messages to the next stage
     step         the 1F1B schedule, executed with such passes, + the ring all-reduce of a stage's gradient over D
@@ -31,7 +31,7 @@ from farandole.model_parallel.hybrid import factorisations
 from farandole.model_parallel.partition import min_max_partition
 from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
 
-STATE = {"sgd": 0, "momentum": 1, "adam": 2}  # numbers that the optimizer keeps of each parameter
+STATE = {"sgd": 0, "momentum": 1, "adam": 2}  # numbers that the optimizer keeps per parameter
 MOST_MICRO_BATCHES = 64
 
 
@@ -42,7 +42,7 @@ class Device:
     Attributes:
         flops: operations a second, while all devices compute.
         memory: bytes for training.
-        overhead_s: what a layer's forward and backward pass takes at least, however small it is.
+        overhead_s: seconds that a layer's forward and backward pass takes at least, however small it is.
     """
 
     flops: float
@@ -53,11 +53,11 @@ class Device:
 
 @dataclass(frozen=True)
 class Mode:
-    """A way to spread the training, and what is predicted of it.
+    """One way to distribute the training, with its predicted memory and times.
 
     Attributes:
         memory: bytes on the fullest device.
-        compute_s, communicate_s, idle_s: of the slowest stage's step; their sum is the step.
+        compute_s, communicate_s, idle_s: seconds of a step on the slowest stage; their sum is the whole step.
         fits: whether each device's memory is enough.
     """
 
@@ -77,7 +77,7 @@ class Mode:
 
     @property
     def name(self) -> str:
-        """Data, pipeline, tensor; grid for a mixture, single for one device."""
+        """Return data, pipeline or tensor; grid for a combination, single for one device."""
         axes = {"data": self.data, "pipeline": self.pipeline, "tensor": self.tensor}
         long = [name for name, length in axes.items() if length > 1]
         return {0: "single", 1: long[0] if long else ""}.get(len(long), "grid")
@@ -93,11 +93,11 @@ class Mode:
 def ranked(
     model: tuple[ModelCost, ModelCost | None], devices: Sequence[Device], batch: int, optimizer: str
 ) -> list[Mode]:
-    """Every grid with its best number of micro-batches: those that fit first, then the fastest, then the smallest.
+    """Return every grid with its best number of micro-batches: the fastest first, those that do not fit last.
 
     Args:
-        model: cut between layers, and in the units that tensor ranks can divide, if it has any.
-        batch: samples of a step.
+        model: the costs of the model, as `layer_costs.of_model` returns them.
+        batch: samples of a step of all devices together.
     """
     best = []
     for data, pipeline, tensor in factorisations(len(devices)):
@@ -117,7 +117,11 @@ def predicted(
     grid: tuple[int, int, int],
     micro_batches: int,
 ) -> Mode:
-    """What one way to spread the training needs and takes."""
+    """Predict the memory and the times of one mode.
+
+    Args:
+        grid: data, pipeline and tensor ranks.
+    """
     data, pipeline, tensor = grid
     flops, overhead_s = min(device.flops for device in devices), max(device.overhead_s for device in devices)
     link = Link(max(device.link.alpha for device in devices), max(device.link.beta for device in devices))
@@ -153,7 +157,7 @@ def predicted(
 
 
 def all_reduce_s(ranks: int, nbytes: int, link: Link) -> float:
-    """Seconds of a ring all-reduce."""
+    """Return the seconds of a ring all-reduce."""
     if ranks == 1:
         return 0.0
     alphas, betas, _ = _ring(ranks)
@@ -167,15 +171,15 @@ def _ring(ranks: int) -> tuple[float, float, float]:
 
 @lru_cache
 def _passes(stages: int, micro_batches: int) -> float:
-    """How many forward and backward passes of a stage the schedule lasts."""
+    """Return how long the 1F1B schedule lasts, in forward and backward passes of a stage."""
     execution = execute(ONE_F_ONE_B, stages, micro_batches)
     return execution.total / execution.times.both
 
 
 def _cuts(samples: int) -> Iterator[int]:
-    """Numbers of micro-batches to be tried for a pipeline's part of the batch, of 2 samples or more each.
+    """Yield the numbers of micro-batches to try for a pipeline's part of the batch; each has 2 samples or more.
 
-    An epoch's batches differ: the smallest may be half of the largest, and must be cut as often.
+    An epoch's batches differ in size: the smallest may be half of the largest, and is cut into as many.
     """
     number = 1
     while number <= min(max(1, samples // 2), MOST_MICRO_BATCHES):
@@ -188,5 +192,5 @@ def _parameters(layer: LayerCost, tensor: int) -> int:
 
 
 def _order(mode: Mode) -> tuple[bool, float, int, int]:
-    first = float(f"{mode.step_s:.6g}") if mode.fits else mode.memory  # rounding decides nothing
+    first = float(f"{mode.step_s:.6g}") if mode.fits else mode.memory  # rounding errors decide nothing
     return not mode.fits, first, mode.micro_batches, mode.memory

@@ -75,7 +75,7 @@ class Outcome:
     Attributes:
         wall_s: until the last update.
         gradients: how many were applied; one that is used again counts once.
-        computed: how many were begun; not all need be applied.
+        computed: how many were begun; some may never be applied.
         compute_s, comm_s, wait_s: seconds of all workers together; a pause that a policy makes is waiting.
         staleness: histogram, others' updates between reading and application.
         lead: histogram, clock minus slowest clock at each start.
@@ -103,10 +103,10 @@ class Outcome:
         return self.wait_s / total if total else 0.0
 
     def efficiency(self, workers: int) -> float:
-        """Of a training with the same computing times where nobody waits and nothing is sent, the part of the speed.
+        """Return the speed relative to a training with the same computing times, but without waiting or messages.
 
-        At most 1, however the times were drawn: it is the computing of the applied gradients, if each takes the mean
-        of those that were drawn, over the time of all workers.
+        At most 1, however the times were drawn: the computing time of the applied gradients, each counted with the mean
+        of the drawn times, over the time of all workers.
         """
         mean_s = self.compute_s / self.computed
         return self.gradients * mean_s / (workers * self.wall_s)
@@ -188,7 +188,7 @@ class Simulation:
         self._asked: dict[int, float] = {}  # worker → since when it waits for the policy's word
         self._gate = policy.gate
         self._iterations = [0] * setting.workers
-        self._computing = [(0.0, 0.0)] * setting.workers  # what each computes last: until when, and for how long
+        self._computing = [(0.0, 0.0)] * setting.workers  # per worker: the last computation's end and duration
         self._clock = [0] * setting.workers  # of the gradient that is being computed
         self._begun = self._updates = 0
         self._own_updates = [0] * setting.workers
@@ -219,7 +219,7 @@ class Simulation:
         assert not self._asked, "nobody waits for ever"
         for worker in list(self.policy.clocks):
             self._carry_out(self.policy.leave(worker))
-        for until, compute_s in self._computing:  # what is done after the last update is no part of the training
+        for until, compute_s in self._computing:  # computing after the last update does not count
             self.outcome.compute_s -= min(max(until - self.outcome.wall_s, 0.0), compute_s)
         self.outcome.final_loss = self._quadratic.loss
         return self.outcome

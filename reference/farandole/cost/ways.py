@@ -54,9 +54,9 @@ class Calibration:
     period: int
 
     def drawn(self, way: str, workers: int) -> Times:
-        """Computing times of (steps, workers): worker i has those of rank i mod P, each step any of the measured.
+        """Draw computing times, shape (steps, workers): worker i has those of rank i mod P, any measured one per step.
 
-        The number of steps is `DRAWS`, for local SGD whole rounds of as many at least.
+        There are `DRAWS` steps; for local SGD at least as many, in whole rounds.
         """
         measured = self.computing[way]
         steps = DRAWS if way != "local-sgd" else self.period * max(LEAST_SUMS, ceil(DRAWS / self.period))
@@ -100,7 +100,7 @@ def predicted(way: str, calibration: Calibration, workers: int) -> Cost:
 
 
 def efficiency(way: str, calibration: Calibration, workers: int) -> float:
-    """The part of the speed that waiting and messages leave, at most 1: against the mean of the same drawn times."""
+    """Return the part of the speed that waiting and messages leave: at most 1, relative to the mean drawn time."""
     batches = calibration.period if way == "large-batch" else 1  # in one step
     alone_s = float(calibration.drawn(way, workers).mean()) / batches
     return alone_s / predicted(way, calibration, workers).total_s
