@@ -109,9 +109,9 @@ def check(options: PolicyOptions) -> None:
         raise UsageError("--period is for --update elastic, whose workers train apart in between: leave it out")
     if options.update == "twice" and (options.sync != "minibatch" or options.server_change):
         other = "--server-change" if options.server_change else f"--sync {options.sync}"
-        raise UsageError(f"--update twice has two rounds in which all wait: give --sync minibatch, without {other}")
+        raise UsageError(f"--update twice has two synchronous rounds a step: give --sync minibatch, without {other}")
     if options.period > 1 and options.server_change:
-        raise UsageError("--server-change counts iterations, and with --period few have a push: leave out one of them")
+        raise UsageError("--server-change counts iterations; with --period most have no push: leave out one of them")
     if options.update == "elastic" and options.sync in ("partial", "history"):
         raise UsageError(f"--update elastic needs every push applied once: --sync {options.sync} does not do that")
     if options.update == "delay-compensated" and options.sync == "history":

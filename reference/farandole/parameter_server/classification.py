@@ -41,7 +41,7 @@ def dense(
     group: int,
     trainee: type[Trainee] | None = None,
 ) -> Trainee:
-    """The workload of a whole model, a `Trainee` or the kind given: rank 0 sends each worker its shard. Collective."""
+    """Return the workload of a whole model, a `Trainee` or the class given; rank 0 sends out the shards. Collective."""
     workers = [rank for members in groups for rank in members]
     shard, shares, splits = share_data(world, recorder, options, workers)
     of_group = {rank: shares[rank] for rank in groups[group]}
@@ -82,7 +82,7 @@ class Trainee:
         policy = choices.make_policy(self.options, list(self.shares))
         batches, inputs, targets = self._material()
         while start := pull(self.world, client, contribution.into):
-            for alone in range(contribution.period):  # 0: with what was pulled, and a push
+            for alone in range(contribution.period):  # 0: the one with the pull and the push
                 iteration = start.clock * contribution.period + alone
                 self.world.begin_step(iteration)
                 rows, share = next(batches)
@@ -101,7 +101,7 @@ class Trainee:
                 client.report(iteration, batch_loss, len(rows))
 
     def _material(self) -> tuple[Batches, Tensor, Tensor]:
-        """This worker's batches as rows of its shard, and the shard's inputs and targets on the device."""
+        """Return this worker's batches as rows of its shard, and the shard's inputs and targets on the device."""
         number = list(self.shares).index(self.world.rank)
         batches = Batches(list(self.shares.values()), number, self.options.batch, self.options.seed)
         arrays = (np.array(array) for array in (self.shard.inputs, self.shard.targets))
@@ -121,7 +121,7 @@ class Trainee:
         return accuracy(self.model, self.test, self.world.device)
 
     def validation_loss(self, table: NDArray[Any]) -> float:
-        """The loss of all these parameters on samples that no worker has."""
+        """Return the loss of the parameters `table` on the validation samples, which no worker has."""
         if self._validation is None:
             self._validation = datasets.split(datasets.load(self.options.data), self.options.seed).validation
         self.flat.values_np[:] = table

@@ -62,7 +62,7 @@ class Client:
         succession: who takes the place of whom.
         lost: the ranks that have died; None: the first death is the end.
         window: memory shared with the servers, through which whole pulls and pushes then go.
-        assign: which of other servers has which ranges, when they change (`server_manager`).
+        assign: returns which of the given servers has which ranges, for when they change (`server_manager`).
 
     Attributes:
         slot: where a gradient may be put together, so that pushing it copies nothing; None without a window.
@@ -132,7 +132,7 @@ class Client:
         Args:
             rows: the gradient's rows of the table, ascending, if it is sparse.
             read: `Start.number` of the pull that it was computed at, if that was not the last one.
-            task: of which the gradient is; of several pushes of one task a server counts the first (`tasks`).
+            task: the task of the gradient; of several pushes of one task a server counts the first (`tasks`).
 
         Returns:
             A future: the gradient's staleness when it was applied, or None if it was dropped.
@@ -174,11 +174,11 @@ class Client:
         return self._ask(Header(Kind.READ, count=0))
 
     def end_training(self) -> Future[None]:
-        """Have no worker begin another iteration, of an application whose policy does not work in rounds."""
+        """End the training: no worker begins another iteration. Only for policies that do not work in rounds."""
         return self._ask(Header(Kind.END), {min(self.layouts)})
 
     def next_task(self, done: int = NO_TASK) -> Future[int | None]:
-        """Ask the coordinator what to compute next, telling it what is done; a future: None if all is (`tasks`)."""
+        """Report the task that is done, and request the next one; a future: None if all are done (`tasks`)."""
         return self._ask(Header(Kind.TASK, task=done), {NOBODY})
 
     def progress(self) -> Future[Progress]:

@@ -106,7 +106,7 @@ class Outcome:
         updates: how often the first server has moved each application's parameters.
         lead, staleness: histograms over all workers (`runtime.record`).
         cleaned: what the cleaning node and the servers have removed.
-        server_changes: when servers came or went, as the record has it.
+        server_changes: the changes of the servers, in the record's form.
         dead: the ranks that died, and the clients that were silent for too long.
         roles: each rank's, in words.
     """
@@ -150,8 +150,8 @@ def run(
         reported: what the manager does with each report.
         read: what a reader does with its client, until no worker is left; it reads the first application.
         survivor: None: the first death is the end.
-        tasks: what the manager gives out; None: workers know themselves what to compute.
-        watch: what a second thread of the manager does with a client of its own, until no worker is left.
+        tasks: the tasks that the manager hands out; None: each worker has batches of its own share.
+        watch: what a second thread of the manager does with its own client, until no worker is left.
         left: what the manager does once a worker reports no more.
 
     Raises:
@@ -160,7 +160,7 @@ def run(
     succession = Succession(placement, options.replicas)
     lost = succession.lost if survivor else None
     ring = sorted(placement.servers)
-    if options.server_change:  # the others stand by
+    if options.server_change:  # the other servers stand by
         ring = ring[: options.servers]
     assignments = [_share_out(world, options, ring, len(application.table)) for application in applications]
     mailbox = Mailbox(world.comm, REQUEST, lost)
@@ -259,13 +259,13 @@ def _find_together(world: World, succession: Succession, survivor: Survivor, hea
 
 
 def _assigner(options: ServerOptions, assignment: Assignment) -> Callable[[Sequence[int]], Assignment]:
-    """Which of other servers has which of the same ranges."""
+    """Return a function of a list of servers: which of them has which of the assignment's ranges."""
     ranges = sorted(part for parts in assignment.values() for part in parts)
     return partial(ASSIGNMENTS[options.assignment], ranges)
 
 
 def _tell_changes(world: World, server_manager: ServerManager | None) -> list[dict[str, Any]]:
-    """The manager tells everybody how the servers have changed. Collective."""
+    """Broadcast, from the manager, how the servers have changed. Collective."""
     changes: list[dict[str, Any]] = json.loads(
         broadcast_text(world.control, json.dumps(server_manager.done if server_manager else []), 0)
     )

@@ -1,14 +1,14 @@
-"""Cold rows that several workers update, each with one of them: the clients exchange them in every step.
+"""Cold rows that several workers update: each lives with one worker, and the clients exchange them in every step.
 
 Document 000 keeps the hot parameters at the centre and all others with the clients (其他参数保存在各个客户端节点).
 A cold row lives with the worker that updates it most. In a step each worker i requests from each other worker j the
 rows of its batch that live there, and sends j their gradients afterwards. j adds up all workers' gradients of its
-rows and moves each row once, as a server would have.
+rows and updates each row once, as a server would.
 
     pull   i → j   how many rows, and which       j → i   their values
     push   i → j   share · gradient of each, in the same order
 
-All workers exchange at the same time, so they have to go in step (`--sync minibatch`).
+All workers exchange at the same time, so they must run in step (`--sync minibatch`).
 
 Cost: 4R + 8KR bytes for R rows of K float32 that a batch touches and that live with another worker, in 4 messages to
 each other worker; nothing for rows that live with the worker itself. At a server it would be 8R + 8KR for all.
@@ -27,22 +27,22 @@ Rows = NDArray[np.int64]
 
 
 class ColdRows:
-    """One worker's part in it.
+    """One worker's part in the exchange of cold rows.
 
     Args:
         workers: the group of all workers, in order of their numbers.
-        home: of each row of the whole table, the number of the worker that it lives with.
-        place: of each row, where it lies in that worker's `local`.
+        home: for each row of the whole table, the number of the worker with which it lives.
+        place: for each row, its index in that worker's `local`.
         local: the rows that live here; moved in place by `rule`.
     """
 
     def __init__(self, workers: Communicator, home: Rows, place: Rows, local: Array, rule: UpdateRule) -> None:
         self.workers, self.home, self.place, self.local, self.rule = workers, home, place, local, rule
         self._others = [number for number in range(workers.size) if number != workers.rank]
-        self._asked: list[NDArray[np.int32]] = []  # by each worker, of us, in this step
+        self._asked: list[NDArray[np.int32]] = []  # by each worker, from this one, in this step
 
     def pull(self, rows: Rows) -> Array:
-        """The values of `rows`, wherever they live. Collective among the workers, as `push` is."""
+        """Return the values of `rows`, wherever they live. Collective among the workers, as `push` is."""
         homes = self.home[rows]
         wanted = [self.place[rows[homes == number]].astype(ROW_NUMBER) for number in range(self.workers.size)]
         self._asked = self._ask(wanted)
@@ -56,7 +56,7 @@ class ColdRows:
         return values
 
     def push(self, rows: Rows, gradients: Array) -> None:
-        """Send the gradients of the `rows` of the last pull, and move the rows that live here by all workers'."""
+        """Send the gradients of the last pull's `rows`, and update the rows that live here by those of all."""
         homes = self.home[rows]
         coming = {number: np.empty_like(self.local, shape=self._shape(number)) for number in self._others}
         going = [(gradients[homes == number], number) for number in self._others]
@@ -65,14 +65,14 @@ class ColdRows:
         touched, inverse = np.unique(np.concatenate(self._asked), return_inverse=True)
         total = np.zeros((len(touched), *self.local.shape[1:]), self.local.dtype)
         start = 0
-        for number, asked in enumerate(self._asked):  # in one order, so that a sum is reproducible
+        for number, asked in enumerate(self._asked):  # in a fixed order, so that a sum is reproducible
             total[inverse[start : start + len(asked)]] += coming[number]  # its rows are distinct
             start += len(asked)
         self.rule.begin()
         self.rule.apply(self.local, touched, total, 1.0)
 
     def _ask(self, wanted: list[NDArray[np.int32]]) -> list[NDArray[np.int32]]:
-        """Tell each other worker which of its rows we want; what each wants of us."""
+        """Send each other worker the numbers of the rows wanted from it; return those that each wants from this one."""
         counts = {number: np.zeros(1, np.int64) for number in self._others}
         self.workers.exchange_all(
             [(np.array([len(wanted[number])]), number) for number in self._others],

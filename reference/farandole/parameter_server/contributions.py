@@ -2,16 +2,15 @@
 
     gradient     pulls w, pushes g
     parameters   pulls w, pushes x = w − ηg; the server blends (`update_rules.Blend`)
-    elastic      has its own x all the time; every τ iterations it pulls w as the centre and pushes δ, which the server
-                 adds to w:
+    elastic      keeps its own x; every τ iterations it pulls w as the centre and pushes δ, which the server adds to w:
                      δ = α(x − w),   x ← x − ηg(x) − δ,   w ← w + Σδ;   in the other iterations  x ← x − ηg(x)
 
-The last is elastic averaging SGD (EASGD): the gradient is that at x before the elastic move, and Σx + w stays the same
-by that move. With α = 0 the workers train apart. `--elasticity` is β = Σα, how far the centre moves towards the
-workers' mean in a synchronous exchange, w ← (1−β)w + β·mean x; each of p workers with equal shares has α = β/p, and
-the paper takes β = 0.9. With `--sync minibatch` this is the paper's synchronous form. With `async` it is the
-asynchronous one, in which a worker exchanges with the centre whenever its own clock is divisible by τ; here δ arrives a
-gradient's time after its pull. Momentum at the workers (EAMSGD) is not built.
+The last is elastic averaging SGD (EASGD): the gradient is taken at x before the elastic move, which leaves Σx + w
+unchanged. With α = 0 the workers train independently. `--elasticity` is β = Σα, how far the centre moves towards the
+workers' mean in a synchronous exchange, w ← (1−β)w + β·mean x; each of p workers with equal shares has α = β/p, and the
+paper takes β = 0.9. With `--sync minibatch` this is the paper's synchronous form. With `async` it is the asynchronous
+one, in which a worker exchanges with the centre whenever its own clock is divisible by τ; here δ arrives one gradient
+computation after its pull. Momentum at the workers (EAMSGD) is not implemented.
 
 Sources: Zhang, Choromanska & LeCun, "Deep learning with elastic averaging SGD", 2015; document 000's second formula.
 """
@@ -29,7 +28,7 @@ Array = NDArray[Any]
 
 
 class Contribution:
-    """One worker's way, between a pull and a push.
+    """What one worker does between a pull and a push.
 
     Attributes:
         into: where pulled parameters go.
@@ -48,7 +47,7 @@ class Contribution:
         raise NotImplementedError
 
     def step_alone(self) -> None:
-        """The gradient of an iteration without pull and push is there; needed where `period` is more than 1."""
+        """Apply the gradient of an iteration without pull and push; needed where `period` is more than 1."""
         raise NotImplementedError
 
 
@@ -84,7 +83,7 @@ class PushElastic(Contribution):
 
     Args:
         moving_rate: β = Σα; this worker's α is its share of it.
-        period: τ.
+        period: τ, in iterations.
     """
 
     def __init__(self, flat: FlatBuffers, lr: float, moving_rate: float, period: int = 1) -> None:

@@ -65,7 +65,7 @@ class Conversation:
         lost: the ranks that have died; None: the first death is the end.
         window: memory shared with the servers, through which whole pulls and pushes then go.
         result: what the future of a request gives, of all its answers; called in the thread.
-        relayout: the layouts for other servers, when they have changed.
+        relayout: returns the layouts for the given servers, for when they have changed.
 
     Attributes:
         slot: this rank's part of the window; None without one.
@@ -276,14 +276,14 @@ class Conversation:
                 request.future.set_result(self._result(request.answers))
 
     def _redirect(self, answer: Header, request: Request | None) -> None:
-        """The servers have changed: once all have said so, put the request to those that have the keys now."""
+        """Once all servers have answered that they changed, send the request to those that have the keys now."""
         ring = np.empty(answer.count, ROW_NUMBER)
         self.comm.take(ring, answer.source, PAYLOAD)
         if request and self._relayout:
             del request.waiting_for[answer.home]
             if not request.waiting_for:
                 layouts = self._relayout([int(server) for server in ring])
-                self.layouts |= layouts  # at no moment empty: the caller's thread looks at them, too
+                self.layouts |= layouts  # never empty in between: the caller's thread reads them too
                 for gone in self.layouts.keys() - layouts.keys():
                     del self.layouts[gone]
                 request.answers.clear()

@@ -47,9 +47,9 @@ class Departures:
     ) -> Departures | None:
         """None where a rank's death ends the job. Collective.
 
-        That is where ranks do not outlive each other, where they share memory with those that may die, where
-        aggregators, or workers, know what nobody else does, and where messages are lost: one to a dead rank would
-        be repeated in vain.
+        That is so where ranks do not outlive each other, where they share memory with ranks that may die, where
+        aggregators or workers have state that no other rank has, and where messages may be lost: a message to a dead
+        rank would be repeated in vain.
 
         Raises:
             UsageError: it is not possible, and is asked for; or `heartbeat.check` refuses.

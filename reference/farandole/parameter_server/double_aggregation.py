@@ -1,15 +1,15 @@
-"""Document 000's parameter server round as it is written, which aggregates twice (erratum 000.17).
+"""Document 000's parameter server round as written, which aggregates twice (erratum 000.17).
 
     nodes     pull w, push g_i = ∇f_i(w)                    server   G = Σ share·g_i
     nodes     pull G, push x_i = w − ηG                     server   w ← Σ share·x_i − ηG
 
 The centre aggregates the nodes' gradients and has each node descend along the result. It receives their new parameters,
-aggregates these, and "starts the descent once more". All x_i are equal, so their mean is x_i again, and one gradient is
-descended along twice. The result is that of SGD with the rate 2η: what converges at η may diverge here. If "once more"
-means the next iteration only (`Twice(…, again=False)`), the result is that of document 004's one round: pull, push,
-update, as `training` builds it. Either way each iteration has a second round.
+aggregates these, and "starts the descent once more". All x_i are equal, so their mean is x_i again, and the same
+gradient is applied twice. The result is that of SGD with the rate 2η: a training that converges at η may diverge here.
+If "once more" means the next iteration only (`Twice(…, again=False)`), the result is that of document 004's one round:
+pull, push, update, as `training` builds it. Either way each iteration has a second round.
 
-The server's part is `update_rules.Twice`, whose table holds w and G by turns; the nodes' is here.
+The server's part is `update_rules.Twice`, whose table holds w and G alternately; the nodes' part is here.
 
 Cost: 2 pulls and 2 pushes of n bytes per worker and iteration, and 2 waits for the slowest worker, instead of 1.
 """
@@ -27,6 +27,7 @@ class TwiceTrainee(Trainee):
     """A node: it applies the aggregated gradient itself, and sends its new parameters."""
 
     def work(self, client: Client) -> None:
+        """Iterations of two rounds, until there is no work left."""
         batches, inputs, targets = self._material()
         aggregated = np.empty_like(self.flat.values_np)
         while start := pull(self.world, client, self.flat.values_np):

@@ -129,7 +129,7 @@ class Replica:
         return loss.item(), len(targets)
 
     def _send_sum(self, client: Client, clock: int, task: int = NO_TASK) -> None:
-        """Push the gradients summed up so far; `clock` is the last one's iteration, `task` what they are of."""
+        """Push the gradients summed up so far; `clock` is the last one's iteration, `task` their task."""
         assert self._oldest_read is not None
         self._finish_push(client)
         self._sum, self._leaving = self._leaving, self._sum

@@ -1,16 +1,16 @@
-"""A thread that decides whether the training goes on, while nobody waits for it.
+"""Early stopping by a background thread, for which no worker waits.
 
-Document 001's asynchronous update: a background thread looks at the model's state from time to time, and decides by the
-latest parameters whether the updates go on. It runs on the manager's rank, beside the manager, with a client of its own
-that has no clock: no policy waits for it.
+In document 001's asynchronous update a background thread reads the model's state from time to time, and decides from
+the latest parameters whether the updates go on. Here it runs on the manager's rank, beside the manager, with its own
+client. That client has no clock, so no policy waits for it.
 
     every --check-every seconds   read the servers' parameters w;  L ← validation loss at w
     L < --stop-below              good enough: end
     L has not fallen by 1 % for --stop-stalled checks in a row: no progress: end
-    end                           the first server begins no iteration any more; what is begun is completed
+    end                           the first server permits no further iteration; those that have begun are completed
 
-Each worker finds at its next pull that no work is left, as at the usual end. With several servers one reading may be
-of parts that are some updates apart, as it is for a worker.
+At its next pull each worker learns that no work is left, as at the usual end. With several servers the parts of one
+reading may be some updates apart, as they may be for a worker.
 
 Cost: the parameters once per check, from the servers to the manager's rank, and a forward pass there.
 Source: Prechelt, "Early stopping – but when?", 1998 (stop when the validation loss does not fall any more).
@@ -30,15 +30,15 @@ from farandole.errors import UsageError
 from farandole.parameter_server.client import Client
 from farandole.parameter_server.options import PolicyOptions
 
-LEAST_FALL = 0.01  # of the smallest loss so far; less is no progress
+LEAST_FALL = 0.01  # relative to the smallest loss so far; a smaller fall is no progress
 
 
 class StoppingRule:
-    """Decides by one loss after the other whether to go on. Pure.
+    """Decides after each loss whether the training goes on. Sends no messages.
 
     Args:
-        below: end once a loss is less; None: no loss is good enough.
-        stalled: end after so many losses in a row without progress; None: whatever their number.
+        below: end once a loss is smaller; None: never for that reason.
+        stalled: end after this many losses in a row without progress; None: never for that reason.
     """
 
     def __init__(self, below: float | None, stalled: int | None) -> None:
@@ -47,7 +47,7 @@ class StoppingRule:
         self._without_progress = 0
 
     def reason_to_end(self, loss: float) -> str | None:
-        """Take in the latest loss; None: go on."""
+        """Note the latest loss, and return why to end the training; None: go on."""
         if self.below is not None and loss < self.below:
             return f"validation loss {loss:.3f} is below {self.below:g}"
         if loss < self._least * (1 - LEAST_FALL):
@@ -60,15 +60,15 @@ class StoppingRule:
 
 
 class Watch:
-    """What the thread does with its client.
+    """The thread's work: check the loss now and then, and end the training.
 
     Args:
         loss: the validation loss of parameters like `table`.
         elapsed_s: seconds since the training began.
 
     Attributes:
-        checks: of each: when, how often the first server had moved the parameters that were read, the loss.
-        ended: why the training was ended; None: nobody has ended it.
+        checks: for each: the time, the first server's number of updates, the loss.
+        ended: why this thread has ended the training; None: it has not.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Watch:
         self.ended: str | None = None
 
     def work(self, client: Client) -> None:
-        """Check, until it has ended the training, or no worker is left."""
+        """Check the loss until it ends the training, or no worker is left."""
         due = 0.0
         while not self.ended and client.wait(client.progress(), "the manager's answer").workers:
             if self._elapsed_s() >= due:
@@ -94,7 +94,7 @@ class Watch:
             time.sleep(min(0.01, self._check_every_s))
 
     def figures(self) -> dict[str, Any]:
-        """What the record has of it (`Summary.stopping`)."""
+        """Return the record's entry (`Summary.stopping`)."""
         return {"ended": self.ended, "checks": self.checks}
 
     def _check(self, client: Client) -> None:
@@ -111,21 +111,21 @@ def is_asked_for(options: PolicyOptions) -> bool:
 
 
 def check(options: PolicyOptions) -> None:
-    """Refuse what the thread cannot do.
+    """Refuse options with which the thread cannot end the training.
 
     Raises:
-        UsageError: saying what, and why.
+        UsageError: it names the option and the reason.
     """
     if not is_asked_for(options):
         return
     for given, what in (
         (
             options.sync in ("minibatch", "partial", "history"),
-            f"--sync {options.sync}, where a step begun needs all its gradients: end one of the others",
+            f"--sync {options.sync}, where a step that has begun needs all its gradients",
         ),
-        (options.replicas > 1, "--replicas: who took the manager's place would not have the thread"),
+        (options.replicas > 1, "--replicas: a successor of the manager would not have the thread"),
         (options.applications > 1, "--applications: it would have to judge several models"),
-        (options.server_change, "--server-change: it knows the servers of the beginning"),
+        (options.server_change, "--server-change: the thread knows only the initial servers"),
     ):
         if given:
             name = "--stop-below" if options.stop_below is not None else "--stop-stalled"

@@ -5,8 +5,8 @@ save communication. Where samples are sparse this loses nothing: a row that only
 samples touch is read and updated by that worker alone, so it can live there, and training takes
 the same steps as with all rows at the centre. Rows that several workers update are shared: they stay
 at the centre, or live with the worker that updates them most, from where the others fetch them
-(`cold_rows`). A hot row is at the centre whoever updates it. (Parallax, Kim et al. 2019, lets the
-sparsity of a parameter decide, too, how it is kept in step.)
+(`cold_rows`). A hot row is always at the centre. (In Parallax, Kim et al. 2019, too, a parameter's sparsity decides how
+it is synchronised.)
 
 A worker counts over one epoch of its samples. Which rows it touches at all does not depend on how
 the samples are batched; how often does.
@@ -91,8 +91,8 @@ def divide(counts: UpdateCounts, hot: float = math.inf, *, shared_at_clients: bo
         hot: rows updated more often than this, in updates per batch over all workers (0 to 1), live at
             the centre whoever updates them. From 1 upwards there are no such rows; at 0 every row is
             at the centre, as in a plain parameter server.
-        shared_at_clients: a row that several workers update, and that is not hot, lives with the one that updates it
-            most; of several with the lowest number.
+        shared_at_clients: whether a row that several workers update, and that is not hot, lives with the one that
+            updates it most (in a tie, with the lowest number).
 
     Returns:
         The division; a row that nobody updates is at the centre.
@@ -111,7 +111,7 @@ def predicted_rows_sent(counts: UpdateCounts, division: Division | None = None) 
     """Rows that travel while all counted batches are processed: one pull and one push for each update of a row.
 
     Args:
-        division: a worker's updates of rows that live with it bring nothing to travel; without one, all do.
+        division: where rows live; a worker's updates of its own rows cause no traffic. None: all rows travel.
     """
     total = 2 * int(counts.counts.sum())
     if division is None:

@@ -24,7 +24,7 @@ class Kind(IntEnum):
     PULL = 1  # may I start my next iteration, and with which parameters?
     PUSH = 2  # the gradient of an iteration, or one range of it
     READ = 3  # the parameters as they are now, whatever the policy
-    END = 4  # begin no iteration any more (`early_stopping`)
+    END = 4  # permit no further iteration (`early_stopping`)
 
     # A server's answers.
     GRANT = 11  # start iteration `clock`; the parameters follow
@@ -32,7 +32,7 @@ class Kind(IntEnum):
     VALUES = 13  # the parameters as they are now follow
     APPLIED = 14  # the push has moved the parameters
     DROPPED = 15  # it has not: too late, there already, or from a worker that was cleaned away
-    MOVED = 17  # put this pull to other servers: their numbers follow
+    MOVED = 17  # send this pull to other servers: their numbers follow
 
     # A server to the next one in the chain, beside the requests that it hands on.
     TICK = 16  # time has passed
@@ -47,13 +47,13 @@ class Kind(IntEnum):
     STOP = 27  # the manager to everybody: the work is over
     PROGRESS = 28  # a reader to the manager: how far are the workers? The answer is of the same kind
     ALIVE = 29  # a client to the manager: it is still there, and waits for others
-    TASK = 30  # a worker to the coordinator: what is to be computed next? The answer is of the same kind (`tasks`)
+    TASK = 30  # a worker to the coordinator: requests the next task. The answer is of the same kind (`tasks`)
 
     # Between the manager and the servers, when their number changes (`server_manager`).
     READY = 41  # a server to the manager: all workers wait at the border
-    RING = 42  # the manager to every server: who has keys from now on; their numbers follow
-    MOVE = 43  # a server to another: keys that are that one's from now on follow, with what the rule remembers of them
-    SETTLED = 44  # a server to the manager: it has all its keys; how many it has sent, and in how many bytes, follows
+    RING = 42  # the manager to every server: which servers have keys from now on; their numbers follow
+    MOVE = 43  # a server to another: keys that the receiver has from now on follow, with the rule's state for them
+    SETTLED = 44  # a server to the manager: it has all its keys; the numbers of keys and bytes that it has sent follow
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Header:
         part: which of the server's ranges a push or read is about; −1: all.
         count: how many rows follow, of a sparse push or pull; −1: dense; −2: a dense push, encoded.
         read: the number of the pull that gave the parameters a pushed gradient was computed at; −1: the last.
-        task: the task a pushed gradient is of, or that has been done, or is to be; −1: of none.
+        task: the task of a pushed gradient, the task that is done, or the next one; −1: none.
         samples: how many samples a report is about; in the answer to PROGRESS, all reports so far.
         right, baseline: in a report, how many of its samples were classified right before they were learned
             from: by the model being trained, and by one that no longer learns (`online`).

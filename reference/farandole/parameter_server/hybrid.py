@@ -5,8 +5,8 @@
     3  train     as in `sparse`, but only rows at the centre travel; a worker updates its own rows in place
     4  complete  the workers' rows and the servers' become one table again, for the evaluation
 
-With ``--cold clients`` only hot rows are at the centre, as the document has it: cold ones that several workers
-update live with one of them, too, which the others ask in every step (`cold_rows`).
+With ``--cold clients`` only hot rows are at the centre, as in the document. A cold row that several workers update then
+lives with one of them, from which the others request it in every step (`cold_rows`).
 
 A worker's own row is moved as a server would have moved it: by the same rule, with share · gradient,
 once a step. No other worker ever reads it, so training takes the same steps wherever it lies, and
@@ -156,9 +156,10 @@ class HybridTrainee(SparseTrainee):
 
 
 def check(options: HybridOptions) -> None:
-    """
+    """Refuse an exchange of rows between workers that do not run in step.
+
     Raises:
-        UsageError: workers would not go in step, and are to exchange rows.
+        UsageError: --cold clients is given without --sync minibatch.
     """
     if options.cold == "clients" and options.sync != "minibatch":
         raise UsageError(f"--cold clients exchanges rows in every step: use --sync minibatch, not {options.sync}")

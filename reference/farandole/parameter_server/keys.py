@@ -159,7 +159,7 @@ def moved(before: Mapping[int, Sequence[KeyRange]], after: Mapping[int, Sequence
 def moves(
     before: Mapping[int, Sequence[KeyRange]], after: Mapping[int, Sequence[KeyRange]]
 ) -> dict[tuple[int, int], list[KeyRange]]:
-    """(from, to) → the ranges that change servers, ascending; both assign the same ranges, none of them empty."""
+    """Return (from, to) → the ranges that change servers, ascending; both assign the same non-empty ranges."""
     owner = {part: server for server, ranges in after.items() for part in ranges}
     moving: dict[tuple[int, int], list[KeyRange]] = {}
     for server, ranges in before.items():

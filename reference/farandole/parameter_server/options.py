@@ -60,8 +60,8 @@ class ServerOptions(DataParallelOptions):
     """How parameters and gradients travel: as messages, or through memory that the ranks of one host share."""
 
     server_change: Annotated[tuple[ServerChange, ...], Parameter(converter=_server_changes, **REPEATABLE)] = ()
-    """Another number of servers from a step on, as step=20,servers=3; may be given again. Best with --assignment
-    hashing, by which few keys move."""
+    """Change the number of servers from a step on, as step=20,servers=3; may be given again. With --assignment hashing
+    few keys move."""
 
     hang_after: Positive = 20.0
     """Seconds after which a rank that does nothing, and waits for nobody, is taken for dead: it is ended where the
@@ -83,7 +83,8 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     """stale, half, dynamic: iterations that a worker may be ahead of the slowest, at most."""
 
     least_staleness: NotNegative = 1
-    """dynamic: the lower bound; beyond it only the furthest worker goes on, for as many iterations as are worth it."""
+    """dynamic: the lower bound; beyond it only the furthest worker goes on, for as many iterations as the controller
+    grants."""
 
     longest_wait: NotNegativeReal = 0.02
     """half: seconds that a worker waits at most, at random, before it pushes."""
@@ -96,7 +97,7 @@ class PolicyOptions(EncodingOptions, ServerOptions):
 
     update: Update = "sgd"
     """What a server does with the gradients; blend and elastic: with the workers' own parameters; twice: with both, in
-    two rounds an iteration, as document 000 writes it."""
+    two rounds per iteration, as in document 000."""
 
     momentum: Probability = 0.9
     """momentum: how much of the last step's velocity is kept."""
@@ -108,8 +109,8 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     """blend: how much of the old parameters stays."""
 
     elasticity: Part = 0.9
-    """elastic: β, how far the servers' parameters move towards the workers' mean in an exchange; each worker moves by
-    its share of that towards the servers', α = β/p if there are p equal ones."""
+    """elastic: β, how far the servers' parameters move towards the workers' mean in an exchange; each worker moves
+    towards the servers' by its share of β, α = β/p for p equal workers."""
 
     period: AtLeastOne = 1
     """elastic: τ, iterations of a worker from one exchange with the servers to the next."""
@@ -125,14 +126,14 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     they are."""
 
     stop_below: Positive | None = None
-    """Let a second thread of the manager judge the model now and then, and end the training once its validation loss is
-    less."""
+    """End the training once the validation loss is less than this; a second thread of the manager checks it now and
+    then."""
 
     stop_stalled: AtLeastOne | None = None
-    """The same, once so many judgements in a row have not found the loss 1 % lower."""
+    """End the training once this many checks in a row have not found the validation loss 1 % lower."""
 
     check_every: Positive = 0.2
-    """--stop-below, --stop-stalled: seconds from one judgement to the next."""
+    """--stop-below, --stop-stalled: seconds from one check to the next."""
 
     applications: AtLeastOne = 1
     """Train so many models at once on the same servers, each with its own workers."""
@@ -168,8 +169,8 @@ class DownpourOptions(ServerOptions):
     """Go on computing while a fetch or a push is on its way."""
 
     tasks: Annotated[bool, Parameter(negative="")] = False
-    """Let the manager hand out the mini-batches, n_push of them a task: to whoever is idle, and again if a worker dies
-    or is late; a worker fetches before each task, and waits for the answer to its push."""
+    """Let the manager hand out tasks of n_push mini-batches to idle workers, and again if a worker dies or is late; a
+    worker fetches before each task, and waits for the answer to its push."""
 
     server_change: Annotated[tuple[ServerChange, ...], NOT_HERE] = ()
 
@@ -222,8 +223,8 @@ class HybridOptions(TextOptions):
     """Rows that more than this part of all batches update live on the servers anyway; 0: all rows do."""
 
     cold: Literal["servers", "clients"] = "servers"
-    """Where rows live that several workers update, but that are not hot: on the servers too, or each with the worker
-    that updates it most, which the others ask for it (try --hot 0.1)."""
+    """Where rows live that several workers update and that are not hot: on the servers too, or each with the worker
+    that updates it most, from which the others request it (try --hot 0.1)."""
 
     # Only rows travel, of one model, and every gradient counts once: what is for other ways of training is not here.
     model: Annotated[Literal["mlp", "cnn"], NOT_HERE] = "mlp"

@@ -128,7 +128,7 @@ class Placement:
 
 
 def _ranks(value: str, text: str, size: int) -> tuple[int, ...]:
-    """Ranks, of `size`, from "3", "1+2" or "3-6"."""
+    """Return the ranks, all below `size`, that "3", "1+2" or "3-6" names."""
     ranks: list[int] = []
     for part in value.split("+"):
         first, _, last = part.partition("-")

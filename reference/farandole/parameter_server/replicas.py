@@ -212,20 +212,20 @@ def _replica(world: World, options: DownpourOptions, material: Material) -> Repl
 
 
 def _check_tasks(options: DownpourOptions) -> None:
-    """Refuse what does not go with tasks from the manager.
+    """Refuse options that do not go with --tasks.
 
     Raises:
-        UsageError: saying what, and why.
+        UsageError: it names the option and the reason.
     """
     for given, what in (
         (
             options.n_fetch != options.n_push,
-            f"--n-fetch {options.n_fetch}: a task is fetched for and pushed as a whole",
+            f"--n-fetch {options.n_fetch}: a worker fetches and pushes once per task",
         ),
         (options.label_sets, "--label-sets: any worker may receive any sample"),
         (options.capabilities, "--capabilities: a fast worker receives more tasks anyway"),
         (options.loading == "files", "--loading files: every worker has all the data"),
-        (options.replicas > 1, "--replicas: who took the manager's place would not know which tasks are done"),
+        (options.replicas > 1, "--replicas: a successor of the manager would not know which tasks are done"),
     ):
         if given:
             remedy = f"give --n-fetch {options.n_push} too" if options.n_fetch != options.n_push else "leave it out"
@@ -233,7 +233,7 @@ def _check_tasks(options: DownpourOptions) -> None:
 
 
 def _everything(world: World, options: DownpourOptions, placement: Placement) -> Material:
-    """All samples on every worker, since each may be given any; `shares` is what each has on average."""
+    """Load all samples on every worker, since each may receive any; `shares` is the average per worker."""
     splits = datasets.split(datasets.load(options.data), options.seed)
     shares = equal_shares(len(splits.train), len(placement.workers))
     of_rank = dict(zip(placement.workers, shares, strict=True))
@@ -241,7 +241,7 @@ def _everything(world: World, options: DownpourOptions, placement: Placement) ->
 
 
 def _task_replica(world: World, options: DownpourOptions, material: Material) -> tuple[TaskReplica, TaskQueue]:
-    """This rank's copy of the model, and what the manager has to give out: steps times workers mini-batches."""
+    """Return this rank's copy of the model, and the queue of tasks: steps times workers mini-batches in all."""
     workers = len(material.shares)
     total = options.steps * workers
     batches = MiniBatches(len(material.shard), options.batch, workers, options.seed)

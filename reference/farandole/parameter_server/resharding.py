@@ -1,8 +1,8 @@
-"""A server's part in a change of the ring: hold pulls at the border, give keys away, take others, go on.
+"""A server's part in a change of the ring: hold pulls at the border, send keys, receive others, resume.
 
-The other side of `server_manager`, where the messages are listed. What moves with a key is its parameter and what the
-update rule remembers of it. A server that comes in has not seen the iterations so far: its policy is told of
-them one after the other, without gradients, and stands then where the others' do.
+The counterpart of `server_manager`, which lists the messages. With a key move its parameter and the update rule's state
+for it. A server that joins has not seen the iterations so far. They are replayed to its policy one after the other,
+without gradients, until its clocks are those of the other servers.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Pieces = dict[KeyRange, Array]  # of one array like the table
 
 
 class Resharder:
-    """One server's part in the changes of its only application.
+    """One server's part in the changes; it serves a single application.
 
     Args:
         ring: the servers that have keys at the start.
-        assign: which server of a ring has which of the ranges that the keys were cut into at the start.
-        rule, correction: make those of a part with other keys.
+        assign: returns which server of a ring has which of the initial ranges.
+        rule, correction: make the update rule and the correction for a part with other keys.
     """
 
     kinds = frozenset({Kind.RING, Kind.MOVE})
@@ -55,7 +55,7 @@ class Resharder:
         self.part = server.parts[world.rank, 0]
         self.assign, self._rule, self._correction = assign, rule, correction
         self._before = assign(ring)
-        self._after: Assignment | None = None  # known, but not everything has come
+        self._after: Assignment | None = None  # the next assignment, until all its keys have arrived
         self._borders = [change.step for change in changes]
         self._arrived: dict[int, tuple[int, list[Array]]] = {}  # server → its updates, and the arrays it has sent
         self._is_ready = False
@@ -76,7 +76,7 @@ class Resharder:
         self._go_on_if_all_is_there()
 
     def tick(self) -> None:
-        """Say that nothing is on its way here any more, once that is so."""
+        """Report to the manager, once no gradient is on its way here any more."""
         if self._borders and not self._is_ready and self.world.rank in self._before and self.part.shard.all_wait:
             self._is_ready = True
             self.mailbox.send(MANAGER, REQUEST, Header(Kind.READY))
@@ -92,12 +92,12 @@ class Resharder:
         return memory(self.part.shard.rule)
 
     def _hold(self) -> None:
-        """No worker starts the first iteration after the border; on a server that stands by, none starts any."""
+        """Let no worker start the iteration at the border; on a server that stands by, none at all."""
         border = self._borders[0] if self._borders else None
         self.part.shard.hold_from = border if self.world.rank in self._before else 0
 
     def _change_to(self, ring: NDArray[np.int32]) -> None:
-        """Send the workers that wait, and the keys that move, to the servers of the new ring."""
+        """Redirect the waiting workers, and send the keys that move, to the servers of the new ring."""
         shard, own = self.part.shard, self.world.rank
         self._after = self.assign([int(server) for server in ring])
         if own in self._before:
@@ -152,16 +152,16 @@ class Resharder:
 
 
 def _cut(array: Array, ranges: Sequence[KeyRange]) -> Pieces:
-    """`ranges` lie in `array` one after the other."""
+    """Split `array`, in which `ranges` lie one after the other."""
     stops = np.cumsum([len(part) for part in ranges], dtype=int)
     return dict(zip(ranges, np.split(array, stops[:-1]), strict=True)) if ranges else {}
 
 
 def catch_up(policy: Policy, clock: int) -> None:
-    """Tell a policy of all iterations before `clock`, which it has not seen; nothing is to be applied here."""
+    """Replay to a policy all iterations before `clock`, which it has not seen; no update is applied."""
     now = time.monotonic()
     for iteration in range(next(iter(policy.clocks.values()), clock), clock):
-        moment = now + iteration - clock  # of start and push: how long an iteration took is not known here
+        moment = now + iteration - clock  # of start and push: the durations are not known here
         for worker in list(policy.clocks):
             policy.started(worker, moment)
         for worker in list(policy.clocks):

@@ -1,9 +1,9 @@
-"""More or fewer servers from a step on, as an input: what may be said of it on the command line.
+"""The option `--server-change`: more or fewer servers from a step on.
 
     --server-change step=20,servers=3     3 servers share the parameters from iteration 20 on
 
-All servers are launched with the job, since MPI's processes are; those that have no keys yet stand by. `server_manager`
-and `resharding` carry the change out.
+All servers are launched with the job, as all MPI processes are; those that have no keys yet stand by. `server_manager`
+and `resharding` carry out the change.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class ServerChange:
 
     @classmethod
     def parse(cls, text: str) -> ServerChange:
-        """A change from words like ``step=20,servers=3``.
+        """Return the change that a text like ``step=20,servers=3`` describes.
 
         Raises:
-            UsageError: not of this form.
+            UsageError: `text` is not of this form.
         """
         pairs = named_values(text, FORM, {"step", "servers"})
         try:
@@ -50,7 +50,7 @@ class ServerChange:
 
 
 def most_servers(servers: int, changes: Sequence[ServerChange]) -> int:
-    """How many servers are launched: as many as there are at any time."""
+    """Return how many servers to launch: the largest number at any time."""
     return max([servers, *(change.servers for change in changes)])
 
 
@@ -58,7 +58,7 @@ def check(options: PolicyOptions) -> None:
     """Refuse changes that cannot be carried out.
 
     Raises:
-        UsageError: out of order, beyond the last step, without an effect, or beside an option that does not allow them.
+        UsageError: changes out of order, beyond the last step, without effect, or with an option that excludes them.
     """
     changes = options.server_change
     before = options.servers
@@ -68,13 +68,13 @@ def check(options: PolicyOptions) -> None:
         if change.step >= options.steps:
             raise UsageError(f"--server-change {change}: the last of --steps {options.steps} is {options.steps - 1}")
         if change.servers == before:
-            raise UsageError(f"--server-change {change} changes nothing: there are {before} server(s) by then")
+            raise UsageError(f"--server-change {change} changes nothing: there are {before} server(s) at that step")
         before = change.servers
     for given, what in (
         (options.sync in ("partial", "history"), f"--sync {options.sync}, where servers may be at different steps"),
         (options.replicas > 1, "--replicas, whose copies would have to move too"),
         (options.transport == "window", "--transport window, whose memory is laid out once"),
-        (options.tree, "--tree, whose aggregators know the servers of the beginning"),
+        (options.tree, "--tree, whose aggregators know only the initial servers"),
         (options.compressor != "none", "--compressor, which encodes each server's part of a gradient by itself"),
         (options.applications > 1, "--applications: change the servers of one application"),
         (options.place, "--place: the first --servers of the usual placement are servers at the start"),

@@ -1,20 +1,22 @@
-"""The server manager: puts servers on the hash ring, and takes them off, while the training goes on.
+"""The server manager: adds servers to the hash ring, and removes them, while the training goes on.
 
-Document 004 gives it the server group to maintain. A change takes place at a border: no worker starts iteration c,
-which every server knows beforehand, until it is over. So no gradient is on its way, and every policy stands
-at the same clock on all servers.
+In document 004 it maintains the server group. A change takes place at a border: no worker starts iteration c, which
+every server knows beforehand, until the change is complete. So no gradient is on its way, and the policy has the same
+clocks on all servers.
 
-    servers → manager   READY      every worker that is left waits to start iteration c
-    manager → servers   RING       the servers from now on: their numbers, from which everybody computes who has what
-    server  → workers   MOVED      the pull that waits is to be put to these servers
-    server  → server    MOVE       the keys that change hands, with what the update rule remembers of them
-    servers → manager   SETTLED    everything has come; pulls are granted again
+    servers → manager   READY      all remaining workers wait to start iteration c
+    manager → servers   RING       the servers from now on: their numbers, from which each rank computes the assignment
+    server  → workers   MOVED      send the waiting pull to these servers
+    server  → server    MOVE       the keys that move, with the update rule's state for them
+    servers → manager   SETTLED    all keys have arrived; pulls are granted again
 
-By consistent hashing about 1/S of the keys move when one of S servers comes or goes (`keys`); with equal parts,
+With consistent hashing about 1/S of the keys move when one of S servers joins or leaves (`keys`); with equal parts,
 half of them.
-Cost: the keys that move, once for the parameters and once for each array that the rule remembers; five headers a
-server and two a worker; and the wait of the workers at the border for the slowest.
-Source: Li et al., OSDI 2014 (server manager; ranges move when servers join or leave).
+
+Cost: the keys that move, once for the parameters and once for each array of the rule's state; five headers per server
+and two per worker; and the workers' wait at the border for the slowest.
+Source: Li et al., "Scaling distributed machine learning with the parameter server", 2014 (server manager; ranges move
+when servers join or leave).
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ class ServerManager:
     """The manager's part in the changes.
 
     Args:
-        servers: all that were launched, those that stand by included.
+        servers: all launched servers, those that stand by included.
         ring: those that have keys at the start.
 
     Attributes:
-        done: what has been changed, as the record has it (`Summary.server_changes`).
+        done: the completed changes, in the record's form (`Summary.server_changes`).
     """
 
     kinds = frozenset({Kind.READY, Kind.SETTLED})
@@ -74,7 +76,7 @@ class ServerManager:
         pass
 
     def _announce(self) -> None:
-        """All stand at the border: say who has the keys from now on, also to those that stand by."""
+        """Announce the new ring to all servers, those that stand by included; all workers wait at the border."""
         self.ring = self.servers[: self._changes[0].servers]
         self._waiting_for = set(self.servers)
         ring = np.array(self.ring, ROW_NUMBER)

@@ -37,10 +37,10 @@ class Role(Protocol):
 
 @contextmanager
 def beside(client: Client | None, work: Callable[[Client], None] | None) -> Iterator[None]:
-    """In the body a second thread of this rank does `work` with a client of its own; None: there is no thread.
+    """Run `work` with `client` in a second thread of this rank during the body; with None there is no thread.
 
     Raises:
-        BaseException: what has ended the thread, after the body; the client has left all the same.
+        BaseException: the error that ended the thread, after the body; the client has left in any case.
     """
     errors: list[BaseException] = []
 

@@ -82,7 +82,7 @@ class Shard:
         self._gradients: dict[Push, Gradient] = {}
         # worker → number of a pull → others' updates before it; the last, and older ones that may still be pushed for
         self._reads: dict[int, dict[int, int]] = {}
-        self._tasks: set[int] = set()  # those whose gradient has come
+        self._tasks: set[int] = set()  # those whose gradient has arrived
         self._own_updates = dict.fromkeys(policy.clocks, 0)
 
     def pull(self, question: Header, now: float) -> None:
@@ -129,7 +129,7 @@ class Shard:
         return bool(actions)
 
     def end(self, question: Header, now: float) -> None:
-        """No worker begins another iteration; what is begun is completed."""
+        """Permit no further iteration; those that have begun are completed."""
         self.limit = 0
         self._reply(Header(Kind.FINISHED, worker=question.worker, number=question.number))
         self.answer_pulls(now)
@@ -153,11 +153,11 @@ class Shard:
 
     @property
     def all_wait(self) -> bool:
-        """Whether every worker waits for permission: then no gradient is on its way."""
+        """Whether every worker waits for permission, so that no gradient is on its way."""
         return self._pulls.keys() == self.policy.clocks.keys()
 
     def give_up_pulls(self) -> list[Header]:
-        """The questions of all who wait; they are not answered here any more."""
+        """Return the pulls of all waiting workers, which will not be answered here."""
         questions = [question for question, _ in self._pulls.values()]
         self._pulls.clear()
         return questions
@@ -165,7 +165,7 @@ class Shard:
     def replace(
         self, values: Array, ranges: Sequence[KeyRange], rule: UpdateRule, correction: Correction | None, updates: int
     ) -> None:
-        """Hold these keys instead, which have been moved `updates` times; every worker waits (`all_wait`)."""
+        """Replace all keys by these, which have been updated `updates` times; every worker must wait (`all_wait`)."""
         self.values, self.ranges, self.rule, self.correction = values, ranges, rule, correction
         self.updates = updates
         self.slices = _local(ranges)

@@ -104,7 +104,7 @@ class SparseTrainee:
         return table
 
     def validation_loss(self, table: Array) -> float:
-        """The loss of all these parameters on passages that no worker has."""
+        """Return the loss of the parameters `table` on the validation passages, which no worker has."""
         loss, _, _ = gradient(table[touched_rows(self.validation)], self.validation)
         return loss
 

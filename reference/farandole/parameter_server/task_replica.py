@@ -1,8 +1,8 @@
-"""A Downpour replica that computes the tasks it is given, instead of batches of its own share (`tasks`).
+"""A Downpour replica that computes the coordinator's tasks instead of batches of its own share (`tasks`).
 
-It has all the data, since it may receive any task. Of each task it fetches the parameters, goes through the
-mini-batches with its own steps in between, and pushes the sum of the gradients, as `downpour` with n_fetch = n_push and
-without overlap: one worker computes bitwise the same.
+It has all the data, since it may receive any task. For each task it fetches the parameters, computes the mini-batches'
+gradients with its own steps in between, and pushes their sum, as `downpour` does with n_fetch = n_push and without
+overlap. With one worker the result is bitwise the same.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class MiniBatches:
     """All mini-batches of all epochs by number, the same on every rank: any rank can compute any of them.
 
     Args:
-        samples: of the whole training set.
-        batch: samples of a step of all workers together; a mini-batch has one worker's part of it.
+        samples: number of samples of the training set.
+        batch: samples of a step of all workers together; a mini-batch is one worker's part of it.
     """
 
     def __init__(self, samples: int, batch: int, workers: int, seed: int) -> None:
@@ -35,14 +35,14 @@ class MiniBatches:
         self.epoch = steps_per_epoch(samples, batch) * workers
 
     def rows(self, number: int) -> NDArray:  # type: ignore[type-arg]
-        """The samples of a mini-batch; within an epoch's `epoch` mini-batches every sample is in one."""
+        """Return the indices of a mini-batch's samples; every sample is in one of an epoch's mini-batches."""
         sampler = EpochSampler(self.samples, self.epoch, self.seed, 0)
         epoch, step = divmod(number, self.epoch)
         sampler.restore({"seed": self.seed, "rank": 0, "epoch": epoch, "step": step})
         return next(sampler)
 
     def share(self, number: int) -> float:
-        """n_r / N: which part a mini-batch is of the `workers` ones that make a step."""
+        """Return n_r / N: the part that a mini-batch is of its step, which has `workers` mini-batches."""
         first = number - number % self.workers
         sizes = [batch_size(self.samples, self.epoch, first + part) for part in range(self.workers)]
         return sizes[number % self.workers] / sum(sizes)
@@ -70,10 +70,10 @@ class TaskReplica(Replica):
         self.batches, self.total, self.size = batches, total, size
         self._inputs = torch.tensor(data.inputs).to(world.device)
         self._targets = torch.tensor(data.targets).to(world.device)
-        self._to_do: list[int] = []  # the mini-batches of the task, the last one first
+        self._to_do: list[int] = []  # the remaining mini-batches of the task, the last one first
 
     def work(self, client: Client) -> None:
-        """Tasks, until all are done."""
+        """Compute tasks, until all are done."""
         done = NO_TASK
         for clock in count():
             with self.world.trace.span("receive a task", "communicate"):
@@ -92,7 +92,7 @@ class TaskReplica(Replica):
             done = task
 
     def of_task(self, task: int) -> Sequence[int]:
-        """The numbers of its mini-batches."""
+        """Return the numbers of a task's mini-batches."""
         return range(task * self.size, min((task + 1) * self.size, self.total))
 
     def _begin(self, client: Client) -> bool:

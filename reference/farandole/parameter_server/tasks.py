@@ -1,16 +1,16 @@
-"""The coordinator submits computing tasks: which worker computes which mini-batches is decided while it trains.
+"""A coordinator that assigns computing tasks: which worker computes which mini-batches is decided during training.
 
-Document 001's parameter server with DistBelief: the centre submits all computing tasks to the workers; a worker
-only receives a task, computes gradients at the parameters of that time, and pushes their sum. A task is a number: it
-names the mini-batches t·m … t·m + m − 1 of all epochs, in an order that every rank knows from the seed, so a worker can
-compute any of them. A fast worker receives more tasks than a slow one.
+In document 001's parameter server with DistBelief the centre submits all computing tasks to the workers. A worker only
+receives a task, computes gradients at the parameters of that time, and pushes their sum. A task is a number t. It
+stands for the mini-batches t·m … t·m + m − 1 of all epochs, in an order that every rank knows from the seed, so any
+worker can compute it. A fast worker receives more tasks than a slow one.
 
-    worker → coordinator    TASK    I have done task t (or none yet); what next?
+    worker → coordinator    TASK    task t is done (or none yet); requests the next
     coordinator → worker    TASK    task u; or FINISHED
 
 A task whose worker has died is submitted again. When all tasks are given out and some are not done, an idle worker
-receives a *backup task*: one that another worker has had for the longest time. So a task may be computed twice; each
-server counts the first gradient of a task, and drops the second.
+receives a *backup task*: the one that another worker has had for the longest time. So a task may be computed twice;
+each server counts the first gradient of a task, and drops the second.
 
 Cost: two headers per task. Backup tasks waste at most one task per worker, at the end.
 Sources: Dean et al., "Large scale distributed deep networks", 2012 (the coordinator of Sandblaster L-BFGS hands out
@@ -28,7 +28,7 @@ from farandole.parameter_server.succession import Succession
 
 
 class TaskQueue:
-    """Which tasks are to be given out, are being computed, are done. Pure.
+    """The state of every task: not yet given out, being computed, or done. Sends no messages.
 
     Args:
         tasks: their number; they are 0 … tasks − 1, given out in this order.
@@ -45,7 +45,7 @@ class TaskQueue:
         self.resubmitted = self.backups = 0
         self._next = 0
         self._lost: list[int] = []  # their worker has died
-        self._with: dict[int, list[int]] = {}  # task → who computes it; the one given out longest ago comes first
+        self._with: dict[int, list[int]] = {}  # task → its workers; the task given out longest ago comes first
         self._done: set[int] = set()
 
     @property
@@ -53,7 +53,7 @@ class TaskQueue:
         return len(self._done) == self.tasks
 
     def give(self, worker: int) -> int | None:
-        """The next task for an idle worker; None: there is none for it at present."""
+        """Return the next task for an idle worker; None: there is none for it at present."""
         if self._lost:
             self.resubmitted += 1
             task = self._lost.pop(0)
@@ -69,7 +69,7 @@ class TaskQueue:
         return task
 
     def done(self, worker: int, task: int) -> None:
-        """Every server has answered a push of this task by `worker`."""
+        """Note a task as done: every server has answered `worker`'s push of it."""
         self._with.pop(task, None)
         if task in self._lost:
             self._lost.remove(task)
@@ -78,7 +78,7 @@ class TaskQueue:
             self.done_by[worker] += 1
 
     def lose(self, worker: int) -> None:
-        """A worker has died: what nobody else computes is to be given out again."""
+        """Note a worker's death: tasks that no other worker computes will be given out again."""
         for task, workers in list(self._with.items()):
             if worker in workers:
                 workers.remove(worker)
@@ -87,13 +87,13 @@ class TaskQueue:
                     self._lost.append(task)
 
     def figures(self) -> dict[str, Any]:
-        """What the record has of it (`Summary.tasks`)."""
+        """Return the record's entry (`Summary.tasks`)."""
         done_by = {str(worker): count for worker, count in sorted(self.done_by.items())}
         return {"done_by": done_by, "resubmitted": self.resubmitted, "backups": self.backups}
 
 
 class Coordinator:
-    """The manager's part in it: answers whoever has nothing to do, as soon as there is something."""
+    """The manager's part: it gives each idle worker a task as soon as there is one."""
 
     kinds = frozenset({Kind.TASK})
 
@@ -112,7 +112,7 @@ class Coordinator:
         pass
 
     def miss(self) -> None:
-        """Some have died: their tasks are to be computed by others."""
+        """Have the tasks of workers that have died computed by others."""
         for worker in sorted(self.succession.lost - self._missed):
             self.queue.lose(worker)
         self._missed |= self.succession.lost

@@ -54,7 +54,7 @@ class Workload(Protocol):
         """All of the model's final parameters, given the servers'. Collective."""
 
     def validation_loss(self, table: NDArray[Any]) -> float:
-        """The loss on samples that nobody trains on, with all these parameters; on the manager's rank."""
+        """Return the loss of the parameters `table` on samples that no worker trains on; on the manager's rank."""
 
     def accuracy(self, table: NDArray[Any]) -> float | None:
         """The test accuracy with all these parameters; None on a rank without test data."""
@@ -218,7 +218,7 @@ def application(
 ) -> cluster.Application:
     """One model on the servers, kept and moved as the options say."""
     in_rounds = choices.make_policy(options, clients).in_rounds
-    pulls = 2 * options.steps if options.update == "twice" else -(-options.steps // options.period)  # of a worker
+    pulls = 2 * options.steps if options.update == "twice" else -(-options.steps // options.period)  # per worker
     return cluster.Application(
         table=table,
         workers=workers,

@@ -47,7 +47,7 @@ class UpdateRule(Protocol):
 
 
 def memory(rule: UpdateRule) -> dict[str, Array]:
-    """What a rule remembers of each key: its arrays like the table, by name. Of SGD none, of Adam two."""
+    """Return a rule's state per key: its arrays like the table, by name. SGD has none, Adam two."""
     return {name: value for name, value in vars(rule).items() if isinstance(value, np.ndarray)}
 
 
@@ -127,7 +127,7 @@ class Blend:
 
 
 class Add:
-    """The elastic move's other half (`contributions`): w ← w + Σδ, with no weights, as the workers have given it up."""
+    """The elastic move's other half (`contributions`): w ← w + Σδ, unweighted, since each worker moved by its δ."""
 
     def begin(self) -> None:
         pass
@@ -137,7 +137,7 @@ class Add:
 
 
 class Twice:
-    """Document 000's second aggregation (`double_aggregation`): G ← Σ weight·g, then w ← Σ weight·x − ηG, by turns.
+    """Document 000's second aggregation (`double_aggregation`): G ← Σ weight·g, then w ← Σ weight·x − ηG.
 
     Args:
         again: whether the aggregated parameters descend along the gradient once more.

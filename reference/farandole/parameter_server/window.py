@@ -34,7 +34,7 @@ class Window:
         table: shape and type of the parameters.
 
     Raises:
-        UsageError: the ranks are on several hosts, or there is no room for it.
+        UsageError: the ranks are on several hosts, or shared memory is too small for it.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ the slowest worker pushes one, too:
 r is counted down with each iteration. Once it is used up, the worker waits until it is no more than `low` ahead again.
 So no iteration starts more than `high` ahead of the slowest, and low = high is stale synchronous.
 
-The thresholds, the choice of r and who may ask are those of Zhao et al., "Dynamic stale synchronous parallel
+The thresholds, the choice of r and which worker may ask are those of Zhao et al., "Dynamic stale synchronous parallel
 distributed training for deep learning", 2019. Three things differ:
 
 - An iteration's duration is measured from its grant to its push. The paper's interval from push to push contains the
@@ -18,9 +18,9 @@ distributed training for deep learning", 2019. Three things differ:
 - The controller is asked once per passage of `low`. The paper asks it again when r is used up, so that the lead has
   no bound; and whether the slowest worker's gradient came just before or just after, which the choice of r makes a
   matter of rounding, would decide between a long wait and r further iterations.
-- Of several r that are as good, up to a hundredth of an iteration, the smallest counts: the least staleness.
+- Of several r that are equally good, to a hundredth of an iteration, the smallest is chosen: the least staleness.
 
-Cost: O(high − low) a decision, and two times for each worker. Documents 001 and 002.
+Cost: O(high − low) per decision, and two times kept per worker. Documents 001 and 002.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from collections.abc import Iterable
 from farandole.parameter_server.policies.policy import Action, Push
 from farandole.parameter_server.policies.stale import Stale
 
-AS_GOOD = 0.01  # iterations: differences of less are the clock's, not the workers'
+AS_GOOD = 0.01  # iterations: smaller differences come from the clock, not from the workers
 
 
 class Dynamic(Stale):
@@ -42,8 +42,8 @@ class Dynamic(Stale):
         self._extra = dict.fromkeys(self.clocks, 0)  # worker → r, the extra iterations that it may still start
         self._within = dict.fromkeys(self.clocks, True)  # worker → whether its last iteration began within `low`
         self._granted: dict[int, float] = {}  # worker → when its last iteration began
-        self._duration: dict[int, float] = {}  # worker → of its last completed iteration
-        self._furthest: int | None = None  # of several with the largest clock the one that had it first
+        self._duration: dict[int, float] = {}  # worker → duration of its last completed iteration
+        self._furthest: int | None = None  # the first worker to reach the largest clock
 
     def may_start(self, worker: int) -> bool:
         return self.lead(worker) <= self.low or self._extra[worker] > 0
@@ -73,16 +73,16 @@ class Dynamic(Stale):
         return actions
 
     def _worth_going_on(self, worker: int, now: float) -> int:
-        """The controller: for how many more iterations `worker` should go on before it waits for the slowest."""
+        """Return how many more iterations `worker` should run before it waits for the slowest: the controller."""
         slowest = self._slowest.worker()
         assert slowest is not None, "the worker itself is there"
         own, its = self._duration[worker], self._duration.get(slowest, 0.0)
         if not own or not its:
-            return 0  # nothing is known of one of the two, or it takes no time
+            return 0  # one of the two durations is unknown, or 0
         first = max(now, self._granted[slowest] + its)
 
         def apart(extra: int) -> float:
-            """Seconds between the push after so many iterations and the nearest one of the slowest."""
+            """Return the seconds from the push after `extra` iterations to the slowest worker's nearest push."""
             ready = now + extra * own
             nearest = max(0, round((ready - first) / its))
             return abs(first + nearest * its - ready)

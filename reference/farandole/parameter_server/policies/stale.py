@@ -4,14 +4,15 @@
     a gradient of c:        visible once every worker has begun iteration c − s
 
 So a worker that begins iteration c has read every gradient of iterations up to c − s − 1, and of iterations c − s to
-c + s − 1 those that are there: Ho et al.'s in-window updates, with the same two ends. At any moment completed clocks
-differ by at most s + 1. (Theirs differ by s; the second rule keeps the window.) A slow spell shorter than s iterations
-costs the others nothing; a worker that is always slower still sets the pace in the end. A large s is asynchronous.
+c + s − 1 those that have arrived: Ho et al.'s in-window updates, with the same two bounds. At any moment completed
+clocks differ by at most s + 1. (Theirs differ by s; the second rule keeps the window.) A slow spell shorter than s
+iterations costs the others nothing; a worker that is always slower still sets the pace in the end. A large s is
+asynchronous.
 
 s = 0 is mini-batch synchronous under every update rule: the gradients of an iteration are applied together, once all
-are there, as their mean. (No worker reads the parameters before that.) For s > 0 each gradient is applied alone, as it
-becomes visible, with its share of the batch. Ho et al.'s updates are increments that may be added in any order, as
-those of plain SGD are. A rule with a memory takes n small steps an iteration then: momentum's velocity decays n times,
+have arrived, as their mean. (No worker reads the parameters before that.) For s > 0 each gradient is applied alone, as
+it becomes visible, with its share of the batch. Ho et al.'s updates are increments that may be added in any order, as
+those of plain SGD are. A rule with state then takes n small steps per iteration: momentum's velocity decays n times,
 and Adagrad and Adam divide a share of the gradient by the share's own size.
 
 Source: Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", 2013.
