@@ -133,7 +133,7 @@ def stored_shares(folder: Path) -> list[int]:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    """What `write` has put into the manifest.
+    """Return the manifest that `write` has written.
 
     Raises:
         UsageError: there is none, or it is damaged.

@@ -2,7 +2,7 @@
 
 Horovod and DDP communicate from inside ``backward()``. What a step then pays for communication is
 only what is left after the last gradient has been computed: the exposed communication. This clock
-hooks into every trained parameter to see that moment. Where some parameter gets no gradient, as in a branch that
+hooks into every trained parameter to observe that moment. Where some parameter gets no gradient, as in a branch that
 was not taken, it is the moment at which ``backward()`` returns.
 """
 

@@ -4,13 +4,13 @@
     error rose       η ← 0.5·η, and the steps that made it rise are undone: w ← w as it was before them
 
 Small steps up, large ones down: too small a rate costs time, too large a one the training. Losses of single
-batches jump, so means over a window of steps are compared, and it is a window that is undone. The next one has other
-batches; so that one easy window is not what all others fail to reach, each undoing raises by a tenth what is compared
-with. What the optimizer remembers is of the direction that was wrong, and starts from zero.
+batches jump, so means over a window of steps are compared, and a whole window is undone. The next window has other
+batches. Each undoing therefore raises the loss to compare with by a tenth, so that later windows need not reach that of
+one easy window. The optimizer's state belongs to the wrong direction, and is reset to zero.
 
-Cost: a copy of the parameters, one pass over it a window, and the window's steps where it is undone. Sources: Battiti,
-"Accelerated backpropagation learning: two optimization methods", 1989, who called it the bold driver; Vogl et al.,
-"Accelerating the convergence of the back-propagation method", 1988, who set the momentum to 0 then.
+Cost: a copy of the parameters, one pass over it per window, and the steps of each window that is undone. Sources:
+Battiti, "Accelerated backpropagation learning: two optimization methods", 1989, who called it the bold driver; Vogl et
+al., "Accelerating the convergence of the back-propagation method", 1988, who set the momentum to 0 then.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class BoldDriver:
 
     Attributes:
         lr: the rate now.
-        before: what the next mean loss is compared with; with both, another driver goes on.
-        undo: the steps between the last two observations are to be undone.
+        before: the loss that the next mean is compared with; a driver made with `lr` and `before` continues this one.
+        undo: whether the steps between the last two observations must be undone.
     """
 
     def __init__(self, lr: float, before: float | None = None) -> None:

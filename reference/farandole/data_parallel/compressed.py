@@ -93,7 +93,7 @@ class CompressedSGD(Strategy):
             return decoded_sum(compressor, carried, len(gradient), world.size)
 
     def _vote(self, vote: MajorityVote, gradient: Vector) -> Vector:
-        """No sum: the sign of most ranks' gradients, of which this rank counts the votes on its part."""
+        """Return the signs of the majority of the ranks' gradients; this rank counts the votes on its part."""
         world = self.world
         with world.compute("encode"):
             ballots = vote.ballots(gradient)

@@ -45,7 +45,7 @@ def accuracy(model: nn.Module, dataset: Dataset, device: torch.device) -> float:
 
 
 def loss(model: nn.Module, dataset: Dataset, device: torch.device) -> float:
-    """The mean cross-entropy of `model` over `dataset`, over all next characters if it is of text."""
+    """Return the mean cross-entropy of `model` over `dataset`; for text, over all next characters."""
     total, training = 0.0, model.training
     model.eval()
     for start in range(0, len(dataset), BATCH):

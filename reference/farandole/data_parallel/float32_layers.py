@@ -1,16 +1,16 @@
-"""Some layers in 16 bits and others in 32 (部分层): which ones of a copy in half precision stay in float32.
+"""Some layers in 16 bits and others in 32 (部分层): keeping layers of a half-precision copy in float32.
 
 Matrix products gain from 16 bits, and their rounding errors average out. A normalisation divides by a deviation that it
-computes from squares, and a softmax exponentiates: there few digits, or float16's largest number 65504, can do harm.
-So these are computed in float32, and what comes in and goes out is converted, as torch.autocast does it by operation;
-here it is by module, chosen by kind or by name:
+computes from squares, and a softmax exponentiates: there few digits, or float16's largest number 65504, can do harm. So
+these layers are computed in float32, and their inputs and outputs are converted. torch.autocast does that by operation;
+here it is done by module, chosen by kind or by name:
 
     norms       every LayerNorm, BatchNorm, GroupNorm, InstanceNorm and RMSNorm
     softmax     every Softmax and LogSoftmax that is a module
-    2.logits    the module of that name, with all below it
+    2.logits    the module of that name, with all its submodules
 
-The loss is computed in float32 in any case, and gradients are added up over the ranks in float32. A module that is tied
-to one of these stays in float32 with it.
+The loss is computed in float32 in any case, and gradients are added up over the ranks in float32. A module that shares
+a parameter with one of these stays in float32 with it.
 
 Cost: 2 bytes more for each parameter kept, and 2 for its gradient; a conversion at each border. Source: Micikevicius et
 al., "Mixed precision training", 2018, section 3.3, and document 001, which has *part* of the layers in half precision.
@@ -34,7 +34,7 @@ KINDS: dict[str, tuple[type[nn.Module], ...]] = {
 
 
 def keep_in_float32(module: nn.Module, layers: Sequence[str]) -> None:
-    """Convert these layers of a module in 16 bits to float32, and have each layer convert what comes in.
+    """Convert some layers of a 16-bit module to float32, and make every layer convert its inputs to its own type.
 
     Args:
         layers: names of kinds, or of submodules.
@@ -69,7 +69,7 @@ def _own(*modules: nn.Module) -> set[nn.Parameter]:
 def _convert(
     module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a module gets, in the type of its own parameters; float32 where it has none."""
+    """Return a module's inputs in the type of its own parameters; float32 where it has none."""
     kind = next((each.dtype for each in module.parameters(recurse=False) if each.is_floating_point()), torch.float32)
 
     def converted(each: Any) -> Any:

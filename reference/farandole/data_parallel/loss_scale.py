@@ -8,8 +8,8 @@ If the number is too large some become infinite (overflow, 溢出): then the ste
     2000 steps without one    scale ← 2·scale
 
 Cost: one step in 2000 that is tried in vain, and those at the beginning until the number fits. Sources: Micikevicius et
-al., "Mixed precision training", 2018, section 3.2 (loss scaling, and that overflows may be skipped while the scale is
-adapted); the rule, 2¹⁶, ×2 after 2000 and ×½, is that of NVIDIA's Apex and of torch.amp.GradScaler.
+al., "Mixed precision training", 2018, section 3.2 (loss scaling, and skipping steps that overflow while the scale
+adapts); the rule, 2¹⁶, ×2 after 2000 and ×½, is that of NVIDIA's Apex and of torch.amp.GradScaler.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class HalfCopy:
         master: its buffers.
         precision: "float16", with a scale of the loss, or "bfloat16", without.
         scale: to begin with; None: a new one.
-        float32_layers: what of the copy stays in 32 bits, as of `float32_layers.keep_in_float32`.
+        float32_layers: the layers of the copy that stay in float32 (`float32_layers.keep_in_float32`).
 
     Attributes:
         module: the copy.
@@ -89,7 +89,7 @@ class HalfCopy:
         return mean_loss.detach()
 
     def nbytes(self) -> int:
-        """Memory of the copy's parameters."""
+        """Return the bytes of the copy's parameters."""
         return sum(each.nbytes for each in self.module.parameters())
 
     def accept(self) -> bool:
@@ -150,7 +150,7 @@ class MixedPrecisionSGD(Strategy):
 
 
 def _put_gradient(half: nn.Parameter, master: nn.Parameter) -> None:
-    """The copy's gradient into the master's, 0 where the loss does not depend on the parameter."""
+    """Write the copy's gradient into the master's; 0 where the loss does not depend on the parameter."""
     assert master.grad is not None
     if half.grad is None:
         master.grad.zero_()

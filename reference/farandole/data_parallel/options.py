@@ -86,16 +86,17 @@ class PrecisionOptions(RunOptions):
     """What forward and backward compute in; parameters are always kept in float32."""
 
     float32_layers: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="", show_default=False)] = ()
-    """With --precision: what computes in float32 nevertheless: norms, softmax, or names of the model's modules."""
+    """With --precision: layers that still compute in float32: norms, softmax, or names of the model's modules."""
 
 
 def check_precision(options: PrecisionOptions) -> None:
-    """
+    """Refuse layers that are to stay in float32 in a training where all layers do.
+
     Raises:
-        UsageError: layers are to stay in float32 where all are.
+        UsageError: --float32-layers is given without a half precision.
     """
     if options.float32_layers and options.precision == "float32":
-        raise UsageError("--float32-layers is for --precision float16 or bfloat16: leave it out, or add that")
+        raise UsageError("--float32-layers is for --precision float16 or bfloat16: leave it out, or add one of these")
 
 
 @Parameter(name="*")

@@ -139,7 +139,7 @@ class ChocoSGD(Strategy):
         vector, step = self.flat.values_np, self.copies.step
         with self.world.compute("encode"):
             difference = self.copies.difference(vector)
-            check_own(difference, "what it has to tell its neighbours")
+            check_own(difference, "the difference that it sends to its neighbours")
             payload = self.compressor.encode(difference)
         arriving: list[Payload] = [np.empty_like(payload) for _ in step.sources]
         swap(self.world, step, f"mixing {self._done}", payload, arriving)

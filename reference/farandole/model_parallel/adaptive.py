@@ -1,8 +1,8 @@
-"""Adaptive parallel: the ranks measure themselves, the mode that is predicted to be fastest is chosen, and trains.
+"""Adaptive parallelism: the ranks measure their devices, and train in the mode that is predicted to be fastest.
 
-What is predicted is `cost.modes`, what is measured `cost.machine`; the training is that of every other grid (`parts`).
-The choice follows from measured times: another run may choose another mode, whose parameters differ by rounding. Given
-`--flops` and a link that does not change it is always the same.
+`cost.machine` measures and `cost.modes` predicts; the training is that of every other grid (`parts`). The choice
+depends on measured times. Another run may choose another mode, whose parameters differ by rounding. With `--flops`, and
+a link that does not change, the choice is always the same.
 """
 
 from __future__ import annotations
@@ -30,21 +30,24 @@ MB = 1e6
 
 
 def train(options: AdaptiveOptions) -> tuple[Summary | None, list[Mode], list[Device]]:
-    """Measure, choose, train and write the record; the summary on rank 0, and what was predicted, the chosen one first.
+    """Measure, choose a mode, train in it and write the record. Collective.
+
+    Returns:
+        The summary on rank 0, None elsewhere; all modes, the chosen one first; each rank's device.
 
     Raises:
         UsageError: no mode fits the memory.
     """
     choices.check(options)
     with World.start(options) as world:
-        with torch.random.fork_rng():  # the training draws what it would have drawn without
+        with torch.random.fork_rng():  # so the training draws the same numbers as without it
             devices, modes = _predicted(world, options)
         best = modes[0]
         if not best.fits:
             least = min(device.memory for device in devices)
             raise UsageError(
                 f"no mode fits: {best.name} {best.grid} in {best.micro_batches} micro-batches needs "
-                f"{best.memory / MB:.3g} MB on a rank, of {least / MB:.3g}; give more ranks, or a smaller model"
+                f"{best.memory / MB:.3g} MB on a rank that has {least / MB:.3g}; give more ranks, or a smaller model"
             )
         layout = Layout(best.data, best.pipeline, best.tensor, ONE_F_ONE_B, best.micro_batches, balance=options.balance)
         parts = Parts(world, options, layout)

@@ -36,13 +36,13 @@ class LayerOptions(ModelParallelOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveOptions(LayerOptions):
-    """What is known of the ranks from which the mode is chosen."""
+    """What is known of the ranks, for the choice of a mode."""
 
     memory_mb: Positive | None = None
     """Memory of each rank, in millions of bytes. [default: an equal part of what is free]"""
 
     flops: Positive | None = None
-    """Operations a second of each rank, as 2e9. [default: measured]"""
+    """Operations a second of each rank, such as 2e9. [default: measured]"""
 
 
 @Parameter(name="*")

@@ -50,7 +50,7 @@ class Layout:
         shard_optimizer: divide the optimizer's state over the data axis.
         balance: what the stages are to have equally much of.
         pace: how long each pass of a stage takes at least, in seconds.
-        vertical_sync: without a flush, all stages use the version of the parameters that the first one has used.
+        vertical_sync: whether, without a flush, all stages use the version of the parameters that the first one used.
     """
 
     data: int = 1

@@ -66,7 +66,7 @@ class Stage:
 
     Attributes:
         meter: knows how much is kept.
-        versions_travel: with every activation goes the version of the parameters that is to be used.
+        versions_travel: whether every activation comes with the number of the version of the parameters to use.
     """
 
     versions_travel = False

@@ -6,9 +6,9 @@ forward pass used, and lets go of it with the backward pass. Cost: as many versi
 parameters as batches are under way, at most p − s at stage s. Source: Narayanan et al.,
 "PipeDream: generalized pipeline parallelism for DNN training", 2019.
 
-That leaves different stages with different versions. *Vertical sync* (an option of the same paper) has all stages use
-the version that the first one had: its number travels with the batch, and every stage keeps its versions until no batch
-can ask for them any more. Cost: p versions at every stage, and 8 bytes a message.
+So different stages use different versions. With *vertical sync* (an option of the same paper) all stages use the
+version that the first one used. Its number travels with the batch, and every stage keeps a version until no later batch
+can need it. Cost: p versions at every stage, and 8 bytes per message.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class StashingStage(Stage):
         return result
 
     def version_for(self, micro_batch: int) -> Version:
-        """The version with which a batch goes forward: the newest."""
+        """Return the version with which a batch goes forward: the newest."""
         return self.newest
 
     def numbers_held(self) -> set[int]:
-        """The versions that batches under way will go backward with."""
+        """Return the numbers of the versions that batches under way will go backward with."""
         return {version.number for version in self.stash.values()}
 
     def call(self, virtual: int, micro_batch: int, inputs: Tensor) -> Tensor:
@@ -94,10 +94,10 @@ class StashingStage(Stage):
 
 
 class SynchronisedStage(StashingStage):
-    """A stage of PipeDream with vertical sync: it uses the version that the first stage has used.
+    """A stage of PipeDream with vertical sync: it uses the version that the first stage used.
 
     Attributes:
-        versions: number → version, of those that a batch may still come with.
+        versions: number → version, for all that a batch may still need.
     """
 
     versions_travel = True
@@ -108,13 +108,13 @@ class SynchronisedStage(StashingStage):
         self._wanted: dict[int, int] = {}  # batch → the version that came with it
 
     def version_for(self, micro_batch: int) -> Version:
-        """The version with which a batch goes forward; older ones are forgotten, since none will come with those."""
+        """Return the version that came with a batch, and discard older ones, which no later batch can need."""
         number = self._wanted.pop(micro_batch, self.newest.number)
         self.versions = {known: version for known, version in self.versions.items() if known >= number}
         return self.versions[number]
 
     def numbers_held(self) -> set[int]:
-        """Those that batches under way will go backward with, and those that a batch may still come with."""
+        """Return the numbers that batches under way will go backward with, and those that a batch may still need."""
         return super().numbers_held() | set(self.versions)
 
     def version_to_send(self, micro_batch: int) -> int:

@@ -1,8 +1,9 @@
-"""LARS and LAMB: a rate for each layer, from the layer's own length, however long its gradient is.
+"""LARS and LAMB: a learning rate for each layer, from the layer's own norm, however long its gradient is.
 
-With a batch many times as large one would like a rate many times as high (`data_parallel.learning_rate`); but some
-layers have gradients that are long beside their parameters, and diverge at it, while others would bear more. Here the
-layer's length decides. Multiply the gradient by 1,000: without weight decay the same parameters move by the same.
+A batch many times as large calls for a rate many times as high (`data_parallel.learning_rate`). But some layers have
+gradients that are long beside their parameters, and diverge at such a rate, while others would bear more. Here the
+layer's norm decides: with the gradient multiplied by 1,000, and without weight decay, the same parameters move by the
+same amount.
 
 LARS (You, Gitman & Ginsburg 2017) scales the gradient by a local rate, then applies momentum to the scaled steps:
 
@@ -10,21 +11,22 @@ LARS (You, Gitman & Ginsburg 2017) scales the gradient by a local rate, then app
     v ← μv + η·r·(g + βw)
     w ← w − v
 
-A past step counts with the rate and the length of its own time. With θ = 0.001 the global rate η is large, 10 and more.
+Each past step is in the velocity with the rate and the norm of its own time. With θ = 0.001 the global rate η is large,
+10 or more.
 
 Normalised LARS (You et al. 2020, algorithm 1) and LAMB (their algorithm 2) normalise the direction *after* momentum, so
-that a layer moves by the same part η of its length in each step:
+that a layer moves by the same part η of its norm in each step:
 
     u   the direction: of LARS the mean gradient m, of LAMB Adam's m̂ / (√v̂ + ε)
     u ← u + λw                                    decoupled weight decay
     w ← w − η·(‖w‖ / ‖u‖)·u                       for each layer by itself
 
-A layer that is 0, or whose direction is, moves by θη(g + βw) in LARS, as if the two were equally long, and by ηu in the
-others. A layer is a parameter here, a matrix or a bias. A rank that has only a piece of the vector cannot tell the
-layers' lengths, so these are for ranks that have all of it.
+A layer that is 0, or whose direction is 0, moves by θη(g + βw) in LARS, as if the two norms were equal, and by ηu in
+the others. A layer here is one parameter tensor, a matrix or a bias. A rank that holds only a part of the vector cannot
+compute the layers' norms, so these optimizers are for ranks that hold all of it.
 
 Cost: two norms and one more pass over the direction. Sources: You, Gitman & Ginsburg, "Large batch training of
-convolutional networks", 2017 (algorithm 1; its polynomial decay of η is a schedule of its own); You et al., "Large
+convolutional networks", 2017 (algorithm 1; its polynomial decay of η is a separate schedule); You et al., "Large
 batch optimization for deep learning: training BERT in 76 minutes", 2020, algorithms 1 (its λ is L2's) and 2, with
 φ(z) = z.
 """
@@ -96,6 +98,8 @@ class Normalised(SGD):
 
 
 class NormalisedLars(Normalised):
+    """The LARS of 2020, whose direction is the mean gradient with momentum."""
+
     def __init__(self, values: Tensor, gradients: Tensor, lr: float, momentum: float = 0.9) -> None:
         super().__init__(values, gradients, lr)
         self.momentum = momentum
@@ -106,6 +110,8 @@ class NormalisedLars(Normalised):
 
 
 class Lamb(Normalised, Adam):
+    """LAMB, whose direction is Adam's."""
+
     def _direction(self) -> Tensor:
         mean, root, correction = self._moments()
         return mean / (root * correction)
@@ -119,10 +125,10 @@ LAYERWISE: dict[str, type[Lars] | type[Normalised]] = {
 
 
 def maker_for(model: nn.Module, name: str, lr: float, l2: float = 0.0, decay: float = 0.0) -> MakeOptimizer:
-    """Makes the optimizer of that name, here or in `optimizers`, for the vector of a model's trained parameters.
+    """Return the maker of the optimizer of that name, here or in `optimizers`, for a model's trained parameters.
 
     Raises:
-        UsageError: decoupled decay for LARS, which has its own.
+        UsageError: decoupled weight decay is given for LARS, which has its own.
     """
     if name == "lars" and decay:
         raise UsageError("--optimizer lars has its weight decay within the local rate: give --l2, not --weight-decay")

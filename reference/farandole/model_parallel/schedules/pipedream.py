@@ -39,16 +39,16 @@ def version(stage: int, stages: int, batch: int, *, vertical: bool = False) -> i
     """How many updates the parameters have seen that `batch` goes forward and backward with.
 
     Args:
-        vertical: at every stage as many as at the first.
+        vertical: with vertical sync, that is as many at every stage as at the first.
     """
     return max(0, batch - (stages - (0 if vertical else stage) - 1))
 
 
 def most_versions(stage: int, stages: int, batches: int, *, vertical: bool = False) -> int:
-    """How many versions of its parameters a stage holds at most, in a run of so many batches.
+    """Return how many versions of its parameters a stage holds at most, in a run of `batches` batches.
 
     As batch k goes forward, the oldest batch under way is k − (p − s − 1), and its version the oldest that is held. The
-    newest is the own one, which with vertical sync a later batch will ask for.
+    newest is the stage's current one, which with vertical sync a later batch will need.
     """
 
     def held(batch: int) -> int:
