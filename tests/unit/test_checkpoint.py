@@ -11,16 +11,24 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mpi4py import MPI
 from torch import Tensor, nn
 
+from farandole.errors import UsageError
 from farandole.recovery import checkpoint
 from farandole.recovery.checkpoint import Checkpoint, Damaged, describe, newest, part, read, write
+from farandole.recovery.options import ReplicaOptions
+from farandole.recovery.replica import Replica
 from farandole.recovery.state import TrainingState, misfit_of
+from farandole.runtime.communicator import Communicator
+from farandole.runtime.world import World
 
 DTYPES = [torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, torch.bfloat16]
 SHAPES = [(), (0,), (1,), (2, 0, 3), (3, 5), (17,)]
@@ -503,3 +511,66 @@ def test_a_checkpoint_of_another_model_does_not_fit_and_it_is_said_why() -> None
         (replace(ours, values={}), "has no lr"),
     ):
         assert why in misfit_of(other, ours, with_own=True)
+        assert "\n" not in misfit_of(other, ours, with_own=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "fits"),
+    [
+        ({"lr": 1}, True),
+        ({"lr": "0.1"}, False),
+        ({"lr": None}, False),
+        ({"lr": 0.1, "scale": {"value": 2.0, "good": 3}}, True),
+        ({"lr": 0.1, "scale": {"value": 2.0}}, False),
+        ({"lr": 0.1, "scale": {"value": [], "good": 3}}, False),
+        ({"lr": 0.1, "scale": 2.0}, False),
+    ],
+)
+def test_values_of_another_kind_do_not_fit(found: dict[str, Any], fits: bool) -> None:
+    wanted = {"lr": 0.1} | ({"scale": {"value": 1.0, "good": 0}} if "scale" in found else {})
+    misfit = misfit_of(TrainingState(0, {}, {}, found), TrainingState(0, {}, {}, wanted), with_own=True)
+    assert (misfit == "") is fits
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("step", "20"), ("step", -1), ("ranks", 0), ("writers", "two"), ("shapes", [7]), ("shapes", {"parameters": ["x"]}),
+     ("shapes", {"parameters": 7}), ("values", 3), ("format", 2)],
+)  # fmt: skip
+def test_a_description_that_is_whole_but_foreign_is_passed_over_in_one_line(
+    tmp_path: Path, field: str, value: Any
+) -> None:
+    [state] = small_states(20, 1)
+    write(tmp_path, 0, part(state, {0: state.own}, 0, 1), describe(state, 1, 0, 1) | {field: value})
+    found, [trouble] = newest(tmp_path)
+    assert found is None
+    assert "\n" not in trouble
+
+
+def test_a_tensor_of_a_rank_without_a_number_is_foreign(tmp_path: Path) -> None:
+    [state] = small_states(20, 1)
+    tensors = part(state, {0: state.own}, 0, 1) | {"own/x/random": torch.zeros(1)}
+    write(tmp_path, 0, tensors, describe(state, 1, 0, 1))
+    assert newest(tmp_path)[1][0].endswith("slot-0 is damaged and passed over: own/x/random is of no rank")
+
+
+FOREIGN: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
+    "another optimizer": lambda own: {"random": own["random"]},
+    "no random": lambda own: {name: tensor for name, tensor in own.items() if name != "random"},
+    "another length": lambda own: own | {"optimizer/velocity": own["optimizer/velocity"][1:]},
+    "another shape": lambda own: own | {"optimizer/velocity": own["optimizer/velocity"][None]},
+    "another type": lambda own: own | {"optimizer/velocity": own["optimizer/velocity"].double()},
+    "nothing": lambda own: {},
+}
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_a_divided_optimizer_refuses_a_foreign_checkpoint_in_one_line(foreign: str) -> None:
+    comm = Communicator(MPI.COMM_SELF, None, None)
+    world = cast(World, SimpleNamespace(rank=0, comm=comm, device=torch.device("cpu")))
+    replica = Replica(world, ReplicaOptions(hidden=4), sharded=True)
+    state = replica.state(3)
+    replica.restore(Checkpoint(0, 3, 1, state.shared, {0: state.own}, state.values))
+    with pytest.raises(UsageError, match="slot-0 is of another training") as refused:
+        replica.restore(Checkpoint(0, 3, 1, state.shared, {0: FOREIGN[foreign](state.own)}, state.values))
+    assert "\n" not in str(refused.value)

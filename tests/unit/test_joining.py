@@ -98,3 +98,12 @@ def test_what_nobody_can_join_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"steps": 3}))
     with pytest.raises(UsageError, match="a worker can join membership and backup"):
         joining.ask(tmp_path, 1.0, print)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b"[1]", b"null"])
+def test_a_run_whose_options_are_damaged_is_refused_in_one_line(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "config.json").write_bytes(damage)
+    with pytest.raises(UsageError, match=r"config\.json is damaged .*: give the folder of another run") as refused:
+        joining.ask(tmp_path, 1.0, print)
+    assert "\n" not in str(refused.value)
+    assert [each.name for each in tmp_path.iterdir()] == ["config.json"], "no request is left there"

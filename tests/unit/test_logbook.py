@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from farandole.errors import UsageError
 from farandole.recovery.logbook import UNKNOWN, Logbook, RankWitness, What
 from farandole.runtime.faults import Fail
 
@@ -350,3 +351,31 @@ def test_who_dies_before_the_first_step_and_is_missed_later_is_one_fault_of_when
         (3, -1, "kill"),
         (1, 30, "kill"),
     ]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"\xff\xfe\x00\n",
+        b'{"when": "now", "what": "start", "rank": 0, "step": 0}\n',
+        b'{"when": 2, "what": "start", "rank": null, "step": 0}\n',
+        b'{"when": 2, "what": "start", "rank": 0, "step": "x"}\n',
+        b'{"when": 2, "what": "start", "rank": 0, "step": 0, "kind": []}\n',
+        b'{"when": 2, "what": ["start"], "rank": 0, "step": 0}\n',
+        b'{"when": 2, "what": "lunch", "rank": 0, "step": 0}\n',
+        b'["start"]\n3\nnull\n',
+        b"[" * 100_000 + b"\n",
+    ],
+)
+def test_damaged_lines_are_passed_over(logbook: Logbook, damage: bytes) -> None:
+    tell(logbook, (0, "start", 0, 0), (1, "joined", 5, 3), (1.5, "first step", 0, 0))
+    whole = logbook.lines()
+    logbook.file.write_bytes(damage + logbook.file.read_bytes() + b"\n" + damage)
+    assert logbook.lines() == whole
+    assert (logbook.faults(), logbook.joined(), logbook.starts()) == ([], [], 1), "of who joined no request is known"
+
+
+def test_a_folder_in_the_place_of_the_logbook_is_refused(logbook: Logbook) -> None:
+    logbook.file.mkdir()
+    with pytest.raises(UsageError, match=r"logbook\.jsonl cannot be read \(Is a directory\)"):
+        logbook.lines()

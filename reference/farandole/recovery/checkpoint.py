@@ -40,7 +40,11 @@ from farandole.recovery.state import TrainingState
 CHECKPOINTS = "checkpoints"  # the folder of a run's checkpoints, beside its record
 SLOTS = 2
 FORMAT = 1
-DESCRIBED = {"format", "step", "ranks", "writer", "writers", "shapes", "values", "tensors_sha256"}
+# What a writer's JSON file says besides its checksum, and of which type.
+DESCRIBED: dict[str, type] = {
+    "format": int, "step": int, "ranks": int, "writer": int, "writers": int, "shapes": dict, "values": dict,
+    "tensors_sha256": str,
+}  # fmt: skip
 
 
 class Damaged(Exception):
@@ -145,8 +149,9 @@ def read(folder: Path, slot: int) -> Checkpoint:
         parts.append(tensors)
     try:
         whole = joined(parts, {f"shared/{name}": shape for name, shape in first["shapes"].items()})
-    except (KeyError, RuntimeError) as error:  # right to the byte, but not what the shapes say
-        raise Damaged(f"the parts do not make up what rank-0.json describes ({error})") from error
+    except (KeyError, RuntimeError, TypeError) as error:  # right to the byte, but not what the shapes say
+        why = " ".join(str(error).splitlines()[:1])
+        raise Damaged(f"the parts do not make up what rank-0.json describes ({why})") from error
     shared = {name.removeprefix("shared/"): tensor for name, tensor in whole.items()}
     own: dict[int, dict[str, Tensor]] = {}
     for tensors in parts:
@@ -154,6 +159,8 @@ def read(folder: Path, slot: int) -> Checkpoint:
             kind, _, rest = name.partition("/")
             if kind == "own":
                 rank, _, what = rest.partition("/")
+                if not rank.isdecimal():
+                    raise Damaged(f"{name} is of no rank")
                 own.setdefault(int(rank), {})[what] = tensors[name]
     return Checkpoint(slot, first["step"], first["ranks"], shared, own, first["values"])
 
@@ -194,10 +201,15 @@ def _read_part(place: Path, writer: int) -> tuple[dict[str, Any], dict[str, Tens
         raise Damaged(f"{stem}.json is torn") from error
     if promised != _digest(described):
         raise Damaged(f"{stem}.json is not what was written (its checksum differs)")
-    if lacking := DESCRIBED - described.keys():
+    if lacking := DESCRIBED.keys() - described.keys():
         raise Damaged(f"{stem}.json does not say {min(lacking)}")
     if described["format"] != FORMAT:
         raise Damaged(f"{stem}.json has format {described['format']}; this version reads {FORMAT}")
+    for name, kind in DESCRIBED.items():
+        if not isinstance(described[name], kind):
+            raise Damaged(f"{stem}.json has a {name} of another type")
+    if described["step"] < 0 or described["ranks"] < 1:
+        raise Damaged(f"{stem}.json is of step {described['step']}, of {described['ranks']} ranks")
     if described["writer"] != writer:
         raise Damaged(f"{stem}.json is writer {described['writer']}'s")
     if hashlib.sha256(data).hexdigest() != described["tensors_sha256"]:

@@ -15,7 +15,6 @@ folder every few steps.
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from pathlib import Path
 from farandole.errors import LaunchError, UsageError
 from farandole.recovery.logbook import Line, Logbook
 from farandole.recovery.options import ElasticOptions
+from farandole.runtime.files import read_object
 
 NAP_S = 0.1
 PREFIX = "join-"
@@ -67,7 +67,10 @@ def ask(folder: Path, timeout_s: float, announce: Callable[[str], None]) -> Answ
     """
     _check(folder)
     request = folder / f"{PREFIX}{time.time_ns():020}-{uuid.uuid4().hex}"  # the order of names is that of the times
-    request.touch()
+    try:
+        request.touch()
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written to ({error.strerror}): ask as the run's user") from error
     deadline = time.monotonic() + timeout_s
     announced = False
     try:
@@ -110,10 +113,9 @@ def answer_to(request: str, lines: Sequence[Line]) -> Answer | None:
 
 
 def _check(folder: Path) -> None:
-    try:
-        options = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError):
-        raise UsageError(f"{folder} is no run's folder: give the one that a run writes its record in") from None
+    if not (folder / "config.json").exists():
+        raise UsageError(f"{folder} is no run's folder: give the one that a run writes its record in")
+    options = read_object(folder / "config.json", "give the folder of another run")
     if not {field.name for field in fields(ElasticOptions)} <= options.keys():
         raise UsageError(f"{folder}: nobody can join this run; a worker can join membership and backup")
     if (folder / "summary.json").exists():

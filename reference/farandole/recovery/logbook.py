@@ -17,8 +17,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from farandole.errors import UsageError
 from farandole.runtime.faults import Fail
 
 UNKNOWN = -1  # rank
@@ -88,14 +89,18 @@ class Logbook:
             os.close(descriptor)
 
     def lines(self) -> list[Line]:
-        """All whole lines, in order of time."""
-        found = []
-        for text in self.file.read_text().splitlines() if self.file.exists() else []:
-            try:
-                found.append(Line(**json.loads(text)))
-            except (ValueError, TypeError):
-                continue  # empty, or torn by the end of the process that wrote it
-        return sorted(found, key=lambda line: line.when)
+        """Return all whole lines, in order of time; what is none is passed over.
+
+        Raises:
+            UsageError: the file cannot be read.
+        """
+        try:
+            texts = self.file.read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise UsageError(f"{self.file} cannot be read ({error.strerror}): give another --out") from error
+        return sorted(filter(None, map(_line, texts)), key=lambda line: line.when)
 
     def struck(self) -> set[tuple[int, int]]:
         """(rank, step) of every rank that is known to have failed."""
@@ -131,9 +136,19 @@ class Logbook:
             after = [line for line in lines if line.when > entry.when]
             gone = (line for line in after if (line.what, line.rank) == ("departed", entry.rank))
             first = next((line for line in after if line.what == "first step"), None)
-            if first and all(line.when > first.when for line in gone):
+            if entry.rank in sent_for and first and all(line.when > first.when for line in gone):
                 found.append(asdict(Joined(entry.rank, first.step, first.when - sent_for[entry.rank])))
         return found
+
+
+def _line(text: str) -> Line | None:
+    """The line that `text` is; None: it is empty, torn by the end of its writer, or damaged."""
+    try:
+        line = Line(**json.loads(text))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    numbers = isinstance(line.when, int | float) and isinstance(line.rank, int) and isinstance(line.step, int)
+    return line if numbers and line.what in get_args(What) and isinstance(line.kind, str) else None
 
 
 def _before_each_start(lines: Sequence[Line]) -> list[tuple[list[Line], Line]]:

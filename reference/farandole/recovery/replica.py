@@ -9,6 +9,7 @@ those in float32 are kept, as the others are made from them at each step.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -116,7 +117,10 @@ class Replica:
         own = saved.own.get(self.world.comm.rank, {}) if same else {}
         shared = saved.shared | self._remembered(saved)
         state = TrainingState(saved.step, shared, own, saved.values)
-        if misfit := misfit_of(state, self.state(saved.step), with_own=same and not self.sharded):
+        ours = self.state(saved.step)
+        all_shared = ours.shared | {name: tensor for name, tensor in ours.own.items() if name.startswith(REMEMBERED)}
+        misfit = misfit_of(state, replace(ours, shared=all_shared, own=self._random()), with_own=same)
+        if misfit:
             raise UsageError(
                 f"the checkpoint in slot-{saved.slot} is of another training ({misfit}): put back the folder's own "
                 "checkpoints, or give another --out"
@@ -173,16 +177,20 @@ class Replica:
         return taken
 
     def _remembered(self, saved: Checkpoint) -> dict[str, Tensor]:
-        """What a divided optimizer remembers, joined from all ranks' parts and cut for this one."""
+        """What a divided optimizer remembers, joined from all parts and cut for this one; what is whole of it."""
         if not self.sharded:
             return {}
         count = len(self.flat.values)
         order = sorted(saved.own, key=lambda rank: ShardedOptimizer.part_of(count, rank, saved.ranks).start)
         remembered = {}
-        for name in (f"{REMEMBERED}{name}" for name in self.optimizer.optimizer.state):
-            pieces = [saved.own[rank][name] for rank in order]
-            is_count = pieces[0].dim() == 0  # of steps: the same for all parts
-            remembered[name] = pieces[0] if is_count else torch.cat(pieces)[self.optimizer.part(count)]
+        for name, ours in ((f"{REMEMBERED}{name}", ours) for name, ours in self.optimizer.optimizer.state.items()):
+            pieces = [saved.own[rank][name] for rank in order if name in saved.own[rank]]
+            if len(pieces) < saved.ranks or any(piece.dim() != ours.dim() for piece in pieces):
+                continue
+            is_count = ours.dim() == 0  # of steps: the same for all parts
+            whole = pieces[0] if is_count else torch.cat(pieces)
+            if is_count or len(whole) == count:
+                remembered[name] = whole if is_count else whole[self.optimizer.part(count)]
         return remembered
 
     def _make_optimizer(self) -> ReplicatedOptimizer:

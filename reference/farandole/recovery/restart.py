@@ -26,6 +26,7 @@ from mpi4py import MPI
 from farandole.data_parallel.evaluation import accuracy
 from farandole.data_parallel.loss_log import LossLog
 from farandole.data_parallel.training import samples_used
+from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.recovery import checkpoint
 from farandole.recovery.batches import Batches
@@ -128,6 +129,11 @@ class Restartable:
         self.first_step = 0
         if slot is not None:
             saved = checkpoint.read(folder, slot)
+            if saved.step >= self.options.steps:
+                raise UsageError(
+                    f"the checkpoint in slot-{slot} is of step {saved.step}, and of another training: this one has "
+                    f"{self.options.steps} steps; put back the folder's own checkpoints, or give another --out"
+                )
             self.replica.restore(saved)
             self.first_step = saved.step
             if self.world.rank == 0:

@@ -48,8 +48,22 @@ def misfit_of(saved: TrainingState, expected: TrainingState, with_own: bool) -> 
             if found[name].shape != tensor.shape or found[name].dtype != tensor.dtype:
                 its, ours = (f"{list(each.shape)} of {each.dtype}" for each in (found[name], tensor))
                 return f"{name}: {its}, not {ours}"
-    missing = sorted(expected.values.keys() - saved.values.keys())
-    return f"it has no {missing[0]}" if missing else ""
+    for name, value in expected.values.items():
+        if name not in saved.values:
+            return f"it has no {name}"
+        if not _is_like(saved.values[name], value):
+            return f"{name} is of another type"
+    return ""
+
+
+def _is_like(found: Any, wanted: Any) -> bool:
+    """Whether a value read from JSON has the type of `wanted`, and so has all that is in that."""
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(
+            name in found and _is_like(found[name], value) for name, value in wanted.items()
+        )
+    numbers = (int, float)
+    return isinstance(found, numbers if isinstance(wanted, numbers) else type(wanted))
 
 
 def copied(tensors: Mapping[str, Tensor], memory: Mapping[str, Tensor], device: str | None = None) -> dict[str, Tensor]:
