@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from farandole.data_parallel.search import rounds
 from farandole.errors import UsageError
 from farandole.runtime.chaos import Chaos
 from farandole.runtime.faults import Fail, Slow, Slowness, check_ranks, check_steps
+from farandole.runtime.launcher import launch
 from farandole.runtime.links import Link, LinkChange
 from farandole.runtime.record import Run, new_folder
 from farandole.runtime.recorder import without_effect
@@ -42,6 +45,27 @@ def test_options_survive_the_way_to_the_ranks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"ranks": 2.5}, "2.5 ranks: give a whole number"),
+        ({"ranks": "2"}, "'2' ranks: give a whole number"),
+        ({"ranks": None}, "None ranks: give a whole number"),
+        ({"ranks": True}, "True ranks: give a whole number"),
+        ({"ranks": 0}, "0 ranks: give 1 or more"),
+        ({"timeout_s": math.nan}, "a time-out of nan s: give a number above 0"),
+        ({"timeout_s": 0}, "a time-out of 0 s"),
+        ({"timeout_s": "5"}, "a time-out of '5' s"),
+        ({"steps": 2.7}, "'2.7' is no whole number"),
+        ({"seed": -1}, ">= 0"),
+    ],
+)
+def test_a_launch_from_python_is_as_strict(given: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=re.escape(complaint)):
+        launch("sync_sgd", out=tmp_path / "run", **given)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (["--stepz", "3"], "--stepz"),
@@ -53,6 +77,7 @@ def test_options_survive_the_way_to_the_ranks() -> None:
         (["--slow", "rank=3"], "rank=3,factor=3"),
         (["--slow", "rank=3,factor=0.5"], "factor 1 or more"),
         (["--slow", "rank=3,factor=nan"], "factor 1 or more"),
+        (["--slow", "rank=3,factor=1e7"], "up to a million"),
         (["--slow", "rank=3,factor=4,share=0"], "share=0.25 (above 0, up to 1)"),
         (["--slow", "rank=3,factor=4,share=1.5"], "share=0.25 (above 0, up to 1)"),
         (["--slow", "rank=3,factor=4,share=nan"], "share=0.25 (above 0, up to 1)"),

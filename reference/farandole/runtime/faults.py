@@ -29,6 +29,7 @@ from farandole.runtime.numbers import parse_integer, parse_real
 How = Literal["kill", "raise", "hang", "drop", "delay", "duplicate"]
 RANK_FAULTS = ("kill", "raise", "hang")
 MESSAGE_FAULTS = ("drop", "delay", "duplicate")
+LARGEST_FACTOR = 1e6  # a longer sleep than a computation times this cannot be asked of the system
 WITH_DEATHS = "here ranks may die, and a message to a dead one would be repeated in vain"
 
 
@@ -53,7 +54,7 @@ def named_values(text: str, form: str, allowed: set[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Slow:
-    """Rank `rank` computes `factor` times slower than it could (factor ≥ 1).
+    """Rank `rank` computes `factor` times slower than it could (1 ≤ factor ≤ 10⁶).
 
     Attributes:
         share: in which part of its computations, above 0 and up to 1; below 1 it is a transient straggler.
@@ -69,7 +70,7 @@ class Slow:
     @classmethod
     def parse(cls, text: str) -> Slow:
         form = (
-            "--slow rank=3,factor=3 (factor 1 or more), or with share=0.25 (above 0, up to 1), "
+            "--slow rank=3,factor=3 (factor 1 or more, up to a million), or with share=0.25 (above 0, up to 1), "
             "or with from=100 or until=200 (steps)"
         )
         pairs = named_values(text, form, {"rank", "factor", "share", "from", "until"})
@@ -83,7 +84,7 @@ class Slow:
             )
         except (KeyError, ValueError) as error:
             raise UsageError(f"{text!r} does not fit: write it as {form}") from error
-        fits = slow.rank >= 0 and slow.factor >= 1 and 0 < slow.share <= 1 and slow.first >= 0
+        fits = slow.rank >= 0 and 1 <= slow.factor <= LARGEST_FACTOR and 0 < slow.share <= 1 and slow.first >= 0
         if not fits or (slow.end is not None and slow.end <= slow.first):
             raise UsageError(f"{text!r} does not fit: write it as {form}")
         return slow

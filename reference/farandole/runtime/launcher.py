@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import IO, Any
 
@@ -96,8 +97,7 @@ def run_ranks(
         LaunchInterrupted: Ctrl-C; what the ranks had printed comes with it.
         UsageError: the ranks refused what they were given, or no MPI is installed.
     """
-    if ranks < 1:
-        raise UsageError(f"{ranks} ranks: give 1 or more")
+    _check(ranks, timeout_s)
     surroundings.check_interpreter()
     mpi, hosts = mpirun.detect(), placement.chosen()
     number = uuid.uuid4().hex
@@ -193,6 +193,7 @@ def launch(
     """
     from farandole.scenarios import load, parse, to_arguments
 
+    _check(ranks, timeout_s)
     surroundings.check_interpreter()
     module = load(scenario)
     if module.Config.starts_workers:
@@ -241,6 +242,20 @@ def _watch(
     if follower:
         follower.copy()
     return job.poll() is not None or _all_done(scratch, ranks)
+
+
+def _check(ranks: int, timeout_s: float) -> None:
+    """Refuse what can be no number of ranks, or no time.
+
+    Raises:
+        UsageError: it is not a whole number from 1, or not a number above 0.
+    """
+    if isinstance(ranks, bool) or not isinstance(ranks, Integral):
+        raise UsageError(f"{ranks!r} ranks: give a whole number, 1 or more")
+    if ranks < 1:
+        raise UsageError(f"{ranks} ranks: give 1 or more")
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, Real) or not timeout_s > 0:
+        raise UsageError(f"a time-out of {timeout_s!r} s: give a number above 0")
 
 
 def _all_done(scratch: Path, ranks: int) -> bool:
