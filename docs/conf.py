@@ -1,9 +1,8 @@
 """How the documentation is built: ``make docs``, or ``sphinx-build -W -b html docs docs/_build/html``.
 
-Four things are made at build time from what exists, so that the pages cannot fall behind the code:
-the notebooks are copied in as they were committed (executed; nothing runs here), so are the labs'
-tasks, one reference page per room lists the room's modules, and names of files, notebooks and labs in
-the prose become links to those pages.
+Four parts are generated at build time, so that the pages always match the code. The committed notebooks are
+copied in (with their outputs; nothing is executed here). The labs' tasks are copied in. One reference page
+per room lists the room's modules. Names of files, notebooks and labs in the prose become links to their pages.
 """
 
 from __future__ import annotations

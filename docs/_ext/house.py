@@ -11,7 +11,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.nodes import make_refnode
 
-LABS = "labs"  # the page that lists them, and the folder of theirs
+LABS = "labs"  # the page that lists the labs, and the folder with one page for each
 ERRATA = "errata"  # the page whose headings begin with numbers such as 000.3
 
 
@@ -36,7 +36,7 @@ def copy_notebooks(source: Path, target: Path) -> None:
 
 
 def copy_labs(source: Path, target: Path) -> None:
-    """Each lab's task, its README, as a page of the lab's name."""
+    """Copy each lab's task, its README, to a page with the lab's name."""
     tasks = sorted(source.glob("*/README.md"))
     replace_folder(target, {f"{path.parent.name}.md": path.read_text(encoding="utf-8") for path in tasks})
 
@@ -90,7 +90,8 @@ class LinkNames(SphinxPostTransform):
 
     def page_of(self, name: str, text_before: str) -> tuple[str, str] | None:
         """The page and the anchor (or "") that `name` stands for."""
-        # A lab may have its notebook's name. The page on labs says "notebook" of those, the others say "lab" of labs.
+        # A lab and a notebook may share a name. The labs page writes "notebook" before a notebook's name, other pages
+        # write "lab" before a lab's.
         is_lab = not text_before.endswith("notebook ") if self.env.docname == LABS else text_before.endswith("lab ")
         if is_lab and f"{LABS}/{name}" in self.env.found_docs:
             return f"{LABS}/{name}", ""
