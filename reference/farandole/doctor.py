@@ -24,7 +24,7 @@ from farandole.slurm import sandbox
 PROBE_TIMEOUT_S = 60.0
 MB = 1e6
 SHM = "/dev/shm"
-ENOUGH_SHARED = 64e6  # bytes: what a container has by default, and the models here need
+ENOUGH_SHARED = 64e6  # bytes: a container's default, which is enough for the models here
 
 MPI_PROBE = """
 import json
@@ -75,7 +75,7 @@ def python() -> list[Finding]:
 
 
 def environment() -> list[Finding]:
-    """The folders that launches write to, and what of the environment is left out or may keep MPI from starting."""
+    """Check the folders that launches write to, and variables that are left out or may keep MPI from starting."""
     try:
         folder = surroundings.temporary_parent()
         room = surroundings.free_bytes(folder)
@@ -91,7 +91,7 @@ def environment() -> list[Finding]:
     )  # fmt: skip
     for scheduler in surroundings.left_over(os.environ):
         given = scheduler.given(os.environ)
-        seen = f"{', '.join(given)}: of no {scheduler.name} job, and left out of every launch"
+        seen = f"{', '.join(given)}: set without a {scheduler.name} job, and left out of every launch"
         found.append(Finding("left-over variables", False, seen, f"unset {' '.join(given)}"))
     if settings := surroundings.mpi_settings(os.environ):
         found.append(Finding("MPI settings", True, f"from the environment: {', '.join(settings)}"))
@@ -137,7 +137,7 @@ def horovod() -> list[Finding]:
     try:
         probe = _probe(HOROVOD_PROBE)
     except UsageError:
-        return [Finding("Horovod", False, "not tried, since MPI does not start", "what mends MPI")]
+        return [Finding("Horovod", False, "not tried, since MPI does not start", "mend MPI first")]
     except LaunchError as error:
         return [Finding("Horovod", False, str(error).strip().splitlines()[-1], "python tools/horovod_wheel.py")]
     carriers = [name for name, built in (("MPI", probe["mpi"]), ("gloo", probe["gloo"])) if built]

@@ -19,7 +19,7 @@ class UsageError(PlainError):
 
 
 class FlawedRun(PlainError):
-    """A training has ended and its summary is printed, but it diverged or a part of its record could not be written."""
+    """A training ended and its summary was printed, but it diverged or a part of its record could not be written."""
 
 
 class LaunchError(PlainError):
@@ -39,10 +39,10 @@ class LaunchError(PlainError):
 
 
 class LaunchInterrupted(KeyboardInterrupt):
-    """Ctrl-C has ended a launch with all of its ranks.
+    """Ctrl-C has ended a launch and all of its ranks.
 
     Attributes:
-        output: what each rank had printed, in rank order.
+        output: each rank's output, in rank order.
     """
 
     def __init__(self, output: str = "") -> None:
@@ -54,4 +54,4 @@ class LaunchInterrupted(KeyboardInterrupt):
 
 
 class FlawedLaunch(LaunchError):
-    """A launch whose training has ended as `FlawedRun` says."""
+    """A launch whose training ended with a `FlawedRun`: it diverged, or its record is incomplete."""

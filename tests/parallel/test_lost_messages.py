@@ -76,7 +76,7 @@ def test_a_link_that_loses_everything_ends_the_run_with_names(tmp_path: Path) ->
         ("sync_sgd", {"collective": "shared-memory"}, "shared memory sends none of them"),
         ("ddp_sgd", {}, "a library sends none of them"),
         ("parameter_server", {"transport": "window"}, "--transport window sends none of them"),
-        ("membership", {}, "here ranks may die"),
+        ("membership", {}, "ranks may die here"),
     ],
 )
 def test_where_nothing_would_make_up_for_it_it_is_refused(

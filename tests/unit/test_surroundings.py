@@ -100,7 +100,7 @@ def test_a_number_of_threads_that_is_none_is_left_out(threads: str, kept: bool) 
             "PMIX ERROR: PMIX_ERR_SYS_LIMITS_PIPES in file iof_base_setup.c",
             {},
             f"mpirun may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} files and pipes open, which are too few: "
-            "raise it, as by ulimit -n 1024",
+            "raise the limit with ulimit -n 1024",
         ),
         ("*** An error occurred in MPI_Init_thread", {}, None),
         ("Segmentation fault", SLURM, None),
@@ -153,7 +153,7 @@ def test_a_folder_that_is_gone_and_an_interpreter_that_may_not_run_are_refused(
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(UsageError, match="does not exist any more: change into another"):
+    with pytest.raises(UsageError, match="no longer exists: change into another"):
         surroundings.check_interpreter()
 
 

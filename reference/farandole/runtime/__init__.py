@@ -6,7 +6,7 @@ The launching side imports no MPI: ``mpirun`` (which MPI is here and how it is c
 The rank's side: ``rank`` (the first and last thing a process does), ``world`` (one process's place
 in the launch), ``communicator`` (the one place where messages leave and are counted), ``grid``,
 ``buffers``, ``devices``, ``faults``, ``chaos``, ``stop_request``, ``trace``, ``clock``, ``watchdog``, ``recorder``,
-``summary``, ``board`` (TensorBoard), ``addresses`` (by which other hosts reach this one); ``lossy``, ``reliable`` and
-``reliable_communicator`` where messages are lost.
+``summary``, ``board`` (TensorBoard), ``addresses`` (by which other hosts reach this one); for links that lose messages
+``lossy``, ``reliable`` and ``reliable_communicator``.
 Read ``launcher``, then ``world``, then ``communicator``.
 """

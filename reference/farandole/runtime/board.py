@@ -34,7 +34,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _say_unless_the_disk_fails(otherwise: Callable[[Any], Any], failed: threading.ExceptHookArgs) -> None:
-    """TensorBoard writes in a thread, and raises what that met in the next call, too: once is enough."""
+    """Report an exception of TensorBoard's thread, except a disk error: TensorBoard's next call raises that again."""
     if not isinstance(failed.exc_value, OSError):
         otherwise(failed)
 

@@ -8,9 +8,9 @@ two flat buffers, so communicating needs no copy: numpy and torch see the same m
     comm_all_reduce(flat.gradients_np)  # the same memory, as numpy
     flat.values.add_(flat.gradients, alpha=-learning_rate)
 
-Only what is trained lies in them, as in DDP's reducer: a frozen parameter (requires_grad=False) keeps its own memory,
-whatever its type, is neither sent nor moved by weight decay. Every tied parameter has one place. Buffers, such as
-BatchNorm's running statistics, are no parameters: see `mean_statistics`.
+They hold only trained parameters, as in DDP's reducer. A frozen parameter (requires_grad=False) of any type keeps its
+own memory and is neither sent nor changed by weight decay. A tied parameter is stored once. Buffers, such as
+BatchNorm's running statistics, are not parameters: see `mean_statistics`.
 
 On a GPU the buffers live on the card, and the numpy view is a copy on the host that `to_host` and
 `from_host` keep up to date: an MPI that cannot read GPU memory is given that. It is pinned, which makes
@@ -31,19 +31,19 @@ from torch import Tensor, nn
 from farandole.errors import UsageError
 
 WHOLE = slice(None)
-KINDS = (torch.float32, torch.float64, torch.float16)  # that torch and numpy both know
+KINDS = (torch.float32, torch.float64, torch.float16)  # the types that both torch and numpy have
 
 
 def trained(module: nn.Module) -> list[nn.Parameter]:
-    """The parameters that flat buffers hold, in order: those with requires_grad, a tied one once."""
+    """Return the parameters that flat buffers hold, in order: those with requires_grad, each tied one once."""
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 class FlatBuffers:
     """Flat views of a module's trained parameters and their gradients; changes the module to use them.
 
-    Parameters of any memory format become contiguous. `load_state_dict` and optimizers, which change values in place,
-    go on working. What would take a parameter out of the buffer is refused at the next step.
+    Parameters of any memory format become contiguous. `load_state_dict` and optimizers change values in place, so they
+    work as before. If a parameter has left the buffer, the next step raises an error.
 
     Args:
         gradients: memory for the gradients that numpy sees; None: memory of their own.
@@ -54,8 +54,8 @@ class FlatBuffers:
         values_np: the parameters as the numpy array that a parameter server's values come into.
 
     Raises:
-        UsageError: parameters of different types or on different devices, of a type numpy does not have, or that share
-            memory without being the same parameter. One flat vector of them would change values.
+        UsageError: parameters differ in type or device, have a type that numpy lacks, or share memory without being the
+            same parameter. One flat vector would change their values.
     """
 
     def __init__(self, module: nn.Module, gradients: NDArray[Any] | None = None) -> None:
@@ -68,7 +68,7 @@ class FlatBuffers:
         on_host = first.device.type == "cpu"
         shared = None if gradients is None else torch.from_numpy(gradients).zero_()
         self._gradients = shared if shared is not None and on_host else torch.zeros_like(self.values)
-        self._views: list[tuple[nn.Parameter, Tensor, Tensor]] = []  # each, and where its value and gradient lie
+        self._views: list[tuple[nn.Parameter, Tensor, Tensor]] = []  # parameter, views of its value and its gradient
         offset = 0
         for parameter in parameters:
             place = slice(offset, offset + parameter.numel())
@@ -94,7 +94,7 @@ class FlatBuffers:
         """Set all gradients to 0, and have the next backward pass add into the flat vector.
 
         Raises:
-            UsageError: the module's parameters are no longer those in the buffer.
+            UsageError: the module's parameters have changed and are no longer those in the buffer.
         """
         self._check_in_place()
         for parameter, _, gradient in self._views:
@@ -105,8 +105,8 @@ class FlatBuffers:
     def collect(self) -> None:
         """Copy gradients that lie elsewhere into the flat vector, and have the next backward pass add into it.
 
-        `module.zero_grad()` sets each `grad` to None, so that the next backward pass makes new tensors: the flat vector
-        would stay as it was. A gradient that is None counts as 0.
+        `module.zero_grad()` sets each `grad` to None, so the next backward pass creates new tensors and would leave the
+        flat vector unchanged. A gradient that is None counts as 0.
         """
         for parameter, _, gradient in self._views:
             own = parameter.grad
@@ -115,11 +115,11 @@ class FlatBuffers:
             if own is None:
                 gradient.zero_()
             else:
-                gradient.copy_(own.to_dense())  # of an embedding it may be sparse
+                gradient.copy_(own.to_dense())  # an embedding's gradient may be sparse
             parameter.grad = gradient
 
     def to_host(self, place: slice = WHOLE) -> None:
-        """Bring the gradients, or some of them, to where numpy and MPI can read them (a copy only from a GPU)."""
+        """Make the gradients, or a part of them, readable for numpy and MPI (only a GPU's gradients are copied)."""
         if place == WHOLE:
             self.collect()
         if self._staged is not None:
@@ -173,7 +173,7 @@ def _check(module: nn.Module, gradients: NDArray[Any] | None) -> None:
             )
         if parameter.numel() and starts.setdefault(parameter.data_ptr(), name) != name:
             raise UsageError(
-                f"parameters {starts[parameter.data_ptr()]} and {name} share memory and are two objects: tie them by "
+                f"parameters {starts[parameter.data_ptr()]} and {name} share memory but are two objects: tie them by "
                 "assigning the same nn.Parameter to both modules"
             )
     count = sum(each.numel() for _, each in named)
@@ -201,15 +201,15 @@ def _same_memory(tensor: Tensor | None, place: Tensor) -> bool:
 
 
 def mean_statistics(module: nn.Module, all_reduce: Callable[[NDArray[Any]], None], ranks: int) -> None:
-    """Set floating-point buffers, as BatchNorm's running mean and variance, to the mean over the ranks. Collective.
+    """Set floating-point buffers, such as BatchNorm's running statistics, to their mean over the ranks. Collective.
 
     While training, each rank normalises by its own part of the batch and keeps its own statistics (as DDP does without
-    SyncBatchNorm). A model that is evaluated has one set of them. Counters are equal on all ranks and stay.
+    SyncBatchNorm). An evaluated model needs one set of statistics. Counters are equal on all ranks and stay unchanged.
 
     Args:
         all_reduce: sums a vector of float64 over the ranks, in place.
 
-    Cost: one all-reduce of 8 bytes a number; nothing for a model without buffers.
+    Cost: one all-reduce of 8 bytes per number; nothing for a model without buffers.
     """
     buffers = [each for each in module.buffers() if each.is_floating_point() and each.numel()]
     if not buffers:

@@ -107,12 +107,12 @@ class Communicator:
 
     @property
     def delivery(self) -> dict[str, int] | None:
-        """What it took to deliver messages in spite of `--fail …,how=drop`; None without (`Summary.delivery`)."""
+        """Counts of repeated and discarded messages under `--fail …,how=drop`; None without it (`Summary.delivery`)."""
         return None
 
     @property
     def struck(self) -> dict[str, int]:
-        """How many messages of this rank each such fault has struck, by its text."""
+        """The number of this rank's messages that each message fault has struck, by the fault's text."""
         return {}
 
     @property
@@ -150,8 +150,8 @@ class Communicator:
         Messages between the same two ranks arrive in order.
 
         Args:
-            sends: each buffer, and for which rank.
-            receives: each buffer, and from which rank.
+            sends: pairs of a buffer and its destination rank.
+            receives: pairs of a buffer and its source rank.
         """
         begun = time.perf_counter()
         receiving, sending = [], []
@@ -244,16 +244,17 @@ class Communicator:
         return Communicator(mpi, self._watchdog, self._recorder, members=members, link=self.link)
 
     def close(self) -> None:
-        """End what works in the background: no rank of the group needs a message any more."""
+        """End background threads. Call it once no rank of the group needs another message."""
 
     def refuse(self, what: str, instead: str = "choose another way") -> None:
-        """Refuse `what` where messages are to be slowed down or lost that it does not send through this communicator.
+        """Refuse a method that bypasses this communicator, if its links are to slow down or lose messages.
 
         Args:
-            instead: what would be right.
+            what: the method, for the message.
+            instead: the remedy, for the message.
 
         Raises:
-            UsageError: there is such a link.
+            UsageError: the link is slow or loses messages.
         """
         refuse(self.link, what, instead)
 

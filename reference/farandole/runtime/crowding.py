@@ -1,8 +1,8 @@
-"""More ranks than cores: what is said of it, and what is done about it.
+"""Launches with more ranks than cores: a faster start, and a report on its progress.
 
-Two ranks a core are usual here. With many more a launch takes long until the first step, for every rank imports its
-program and then finds all the others, and the cores do that for one rank at a time. So a launch says what is going on,
-and where it can, all ranks are forked from one process that has imported torch (`warm`).
+Two ranks per core are common here. With many more, a launch takes long until the first step: every rank imports its
+program and connects to all others, and each core does this for one rank at a time. So a launch reports how many ranks
+have started. Where possible, all ranks are forked from one process that has imported torch (`warm`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ CLEAR_LINE = "\r\033[K"
 
 
 def prepare(ranks: int) -> None:
-    """Before a launch of `ranks` processes on this host: where cores are fewer, import torch once for all of them.
+    """Prepare a launch of `ranks` processes on this host: with fewer cores than ranks, import torch once for all ranks.
 
-    In a Slurm job each rank imports it by itself (`warm` says why); FARANDOLE_WARM=0 in the environment has all do so.
+    In a Slurm job, or with FARANDOLE_WARM=0 in the environment, each rank imports torch itself (reason: see `warm`).
     """
     elsewhere = placement.HOSTS in os.environ or "SLURM_JOB_ID" in os.environ
     if ranks > processes.available_cores() and not elsewhere:
@@ -32,13 +32,13 @@ def prepare(ranks: int) -> None:
 
 
 class StartReport:
-    """Says on `stream` that ranks are starting, if they are many for the cores: in one line, on a terminal a live one.
+    """Reports on `stream` how many ranks have started, if they are many for the cores: one line, live on a terminal.
 
     Args:
-        is_here: all ranks are on this host.
+        is_here: whether all ranks are on this host.
 
     Attributes:
-        is_over: they have begun their work, or there is nothing to say.
+        is_over: whether the ranks have begun their work, or no report is needed.
     """
 
     def __init__(self, scratch: Path, ranks: int, is_here: bool = True, stream: IO[str] | None = None) -> None:
@@ -55,7 +55,7 @@ class StartReport:
             )
 
     def look(self) -> None:
-        """To be called again and again, before what the ranks print is shown."""
+        """Update the report. Call it repeatedly, each time before the ranks' output is shown."""
         if self.is_over:
             return
         if self._count("position") == self.ranks or self._speaks():
@@ -69,7 +69,7 @@ class StartReport:
                 self._shown = text
 
     def finish(self) -> None:
-        """The ranks are at work, or have ended: nothing more is to be said, and a live line is cleared."""
+        """End the report and clear a live line, since the ranks are at work or have ended."""
         if self._shown and self.stream.isatty():
             self._write(CLEAR_LINE)
         self.is_over, self._shown = True, ""

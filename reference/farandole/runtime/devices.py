@@ -50,9 +50,9 @@ def seed_everything(seed: int) -> None:
     """Seed Python, numpy and torch on every rank: equal seeds give equal initial models.
 
     Args:
-        seed: not negative; what a method derives from the largest seed, as seed + 1, counts modulo 2⁶⁴.
+        seed: not negative; taken modulo 2⁶⁴, since a method may derive seed + 1 from the largest seed.
     """
-    seed %= 2**64  # what torch takes; numpy's old generator takes words of 32 bits
+    seed %= 2**64  # torch's range; numpy's legacy generator accepts words of 32 bits
     random.seed(seed)
     np.random.seed([seed % 2**32, seed // 2**32])
     torch.manual_seed(seed)

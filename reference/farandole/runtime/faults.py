@@ -6,7 +6,7 @@
     --fail rank=2,step=30,how=kill     rank 2 sends itself SIGKILL when step 30 begins
                           how=raise    … raises an exception
                           how=hang     … stops answering, but lives
-                          how=drop, delay, duplicate     … some of its messages are lost, late, doubled (`lossy`)
+                          how=drop, delay, duplicate     … some of its messages are lost, late, duplicated (`lossy`)
 
 Slowness is made by sleeping after each computation, so a slow rank does not burn the cores that
 the others need: on a laptop the effect is the one a slow machine would have. Which computations a
@@ -29,8 +29,8 @@ from farandole.runtime.numbers import parse_integer, parse_real
 How = Literal["kill", "raise", "hang", "drop", "delay", "duplicate"]
 RANK_FAULTS = ("kill", "raise", "hang")
 MESSAGE_FAULTS = ("drop", "delay", "duplicate")
-LARGEST_FACTOR = 1e6  # a longer sleep than a computation times this cannot be asked of the system
-WITH_DEATHS = "here ranks may die, and a message to a dead one would be repeated in vain"
+LARGEST_FACTOR = 1e6  # sleeping longer than this times a computation may exceed what the system supports
+WITH_DEATHS = "ranks may die here, and messages to a dead rank would be resent in vain"
 
 
 class InjectedFault(RuntimeError):
@@ -118,12 +118,12 @@ class Slowness:
 
 @dataclass(frozen=True)
 class Fail:
-    """Rank `rank` fails as step `step` begins, or messages that it sends from then on do (steps count from 0).
+    """A failure of rank `rank` as step `step` begins, or of messages that it sends from then on (steps count from 0).
 
     Attributes:
-        share: which part of its messages is struck, above 0 and up to 1.
-        end: they are struck before step `end`; None: for ever.
-        delay_s: how late a delayed message is, in seconds.
+        share: the fraction of its messages that is struck, above 0 and up to 1.
+        end: messages are struck only before step `end`; None: until the end of the run.
+        delay_s: by how many seconds a message is delayed.
     """
 
     rank: int
@@ -161,7 +161,7 @@ class Fail:
         return fail
 
     def lasts(self, step: int) -> bool:
-        """Whether messages of this step are struck."""
+        """Whether the fault strikes messages of this step."""
         return self.step <= step and (self.end is None or step < self.end)
 
     def __str__(self) -> str:
@@ -188,11 +188,11 @@ def check_ranks(faults: Sequence[Slow | Fail], ranks: int) -> None:
 
 
 def check_steps(firsts: Mapping[str, int], steps: int | None) -> None:
-    """Refuse what is to begin at a step that no rank comes to.
+    """Refuse options that begin at a step which no rank reaches.
 
     Args:
-        firsts: option as it was given → the step at which it begins.
-        steps: as many as a rank may take; None: nobody knows.
+        firsts: each option, as given, and the step at which it begins.
+        steps: the number of steps that a rank may take; None: unknown.
     """
     for option, step in firsts.items():
         if steps is not None and step >= steps:
@@ -200,11 +200,14 @@ def check_steps(firsts: Mapping[str, int], steps: int | None) -> None:
 
 
 def refuse_message_faults(faults: Sequence[Fail], why: str) -> None:
-    """Refuse lost, delayed and doubled messages where nothing would make up for them.
+    """Refuse faults of messages (lost, delayed, duplicated) where no reliable channel makes up for them.
+
+    Args:
+        why: the reason, for the message.
 
     Raises:
-        UsageError: there are some; `why` says what is in the way.
+        UsageError: `faults` contains such a fault.
     """
     for fault in faults:
         if fault.how in MESSAGE_FAULTS:
-            raise UsageError(f"--fail {fault} cannot be here, since {why}: leave it out")
+            raise UsageError(f"--fail {fault} is not supported here, since {why}: leave it out")

@@ -1,7 +1,7 @@
-"""Files that are whole or not there, in JSON that every reader takes.
+"""Files that are written atomically, in JSON that every reader accepts.
 
 A file is written under a temporary name and then renamed, which is atomic: a full disk or a killed process leaves the
-old one, or none. JSON (RFC 8259) has no number that is not finite, so what a diverged training measures becomes null.
+old file, or none. JSON (RFC 8259) has only finite numbers, so a NaN or infinity from a diverged training becomes null.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from farandole.errors import UsageError
 
-# Errors of the disk, and not of the program: full, over the quota, read-only, failing.
+# Errors of the disk, not of the program: disk full, quota exceeded, read-only, input/output error.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
@@ -26,10 +26,10 @@ def json_text(value: Any, indent: int | None = None, default: Callable[[Any], An
 
 
 def write(file: Path, content: str | bytes) -> None:
-    """Put `content` in the place of `file`, all at once.
+    """Replace `file` by `content` atomically.
 
     Raises:
-        OSError: it could not be written; what was there before is as it was.
+        OSError: the file could not be written; its previous content is unchanged.
     """
     unfinished = file.with_name(file.name + ".unfinished")
     try:
@@ -46,21 +46,21 @@ def read_object(file: Path, what_to_do: str) -> dict[str, Any]:
     """Return the JSON object in `file`.
 
     Raises:
-        UsageError: it cannot be read, or holds something else; the message ends with `what_to_do`.
+        UsageError: the file cannot be read or does not hold a JSON object; the message ends with `what_to_do`.
     """
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{file} cannot be read ({error.strerror}): {what_to_do}") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is damaged (it is no JSON): {what_to_do}") from error
+        raise UsageError(f"{file} is damaged (it is not valid JSON): {what_to_do}") from error
     if not isinstance(found, dict):
-        raise UsageError(f"{file} is damaged (it holds no JSON object): {what_to_do}")
+        raise UsageError(f"{file} is damaged (it is not a JSON object): {what_to_do}")
     return found
 
 
 def read_lines(file: Path, what_to_do: str) -> list[dict[str, Any]]:
-    """Return the JSON objects in `file`, one a line; a last line that was torn is left out.
+    """Return the JSON objects in `file`, one per line; an incomplete last line is left out.
 
     Raises:
         UsageError: as `read_object`.
@@ -70,14 +70,14 @@ def read_lines(file: Path, what_to_do: str) -> list[dict[str, Any]]:
     except OSError as error:
         raise UsageError(f"{file} cannot be read ({error.strerror}): {what_to_do}") from error
     except ValueError as error:
-        raise UsageError(f"{file} is damaged (it is no text): {what_to_do}") from error
+        raise UsageError(f"{file} is damaged (it is not text): {what_to_do}") from error
     found = []
     for number, line in enumerate(lines, start=1):
         try:
             values = json.loads(line)
         except (ValueError, RecursionError) as error:
             if number == len(lines):
-                break  # whoever wrote it was killed, or the disk was full
+                break  # the writing process was killed, or the disk was full
             raise UsageError(f"{file}, line {number}, is damaged: {what_to_do}") from error
         if not isinstance(values, dict):
             raise UsageError(f"{file}, line {number}, is damaged: {what_to_do}")

@@ -87,7 +87,7 @@ def read_positions(folder: Path) -> list[Position]:
     """The last known position of every rank of a launch, in rank order."""
     positions = []
     for path in folder.glob("*.position"):
-        with suppress(struct.error):  # the disk was full before it was whole
+        with suppress(struct.error):  # the disk was full before the file was complete
             positions.append(_position(int(path.stem), *LAYOUT.unpack(path.read_bytes())))
     return sorted(positions, key=lambda position: position.rank)
 

@@ -1,9 +1,9 @@
-"""A record's folder belongs to one run: made and held so that of several that start at once each has its own.
+"""Folders for records: each run claims its own, also if several runs start at the same time.
 
-    no --out     runs/SCENARIO-DATE-TIME is made by one of them; the others find it there and take -2, -3, …
-    --out X      one of them holds X (a lock of the system's, gone with the process that has it); the others are refused
+    no --out     one run creates runs/SCENARIO-DATE-TIME; the others find it there and append -2, -3, …
+    --out X      one run locks X (with a system lock, which ends with its process); the others are refused
 
-A folder that was made here and in which nothing was written is removed afterwards; one that was there before stays.
+A folder that a run created and left empty is removed afterwards; a folder that existed before stays.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pathlib import Path
 from farandole.errors import UsageError
 from farandole.runtime.record import new_folder
 
-TRIES = 100  # a parent folder may be removed by another run that leaves it empty, just when it is needed
+TRIES = 100  # another run may remove an empty parent folder just before it is used here
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A folder that is this process's to write in, until it is released or the process ends.
+    """A folder that only this process writes to, until it releases the folder or ends.
 
     Attributes:
-        made: what did not exist before: the folder, and its parents before it.
-        lock: the open folder that holds the lock.
+        made: the folders that were created for it, parents first.
+        lock: the file descriptor of the open folder that holds the lock; None: the file system has no locks.
     """
 
     folder: Path
@@ -36,7 +36,7 @@ class Claim:
     lock: int | None
 
     def release(self) -> None:
-        """Let others have the folder; one that was made and is empty is removed."""
+        """Release the lock, and remove created folders that are empty."""
         for folder in reversed(self.made):
             with suppress(OSError):  # not empty
                 folder.rmdir()
@@ -45,20 +45,20 @@ class Claim:
 
 
 def claim(scenario: str, out: Path | None, resumes: bool = False) -> Claim:
-    """Make and hold the folder for a record: `out`, or a new one below runs/.
+    """Create and lock the folder for a record: `out`, or a new one below runs/.
 
     Args:
-        resumes: `out` may hold a run that did not finish.
+        resumes: whether `out` may hold a run that did not finish.
 
     Raises:
-        UsageError: another run is writing there, or it holds something already, or cannot be written.
+        UsageError: another run is writing to the folder, it is not empty, or it cannot be written.
     """
     for _ in range(TRIES):
         folder = new_folder(scenario, out, resumes)
         try:
             made = _make(folder, exclusively=out is None)
         except (FileExistsError, FileNotFoundError):
-            continue  # another run was faster, or has removed a parent
+            continue  # another run created this folder first, or has removed a parent
         except OSError as error:
             raise UsageError(f"--out {folder} cannot be written ({error.strerror}): give another") from error
         try:
@@ -67,17 +67,17 @@ def claim(scenario: str, out: Path | None, resumes: bool = False) -> Claim:
             continue
         claimed = Claim(folder, made, lock)
         try:
-            new_folder(scenario, folder, resumes)  # by now another run may have written there, and ended
+            new_folder(scenario, folder, resumes)  # meanwhile another run may have written there and ended
         except UsageError:
             claimed.release()
             raise
         return claimed
-    raise UsageError(f"--out {folder} cannot be made: others keep removing it; give another")
+    raise UsageError(f"--out {folder} cannot be created, since other runs keep removing it: give another")
 
 
 @contextmanager
 def claimed(scenario: str, out: Path | None, resumes: bool = False) -> Iterator[Path]:
-    """`claim` for the duration of the block."""
+    """Claim a record's folder, as `claim` does, for the duration of the block."""
     mine = claim(scenario, out, resumes)
     try:
         yield mine.folder
@@ -87,7 +87,7 @@ def claimed(scenario: str, out: Path | None, resumes: bool = False) -> Iterator[
 
 @contextmanager
 def reserved(scenario: str) -> Iterator[Path]:
-    """A new folder below runs/ for runs that each claim it in turn; at the end it is removed if it is empty."""
+    """Create a folder below runs/ for runs that claim it one after the other; at the end remove it if it is empty."""
     new = claim(scenario, None)
     if new.lock is not None:
         os.close(new.lock)
@@ -99,10 +99,10 @@ def reserved(scenario: str) -> Iterator[Path]:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a folder that exists, whatever is in it.
+    """Lock an existing folder, whatever it contains, for the duration of the block.
 
     Raises:
-        UsageError: another process holds it.
+        UsageError: another process has locked it.
     """
     lock = _lock(folder)
     try:
@@ -113,7 +113,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def _make(folder: Path, exclusively: bool) -> list[Path]:
-    """Make the folder and its parents; returns those that did not exist."""
+    """Create the folder and its parents; return those that did not exist."""
     made = []
     for each in [*reversed(folder.parents), folder]:
         try:
@@ -124,7 +124,7 @@ def _make(folder: Path, exclusively: bool) -> list[Path]:
             if exclusively and each == folder:
                 raise
         except OSError:
-            if not each.is_dir():  # some systems answer so for a folder that is there, but not to be written
+            if not each.is_dir():  # some systems raise this for an existing folder that is read-only
                 raise
         else:
             made.append(each)
@@ -132,18 +132,18 @@ def _make(folder: Path, exclusively: bool) -> list[Path]:
 
 
 def _lock(folder: Path) -> int | None:
-    """Lock the folder and return it, open; None where the system locks no folders, as NFS may not.
+    """Lock the folder and return its file descriptor; None where the file system cannot lock folders, as some NFS.
 
     Raises:
-        FileNotFoundError: it was removed meanwhile.
-        UsageError: another process has locked it.
+        FileNotFoundError: the folder was removed meanwhile.
+        UsageError: another process has locked the folder.
     """
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise UsageError(f"another run is writing to {folder}: give another --out, or wait for its end") from None
+        raise UsageError(f"another run is writing to {folder}: give another --out, or wait until it ends") from None
     except OSError:
         os.close(lock)
         return None

@@ -65,7 +65,7 @@ class Follower:
             self._copy(self.scratch / f"{number}.err", sys.stderr)
 
     def _copy(self, path: Path, stream: IO[str] | None) -> None:
-        if path.exists() and stream:  # Python has no stream where a program was started without one
+        if path.exists() and stream:  # without standard streams, Python's are None
             with path.open("rb") as file:
                 file.seek(self.positions[path])
                 new = file.read()
@@ -94,7 +94,7 @@ def run_ranks(
 
     Raises:
         LaunchError: a rank failed, or the time-out passed.
-        LaunchInterrupted: Ctrl-C; what the ranks had printed comes with it.
+        LaunchInterrupted: Ctrl-C was pressed; the exception carries the ranks' output.
         UsageError: the ranks refused what they were given, or no MPI is installed.
     """
     _check(ranks, timeout_s)
@@ -114,7 +114,7 @@ def run_ranks(
             environment |= hosts.environment()
         if hosts or not with_torch:  # a warm process is on this host
             environment.pop(asker.ADDRESS, None)
-        if not with_torch:  # numpy's threads wait for work at full speed: while it is imported, half of its time
+        if not with_torch:  # numpy's threads spin while they wait for work, which takes half the time of its import
             environment.setdefault("OPENBLAS_NUM_THREADS", "1")
         command = mpi.command(ranks, [sys.executable, "-P", "-m", "farandole.runtime", *program], hosts)
         own_output = scratch / "launcher"
@@ -184,8 +184,8 @@ def launch(
             ``launch("sync_sgd", ranks=4, steps=100, slow="rank=3,factor=3")``.
 
     Returns:
-        The finished run: ``run.summary``, ``run.metrics``, ``run.folder``. One that diverged is finished, too: a line
-        on standard error says so, and ``run.summary.diverged``.
+        The finished run: ``run.summary``, ``run.metrics``, ``run.folder``. A run that diverged is returned too;
+        ``run.summary.diverged`` and a line on standard error report it.
 
     Raises:
         UsageError: an unknown scenario or option, or a value that does not fit.
@@ -214,8 +214,8 @@ def launch(
             print(f"farandole: {flawed}", file=sys.stderr, flush=True)
             return run
         run = Run(folder, output)
-        if not run.is_finished:  # the others, who outlive each other, may have left by then
-            raise LaunchError(f"the rank that was to write the record has died in it: {folder} is not whole", 1, output)
+        if not run.is_finished:  # in a fault-tolerant scenario the other ranks may have ended before
+            raise LaunchError(f"the rank that writes the record died before it did: {folder} is incomplete", 1, output)
         return run
 
 

@@ -1,12 +1,12 @@
-"""A link that loses, delays or doubles some of the messages one rank sends: the fault that `reliable` survives.
+"""A link that loses, delays or duplicates some of one rank's messages: the fault that `reliable` makes up for.
 
     --fail rank=2,step=30,how=drop,share=0.1          a tenth of what rank 2 sends from step 30 on is lost
                           how=delay,delay=0.2         … arrives 0.2 s late, after messages that were sent later
                           how=duplicate,until=60      … arrives twice; before step 60
 
-MPI itself loses nothing, so the fault is injected where a message is handed to it. Acknowledgements are messages, too.
-Whether a message is struck depends on the seed, the two ranks, its number and how often it was sent, and not on
-when: two runs lose the same messages, however their threads interleave.
+MPI itself loses nothing, so the fault is injected before a message is passed to MPI. It strikes acknowledgements too.
+Whether a message is struck depends on the seed, the two ranks, its number and the number of its copies, but not on
+time: two runs lose the same messages, however their threads interleave.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from farandole.runtime.reliable import Frame
 
 
 class Lossy:
-    """What happens to the messages of rank `rank`.
+    """Decides which messages of rank `rank` are lost, delayed or duplicated.
 
     Args:
-        faults: of all ranks; only those of messages of this one count.
+        faults: the faults of all ranks; only message faults of this rank are used.
 
     Attributes:
-        struck: how many messages each fault has hit, by its text.
+        struck: the number of messages that each fault has struck, by the fault's text.
     """
 
     def __init__(self, faults: Sequence[Fail], rank: int, seed: int) -> None:
@@ -35,7 +35,7 @@ class Lossy:
         self.struck: Counter[str] = Counter({str(fault): 0 for fault in self._faults})
 
     def fate(self, step: int, to: int, frame: Frame) -> list[float]:
-        """Return after how many seconds each copy of a frame is to be put on the link; empty: it is lost."""
+        """Return the delay of each copy of a frame on the link, in seconds; an empty list: the frame is lost."""
         name = f"{self._name} {to} {frame.number} {frame.copy} {frame.payload is None}"
         copies = [0.0]
         for place, fault in enumerate(self._faults):

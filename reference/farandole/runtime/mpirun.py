@@ -100,7 +100,7 @@ class Mpi:
 
 
 def find_mpirun() -> Path | None:
-    """The launcher: $FARANDOLE_MPIRUN, a path or a name on PATH, else the interpreter's own folder, else PATH.
+    """The launcher: $FARANDOLE_MPIRUN (a path or a name on PATH), else mpirun in Python's folder, else on PATH.
 
     The interpreter's folder comes before PATH because mpi4py loads the libmpi installed beside
     it, and a launcher of another MPI would start ranks that do not know of each other.
@@ -118,7 +118,7 @@ def parse_version(text: str, mend: str = MEND) -> tuple[Family, tuple[int, ...]]
     """Family and version from what ``mpirun --version`` prints.
 
     Raises:
-        UsageError: it is none of an MPI that this project knows; the cure is `mend`.
+        UsageError: the text is from no MPI that this project supports; `mend` is the remedy, for the message.
     """
     if match := re.search(r"\(Open MPI\) (\d+(?:\.\d+)*)", text):
         return "Open MPI", tuple(int(part) for part in match[1].split("."))
@@ -152,7 +152,7 @@ def detect() -> Mpi:
     except OSError as error:
         raise UsageError(f"{mpirun} cannot be run ({error.strerror}): {mend}") from error
     except subprocess.TimeoutExpired as error:
-        raise UsageError(f"{mpirun} --version says nothing for {VERSION_S} s: {mend}") from error
+        raise UsageError(f"{mpirun} --version printed nothing within {VERSION_S} s: {mend}") from error
     family, version = parse_version(shown.stdout or shown.stderr, mend)
     return Mpi(mpirun, family, version, fault_tolerant=has_ulfm(mpirun, family, version))
 

@@ -1,11 +1,11 @@
-"""What an option that is a number takes, on the command line and in Python.
+"""The values that numeric options accept, on the command line and in Python.
 
     steps: AtLeastOne = 300
     momentum: Annotated[float, real(gte=0, lt=1)] = 0.9
 
-An integer is written in decimal digits, so that 1.3 is refused and not rounded; 1e3, 0x10 and 1_000 are refused too. A
-real number is finite, unless its option says otherwise, and never nan. Counts go up to 2³¹ − 1, as MPI's do; a seed may
-be any unsigned integer of 64 bits.
+An integer is written in decimal digits: 1.3 is refused, not rounded, and so are 1e3, 0x10 and 1_000. A real number is
+finite, unless its option allows inf, and never nan. Counts go up to 2³¹ − 1, as in MPI; a seed may be any unsigned
+64-bit integer.
 """
 
 import math
@@ -20,42 +20,42 @@ LARGEST_SEED = 2**64 - 1
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_MOST_DIGITS = 20  # those of the largest seed; Python refuses to read thousands
+_MOST_DIGITS = 20  # as many as the largest seed has; Python refuses to convert thousands of digits
 
 
 def parse_integer(text: str) -> int:
-    """Return the integer that `text` writes in decimal digits.
+    """Convert decimal digits to an integer.
 
     Raises:
-        ValueError: it is written otherwise, or has more than 20 digits.
+        ValueError: `text` has another form, or more than 20 digits.
     """
     if not _INTEGER.fullmatch(text):
-        raise ValueError(f"{text!r} is no whole number: write it in digits, as 3")
+        raise ValueError(f"{text!r} is not a whole number: write it in digits, as 3")
     if len(text.lstrip("+-0")) > _MOST_DIGITS:
         raise ValueError(f"{text[:_MOST_DIGITS]}… is too large a number")
     return int(text)
 
 
 def parse_real(text: str, or_inf: bool = False) -> float:
-    """Return the number that `text` writes, as 0.3 or 3e-1; a negative zero becomes 0.
+    """Convert text such as 0.3 or 3e-1 to a number; a negative zero becomes 0.
 
     Args:
-        or_inf: "inf" is a number, too.
+        or_inf: whether "inf" is accepted.
 
     Raises:
-        ValueError: it is written otherwise, or no double-precision number is that large.
+        ValueError: `text` has another form, or is too large for double precision.
     """
     if or_inf and text == "inf":
         return math.inf
     if not _REAL.fullmatch(text):
-        raise ValueError(f"{text!r} is no number{'' if or_inf else ' of finite size'}: write it as 0.3 or 3e-1")
+        raise ValueError(f"{text!r} is not a {'' if or_inf else 'finite '}number: write it as 0.3 or 3e-1")
     if math.isinf(value := float(text)):
         raise ValueError(f"{text} is too large a number")
     return value + 0.0
 
 
 def whole(*, gte: int | None = None, lte: int = LARGEST_COUNT) -> Parameter:
-    """Return the annotation of an integer option between these limits."""
+    """Return the annotation of an integer option with these limits."""
 
     def convert(_: Any, tokens: Any) -> int:
         return parse_integer(tokens[0].value)
@@ -71,7 +71,7 @@ def real(
     lt: float | None = None,
     or_inf: bool = False,
 ) -> Parameter:
-    """Return the annotation of an option that is a real number between these limits."""
+    """Return the annotation of a real-valued option with these limits."""
 
     def convert(_: Any, tokens: Any) -> float:
         return parse_real(tokens[0].value, or_inf)

@@ -60,8 +60,8 @@ class RunOptions:
     given again."""
 
     fail: Annotated[tuple[Fail, ...], Parameter(converter=_parsed_by(Fail), **REPEATABLE)] = ()
-    """A failure, as rank=2,step=30,how=kill (or raise, or hang); of messages, as rank=2,step=30,how=drop (or delay, or
-    duplicate),share=0.1. May be given again."""
+    """A failure, as rank=2,step=30,how=kill (or raise, or hang). A message fault, as rank=2,step=30,how=drop (or delay,
+    or duplicate),share=0.1. May be given again."""
 
     chaos: Annotated[Chaos | None, Parameter(converter=_chaos, **ONCE)] = None
     """Kill ranks at random, as mtbf=20s,seed=7: one every 20 seconds on average, the seed decides who and when."""

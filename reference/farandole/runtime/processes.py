@@ -18,7 +18,7 @@ from contextlib import suppress
 import psutil
 
 GRACE_S = 2.0
-ROUNDS = 5  # so often what has been started meanwhile is looked for
+ROUNDS = 5  # number of searches for processes that were started meanwhile
 POLL_S = 0.02
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -53,7 +53,7 @@ def end(processes: Iterable[psutil.Process], grace_s: float = GRACE_S) -> None:
 
 
 def end_all(variable: str, value: str, grace_s: float = GRACE_S) -> None:
-    """End this user's processes whose environment has `variable`=`value`, and those that they start meanwhile."""
+    """End this user's processes whose environment has `variable`=`value`, and processes that they start meanwhile."""
     for _ in range(ROUNDS):
         if not (found := find(variable, value)):
             return

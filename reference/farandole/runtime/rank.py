@@ -111,7 +111,7 @@ def show_progress() -> bool:
 def abort(failure: Failure) -> NoReturn:
     """Leave the report and take the whole job down."""
     if failure.kind == "signal":
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one would only interrupt the report
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second SIGINT would only interrupt the report
     sys.stdout.flush()
     folder = scratch()
     failure.leave(folder)
@@ -124,7 +124,7 @@ def abort(failure: Failure) -> NoReturn:
         if not MPI.Is_initialized() or MPI.Is_finalized():
             pass
         elif failure.kind in ("interrupted", "flawed") or not under_mpirun():
-            with suppress(ValueError):  # only the main thread may
+            with suppress(ValueError):  # allowed only in the main thread
                 limit_the_end()
             MPI.Finalize()  # all ranks have stopped: nobody need be torn away, and MPI has nothing to report
         else:
@@ -212,14 +212,14 @@ def redirect_output(folder: Path) -> None:
         os.close(file)
     # Line by line, so that what a killed rank had printed is there.
     for stream in (sys.stdout, sys.stderr):
-        # In UTF-8, as the launcher reads it, whatever the terminal's encoding is.
+        # UTF-8, whatever the terminal's encoding, since the launcher reads UTF-8.
         stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]
 
 
 def run_program(arguments: list[str]) -> None:
     """Run a script, or a module after "-m", as ``python`` would, but with the working folder last on the path.
 
-    So modules that lie there are found, and a file named like a library, as random.py, does not take its place.
+    So the program finds modules in that folder, but a file named like a library, as random.py, does not replace it.
     """
     sys.path.append(os.getcwd())
     if arguments[0] == "-m":

@@ -6,7 +6,7 @@
                 summary.json    the fields of `Summary`
                 plan.json       only where a model is cut: which layers are where (`model_parallel.layer_split.Plan`)
                 costs.json      only of `sync_cost`: what each way was predicted to cost, and did (`cost.sync_cost.Row`)
-                modes.json      only of `adaptive`: devices as measured, and what was predicted of each mode
+                modes.json      only with `adaptive`: the measured devices, and the prediction for each mode
                 trials.json     only of a search: what was tried, and how good it was
                 serving.jsonl   only where predictions are served meanwhile (`parameter_server.serving.Served`)
 
@@ -25,8 +25,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 from farandole.errors import UsageError
 from farandole.runtime.files import json_text, read_lines, read_object
 
-AGAIN = "run the scenario again"  # what helps where a record is damaged
-LINE: dict[str, Any] = {"step": int, "wall_s": float, "loss": float | None}  # of metrics.jsonl, at least
+AGAIN = "run the scenario again"  # the remedy for a damaged record
+LINE: dict[str, Any] = {"step": int, "wall_s": float, "loss": float | None}  # required keys of a metrics.jsonl line
 EVENT: dict[str, Any] = {"name": str, "cat": str, "pid": int, "tid": int, "ts": float, "dur": float, "args": dict}
 
 
@@ -59,25 +59,25 @@ class Summary:
         faults: each with rank, step, kind (kill, raise, hang; silent: ended for its silence; ended: by
             Horovod, with another of its host; lost: nobody knows how), detected_s and resumed_s (seconds from the
             failure to the first survivor's notice, and to the first step done afterwards), steps_lost (done again);
-            of drop, delay and duplicate also messages, how many were struck.
+            drop, delay and duplicate also have messages, the number of messages struck.
         versions: of everything that computes or communicates.
         joined: processes that have come later, each with rank, step (its first), joined_s (seconds from when it was
             sent for until that step was done).
         compression: where what is sent is compressed, encode_s, transfer_s and decode_s, parts of compute_s and comm_s
             (to a server, transfer is pushing and pulling), and ring_bytes, what would have been sent as it is: by a
             ring all-reduce, to the neighbours, or to the servers.
-        server_changes: where a parameter server's servers came or went, each with step, servers (their ranks from then
-            on), keys and bytes (what moved between servers), seconds (from when all workers waited until they went on).
-        delivery: where messages were struck: repeated and repeated_bytes, sent again and counted in bytes_sent,
-            and discarded, copies of what had arrived before.
-        tasks: where the manager gives out what is to be computed, done_by (worker's rank: how many tasks it was the
-            first to complete), resubmitted (given out again after a death), backups (given to a second worker).
-        stopping: where a thread judges whether to go on, ended (why it ended the training; None: it did not) and
-            checks, each with wall_s, updates (the first server's, when read) and loss (on validation samples).
-        diverged: where a loss was not finite, the first step of one, and its rank (null: of the batch as a whole).
-            Such a number is null in every file.
-        unwritten: files of the record that could not be written, and why. trace.json is written last, after this,
-            and named only in what is printed.
+        server_changes: each change of a parameter server's servers, with step, servers (their ranks after the change),
+            keys and bytes (moved between servers), and seconds (how long all workers waited).
+        delivery: with message faults, repeated and repeated_bytes (messages sent again, also counted in bytes_sent),
+            and discarded (copies of messages that had already arrived).
+        tasks: if the manager assigns the computing tasks, done_by (worker's rank: number of tasks that it completed
+            first), resubmitted (assigned again after a death) and backups (assigned to a second worker).
+        stopping: if a thread decides when to stop, ended (why it ended the training; None: it did not) and checks,
+            each with wall_s, updates (of the first server, when read) and loss (on validation samples).
+        diverged: if a loss was not finite, the first such step and its rank (null: the loss of the whole batch).
+            A number that is not finite is null in every file.
+        unwritten: files of the record that could not be written, and why. trace.json is written last, after this
+            summary, so its failure is only printed.
     """
 
     scenario: str
@@ -115,12 +115,12 @@ class Summary:
         return json_text(asdict(self), indent=2)
 
     def without(self, error: OSError) -> Summary:
-        """The same of a run one more file of which could not be written."""
+        """Return a copy of this summary that names one more file that could not be written."""
         return replace(self, unwritten=[*self.unwritten, f"{error.filename} ({error.strerror})"])
 
     @property
     def flaws(self) -> list[str]:
-        """What is wrong with this run, in a phrase each; empty for most."""
+        """The defects of this run, one phrase each; usually empty."""
         found = []
         if self.diverged:
             rank = self.diverged["rank"]
@@ -131,7 +131,7 @@ class Summary:
             )
         if self.unwritten:
             files = ", ".join(self.unwritten)
-            found.append(f"the training has ended, but not all of its record could be written: {files}")
+            found.append(f"the training has ended, but parts of its record could not be written: {files}")
         return found
 
     @property
@@ -176,9 +176,9 @@ class Run:
         hints = get_type_hints(Summary)
         known = {name: values[name] for name in hints if name in values}
         if wrong := [name for name, value in known.items() if not _fits(value, hints[name])]:
-            raise UsageError(f"{file} is damaged ({wrong[0]} is no {hints[wrong[0]]}): {AGAIN}")
+            raise UsageError(f"{file} is damaged ({wrong[0]} is not {hints[wrong[0]]}): {AGAIN}")
         try:
-            return Summary(**known)  # an older version may not have measured what has a default
+            return Summary(**known)  # a record of an older version may lack fields that have a default
         except TypeError as error:
             lacking = [name for name in hints if name not in values]
             raise UsageError(f"{file} lacks {', '.join(lacking)}: {AGAIN}") from error
@@ -189,7 +189,7 @@ class Run:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl, in order of steps; a loss that was not finite, null in the file, is nan."""
+        """The lines of metrics.jsonl, in order of steps; a loss that is null in the file (not finite) becomes nan."""
         lines = read_lines(self.folder / "metrics.jsonl", AGAIN)
         for number, line in enumerate(lines, start=1):
             if not all(_fits(line.get(name, ""), kind) for name, kind in LINE.items()):
@@ -204,7 +204,7 @@ class Run:
 
     @property
     def modes(self) -> dict[str, Any]:
-        """What modes.json says: "devices" as they were measured, and "modes", the chosen one first."""
+        """The contents of modes.json: the measured "devices", and the predicted "modes", the chosen one first."""
         return self._json("modes.json")
 
     @property
@@ -228,7 +228,7 @@ class Run:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value from JSON is of a field's type."""
+    """Whether a value from JSON has a field's type."""
     kind, arguments = get_origin(hint), get_args(hint)
     if kind is UnionType:
         return any(_fits(value, each) for each in arguments)

@@ -79,7 +79,7 @@ class Recorder:
         if self._metrics:
             self._metrics.close()
             file = Path(str(self._metrics.name))
-            lines = file.read_text(errors="replace").splitlines()  # what is damaged is of no step, and dropped
+            lines = file.read_text(errors="replace").splitlines()  # damaged lines have no step and are dropped
             kept = [line for line in lines if _step_of(line) < step]
             self._void_from = step if len(kept) < len(lines) else None
             write(file, "".join(line + "\n" for line in kept))
@@ -131,12 +131,12 @@ class Recorder:
                 self._write(str(self.options.tensorboard), lambda: self._show(values))
 
     def watch(self, step: int, loss: float, rank: int | None = None) -> None:
-        """Notice the first loss that is not finite, of this rank or of `rank`; the summary names the first of all."""
+        """Remember the first loss of this rank (or of `rank`) that is not finite; the summary has the first of all."""
         if not math.isfinite(loss) and (self._diverged is None or self._diverged[1] is None):
             self._diverged = step, self.world.rank if rank is None else rank
 
     def _write(self, file: str, write: Callable[[], None]) -> None:
-        """Write to a file that training does not depend on; where the disk fails, training goes on without the file."""
+        """Write to a file that training does not need; if the disk fails, training continues without the file."""
         if file not in self._unwritten:
             try:
                 write()
@@ -144,7 +144,7 @@ class Recorder:
                 self._unwritten[file] = error.strerror or str(error)
 
     def _append(self, line: str) -> None:
-        """Add a line to metrics.jsonl, whole or not at all."""
+        """Append a line to metrics.jsonl, completely or not at all."""
         assert self._metrics
         data, before = line.encode(), self._metrics.seek(0, os.SEEK_END)
         try:
@@ -156,7 +156,7 @@ class Recorder:
             raise
 
     def _show(self, values: Mapping[str, float]) -> None:
-        """Add what metrics.jsonl has to TensorBoard's files."""
+        """Write the same values to TensorBoard's files as to metrics.jsonl."""
         assert self.folder
         assert self.options.tensorboard
         folder = self.options.tensorboard / self.folder.resolve().name
@@ -216,9 +216,9 @@ class Recorder:
             faults: what has gone wrong, and been made good.
             joined: who has come later.
             ring_bytes: where something is compressed, what this rank would have sent without.
-            server_changes: where servers came or went.
-            tasks: which worker has done how many, where they are given out.
-            stopping: what a thread that judges whether to go on has found.
+            server_changes: changes of a parameter server's servers (`Summary.server_changes`).
+            tasks: how many tasks each worker completed, if the manager assigns them (`Summary.tasks`).
+            stopping: the checks of the thread that may end the training early (`Summary.stopping`).
 
         Returns:
             The summary on the rank that writes, None elsewhere.
@@ -278,11 +278,11 @@ class Recorder:
 
 
 def without_effect(ranks: Sequence[dict[str, Any]], options: RunOptions, faults: Sequence[Any]) -> list[str]:
-    """Return a line for each fault that was asked for and has not happened.
+    """Return a line for each requested fault or link change that had no effect.
 
     Args:
-        ranks: of those that are left, what each has not felt.
-        faults: what has gone wrong.
+        ranks: for each remaining rank, the faults and link changes that had no effect on it.
+        faults: the failures that have happened.
     """
     lines = [fault for own in ranks for fault in own["never struck"]]
     for change in map("--link-change {}".format, options.link_change):
@@ -294,7 +294,7 @@ def without_effect(ranks: Sequence[dict[str, Any]], options: RunOptions, faults:
 
 
 def first_divergence(found: Iterable[Sequence[int | None] | None]) -> dict[str, int | None] | None:
-    """The first step of those that ranks have noticed, as the summary names it; a rank that is known counts first."""
+    """Return the first diverged step that a rank has seen, for the summary; entries with a known rank come first."""
     known = sorted(filter(None, found), key=lambda each: (each[1] is None, each[0], each[1] or 0))
     return {"step": known[0][0], "rank": known[0][1]} if known else None
 
@@ -307,9 +307,9 @@ def open_folder(scenario: str, options: RunOptions) -> Path:
     """
     if options.tensorboard:
         board.make_folder(options.tensorboard)
-    if rank.SCRATCH in os.environ and options.out:  # the launcher has made it, and holds it
+    if rank.SCRATCH in os.environ and options.out:  # the launcher has created and locked the folder
         folder = new_folder(scenario, options.out, options.resumes)
-        folder.mkdir(parents=True, exist_ok=True)  # on a host that does not see the launcher's
+        folder.mkdir(parents=True, exist_ok=True)  # needed on a host that does not share the launcher's file system
     else:
         folder = folders.claim(scenario, options.out, options.resumes).folder  # until this process ends
     config = {field.name: getattr(options, field.name) for field in fields(options)}
@@ -318,7 +318,7 @@ def open_folder(scenario: str, options: RunOptions) -> Path:
 
 
 def _discard(folder: Path, was_there: bool) -> None:
-    """Remove what a run that was refused has written, and the folder if it has made that."""
+    """Remove the files of a run that was refused, and its folder if the run created it."""
     for entry in folder.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry, ignore_errors=True)
@@ -332,7 +332,7 @@ def write_config(file: Path, config: dict[str, Any], incidental: Container[str])
     """Write the options, or, where a run goes on, see that those which decide are what it was started with.
 
     Raises:
-        UsageError: they are not, or what is there is damaged.
+        UsageError: the options differ, or the file is damaged.
     """
     text = json_text(config, indent=2, default=str)
     if file.exists():

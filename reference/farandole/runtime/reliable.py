@@ -1,20 +1,19 @@
-"""Reliable delivery over a link that loses, delays and doubles messages: the protocol, without MPI and without a clock.
+"""Reliable delivery over a link that loses, delays and duplicates messages: the protocol, without MPI and clock.
 
 Selective repeat with acknowledgements. Each direction of a pair of ranks numbers its messages 0, 1, 2, …
 
-    sender      keeps a message until it is acknowledged; when its time-out is over, sends it again and doubles that
-    receiver    acknowledges every copy that arrives, delivers each number once and in order, and holds what is early
+    sender      keeps a message until it is acknowledged; after its time-out sends it again and doubles the time-out
+    receiver    acknowledges every copy that arrives, delivers each number once and in order, and buffers early messages
 
 The time-out follows the measured round trip (Jacobson, "Congestion avoidance and control", 1988):
 
     error = sample − SRTT,  SRTT ← SRTT + error/8,  RTTVAR ← RTTVAR + (|error| − RTTVAR)/4,  RTO = SRTT + 4·RTTVAR
 
-A message that was sent more than once gives no sample: the acknowledgement may be of any copy (Karn & Partridge,
-"Improving round-trip time estimates in reliable transport protocols", 1987).
+A message that was sent more than once gives no sample, since the acknowledgement may belong to any copy (Karn &
+Partridge, "Improving round-trip time estimates in reliable transport protocols", 1987).
 
-Cost: one acknowledgement per copy that arrives; memory for the messages that are not acknowledged, and for those that
-arrived early. Document 000 asks for care with communication that fails (通信可能会失败), 001 for retries until success
-or a set time-out.
+Cost: one acknowledgement per copy that arrives; memory for unacknowledged and early messages. Document 000 warns that
+communication may fail (通信可能会失败); 001 requires retries until success or a set time-out.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 FIRST_S = 0.2  # the time-out before a round trip has been measured
-SHORTEST_S, LONGEST_S = 0.05, 1.0  # of all time-outs: a rank that waits for its core must not look like a lost message
+SHORTEST_S, LONGEST_S = 0.05, 1.0  # time-outs: a rank waiting for its core must not look like a lost message
 TRIES = 15
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A message under way.
+    """A message or an acknowledgement on the link.
 
     Attributes:
-        number: its place in the sequence from its sender to its receiver.
-        tag: of the message.
-        payload: its bytes; None: an acknowledgement of message `number`.
-        copy: how often its sender has sent it, this time included; of an acknowledgement, the copy that it answers.
+        number: the message's sequence number from its sender to its receiver.
+        tag: the message's tag.
+        payload: the message's bytes; None: an acknowledgement of message `number`.
+        copy: how often the sender has sent the message, this time included; in an acknowledgement, the copy it answers.
     """
 
     number: int
@@ -59,7 +58,7 @@ class GaveUp(Exception):
     """A message was never acknowledged, however often it was sent.
 
     Attributes:
-        tries, seconds: how often it was sent, and for how long.
+        tries, seconds: how often the message was sent, and over what time.
     """
 
     def __init__(self, tries: int, seconds: float) -> None:
@@ -68,7 +67,7 @@ class GaveUp(Exception):
 
 
 class RoundTrip:
-    """The time-out that suits the round trips measured so far."""
+    """Computes the time-out from the round trips measured so far."""
 
     def __init__(self) -> None:
         self._mean: float | None = None
@@ -90,13 +89,13 @@ class RoundTrip:
 
 
 class Channel:
-    """One rank's end of its connection with one peer, both directions.
+    """One rank's end of the connection to one peer, in both directions.
 
     Args:
         limit_s: give up on a message after this many seconds, or after `tries` copies.
 
     Attributes:
-        duplicates: copies that arrived though the message was there already.
+        duplicates: number of copies that arrived after the message had already arrived.
     """
 
     def __init__(self, limit_s: float = float("inf"), tries: int = TRIES) -> None:
@@ -113,7 +112,7 @@ class Channel:
         return not self._unacknowledged
 
     def send(self, tag: int, payload: bytes, now: float) -> Frame:
-        """Return the first copy of a new message, to be put on the link."""
+        """Return the first copy of a new message; the caller puts it on the link."""
         frame = Frame(self._next_sent, tag, payload)
         self._next_sent += 1
         timeout_s = self.round_trip.timeout_s
@@ -121,7 +120,7 @@ class Channel:
         return frame
 
     def receive(self, frame: Frame, now: float) -> tuple[Frame | None, list[Frame]]:
-        """Return the acknowledgement of an arrived frame, None for an acknowledgement, and the messages it delivers."""
+        """Return the acknowledgement of an arrived frame (None if it is itself one), and the messages it delivers."""
         if frame.payload is None:
             waiting = self._unacknowledged.pop(frame.number, None)
             if waiting and waiting.tries == 1:
@@ -134,10 +133,10 @@ class Channel:
         return Frame(frame.number, copy=frame.copy), list(self._in_order())
 
     def again(self, now: float) -> list[Frame]:
-        """Return the messages whose time-out is over, to be put on the link once more.
+        """Return the messages whose time-out is over; the caller puts them on the link again.
 
         Raises:
-            GaveUp: one of them was sent too often, or for too long.
+            GaveUp: a message was sent `tries` times, or has waited for `limit_s`.
         """
         overdue = [waiting for waiting in self._unacknowledged.values() if waiting.due <= now]
         for waiting in overdue:

@@ -1,13 +1,13 @@
-"""The communicator for links that lose messages: `reliable` over MPI, with the faults of `lossy` between the two.
+"""The communicator for links that lose messages: `reliable` over MPI, with `lossy` injecting faults between the two.
 
     method ─ send, receive, exchange … ─→ Channel ─→ Lossy ─→ MPI ─→ … the peer's Channel ─→ method
 
-One thread per group owns MPI there. It puts messages on the link, acknowledges what arrives, and sends again what is
-not acknowledged in time, also while its rank computes. It is used only where `--fail` asks for such faults: without,
-messages go to MPI directly.
+In each group one thread makes all MPI calls for these messages. It puts messages on the link, acknowledges those that
+arrive, and resends those that are not acknowledged in time, also while its rank computes. This communicator is used
+only with such faults in `--fail`; without them, messages go to MPI directly.
 
-Of what leaves, payload is counted as ever, that of repeated messages too; sequence numbers, acknowledgements and copies
-made by the fault are not. Cost: a copy of each payload on either side, and up to PAUSE_S per message.
+The payload counts as bytes sent, that of resent messages too; sequence numbers, acknowledgements and copies made by the
+fault do not. Cost: a copy of each payload on either side, and up to PAUSE_S per message.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from farandole.runtime.reliable import Channel, Frame, GaveUp
 
 PAUSE_S = 100e-6
 HEAD = 4  # numbers before the payload: sequence number, tag, whether it acknowledges, copy
-LIMIT = 0.5  # of --wait-timeout: a sender that gives up can name the message, a receiver that waits cannot
-Message = tuple[int, bytes]  # its source, its payload
+LIMIT = 0.5  # share of --wait-timeout: the sender gives up first, since only it can name the message
+Message = tuple[int, bytes]  # source, payload
 
 
 class Later(Pending):
-    """An exchange whose sends are with the channel; `wait` fills the buffers."""
+    """An exchange whose sends have been passed to the channel; `wait` fills the receive buffers."""
 
     def __init__(self, comm: ReliableCommunicator, source: int, buffers: Sequence[Buffer], tag: int) -> None:
         super().__init__(source, [], [], 0)
@@ -47,15 +47,15 @@ class Later(Pending):
 
 
 class ReliableCommunicator(Communicator):
-    """`Communicator` over a lossy link.
+    """A `Communicator` over a lossy link.
 
     Args:
-        lossy: what goes wrong with messages of this rank.
-        give_up: ends the job, with this reason; called in the thread.
-        limit_s: after so many seconds without acknowledgement a message is given up.
+        lossy: decides which of this rank's messages are struck.
+        give_up: ends the job for a given reason; called in the background thread.
+        limit_s: seconds without acknowledgement after which a message is given up.
 
     Attributes:
-        repeated, repeated_bytes: messages that were sent again, and their payload.
+        repeated, repeated_bytes: number of messages that were sent again, and their payload in bytes.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ReliableCommunicator(Communicator):
         self._channels: defaultdict[int, Channel] = defaultdict(lambda: Channel(limit_s))
         self._inbox: defaultdict[int, deque[Message]] = defaultdict(deque)  # by tag, in order of arrival
         self._changed = threading.Condition()
-        self._link: list[tuple[float, int, int, Frame]] = []  # what is to be put on the link: when, order, to whom
+        self._link: list[tuple[float, int, int, Frame]] = []  # heap of frames for the link: time, order, destination
         self._order = count()
         self._leaving: list[tuple[MPI.Request, Any]] = []
         self._error: BaseException | None = None
@@ -75,7 +75,7 @@ class ReliableCommunicator(Communicator):
         self._thread = threading.Thread(target=self._run, name="reliable delivery", daemon=True)
         self._thread.start()
 
-    # What a method calls.
+    # Called by methods.
 
     def send(self, buffer: Buffer, to: int) -> None:
         self.post(buffer, to, 0)
@@ -92,7 +92,7 @@ class ReliableCommunicator(Communicator):
         self._arrived(nbytes)
 
     def post(self, buffer: Any, to: int, tag: int, nbytes: int | None = None) -> MPI.Request:
-        """Hand a copy of `buffer` to the channel: it may be changed at once."""
+        """Pass a copy of `buffer` to the channel; the caller may change `buffer` at once."""
         self._carry(buffer.nbytes if nbytes is None else nbytes)
         payload = self._packed(buffer)
         with self._changed:
@@ -118,7 +118,7 @@ class ReliableCommunicator(Communicator):
         self._arrived(nbytes)
 
     def fetch(self, buffer: Any, source: int, tag: int) -> int:
-        """Wait for the next message of `source` with `tag`, and put it into `buffer`; returns its bytes."""
+        """Wait for the next message from `source` with `tag`, copy it to `buffer`, and return its size in bytes."""
         inbox = self._inbox[tag]
         with self._changed:
             while (found := next((message for message in inbox if message[0] == source), None)) is None:
@@ -142,10 +142,10 @@ class ReliableCommunicator(Communicator):
 
     def refuse(self, what: str, instead: str = "choose another way") -> None:
         super().refuse(what, instead)
-        raise UsageError(f"--fail …,how=drop strikes our own messages, and {what} sends none of them: {instead}")
+        raise UsageError(f"--fail …,how=drop strikes only our own messages, and {what} sends none of them: {instead}")
 
     def close(self) -> None:
-        """End the threads: no rank of the group needs a message any more."""
+        """End the threads. Call it once no rank of the group needs another message."""
         for group in self._groups:
             group.close()
         self._closed.set()
@@ -172,7 +172,7 @@ class ReliableCommunicator(Communicator):
     def struck(self) -> dict[str, int]:
         return dict(self.lossy.struck)
 
-    # The thread.
+    # Run in the background thread.
 
     def _run(self) -> None:
         try:
@@ -182,7 +182,7 @@ class ReliableCommunicator(Communicator):
                 with self._changed:
                     again = self._due_again()
                     self._leave()
-                if self.link and again:  # not under the lock: it takes its time
+                if self.link and again:  # outside the lock: a slow link blocks here
                     self.link.send(again)
         except BaseException as error:
             with self._changed:
@@ -190,7 +190,7 @@ class ReliableCommunicator(Communicator):
                 self._changed.notify_all()
 
     def _take_one(self) -> bool:
-        """Receive one frame, if there is one: acknowledge it, and deliver what it completes."""
+        """Receive one frame, if one has arrived: acknowledge it, and deliver the messages it completes."""
         status = MPI.Status()
         if not self.mpi.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
             return False
@@ -209,7 +209,7 @@ class ReliableCommunicator(Communicator):
         return True
 
     def _due_again(self) -> int:
-        """Put on the link once more what has not been acknowledged in time; returns how many bytes that is."""
+        """Put messages that were not acknowledged in time on the link again; return their size in bytes."""
         sizes = []
         for peer, channel in self._channels.items():
             try:
@@ -229,14 +229,14 @@ class ReliableCommunicator(Communicator):
         return sum(sizes)
 
     def _put(self, frame: Frame, to: int) -> None:
-        """Put a frame on the link, as often and as late as its fate has it; what a rank sends itself needs no link."""
+        """Put a frame on the link with the copies and delays of its fate; a rank's message to itself is sent once."""
         step = self._recorder.step if self._recorder else -1
         fate = self.lossy.fate(step, self._named(to), frame)
         for after_s in [0.0] if to == self.rank else fate:
             heapq.heappush(self._link, (time.monotonic() + after_s, next(self._order), to, frame))
 
     def _leave(self) -> None:
-        """Hand to MPI what is to leave by now."""
+        """Pass the frames that are due to MPI."""
         self._leaving = [(request, data) for request, data in self._leaving if not request.Test()]
         while self._link and self._link[0][0] <= time.monotonic():
             _, _, to, frame = heapq.heappop(self._link)
@@ -266,9 +266,9 @@ class ReliableCommunicator(Communicator):
 
 
 def _selection(buffer: Any) -> tuple[Buffer, MPI.Datatype]:
-    """Some of an array's elements, given as MPI takes them: the array, and the type that selects them.
+    """Return an array as bytes, and the MPI type that selects some of its elements.
 
-    mpi4py packs as many items of the type as its extent fits into the array: here that is one.
+    mpi4py packs as many items of the type as its extent fits into the array; here this is exactly one.
     """
     array, _, kind = buffer
     return array.reshape(-1).view(np.uint8)[: kind.extent], kind

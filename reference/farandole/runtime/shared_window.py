@@ -1,8 +1,8 @@
-"""Memory that all ranks of a host can address, allocated only where there is room for it.
+"""Memory that all ranks of a host can address, allocated only if there is room for it.
 
-An MPI shared window is a file in memory, in /dev/shm, which containers keep small (Docker's has 64 MB), or in the
-folder that OMPI_MCA_osc_sm_backing_directory names. Where it does not fit, MPI reports an internal error, or a
-rank is killed when it first touches a page that is not there. So the room is compared with the need first.
+An MPI shared window is a file in memory. It lies in /dev/shm, which is small in containers (64 MB with Docker), or in
+the folder that OMPI_MCA_osc_sm_backing_directory names. If it does not fit, MPI reports an internal error, or a rank is
+killed when it first touches a missing page. So the free space is compared with the need first.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from mpi4py import MPI
 from farandole.errors import UsageError
 from farandole.runtime import rank, surroundings
 
-PAGE = 4096  # bytes that each part is rounded up to, and those in which MPI keeps account of it
+PAGE = 4096  # bytes: each part is rounded up to a page, and MPI adds a page for its bookkeeping
 
 
 def allocate(comm: MPI.Intracomm, size: int, unit: int, instead: str) -> MPI.Win:
     """Allocate a window in which this rank's part has `size` bytes, in elements of `unit` bytes. Collective.
 
     Args:
-        instead: what does without shared memory, for the message.
+        instead: an alternative without shared memory, for the message.
 
     Raises:
-        UsageError: there is no room; on every rank.
+        UsageError: there is too little room; raised on every rank.
     """
     told = np.array([size + 2 * PAGE, 0])
     comm.Allreduce(MPI.IN_PLACE, told, MPI.SUM)
@@ -44,7 +44,7 @@ def allocate(comm: MPI.Intracomm, size: int, unit: int, instead: str) -> MPI.Win
 
 
 def backing_folder(environ: Mapping[str, str], shm: str = "/dev/shm") -> str:
-    """Where MPI keeps shared windows: /dev/shm, or where that cannot be written to, mpirun's own files."""
+    """The folder for MPI's shared windows: /dev/shm, or if that is not writable, the folder of mpirun's own files."""
     if named := environ.get(surroundings.WINDOWS):
         return named
     return shm if os.access(shm, os.W_OK) else str(rank.scratch() or surroundings.temporary_parent())

@@ -1,19 +1,19 @@
-"""The signals that ask a process to end, obeyed once and never in the middle of clearing up.
+"""Termination signals, each handled once and never during a clean-up.
 
 A terminal's Ctrl-C sends SIGINT, ``timeout`` and ``scancel`` send SIGTERM, a terminal that closes sends SIGHUP, and
-Ctrl-\\ sends SIGQUIT. A launch must end its ranks and remove its files whichever it is, and a second one that arrives
-meanwhile must not interrupt that:
+Ctrl-\\ sends SIGQUIT. For each of them a launch must end its ranks and remove its files. A second signal must not
+interrupt this clean-up:
 
-    with signals.held() as signals_held:       from here on they are only noted,
+    with signals.held() as signals_held:       from here on signals are only noted,
         start()
-        with signals_held.delivered():         but here they do what they would have done,
+        with signals_held.delivered():         but here they have their usual effect,
             watch()
         clean_up()
-                                               and what was noted is delivered at the end
+                                               and noted signals are delivered at the end
 
-This is for a library: the caller's handlers are put back and called, the default action (the end of the process, by
-that signal) is taken after the clean-up, an ignored signal stays ignored, and outside the main thread, where Python
-allows no handlers, nothing is changed. `raised` is for a program, which is to leave by an exception.
+`held` is for a library. The caller's handlers are restored and called. The default action, the end of the process by
+that signal, follows the clean-up. An ignored signal stays ignored. Outside the main thread, where Python allows no
+handlers, nothing changes. `raised` is for a program, which should end by an exception.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-# SIGINT comes first: it is put back last, for its handler may raise at any moment from then on.
+# SIGINT comes first, so its handler is restored last: that handler may raise as soon as it is installed.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-OBEYED_WITHIN_S = 30.0  # if a program still runs so long after a signal, the next one raises again
+OBEYED_WITHIN_S = 30.0  # if a program still runs this long after a signal, the next one raises again
 
 Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 class Terminated(SystemExit):
-    """A signal other than Ctrl-C has asked this program to end; its exit status is 128 + the signal's number.
+    """Raised when a signal other than Ctrl-C ends this program; the exit status is 128 + the signal's number.
 
     Attributes:
         number: the signal.
@@ -46,21 +46,21 @@ class Terminated(SystemExit):
 
 
 class _Deadly(BaseException):
-    """A signal has come that ends this process by default; raised in `Held.delivered`, and followed by that end."""
+    """Raised in `Held.delivered` by a signal whose default action ends this process; that action follows."""
 
 
 class Held:
-    """The signals that have come while they were held back."""
+    """The signals that arrived while they were held back."""
 
     def __init__(self) -> None:
         self._before: dict[int, Handler] = {}
         self._noted: list[int] = []
-        self._obeyed: int | None = None  # the one that is being obeyed: it has raised an exception
+        self._obeyed: int | None = None  # the signal being handled: it has raised an exception
         self._delivering = False
 
     @contextmanager
     def delivered(self) -> Iterator[None]:
-        """Let signals do in the body what they would do without us; those noted before do it at once."""
+        """Give signals their usual effect in the block; signals noted before take effect at its start."""
         self._delivering = True
         try:
             self._deliver()
@@ -81,11 +81,11 @@ class Held:
             if not callable(handler):
                 raise _Deadly
             handler(number, frame)
-            self._delivering, self._obeyed = True, None  # it only took notice
+            self._delivering, self._obeyed = True, None  # the handler returned without raising
 
     def _install(self) -> None:
         for number in ENDING:
-            if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None):  # None: not Python's
+            if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None):  # None: not installed from Python
                 self._before[number] = handler
                 signal.signal(number, self._note)
 
@@ -104,10 +104,10 @@ _held: Held | None = None
 
 @contextmanager
 def held() -> Iterator[Held]:
-    """Hold back the signals that ask for the end; within another such block, go on with that one."""
+    """Hold back termination signals for the duration of the block; a nested block shares the outer one's state."""
     global _held
     if _held or threading.current_thread() is not threading.main_thread():
-        # What another thread holds is the main thread's.
+        # The main thread's state is not shared with other threads.
         yield _held if _held and threading.current_thread() is threading.main_thread() else Held()
         return
     _held = Held()
@@ -121,9 +121,9 @@ def held() -> Iterator[Held]:
 
 @contextmanager
 def raised() -> Iterator[None]:
-    """For a program: the first signal raises KeyboardInterrupt or `Terminated`; others meanwhile are ignored.
+    """Raise KeyboardInterrupt or `Terminated` at a program's first termination signal; ignore further signals.
 
-    Once one has been raised, they stay ignored after the block: the program is about to leave.
+    After a signal has raised, signals stay ignored after the block, since the program is about to end.
     """
     last_s: float | None = None
 

@@ -1,7 +1,7 @@
-"""Standard output and error that cannot end a run: closed, full, left by their reader, or without a code for ×.
+"""Standard output and error whose failures cannot end a run: closed, full, left by their reader, or unable to encode ×.
 
-A training takes hours and its table a line: so what cannot be written is dropped, the run goes on to its record, and
-the command says at its end that output is missing and exits with 1 (`secure`, `lost`).
+A training takes hours, and its table is only the report. So output that cannot be written is dropped and the run
+completes its record. At its end the command reports that output is missing and exits with 1 (`secure`, `lost`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import unicodedata
 from typing import Any
 
-PLAIN = "farandole.plain"  # the name of `_plain` as Python's codecs know it
+PLAIN = "farandole.plain"  # the name under which `_plain` is registered with Python's codecs
 SIGNS = {
     "×": "x", "–": "-", "−": "-", "…": "...", "→": "->", "←": "<-", "≤": "<=", "≥": ">=", "·": ".", "’": "'",
     "✓": "+", "✗": "-", "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "η": "eta", "μ": "mu", "σ": "sigma",
@@ -23,7 +23,7 @@ SIGNS = {
 
 
 class Forgiving(io.FileIO):
-    """A stream whose first failure is kept in `error`; from then on what is written is dropped."""
+    """A stream that stores its first failure in `error` and drops all later output."""
 
     error: OSError | None = None
 
@@ -39,7 +39,7 @@ class Forgiving(io.FileIO):
 
 
 def secure() -> None:
-    """From now on nothing that is written to standard output or error raises. Streams that were replaced stay."""
+    """Make writes to standard output and error never raise. Streams that were replaced before stay as they are."""
     _reopen_closed()
     codecs.register_error(PLAIN, _plain)
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
@@ -49,7 +49,7 @@ def secure() -> None:
 
 
 def lost() -> str | None:
-    """Why standard output, as `secure` has it, is not whole; None if it is."""
+    """Return why standard output, after `secure`, is incomplete; None if it is complete."""
     sys.stdout.flush()
     error = getattr(_raw(sys.stdout), "error", None)
     if error is None:
@@ -59,17 +59,17 @@ def lost() -> str | None:
 
 
 def left_by_reader() -> bool:
-    """Whether the cause is a reader that had seen enough, as ``| head`` does."""
+    """Whether output was lost because its reader ended, as with ``| head``."""
     return getattr(getattr(_raw(sys.stdout), "error", None), "errno", None) == errno.EPIPE
 
 
 def _reopen_closed() -> None:
-    """Give closed descriptors 0 to 2 a meaning, lest a file that is opened next becomes standard output."""
+    """Reopen closed descriptors 0 to 2, so that no file opened later becomes standard output."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The wrong way round: reading or writing still fails, here and in child processes.
+            # Opened in the wrong mode on purpose: reading or writing still fails, here and in child processes.
             opened = os.open(os.devnull, os.O_RDONLY if descriptor else os.O_WRONLY)
             os.set_inheritable(opened, True)
 
@@ -89,15 +89,15 @@ def _raw(stream: Any) -> Any:
 
 
 def _plain(error: UnicodeError) -> tuple[bytes, int]:
-    """Encode what the stream's encoding has no code for: a sign like it, or "?"; of a file's name its own bytes."""
+    """Encode characters that the stream's encoding lacks, as similar text or "?"; raw bytes of names stay unchanged."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return b"".join(map(_code, error.object[error.start : error.end])), error.end
 
 
 def _code(letter: str) -> bytes:
-    if "\udc80" <= letter <= "\udcff":  # how Python keeps a byte of a name that is no UTF-8
+    if "\udc80" <= letter <= "\udcff":  # Python's surrogate escape for a byte that is not valid UTF-8
         return bytes([ord(letter) - 0xDC00])
-    if "\u2500" <= letter <= "\u257f":  # a table's lines
+    if "\u2500" <= letter <= "\u257f":  # box drawing, for the lines of tables
         return SIGNS.get(letter, "+").encode()
     return SIGNS.get(letter, unicodedata.normalize("NFKD", letter)).encode("ascii", "ignore") or b"?"

@@ -38,13 +38,13 @@ def write_summary(
     joined: Sequence[dict[str, Any]] = (),
     **figures: Any,
 ) -> Summary:
-    """Write summary.json, and then trace.json, from what all ranks have measured; what fails is in `Summary.unwritten`.
+    """Write summary.json and then trace.json from all ranks' measurements; `Summary.unwritten` names files that fail.
 
     Args:
         ranks: of each: rank, sha256, wall_s, bytes, messages, memory, where gradients are compressed ring_bytes; in the
-            order of their numbers; where messages may be lost, delivery and struck.
+            order of their numbers; with message faults also delivery and struck.
         spans: of all ranks, on one clock.
-        faults: what has gone wrong with ranks.
+        faults: the failures of ranks.
         joined: those of them that have come later.
         figures: the fields of `Summary` that do not follow from these.
     """
@@ -74,7 +74,7 @@ def write_summary(
         delivery=_delivery(ranks),
         **figures,
     )
-    # What was trained comes before its picture: the summary is small, and the trace is the largest file.
+    # The summary comes first: it is small and holds the results, while the trace is the largest file.
     for name, content in (
         ("summary.json", summary.to_json),
         ("trace.json", lambda: json_text(trace.chrome_trace(spans, numbers, roles))),
@@ -107,7 +107,7 @@ def _by_kind(held: Sequence[dict[str, dict[str, int | None]]]) -> dict[str, dict
 
 
 def _delivery(ranks: Sequence[dict[str, Any]]) -> dict[str, list[int]] | None:
-    """What each rank did against lost messages, by name; None where messages were safe."""
+    """Each rank's counts of resent and discarded messages, by name; None without message faults."""
     found: list[dict[str, int]] = [rank["delivery"] for rank in ranks if "delivery" in rank]
     return {name: [each[name] for each in found] for name in found[0]} if found else None
 

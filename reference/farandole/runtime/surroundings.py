@@ -1,8 +1,8 @@
-"""What a run finds around it: HOME, the folder for temporary files, variables that a scheduler or a shell has left.
+"""The surroundings of a run: HOME, the folder for temporary files, variables left over from a scheduler or a shell.
 
-What cannot mean anything is taken for unset (`mended`), so that the run works. What would stop the run is refused
-before it starts, in one line that names the cause and the cure. What only mpirun can find out is explained when it
-has (`explain`): its own messages are long, and name its source files.
+Meaningless variables are treated as unset (`mended`), so that the run works. Conditions that would stop the run are
+refused before it starts, in one line that names the cause and the remedy. Problems that only mpirun detects are
+explained afterwards (`explain`), since its own messages are long and name its source files.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from pathlib import Path
 
 from farandole.errors import UsageError
 
-ROOM = 1 << 20  # bytes for temporary files: mpirun's come to 0.5 MB with 4 ranks; beside them lies what ranks print
-FILES = 64  # mpirun makes about 15 with 4 ranks, and each rank a few
+ROOM = 1 << 20  # bytes for temporary files: mpirun's need 0.5 MB with 4 ranks; the ranks' output needs room, too
+FILES = 64  # mpirun creates about 15 files with 4 ranks, and each rank a few
 THREADS = re.compile(r"\s*[1-9]\d*\s*(,\s*[1-9]\d*\s*)*")  # OMP_NUM_THREADS, a number for each level of nesting
 COUNTS = re.compile(r"[1-9][\dx(),]*")  # 4, or node by node 2(x3),1
-GENERIC = "JOB_ID"  # Grid Engine's, but others give their variables this name, too
+GENERIC = "JOB_ID"  # Grid Engine's variable, but other programs use this name, too
 WINDOWS = "OMPI_MCA_osc_sm_backing_directory"  # where Open MPI keeps shared windows [default: /dev/shm]
 MPI_SETTINGS = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_")
 
 
 @dataclass(frozen=True)
 class Scheduler:
-    """A batch system, and the variables by which its jobs are known.
+    """A batch system, and the variables that describe its jobs.
 
     Attributes:
-        job: the variables that hold the job's number, any of them.
-        hosts: those that list the job's hosts, or name the file that does; any of them.
-        counts: those that hold numbers: of nodes or of tasks.
-        others: what else mpirun reads.
+        job: variables that hold the job's number; one is enough.
+        hosts: variables that list the job's hosts, or name a file with the list; one is enough.
+        counts: variables that hold numbers of nodes or of tasks.
+        others: other variables that mpirun reads.
     """
 
     name: str
@@ -48,16 +48,16 @@ class Scheduler:
     others: tuple[str, ...] = ()
 
     def given(self, environ: Mapping[str, str]) -> list[str]:
-        """Those of its variables that are set."""
+        """Return its variables that are set."""
         names = self.job + self.hosts + self.counts + self.others
         return [name for name in names if name in environ and name != GENERIC]
 
     def number(self, environ: Mapping[str, str]) -> str:
-        """The job's number; "" if there is none."""
+        """Return the job's number; "" if there is none."""
         return next((environ[name] for name in self.job if environ.get(name)), "")
 
     def has_job(self, environ: Mapping[str, str]) -> bool:
-        """Whether its variables can be those of a job: all there, numbers where numbers belong, files that exist."""
+        """Whether its variables can belong to a job: all are set, counts are numbers, and named files exist."""
         hosts = {name: environ[name] for name in self.hosts if environ.get(name)}
         return (
             self.number(environ)[:1].isdigit()
@@ -84,10 +84,11 @@ SCHEDULERS = (
 
 
 def mended(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment for mpirun and the ranks: what cannot hold is left out, and what they cannot do without is there.
+    """Return the environment for mpirun and the ranks, with meaningless variables removed and HOME added.
 
-    HOME, without which Open MPI does not start, is the user's home, or the folder for temporary files where the
-    user has none. Left out are a scheduler's variables that can be of no job, and a number of threads that is none.
+    Open MPI does not start without HOME. It is set to the user's home, or to the folder for temporary files if the user
+    has no home. Removed are a scheduler's variables that cannot belong to a job, and an OMP_NUM_THREADS that is not a
+    number.
     """
     left_out = {name for scheduler in left_over(environ) for name in scheduler.given(environ)}
     if not THREADS.fullmatch(environ.get("OMP_NUM_THREADS", "1")):
@@ -99,19 +100,19 @@ def mended(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def nodes(environ: Mapping[str, str]) -> int:
-    """On how many nodes this Slurm job runs; 1 outside of a job."""
+    """Return the number of nodes of this Slurm job; 1 outside of a job."""
     slurm = SCHEDULERS[0]
     return int(environ.get("SLURM_JOB_NUM_NODES", "1").partition("(")[0]) if slurm.has_job(environ) else 1
 
 
 def temporary_folder(prefix: str, within: str | None = None) -> Path:
-    """A new folder with room for a launch's files.
+    """Create a folder with room for a launch's files.
 
     Args:
-        within: the folder to make it in. [default: the system's for temporary files]
+        within: the folder to create it in. [default: the system's for temporary files]
 
     Raises:
-        UsageError: it cannot be made, or there is no room.
+        UsageError: the folder cannot be created, or there is too little room.
     """
     parent = within or temporary_parent()
     if within is None:
@@ -128,7 +129,7 @@ def temporary_folder(prefix: str, within: str | None = None) -> Path:
         with suppress(OSError):
             folder.rmdir()
         if error.errno == errno.EFBIG:
-            limit = f"no file may grow to {ROOM:,} bytes here, as a launch needs it: raise this shell's ulimit -f"
+            limit = f"a launch needs files of {ROOM:,} bytes, which this shell's ulimit -f forbids: raise it"
             raise UsageError(limit) from error
         raise UsageError(
             f"{where} has {free_bytes(parent):,} bytes free, and a launch needs {ROOM:,} there ({error.strerror}): "
@@ -144,10 +145,10 @@ def temporary_folder(prefix: str, within: str | None = None) -> Path:
 
 
 def temporary_parent() -> str:
-    """The system's folder for temporary files, or $TMPDIR.
+    """Return $TMPDIR, or the system's folder for temporary files.
 
     Raises:
-        UsageError: there is none that can be written to.
+        UsageError: no such folder can be written to.
     """
     try:
         return tempfile.gettempdir()
@@ -158,7 +159,7 @@ def temporary_parent() -> str:
 
 
 def free_bytes(folder: str | Path) -> int:
-    """What this user may still write into the file system that `folder` lies in; 0 where there is no such folder."""
+    """Return how many bytes this user may still write to the file system of `folder`; 0 if there is no such folder."""
     try:
         system = os.statvfs(folder)
     except OSError:
@@ -167,15 +168,15 @@ def free_bytes(folder: str | Path) -> int:
 
 
 def check_interpreter(python: str = sys.executable) -> None:
-    """Refuse to start ranks that could not start, or would start nowhere.
+    """Check that ranks can run the interpreter and have a working folder.
 
     Raises:
-        UsageError: this user may not run the interpreter, or the working folder is gone.
+        UsageError: this user may not run the interpreter, or the working folder no longer exists.
     """
     try:
         os.getcwd()
     except OSError as error:
-        raise UsageError("the folder that this was started in does not exist any more: change into another") from error
+        raise UsageError("the working folder no longer exists: change into another") from error
     if not os.access(python, os.X_OK):
         raise UsageError(
             f"user {os.geteuid()} may not run {python}, which leads to {os.path.realpath(python)}: "
@@ -184,14 +185,14 @@ def check_interpreter(python: str = sys.executable) -> None:
 
 
 def explain(said: str, environ: Mapping[str, str]) -> str | None:
-    """The cause and the cure of a launch that never began, if what mpirun and the ranks `said` shows them."""
+    """Return the cause and the remedy of a failed start, if the output `said` of mpirun and the ranks shows them."""
     if match := re.search(r"Framework:\s*(\S+)\s*Component:\s*(\S+)", said):
         names = [f"{prefix}{match[1]}" for prefix in MPI_SETTINGS]
         variable = next((name for name in names if name in environ), names[0])
         return f"{variable} names {match[2]!r}, which this MPI does not have: unset it, or give another value"
     if "SYS_LIMITS" in said:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return f"mpirun may have {files} files and pipes open, which are too few: raise it, as by ulimit -n 1024"
+        return f"mpirun may have {files} files and pipes open, which are too few: raise the limit with ulimit -n 1024"
     if "No space left on device" in said:
         folder = tempfile.gettempdir()
         return (
@@ -212,12 +213,12 @@ def explain(said: str, environ: Mapping[str, str]) -> str | None:
 
 
 def mpi_settings(environ: Mapping[str, str]) -> list[str]:
-    """The settings of MPI that come from the environment, as NAME=value: what else may have kept it from starting."""
+    """Return MPI's settings from the environment as NAME=value; one of them may have kept MPI from starting."""
     return [f"{name}={value}" for name, value in environ.items() if name.startswith(MPI_SETTINGS)]
 
 
 def left_over(environ: Mapping[str, str]) -> Iterator[Scheduler]:
-    """The schedulers whose variables are set and can be of no job."""
+    """Yield the schedulers whose variables are set but cannot belong to a job."""
     for scheduler in SCHEDULERS:
         if scheduler.given(environ) and not scheduler.has_job(environ):
             yield scheduler
@@ -230,12 +231,12 @@ def _home() -> str:
 
 
 def _reserve(file: Path) -> None:
-    """Write as much as a launch needs, which alone shows quotas and limits as well as space; and remove it."""
+    """Allocate the bytes that a launch needs and free them: this checks quotas and limits as well as free space."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT)
     try:
         os.posix_fallocate(descriptor, 0, ROOM)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # others: this file system has no such call
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # others: this file system lacks the call
             raise
     finally:
         os.close(descriptor)

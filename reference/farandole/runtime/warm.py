@@ -13,14 +13,14 @@ tour, a comparison and the tests, which launch again and again, spare themselves
                                │←────── how it has ended ────│←───────────────┘
 
 The copy gets all that makes the rank that asks: environment, arguments, folder, standard streams, the cores it may use,
-limits, and which signals it ignores. The two live and die together: a signal to the rank that asks is passed on (but
-for SIGSTOP, which is not to be noticed), its death ends the copy, and it ends as the copy has ended, by the same signal
-if it was one. Only torch, what that imports and MPI's library are shared: MPI is initialised, and the program and this
-project's own modules are imported, by each copy, so what was edited in between is seen. Shared, too, is the seed of
-Python's hash(), which other processes draw each for itself.
+limits, and which signals it ignores. The two live and die together: a signal to the requesting rank is passed on (but
+not SIGSTOP, which cannot be caught), the rank's death ends the copy, and the rank ends as the copy ended, by the same
+signal if it was one. Only torch, its imports and MPI's library are shared. Each copy initialises MPI and imports the
+program and this project's own modules, so edits made in between take effect. The copies also share the seed of Python's
+hash(), which is otherwise drawn by each process.
 
 A rank that finds nobody to ask (on another host, say) does its work itself; so does one in a Slurm job, for Slurm
-counts, limits and ends what it has started. Linux only. Cost: a few milliseconds a rank, and the memory of one torch.
+counts, limits and ends what it has started. Linux only. Cost: a few milliseconds per rank, and the memory of one torch.
 The idea is that of the fork server in Python's multiprocessing.
 """
 
@@ -60,8 +60,8 @@ _starting = threading.Lock()
 def start(*modules: str) -> None:
     """From now on ranks of this process's launches are forked from one that has imported torch.
 
-    It ends with the calling process. Where there is one already, where it could not listen, or on another system than
-    Linux, nothing happens.
+    It ends with the calling process. Nothing happens if there is one already, if it cannot listen, or if the system is
+    not Linux.
 
     Args:
         modules: what else it imports, where nearly every rank would.
@@ -74,13 +74,13 @@ def start(*modules: str) -> None:
 def _start(modules: Sequence[str]) -> None:
     try:
         folder = tempfile.mkdtemp(prefix="farandole-warm-")  # the warm process removes it if this one is killed
-    except OSError:  # without a warm process launches begin later, and say themselves what they lack
+    except OSError:  # without a warm process launches start more slowly, and report the missing folder themselves
         return
     path = f"{folder}/socket"
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(path)
-    except OSError:  # a socket's path may have 107 bytes, and TMPDIR's may be longer
+    except OSError:  # a socket's path is limited to 107 bytes, and TMPDIR may be longer
         listener.close()
         shutil.rmtree(folder)
         return
@@ -99,9 +99,9 @@ def _start(modules: Sequence[str]) -> None:
     def stop() -> None:
         os.environ.pop(ADDRESS, None)
         process.stdin.close()  # type: ignore[union-attr]
-        process.terminate()  # it may still be importing; no launch is under way any more
+        process.terminate()  # it may still be importing; no launch is running any more
         process.wait()
-        shutil.rmtree(folder, ignore_errors=True)  # which the warm process no longer does
+        shutil.rmtree(folder, ignore_errors=True)  # a terminated warm process does not remove it
 
     atexit.register(stop)
 

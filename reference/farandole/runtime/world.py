@@ -121,7 +121,7 @@ class World:
         return cls(options, MPI.COMM_WORLD, arrival() if rank.comes_later() else None)
 
     def _communicator(self, options: RunOptions, mpi: MPI.Intracomm, **named: Any) -> Communicator:
-        """The one that fits what the links do with messages."""
+        """Return a communicator that suits the links: a reliable one if messages may be lost."""
         if not any(fail.how in MESSAGE_FAULTS for fail in options.fail):
             return Communicator(mpi, self._watchdog, self._recorder, **named)
         lossy = Lossy(options.fail, self.rank, options.seed)
@@ -187,7 +187,7 @@ class World:
 
     @property
     def never_struck(self) -> list[str]:
-        """The faults meant for this rank that it has not felt, as they were given, each with its reason."""
+        """This rank's faults that had no effect on it, as options, each with the reason."""
         came = "takes no steps" if self._last_step == NO_STEP else f"came to step {self._last_step}"
         spared = [] if self.starts_before else self._slowness.never_struck  # an earlier start may have been slow
         return [
@@ -198,7 +198,7 @@ class World:
 
     @property
     def unused_link_changes(self) -> list[str]:
-        """The changes of the link whose step has not begun on this rank, as they were given."""
+        """The link changes whose step this rank has not reached, as options."""
         return [f"--link-change {change}" for change in self.comm.link.unused] if self.comm.link else []
 
     def spare(self, struck: Container[tuple[int, int]]) -> None:
@@ -317,7 +317,7 @@ class World:
         self._end(Failure(self.rank, self._recorder.step, "timeout", time.time(), text))
 
     def _give_up(self, reason: str) -> NoReturn:
-        """A message cannot be delivered, whatever was tried."""
+        """End the job, since a message cannot be delivered."""
         self._end(Failure(self.rank, self._recorder.step, "unable", time.time(), f"cannot go on: {reason}"))
 
     def _end(self, failure: Failure) -> NoReturn:
