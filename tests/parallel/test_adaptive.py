@@ -1,4 +1,4 @@
-"""The mode that the ranks choose for themselves trains exactly as when it is asked for."""
+"""The mode that `adaptive` chooses trains exactly as when the options request it."""
 
 from __future__ import annotations
 

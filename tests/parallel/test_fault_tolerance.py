@@ -117,7 +117,7 @@ def test_a_rate_at_which_it_would_diverge_is_found_and_costs_no_byte(by: str, tm
 
 
 def test_what_the_rate_follows_is_refused_where_it_is_not_known(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--adapt-lr-by gradients says what --adapt-lr follows: add that"):
+    with pytest.raises(UsageError, match="--adapt-lr-by gradients has an effect only with --adapt-lr: add it"):
         launch("membership", 2, adapt_lr_by="gradients", **SAME, out=tmp_path / "run")
     with pytest.raises(UsageError, match="goes without --shard-optimizer"):
         launch("backup", 2, adapt_lr=True, adapt_lr_by="gradients", shard_optimizer=True, out=tmp_path / "run")

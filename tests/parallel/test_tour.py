@@ -61,4 +61,4 @@ def test_the_tour_runs_every_strategy_and_shows_it(tmp_path: Path) -> None:
 
     again = subprocess.run([*command[:-1], str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert again.returncode == 2
-    assert "holds something else than a tour" in again.stderr
+    assert "holds something other than a tour" in again.stderr

@@ -70,7 +70,7 @@ def test_the_length_of_the_gradient_does_not_matter(name: str) -> None:
 @pytest.mark.parametrize("beta", [0.0, L2])
 @pytest.mark.parametrize("falls", [False, True], ids=["constant rate", "falling rate"])
 def test_lars_is_the_algorithm_of_2017(beta: float, falls: bool) -> None:
-    """By hand, in float64, a layer at a time: momentum is of the scaled steps, each with the rate of its own time."""
+    """Compare with a float64 computation by hand: momentum sums the scaled steps, each with its own step's rate."""
     its = model()
     flat = FlatBuffers(its)
     optimizer = maker_for(its, "lars", 20.0, beta)(flat.values, flat.gradients)

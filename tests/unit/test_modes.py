@@ -191,7 +191,7 @@ def test_advise_prints_rows_and_verdicts(capsys: pytest.CaptureFixture[str]) -> 
     ("words", "why"),
     [
         ("--device name=A,memory-gb=1,tflops=1,count=1 -n 3", "--ranks is for the ranks of this machine"),
-        ("--device name=A,memory-gb=1,tflops=1,count=1 --device name=A,memory-gb=1,tflops=1,count=1", "one name"),
+        ("--device name=A,memory-gb=1,tflops=1,count=1 --device name=A,memory-gb=1,tflops=1,count=1", "the same name"),
         ("--device name=A,memory-gb=1,tflops=1,count=1 --model transformer", "--model transformer reads text"),
     ],
 )

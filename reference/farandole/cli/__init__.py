@@ -64,12 +64,12 @@ app.command(hosts.app)
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and leave with its exit code.
 
-    0, 1 (it failed, or its output could not be written), 2 (bad input), 75 (stopped as asked, can go on), 124
-    (time-out), 128 + the number of the signal that has ended it: 129 (the terminal was closed), 130 (Ctrl-C), 131
+    0, 1 (failed, or its output could not be written), 2 (bad input), 75 (stopped on request, can be resumed), 124
+    (time-out), 128 + the number of the signal that ended it: 129 (the terminal was closed), 130 (Ctrl-C), 131
     (SIGQUIT), 143 (SIGTERM).
     """
     words = sys.argv[1:] if arguments is None else arguments
-    if arguments is None:  # a process of its own, whose pictures are files: no window's backend need be there
+    if arguments is None:  # run as a command, which saves its pictures as files and needs no window backend
         os.environ["MPLBACKEND"] = "agg"
     streams.secure()
     with signals.raised():

@@ -1,4 +1,4 @@
-"""``farandole advise``: which mode, how many devices and of which kind, predicted before anything is trained."""
+"""``farandole advise``: the mode, number and kind of devices, predicted before a training starts."""
 
 import tempfile
 from dataclasses import fields
@@ -32,25 +32,26 @@ def advise(
     link_mbps: Positive | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Advise on mode, number and kind of devices: memory and time of a step in each, ranked.
+    """Recommend the mode, number and kind of devices, ranked by the predicted memory and time of a step.
 
-    Without --device the ranks of this machine are started and measured, and every mode of exactly so many is ranked.
+    Without --device, the ranks of this machine are started and measured, and every mode of exactly that many ranks is
+    ranked.
 
     Args:
-        device: a kind of device, as name=A,memory-gb=80,tflops=300,count=8, perhaps with gbps=100 and latency-us=10 (of
-            its link) and overhead-us=10 (a layer's forward and backward pass at least). May be given again.
-        ranks: measure so many ranks of this machine. [default: 4]
-        data: what is learned, which decides the shapes.
-        model: what learns.
+        device: a kind of device, as name=A,memory-gb=80,tflops=300,count=8; optional are gbps=100 and latency-us=10 (of
+            its link) and overhead-us=10 (the minimum for a layer's forward and backward pass). May be given again.
+        ranks: number of ranks of this machine to measure. [default: 4]
+        data: the data set; it decides the shapes.
+        model: the model.
         hidden: width of the hidden layers.
-        depth: hidden layers, convolutions or blocks.
+        depth: number of hidden layers, convolutions or blocks.
         batch: samples per step, over all devices together.
-        optimizer: plain, with momentum, or Adam: it keeps no, one or two numbers for each parameter.
-        target_ms: what a step may take: the smallest number of each kind that reaches it.
-        flops: operations a second of each rank. [default: measured]
-        memory_mb: memory of each rank. [default: an equal part of what is free]
-        link_mbps: connect the ranks by so many Mbit/s.
-        json: print the predictions as JSON, and nothing else.
+        optimizer: plain, with momentum, or Adam; they keep 0, 1 and 2 numbers per parameter.
+        target_ms: time limit for a step; finds the smallest number of each kind that meets it.
+        flops: operations per second of each rank. [default: measured]
+        memory_mb: memory of each rank. [default: an equal part of the free memory]
+        link_mbps: speed of the links between the ranks, in Mbit/s.
+        json: print only the predictions, as JSON.
     """
     training = {"data": data, "model": model, "hidden": hidden, "depth": depth, "batch": batch, "optimizer": optimizer}
     here = {"flops": flops, "memory_mb": memory_mb, "link_mbps": link_mbps}
@@ -59,7 +60,7 @@ def advise(
             f"--{name.replace('_', '-')}" for name, value in (here | {"ranks": ranks}).items() if value is not None
         ]
         if given:
-            raise UsageError(f"{given[0]} is for the ranks of this machine, and --device for others: leave out one")
+            raise UsageError(f"{given[0]} is for the ranks of this machine, --device for other devices: leave out one")
         _of_kinds(device, training, target_ms, json)
     else:
         _of_this_machine(ranks or 4, training, here, target_ms, json)
@@ -74,7 +75,7 @@ def _of_kinds(device: tuple[str, ...], training: dict[str, Any], target_ms: floa
 
     kinds = [Kind.parse(text) for text in device]
     if len({kind.name for kind in kinds}) < len(kinds):
-        raise UsageError("two --device have one name: give each its own")
+        raise UsageError("two --device have the same name: give each a different one")
     options = AdaptiveOptions(**training)
     choices.check(options)
     rows = advised(of_model(options), kinds, options.batch, options.optimizer)
@@ -113,7 +114,7 @@ def _of_this_machine(
     console = Console()
     console.print(modes_table.modes(modes, devices))
     best = modes[0]
-    console.print(f"take {best.name} ({best.grid}): {1e3 * best.step_s:.3g} ms a step", highlight=False)
+    console.print(f"choose {best.name} ({best.grid}): {1e3 * best.step_s:.3g} ms per step", highlight=False)
     if target_ms:
         verdict = "reach" if 1e3 * best.step_s <= target_ms else "do not reach"
-        console.print(f"{ranks} ranks {verdict} {target_ms:g} ms a step", highlight=False)
+        console.print(f"{ranks} ranks {verdict} {target_ms:g} ms per step", highlight=False)

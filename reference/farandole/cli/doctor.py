@@ -25,7 +25,7 @@ def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative="")] = Fa
     if json_:
         print(json_text([asdict(finding) for finding in findings], indent=2))
         return
-    table = Table("", "", Column("seen", overflow="fold"), Column("to mend it", overflow="fold"))
+    table = Table("", "", Column("found", overflow="fold"), Column("remedy", overflow="fold"))
     for finding in findings:
         state = "[green]works[/]" if finding.works else "[yellow]missing[/]"
         table.add_row(finding.name, state, escape(finding.seen), "" if finding.works else escape(finding.mend))

@@ -231,12 +231,12 @@ def _draw_collective(schedule: Collective, ranks: int, file: Path) -> None:
     Console().print(table)
     print(f"{len(execution.rounds)} rounds; seconds for a vector of n bytes: {_cost(schedule, ranks)}")
     if (cost := _cost(schedule, ranks, multiport=True)) != _cost(schedule, ranks):
-        print(f"with a link of its own to each partner: {cost}")
+        print(f"with a separate link to each partner: {cost}")
     print(f"the picture: {file}")
 
 
 def _cost(schedule: Collective, ranks: int, multiport: bool = False) -> str:
-    """For instance 6 α + 3/2 nβ + 3/4 nγ."""
+    """Return a schedule's cost as text, for instance 6 α + 3/2 nβ + 3/4 nγ."""
     terms = zip(coefficients(schedule, ranks, multiport), ("α", "nβ", "nγ"), strict=True)
     shown = (_times(Fraction(number).limit_denominator(MOST_PARTS), term) for number, term in terms if number)
     return " + ".join(shown) or "0"

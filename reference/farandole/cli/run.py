@@ -56,7 +56,7 @@ def _command(name: str, config_type: type[RunOptions]) -> Callable[..., None]:
         )
         if missing := streams.lost():
             raise LaunchError(f"{missing}; the run is done, and its record is in {done.folder}")
-        if done.summary.diverged:  # a line has said so
+        if done.summary.diverged:  # already reported in a line
             raise SystemExit(1)
 
     run.__annotations__ |= {"config": config_type | None, "launching": LaunchOptions | None}

@@ -88,7 +88,7 @@ def simulate(
         servers: parameter servers that share the parameters.
         duplex: reads and pushes pass each other at the servers; otherwise they queue for one link.
         staleness: stale, half, dynamic: iterations that a worker may be ahead.
-        least_staleness: dynamic: the lower bound, beyond which only the furthest worker goes on, if it is worth it.
+        least_staleness: dynamic: the lower bound, beyond which only the furthest worker continues, if worthwhile.
         longest_wait_ms: half: how long a worker waits at most, at random, before it pushes.
         enough: partial, history: which share of the workers makes a step.
         patience: history: how much longer to wait for the late, as a multiple of the time the others took.
@@ -244,6 +244,6 @@ def _table(rows: Sequence[dict[str, object]]) -> Table:
             "never" if row["to_loss_s"] is None else f"{row['to_loss_s']:,.0f} s",
         )  # fmt: skip
     table.caption = (
-        "speed: of the same computing without waiting and messages; stale, lead: mean staleness, largest lead"
+        "speed: relative to the same computing without waiting and messages; stale, lead: mean staleness, largest lead"
     )
     return table

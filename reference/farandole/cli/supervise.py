@@ -14,7 +14,7 @@ from farandole.errors import LaunchError, UsageError
 from farandole.runtime.numbers import NotNegative, Positive
 
 OURS = [sys.executable, "-P", "-m", "farandole"]
-GRACE_S = 15.0  # after a signal: how long the command has to end its ranks
+GRACE_S = 15.0  # time for the command to end its ranks after a signal
 
 
 def supervise(
@@ -78,12 +78,12 @@ def _run(words: list[str]) -> None:
             with held.delivered():
                 code = process.wait()
         except BaseException as asked:
-            if isinstance(asked, KeyboardInterrupt):  # a terminal has sent it to the command, too
+            if isinstance(asked, KeyboardInterrupt):  # the terminal has sent SIGINT to the command, too
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(GRACE_S / 3)
             _end(process)
             if words[: len(OURS)] == OURS and process.returncode > 0:
-                raise SystemExit(process.returncode) from None  # it has said why
+                raise SystemExit(process.returncode) from None  # the command has printed the reason
             raise
     if code:
         how = f"with {code}" if code > 0 else f"by {signal.Signals(-code).name}"
@@ -91,7 +91,7 @@ def _run(words: list[str]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the command to end, and kill it if it does not."""
+    """Terminate the command, and kill it if it does not end."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(GRACE_S)

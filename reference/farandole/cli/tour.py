@@ -47,9 +47,9 @@ def tour(*, out: Path = FOLDER, steps: AtLeastOne = 300) -> None:
 
 
 def _make_way(out: Path) -> None:
-    """Remove the tour that is in the folder; anything else is refused."""
+    """Remove a former tour from the folder; refuse a folder with other contents."""
     if any(out.iterdir()) and not (out / ".tour").exists():
-        raise UsageError(f"--out {out} holds something else than a tour: give a new folder")
+        raise UsageError(f"--out {out} holds something other than a tour: give a new folder")
     for entry in out.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)

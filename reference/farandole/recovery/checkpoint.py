@@ -149,7 +149,7 @@ def read(folder: Path, slot: int) -> Checkpoint:
         parts.append(tensors)
     try:
         whole = joined(parts, {f"shared/{name}": shape for name, shape in first["shapes"].items()})
-    except (KeyError, RuntimeError, TypeError) as error:  # right to the byte, but not what the shapes say
+    except (KeyError, RuntimeError, TypeError) as error:  # the checksums are right, but the tensors do not match
         why = " ".join(str(error).splitlines()[:1])
         raise Damaged(f"the parts do not make up what rank-0.json describes ({why})") from error
     shared = {name.removeprefix("shared/"): tensor for name, tensor in whole.items()}
@@ -235,7 +235,7 @@ def _replace(file: Path, data: bytes) -> None:
         unfinished.replace(file)
     except OSError:
         with suppress(OSError):
-            unfinished.unlink()  # it takes the room that something smaller may find
+            unfinished.unlink()  # frees its space for smaller files
         raise
     _sync_names(file.parent)  # the new name, too, has to reach the disk
 

@@ -44,7 +44,7 @@ class ElasticTraining(OutlivingTraining):
         self.replica = Replica(world, options, sharded, options.adapts)
         self.losses = LossLog(world, self.recorder, options.steps)
         self.driver = BoldDriver(options.lr)
-        self._concluded_at = NEWCOMER  # the step after which the rate was last decided on
+        self._concluded_at = NEWCOMER  # the step after which the learning rate was last decided
         self.failed_tries = 0  # of this worker, since the members last changed
 
     def _prepare(self) -> None:
@@ -113,7 +113,7 @@ class ElasticTraining(OutlivingTraining):
             raise MembersChange(more=many_tries, asked=bool(asked))
 
     def _adapt_rate(self) -> None:
-        """The same on all workers: from the mean loss, or from the mean gradients, of the steps of a window."""
+        """Set the learning rate, equally on all workers, from a window's mean loss or mean gradients."""
         if agreement := self.replica.agreement:
             self.replica.set_rate(agreement.conclude(self.replica.values["lr"]))
         else:
@@ -153,7 +153,7 @@ class ElasticTraining(OutlivingTraining):
     def _be_alike(self) -> int:
         """Have all workers be where the foremost of them is; returns the step to take next."""
         comm = self.world.comm
-        # Of two at the same step, one may have decided on the rate and the other not, whose exchange was interrupted.
+        # Two workers at the same step may differ: one has decided the rate, the other's exchange was interrupted.
         own = np.array([2 * self.step + (self._concluded_at == self.step != NEWCOMER)])
         reached = np.empty(comm.size, dtype=np.int64)
         comm.mpi.Allgather(own, reached)
@@ -219,12 +219,13 @@ def send_state(mpi: MPI.Intracomm, state: TrainingState, source: int) -> Trainin
 
 
 def check_rate(options: ElasticOptions) -> None:
-    """
+    """Check the options for an adaptive learning rate.
+
     Raises:
-        UsageError: what the learning rate is to follow is not asked for, or not known to every rank.
+        UsageError: --adapt-lr is missing, or not every rank has the mean gradient that the rate is to follow.
     """
     if options.adapt_lr_by != "loss" and not options.adapt_lr:
-        raise UsageError(f"--adapt-lr-by {options.adapt_lr_by} says what --adapt-lr follows: add that")
+        raise UsageError(f"--adapt-lr-by {options.adapt_lr_by} has an effect only with --adapt-lr: add it")
     if options.adapts == "gradients" and getattr(options, "shard_optimizer", False):
         raise UsageError(
             "--adapt-lr-by gradients goes without --shard-optimizer, where no rank has the whole mean gradient"

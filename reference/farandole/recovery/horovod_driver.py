@@ -190,7 +190,7 @@ def check(options: ElasticHorovodOptions, hosts: Hosts) -> None:
     choices.check(options)
     check_ranks([*options.slow, *options.fail], options.workers)
     check_steps(options.first_steps, options.steps_at_most(options.workers))
-    refuse_message_faults(options.fail, "it strikes our own messages, and Horovod sends none of them")
+    refuse_message_faults(options.fail, "it strikes only our own messages, and Horovod sends none of them")
     if options.link_mbps or options.link_change:
         raise UsageError("--link-mbps slows down our own messages, and Horovod sends none of them: leave it out")
     found = sum(hosts.places().values())

@@ -81,11 +81,11 @@ class ElasticOptions(ReplicaOptions, OutlivingOptions):
     """After so many failed tries, of all workers together, one of the spares joins in, or with --spawn a process."""
 
     adapt_lr: bool = False
-    """Let the learning rate follow the training: up a little, or down by half."""
+    """Adapt the learning rate to the training: raise it a little, or halve it."""
 
     adapt_lr_by: Literal["loss", "gradients"] = "loss"
-    """With --adapt-lr. loss: down when the mean loss of 10 steps rises, which are then undone. gradients: down when
-    successive mean gradients, which the all-reduce has left with all ranks, point back."""
+    """With --adapt-lr, what halves the rate. loss: the mean loss of 10 steps rises; these steps are undone. gradients:
+    successive mean gradients, which the all-reduce leaves on all ranks, point back."""
 
     spawn: NotNegative = 0
     """Where a worker has died and no spare is left, start a process that takes its place, up to so many times; the
@@ -97,7 +97,7 @@ class ElasticOptions(ReplicaOptions, OutlivingOptions):
 
     @property
     def adapts(self) -> str:
-        """What the learning rate follows: "loss", "gradients", or nothing."""
+        """The quantity that the learning rate follows: "loss", "gradients", or "" for a fixed rate."""
         return self.adapt_lr_by if self.adapt_lr else ""
 
 

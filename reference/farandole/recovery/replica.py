@@ -39,12 +39,12 @@ class Replica:
 
     Args:
         sharded: divide the optimizer; in float32 only, for no rank would see whether the whole gradient is finite.
-        adapts: what the learning rate follows, and so what has to be kept for it: "loss", "gradients", or nothing.
+        adapts: the quantity that the learning rate follows: "loss", "gradients", or "" for a fixed rate.
 
     Attributes:
         model: what is evaluated.
         half: the copy that computes instead, if it is to be in 16 bits.
-        agreement: of the mean gradients, where the learning rate follows them.
+        agreement: agreement of successive mean gradients, if the learning rate follows them; else None.
     """
 
     def __init__(self, world: World, options: ReplicaOptions, sharded: bool = False, adapts: str = "") -> None:
@@ -108,10 +108,10 @@ class Replica:
         return TrainingState(step, shared | self._kept_for_the_rate(), own, self.values | self._scale() | self._sums())
 
     def restore(self, saved: Checkpoint) -> None:
-        """Be as `saved` says, whether as many ranks have saved it or not.
+        """Load the checkpoint `saved`, also if another number of ranks has saved it.
 
         Raises:
-            UsageError: it is of another training.
+            UsageError: the checkpoint belongs to another training.
         """
         same = saved.ranks == self.world.comm.size
         own = saved.own.get(self.world.comm.rank, {}) if same else {}
@@ -122,8 +122,8 @@ class Replica:
         misfit = misfit_of(state, replace(ours, shared=all_shared, own=self._random()), with_own=same)
         if misfit:
             raise UsageError(
-                f"the checkpoint in slot-{saved.slot} is of another training ({misfit}): put back the folder's own "
-                "checkpoints, or give another --out"
+                f"the checkpoint in slot-{saved.slot} belongs to another training ({misfit}): "
+                "put back the folder's own checkpoints, or give another --out"
             )
         self.adopt(state)
         if same:
@@ -150,12 +150,12 @@ class Replica:
         self.values["lr"] = self.optimizer.optimizer.lr = lr
 
     def accept(self) -> None:
-        """What the steps up to here have led to is what `undo` goes back to."""
+        """Keep the present parameters as those to which `undo` returns."""
         if self._accepted is not None:
             self._accepted.copy_(self.flat.values)
 
     def undo(self) -> None:
-        """Go back to the parameters that were accepted last; the optimizer remembers nothing."""
+        """Return to the parameters that were accepted last, and clear the optimizer's memory."""
         assert self._accepted is not None
         self.flat.values.copy_(self._accepted)
         for tensor in self.optimizer.optimizer.state.values():
@@ -170,7 +170,7 @@ class Replica:
         return {AGREEMENT: self.agreement.state()} if self.agreement else {}
 
     def _look_at_the_gradient(self) -> bool:
-        """It has been added up over the ranks: whether to take the step."""
+        """Decide from the gradient, already summed over the ranks, whether to take the step."""
         taken = self.half.accept() if self.half else True
         if taken and self.agreement:
             self.agreement.note(self.flat.gradients)

@@ -35,10 +35,10 @@ class TrainingState:
 
 
 def misfit_of(saved: TrainingState, expected: TrainingState, with_own: bool) -> str:
-    """What of `saved` cannot take the place of `expected`: a name that is missing, another shape or type; "": nothing.
+    """Return why `saved` cannot replace `expected` (a missing name, another shape or type); "" if it can.
 
     Args:
-        with_own: also what is this rank's alone.
+        with_own: whether to compare this rank's own tensors, too.
     """
     pairs = [(saved.shared, expected.shared), *([(saved.own, expected.own)] if with_own else [])]
     for found, wanted in pairs:

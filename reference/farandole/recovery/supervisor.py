@@ -85,10 +85,10 @@ def supervised_launch(
 
 
 def check_resumes(scenario: str) -> None:
-    """See that another start of `scenario` goes on from where the last one was.
+    """Check that a restart of `scenario` resumes where the previous start ended.
 
     Raises:
-        UsageError: it does not.
+        UsageError: the scenario cannot resume.
     """
     from farandole import scenarios
 

@@ -6,6 +6,6 @@ Everything here reads finished records (`runtime.record`) and draws; nothing her
 import logging
 import warnings
 
-# Where no folder for its cache can be written, matplotlib uses a temporary one, and says so in two lines each time.
+# If its cache folder is not writable, matplotlib uses a temporary one, with two lines of warning each time.
 logging.getLogger("matplotlib").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", "Glyph .* missing from")  # a run's name may be in any script

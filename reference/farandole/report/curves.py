@@ -15,8 +15,8 @@ from farandole.report.colours import SERIES
 from farandole.report.run_name import label
 from farandole.runtime.record import Run
 
-DASHES = ("-", "--", ":", "-.")  # once the colours are used up
-IN_THE_PICTURE = 6  # names at most that stand in it
+DASHES = ("-", "--", ":", "-.")  # line styles, one for each pass through the colours
+IN_THE_PICTURE = 6  # largest number of runs with the legend inside the picture
 
 
 def draw(runs: Mapping[str, Run], file: Path) -> Path:
@@ -47,7 +47,7 @@ def plot(runs: Mapping[str, Run], by_step: Axes, by_time: Axes) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     if len(runs) <= IN_THE_PICTURE:
         by_time.legend(frameon=False)
-    else:  # it would hide the curves
+    else:  # inside, the legend would hide the curves
         by_time.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), handlelength=3)
 
 

@@ -1,4 +1,4 @@
-"""What each mode is predicted to need and take, as tables in the terminal."""
+"""Terminal tables of each mode's predicted memory and time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CAPTION = "data × pipeline × tensor; cut: micro-batches; MB of the fullest dev
 
 
 def modes(found: Sequence[Mode], devices: Sequence[Device]) -> Table:
-    """A row per mode, the chosen one first; where it does not fit, its memory says so."""
+    """Return a table with a row per mode, the chosen one first; a mode that does not fit is marked in its memory."""
     table = _table("mode")
     slowest = min(devices, key=lambda device: device.flops)
     gbps = f"{8e-9 / slowest.link.beta:.3g} Gbit/s" if slowest.link.beta else "a link too fast to be measured"
@@ -31,7 +31,7 @@ def modes(found: Sequence[Mode], devices: Sequence[Device]) -> Table:
 
 
 def advice(rows: Sequence[Row]) -> Table:
-    """A row per kind and number of devices, each in its best mode."""
+    """Return a table with a row per kind and number of devices, each with its best mode."""
     table = _table("device", "number", "mode")
     for row in rows:
         if row.mode:

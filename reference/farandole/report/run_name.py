@@ -1,9 +1,9 @@
-"""A run's name as a label in a picture: a folder may have any name, and matplotlib reads some signs as commands."""
+"""A run's name as a label in a picture: a folder may have any name, but matplotlib interprets some characters."""
 
 from __future__ import annotations
 
 
 def label(name: str) -> str:
-    """The name as matplotlib shows it whole: without formulas between two $, and not left out for a leading "_"."""
+    """Return the name as matplotlib shows it completely: $ starts no formula, and a leading "_" hides nothing."""
     text = name.encode(errors="surrogateescape").decode(errors="replace").replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text

@@ -197,8 +197,8 @@ def _chunk(axes: Axes, place: tuple[float, float, float, float], contributions: 
 
 
 def _message(axes: Axes, source: int, to: int, y: float, size: int, in_a_ring: bool) -> None:
-    """An arrow between two ranks; in a ring, one between the last and the first leaves at an edge and comes in at the
-    other."""
+    """Draw an arrow between two ranks; in a ring, an arrow between the last and the first rank leaves at one edge and
+    enters at the other."""
     pen = _pen(size)
     leaves, arrives = source * (1 + GAP) + 1.06, to * (1 + GAP) - 0.06
     if to == source + 1:

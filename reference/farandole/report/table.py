@@ -109,7 +109,7 @@ def faults(summary: Summary) -> Table:
 
 
 def delivery(summary: Summary) -> Table:
-    """A row per rank: the messages that faults struck on their way from it, and what it did against that."""
+    """Return a table with a row per rank: its messages that faults struck, and what it sent again or discarded."""
     table = Table()
     for heading in ("rank", "messages struck", "sent again", "bytes sent again", "copies discarded"):
         table.add_column(heading, justify="right")
@@ -132,7 +132,7 @@ def joined(summary: Summary) -> Table:
 
 
 def server_changes(summary: Summary) -> Table:
-    """A row per change of a parameter server's servers: which there are from then on, what moved, how long it took."""
+    """Return a table with a row per change of a parameter server's servers: new servers, data moved, waiting time."""
     table = Table()
     for heading in ("from step", "servers", "keys moved", "MB moved", "workers waited"):
         table.add_column(heading, justify="right")
@@ -144,7 +144,7 @@ def server_changes(summary: Summary) -> Table:
 
 
 def tasks(summary: Summary) -> Table:
-    """A row per worker: how many tasks it was the first to complete; below, how many were given out twice, and why."""
+    """Return a table with a row per worker: tasks that it completed first; below, tasks assigned twice, by reason."""
     table = Table()
     for heading in ("worker", "tasks done"):
         table.add_column(heading, justify="right")
@@ -152,13 +152,13 @@ def tasks(summary: Summary) -> Table:
     for worker, done in figures["done_by"].items():
         table.add_row(f"rank {worker}", str(done))
     table.add_section()
-    table.add_row("given out again after a death", str(figures["resubmitted"]))
-    table.add_row("given to a second worker", str(figures["backups"]))
+    table.add_row("resubmitted after a death", str(figures["resubmitted"]))
+    table.add_row("backup at a second worker", str(figures["backups"]))
     return table
 
 
 def stopping(summary: Summary) -> Table:
-    """A row: why the training ended, or that it was not ended early; and by how many judgements."""
+    """Return a table with one row: why the training ended, the number of checks, and the last loss."""
     figures = summary.stopping or {"ended": None, "checks": []}
     table = Table()
     for heading in ("ended because", "judged", "last loss"):
@@ -192,7 +192,7 @@ def print_summary(summary: Summary | None, as_json: bool, *more: Table) -> None:
         more: tables of its own, to follow the others.
 
     Raises:
-        FlawedRun: after that, where the training diverged or a part of its record could not be written.
+        FlawedRun: the training diverged, or a part of its record could not be written; raised after printing.
     """
     if summary is None:
         return
@@ -221,7 +221,7 @@ def _by_run(
     for heading in columns:
         table.add_column(heading, justify="right")
     for name, summary in summaries.items():
-        as_it_is = Text(name)  # in a folder's name [red] is no colour
+        as_it_is = Text(name)  # [red] in a folder's name must not be interpreted as a colour
         table.add_row(as_it_is, *(show(summary) for show in columns.values()))
     return table
 

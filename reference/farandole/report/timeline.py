@@ -1,8 +1,8 @@
-"""The timeline of the ranks (a Gantt chart): who computed, communicated or waited, and when.
+"""The timeline of the ranks (a Gantt chart): when each rank computed, communicated or waited.
 
-It shows some steps from the middle of a run, since the first ones are not typical. Where a rank has died and the
-others have gone on, it shows the steps around the first failure, marks it, and gives the dead rank a row too, though
-what that had recorded is lost with it.
+It shows some steps from the middle of a run, since the first ones are not typical. If a rank died and the others
+continued, it shows the steps around the first failure and marks the failure. The dead rank has a row too, although its
+own recording is lost.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from farandole.runtime.record import Run
 STEPS_SHOWN = 6
 STEP_ENDS = "update"  # the last span of every step
 CHANGE = "catch up"  # what all that are left do after a death
-CLEANING = "clean up after rank {}"  # what a parameter server does after one of a worker
+CLEANING = "clean up after rank {}"  # a parameter server's span after a worker's failure
 
 
 @dataclass(frozen=True)
 class Window:
-    """What is shown.
+    """The part of a run that is shown.
 
     Attributes:
         begin, end: in ms of the trace.
-        steps: of the run's, or None where no rank's updates are the run's steps, so that they cannot be told apart.
+        steps: the run's steps that are shown; None if no rank's updates are the run's steps.
     """
 
     begin: float
@@ -40,7 +40,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Failure:
-    """The first failure that others have outlived: of which rank, in which step, and when, in ms of the trace."""
+    """The first failure after which other ranks continued: its rank, its step, and its time `at` in ms of the trace."""
 
     rank: int
     step: int
@@ -87,14 +87,14 @@ def plot(run: Run, axes: Axes, steps: int = STEPS_SHOWN, title: str = "") -> Non
     axes.set_yticks(range(len(row)), [names[rank] for rank in sorted(names)])
     axes.set_xlabel("milliseconds", loc="left")
     axes.set_title(f"{title or summary.scenario}: {_named(shown, steps, summary.steps)}", loc="left")
-    # Below, beside the axis's name: a long title leaves no room above.
+    # The legend is below, beside the axis label, since a long title leaves no room above.
     axes.legend(handles=[Patch(color=colour, label=name) for name, colour in ACTIVITY.items()], ncols=3,
                 loc="upper right", bbox_to_anchor=(1, 0), borderaxespad=1.6, frameon=False)  # fmt: skip
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def window(run: Run, steps: int, failure: Failure | None) -> Window:
-    """`steps` steps around the failure, or from the middle."""
+    """Return the window of `steps` steps around the failure, or in the middle of the run."""
     total = run.summary.steps
     if not (ends := _step_ends(run)):
         wall_ms = run.summary.wall_s * 1e3
@@ -110,8 +110,8 @@ def window(run: Run, steps: int, failure: Failure | None) -> Window:
 
 
 def first_failure(run: Run) -> Failure | None:
-    """Computed back from the first step after it, or from when it was noticed; None where the trace shows neither."""
-    first = min(run.summary.members)  # it has measured how long that took
+    """Find the first failure, dated back from the first later step or its detection; None if the trace has neither."""
+    first = min(run.summary.members)  # this rank has measured the time to resume
     for fault in run.summary.faults:
         changes = [event["ts"] / 1e3 for event in run.trace if event["name"].endswith(CHANGE)]
         if changes and fault["resumed_s"] is not None:
@@ -126,7 +126,7 @@ def first_failure(run: Run) -> Failure | None:
 
 
 def _step_ends(run: Run) -> list[float]:
-    """When each step ended, in ms: by the first rank that has updated as often as there are steps; [] if none has."""
+    """Return when each step ended, in ms, from the first rank with one update per step; [] if there is none."""
     for rank in run.summary.members:
         its = (event for event in run.trace if event["pid"] == rank and not event["args"]["depth"])
         ends = sorted((event["ts"] + event["dur"]) / 1e3 for event in its if event["name"] == STEP_ENDS)
@@ -136,14 +136,14 @@ def _step_ends(run: Run) -> list[float]:
 
 
 def _named(shown: Window, steps: int, total: int) -> str:
-    """For instance "6 steps of 300, from step 147"."""
+    """Return the window's description, for instance "6 steps of 300, from step 147"."""
     if shown.steps is None:
         return f"the time of about {min(steps, total)} steps of {total}"
     return f"{len(shown.steps)} steps of {total}, from step {shown.steps.start}"
 
 
 def _mark(axes: Axes, failure: Failure, at: float, row: int) -> None:
-    """Cross out the rank's row where it died. What it had recorded before is lost: only its outline is drawn."""
+    """Mark the time of the failure in the rank's row; its recording is lost, so only the outline is drawn before."""
     axes.barh(row, at, height=0.7, facecolor="none", edgecolor=ACTIVITY["wait"], linestyle=":")
     axes.axvline(at, color=RED, linestyle="--", linewidth=1.2)
     axes.text(at, row, f" ✕ {failure.kind} in step {failure.step}", color=RED, va="center", ha="left")

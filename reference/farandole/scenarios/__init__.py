@@ -85,7 +85,7 @@ def run_app(app: cyclopts.App, arguments: Sequence[str]) -> None:
 
 
 def one_line(error: cyclopts.CycloptsError) -> str:
-    """Return the error's message as one line; a word that would fill the terminal is cut."""
+    """Return the error's message as one line, with very long words shortened."""
     words = str(error).split()
     return " ".join(word if len(word) <= LONGEST_WORD else f"{word[:20]}…" for word in words)
 
@@ -111,7 +111,7 @@ def run_as_program(config_type: type[ConfigType], main: Callable[[ConfigType], N
     """What ``python -m farandole.scenarios.NAME`` does, alone or as one rank of many."""
     from farandole.runtime import rank, streams
 
-    if rank.scratch() is None:  # else standard output is the launcher's file
+    if rank.scratch() is None:  # under the launcher, standard output is its file
         streams.secure()
     rank.run_rank(lambda: main(parse(config_type, sys.argv[1:])))
     if missing := streams.lost():

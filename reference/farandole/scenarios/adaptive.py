@@ -1,7 +1,7 @@
-"""Adaptive parallel: the ranks measure speed, link and memory, and the mode that fits best trains.
+"""Adaptive parallelism: choose the parallel mode from the measured speed, link and memory of the ranks.
 
-Data, pipeline, tensor or a grid of them: each is predicted from what was measured, and the fastest of those that fit
-the memory is taken. Document 003's adaptive strategy.
+Data, pipeline and tensor parallelism and their grids are predicted from the measurements, and the fastest mode that
+fits the memory trains. This is document 003's adaptive strategy.
 
     farandole run adaptive -n 4
     farandole run adaptive -n 4 --data pydoc --model transformer --hidden 64 --depth 4 --link-mbps 50

@@ -3,9 +3,9 @@
 Document 001's DistBelief, together with a parameter server: each worker has a replica of the model
 and its own samples, fetches the parameters every --n-fetch iterations and pushes its summed
 gradients every --n-push, while it goes on computing; the servers apply them with Adagrad.
---label-sets gives each replica some of the classes, in a numbering of its own, and the manager aligns them. With
---tasks the manager hands out what each worker computes. Rank 0 is the manager, the next --servers ranks are the
-servers, the others are workers.
+--label-sets gives each replica some of the classes, with its own numbering, and the manager aligns them. With --tasks
+the manager assigns computing tasks to the workers. Rank 0 is the manager, the next --servers ranks are the servers, and
+the other ranks are workers.
 
     farandole run downpour -n 6 --servers 2 --slow rank=5,factor=4
     farandole run downpour -n 3 --n-fetch 1 --n-push 1 --no-overlap

@@ -26,7 +26,7 @@ class Config(PipelineBackupOptions):
     """Options of pipeline."""
 
     vertical_sync: bool = False
-    """With --schedule pipedream: let all stages use the version of the parameters that the first one has used."""
+    """With --schedule pipedream: make all stages use the version of the parameters that the first stage used."""
 
 
 def main(config: Config) -> None:
