@@ -571,6 +571,6 @@ def test_a_divided_optimizer_refuses_a_foreign_checkpoint_in_one_line(foreign: s
     replica = Replica(world, ReplicaOptions(hidden=4), sharded=True)
     state = replica.state(3)
     replica.restore(Checkpoint(0, 3, 1, state.shared, {0: state.own}, state.values))
-    with pytest.raises(UsageError, match="slot-0 is of another training") as refused:
+    with pytest.raises(UsageError, match="slot-0 belongs to another training") as refused:
         replica.restore(Checkpoint(0, 3, 1, state.shared, {0: FOREIGN[foreign](state.own)}, state.values))
     assert "\n" not in str(refused.value)

@@ -55,7 +55,7 @@ def test_options_survive_the_way_to_the_ranks() -> None:
         ({"timeout_s": math.nan}, "a time-out of nan s: give a number above 0"),
         ({"timeout_s": 0}, "a time-out of 0 s"),
         ({"timeout_s": "5"}, "a time-out of '5' s"),
-        ({"steps": 2.7}, "'2.7' is no whole number"),
+        ({"steps": 2.7}, "'2.7' is not a whole number"),
         ({"seed": -1}, ">= 0"),
     ],
 )
