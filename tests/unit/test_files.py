@@ -21,7 +21,7 @@ from farandole.report.curves import draw
 from farandole.runtime import files, recorder
 from farandole.runtime.failure import describe
 from farandole.runtime.record import Run
-from farandole.runtime.summary import write_summary
+from farandole.runtime.summary import divergence_in, write_summary
 from tests.unit.test_table import SUMMARY
 
 EVENT = {
@@ -119,6 +119,19 @@ def test_a_diverged_run_is_printed_and_then_said(capsys: pytest.CaptureFixture[s
     assert "\n" not in str(said.value)
     failure = describe(said.value, 0, -1)
     assert (failure.kind, str(failure)) == ("flawed", str(said.value))
+
+
+def test_tables_of_several_runs_mark_the_one_that_diverged() -> None:
+    diverged = replace(SUMMARY, test_accuracy=0.0985, diverged={"step": 7, "rank": 2})
+    accuracies = [table.COLUMNS["accuracy"](summary) for summary in (SUMMARY, diverged)]
+    assert [text.endswith("diverged") for text in accuracies] == [False, True]
+    assert accuracies[1] == "9.8% diverged"
+
+
+def test_horovods_workers_detect_that_they_diverge(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "r", [2.3, 1.0, None, None])
+    assert divergence_in(run.folder) == {"step": 2, "rank": None}
+    assert divergence_in(a_run(tmp_path / "s", [2.3, 1.0]).folder) is None
 
 
 def test_the_first_divergence_is_that_of_the_earliest_step_whose_rank_is_known() -> None:

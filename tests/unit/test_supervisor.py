@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from farandole import cli, scenarios
-from farandole.errors import LaunchError, UsageError
+from farandole.errors import FlawedLaunch, LaunchError, UsageError
 from farandole.recovery import supervisor
 from farandole.recovery.supervisor import LONGEST_PAUSE_S, supervise, supervised_launch
 from farandole.runtime import processes
@@ -158,6 +158,31 @@ def test_a_run_gets_a_folder_that_every_start_finds_again(
         assert started[0][:-1] == [*cli.supervise.OURS, "run", "restart", "-n", "2", "--out"]
         assert Path(started[0][-1]).parent == Path("runs")
     assert len(capsys.readouterr().err.splitlines()) == 2 * 2
+
+
+def test_a_training_that_has_diverged_is_not_started_again(pauses: list[float]) -> None:
+    starts: list[int] = []
+
+    def diverge() -> None:
+        starts.append(1)
+        raise FlawedLaunch("it diverged", 1)
+
+    with pytest.raises(FlawedLaunch):
+        supervise(diverge, restarts=5, announce=pytest.fail)
+    assert (len(starts), pauses) == (1, [])
+
+
+@pytest.mark.parametrize("given", [["--out", "mine"], ["--out=mine"]])
+@pytest.mark.parametrize(("writes", "starts"), [("summary.json", 1), ("metrics.jsonl", 3)])
+def test_a_command_that_has_written_its_summary_is_not_run_again(
+    given: list[str], writes: str, starts: int, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "summary.json").touch()
+    os.utime(tmp_path / "mine" / "summary.json", (1, 1))  # an earlier run's
+    shell = ["sh", "-c", f"echo started; echo > mine/{writes}; exit 1", *given]
+    done = command("--restarts", "2", "--backoff", "0.01", "--", *shell, folder=tmp_path)
+    assert (done.returncode, done.stdout.count("started")) == (1, starts), done.stderr
 
 
 @pytest.mark.parametrize("own", [["--out", "mine"], ["--out=mine"]])

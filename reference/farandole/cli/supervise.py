@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -14,6 +16,7 @@ from farandole.errors import LaunchError, UsageError
 from farandole.runtime.numbers import NotNegative, Positive
 
 OURS = [sys.executable, "-P", "-m", "farandole"]
+USAGE_ERROR = 2  # exit status of a command whose options were refused
 GRACE_S = 15.0  # time for the command to end its ranks after a signal
 
 
@@ -60,15 +63,24 @@ def supervise(
         )
 
 
+def _out(words: list[str]) -> Path:
+    """The folder that the command is given for its record."""
+    place = next(place for place, word in enumerate(words) if word.split("=")[0] == "--out")
+    given = words[place].partition("=")[2] or "".join(words[place + 1 : place + 2])
+    return Path(given)
+
+
 def _run(words: list[str]) -> None:
     """Run it to its end; its output is this program's.
 
     Raises:
         LaunchError: it failed.
+        SystemExit: another start would not help, and the command has said why.
         UsageError: there is no such program.
     """
     from farandole.runtime import processes, signals
 
+    is_ours, begun = words[: len(OURS)] == OURS, time.time()
     with signals.held() as held:
         try:
             process = subprocess.Popen(words, preexec_fn=processes.end_with_parent)
@@ -82,9 +94,16 @@ def _run(words: list[str]) -> None:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(GRACE_S / 3)
             _end(process)
-            if words[: len(OURS)] == OURS and process.returncode > 0:
+            if is_ours and process.returncode > 0:
                 raise SystemExit(process.returncode) from None  # the command has printed the reason
             raise
+    if code > 0:
+        with suppress(OSError):
+            # A training that has written its summary is complete: it diverged, or a file could not be written.
+            if (_out(words) / "summary.json").stat().st_mtime >= begun:
+                raise SystemExit(code)
+    if is_ours and code == USAGE_ERROR:
+        raise SystemExit(code)
     if code:
         how = f"with {code}" if code > 0 else f"by {signal.Signals(-code).name}"
         raise LaunchError(f"the command ended {how}", code if code > 0 else 128 - code)

@@ -7,7 +7,7 @@ the whole set, divides it as all others do, and keeps its own clients' samples o
 
 from __future__ import annotations
 
-from math import isinf
+from math import isinf, nan
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ class Federation:
 
     Attributes:
         samples: used so far, by all clients; each as often as it was used.
+        own_loss: of this rank's clients in the last round, summed over samples; nan if what one has learned is not
+            finite.
     """
 
     def __init__(self, world: World, options: FederatedOptions, train: datasets.Dataset) -> None:
@@ -54,6 +56,7 @@ class Federation:
         if options.secure:
             self.aggregation = SecureSum(world.comm, threshold(options))
         self.samples = 0
+        self.own_loss = 0.0
 
     def round(self, number: int) -> tuple[float, Round]:
         """One round. Collective.
@@ -71,6 +74,8 @@ class Federation:
                 if client in self.clients:
                     contributions[client], loss = self.training.contribution(self.clients[client], self.values, number)
                     losses += loss * self.sizes[client], self.sizes[client]
+        all_finite = all(np.isfinite(vector).all() for vector in contributions.values())
+        self.own_loss = float(losses[0]) if all_finite else nan
         left = {client: vector for client, vector in contributions.items() if client in of.left}
         with self.world.communicate("secure sum" if options.secure else "sum"):
             total = self.aggregation.total(left, of, len(self.values) + 1)
@@ -129,6 +134,7 @@ def train(scenario: str, options: FederatedOptions) -> Summary | None:
             samples = federation.samples
             loss, of = federation.round(number)
             used = federation.samples - samples
+            recorder.watch(number, federation.own_loss)
             recorder.log(step=number, wall_s=recorder.elapsed_s, loss=loss, samples=used, clients=len(of.left))
         federation.hand_out()
         recorder.stop()

@@ -54,7 +54,7 @@ from farandole.runtime.flight_recorder import read_positions
 from farandole.runtime.launcher import TIMED_OUT
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import open_folder
-from farandole.runtime.summary import write_summary
+from farandole.runtime.summary import divergence_in, write_summary
 from farandole.runtime.trace import from_json
 from farandole.scenarios import to_arguments
 
@@ -293,6 +293,7 @@ def _write_summary(
         lead=None,
         cleaned=None,
         faults=Logbook(folder / "logbook.jsonl").faults(),
+        diverged=divergence_in(folder),
     )
 
 

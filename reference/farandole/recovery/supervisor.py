@@ -2,7 +2,8 @@
 
 Each start that fails is followed by another, after a pause that doubles (a machine that is not back
 yet is given time), and at most so many times. Not everything is worth another start: what the user
-gave will not fit next time either, and who presses Ctrl-C or asks for a stop means it.
+gave will not fit next time either, a training that has diverged would diverge again, and who presses Ctrl-C or asks
+for a stop means it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import nullcontext
 from itertools import count
 from typing import Any, TypeVar
 
-from farandole.errors import LaunchError, UsageError
+from farandole.errors import FlawedLaunch, LaunchError, UsageError
 from farandole.runtime import folders
 from farandole.runtime.failure import CAN_GO_ON
 from farandole.runtime.launcher import TIMEOUT_S, launch
@@ -49,7 +50,7 @@ def supervise(
         try:
             return start()
         except LaunchError as error:
-            if number > restarts or error.returncode in NOT_AGAIN:
+            if number > restarts or error.returncode in NOT_AGAIN or isinstance(error, FlawedLaunch):
                 raise
             announce(f"{error.message.splitlines()[0]}; restart {number} of at most {restarts}, in {pause:g} s")
             time.sleep(pause)

@@ -39,7 +39,7 @@ def percent(share: float | None) -> str:
 COLUMNS: dict[str, Callable[[Summary], str]] = {
     "ranks": lambda s: str(s.ranks),
     "steps": lambda s: str(s.steps),
-    "accuracy": lambda s: percent(s.test_accuracy),
+    "accuracy": lambda s: percent(s.test_accuracy) + (" diverged" if s.diverged else ""),
     "samples/s": lambda s: f"{s.samples_per_s:,.0f}",
     "MB/rank": megabytes_per_rank,
     "waiting": lambda s: percent(s.wait_share),

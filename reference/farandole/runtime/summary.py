@@ -16,7 +16,7 @@ from mpi4py import MPI
 import farandole
 from farandole.runtime import trace
 from farandole.runtime.faults import MESSAGE_FAULTS
-from farandole.runtime.files import json_text, write
+from farandole.runtime.files import json_text, read_lines, write
 from farandole.runtime.options import RunOptions
 from farandole.runtime.record import Summary
 
@@ -84,6 +84,15 @@ def write_summary(
         except OSError as error:
             summary = summary.without(error)
     return summary
+
+
+def divergence_in(folder: Path) -> dict[str, int | None] | None:
+    """Return the first step in metrics.jsonl whose loss is not finite, as `Summary.diverged` has it; None: no step is.
+
+    For workers that do not measure with a `Recorder`: of which rank it was is not known.
+    """
+    lines = read_lines(folder / "metrics.jsonl", "start again")
+    return next(({"step": line["step"], "rank": None} for line in lines if line["loss"] is None), None)
 
 
 def versions() -> dict[str, str]:
