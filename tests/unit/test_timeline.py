@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from farandole.errors import UsageError
 from farandole.report import timeline
 from farandole.report.colours import RED
 from farandole.runtime.record import Run, Summary
@@ -107,3 +108,12 @@ def test_a_servers_lost_worker_is_marked_where_the_server_noticed(tmp_path: Path
 def test_a_failure_before_the_last_start_is_not_in_the_trace(tmp_path: Path) -> None:
     fault = {"rank": 0, "step": 3, "kind": "kill", "detected_s": 1.0, "resumed_s": 2.0, "steps_lost": 1}
     assert timeline.first_failure(recorded(tmp_path, steps_of(0), [0], [fault])) is None
+
+
+@pytest.mark.parametrize("named", [[0, 1], [0, 1, 2]])
+def test_a_trace_of_another_run_is_refused(tmp_path: Path, named: list[int]) -> None:
+    run = recorded(tmp_path, [*steps_of(0), *steps_of(1)], [0, 1], [])
+    spans = [span for rank in (0, 2) for span in steps_of(rank)]
+    (tmp_path / "trace.json").write_text(json.dumps(chrome_trace(spans, named)))
+    with pytest.raises(UsageError, match=r"trace\.json is of other ranks than summary\.json"):
+        plotted(run)

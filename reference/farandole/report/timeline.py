@@ -15,8 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from farandole.errors import UsageError
 from farandole.report.colours import ACTIVITY, RED
-from farandole.runtime.record import Run
+from farandole.runtime.record import AGAIN, Run
 
 STEPS_SHOWN = 6
 STEP_ENDS = "update"  # the last span of every step
@@ -66,9 +67,11 @@ def plot(run: Run, axes: Axes, steps: int = STEPS_SHOWN, title: str = "") -> Non
     summary = run.summary
     failure = first_failure(run)
     shown = window(run, steps, failure)
-    names = dict(zip(summary.members, run.rank_names, strict=True))
+    names = dict(zip(summary.members, run.rank_names, strict=False))
     if failure:
         names.setdefault(failure.rank, f"rank {failure.rank}")
+    if len(run.rank_names) != len(summary.members) or not names.keys() >= {event["pid"] for event in run.trace}:
+        raise UsageError(f"{run.folder / 'trace.json'} is of other ranks than summary.json: {AGAIN}")
     row = {rank: place for place, rank in enumerate(sorted(names))}
     two_threads = any(event["tid"] for event in run.trace)
     for event in run.trace:

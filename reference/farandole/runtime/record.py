@@ -176,7 +176,7 @@ class Run:
         hints = get_type_hints(Summary)
         known = {name: values[name] for name in hints if name in values}
         if wrong := [name for name, value in known.items() if not _fits(value, hints[name])]:
-            raise UsageError(f"{file} is damaged ({wrong[0]} is not {hints[wrong[0]]}): {AGAIN}")
+            raise UsageError(f"{file} is damaged ({wrong[0]} is not of type {_type_name(hints[wrong[0]])}): {AGAIN}")
         try:
             return Summary(**known)  # a record of an older version may lack fields that have a default
         except TypeError as error:
@@ -239,6 +239,10 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         return isinstance(value, int | hint) and not isinstance(value, bool)
     return hint is Any or isinstance(value, hint)
+
+
+def _type_name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
 
 
 def _is_event(event: Any) -> bool:
