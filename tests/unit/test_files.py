@@ -111,6 +111,16 @@ def test_the_summary_outlives_a_disk_that_is_full_before_the_trace(
     assert printed["unwritten"] == [f"{tmp_path / 'trace.json'} (No space left on device)"]
 
 
+def test_a_methods_own_file_that_cannot_be_written_does_not_end_the_training(tmp_path: Path) -> None:
+    writing = recorder.Recorder.__new__(recorder.Recorder)
+    writing.folder, writing._unwritten = tmp_path, {}
+    (tmp_path / "costs.json").mkdir()  # so that no file can take its place
+    writing.write_beside("costs.json", "{}")
+    writing.write_beside("trials.json", "[]")
+    assert list(writing._unwritten) == [str(tmp_path / "costs.json")]
+    assert (tmp_path / "trials.json").read_text() == "[]"
+
+
 def test_a_diverged_run_is_printed_and_then_said(capsys: pytest.CaptureFixture[str]) -> None:
     diverged = replace(SUMMARY, final_loss=math.nan, diverged={"step": 7, "rank": 2})
     with pytest.raises(FlawedRun, match="membership diverged: the loss of rank 2 is not finite at step 7") as said:

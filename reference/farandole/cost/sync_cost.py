@@ -41,7 +41,7 @@ from farandole.models import choices
 from farandole.models.layerwise import maker_for
 from farandole.runtime.buffers import sha256, trained
 from farandole.runtime.communicator import Buffer, Communicator
-from farandole.runtime.files import json_text, write
+from farandole.runtime.files import json_text
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -296,8 +296,7 @@ def run(scenario: str, options: SyncCostOptions) -> tuple[Summary | None, Findin
         recorder.stop()
         rows = [study.row(each, calibration) for each in measured]
         findings = Findings(calibration.link.alpha, calibration.link.beta, calibration.nbytes, noise, rows)
-        if recorder.folder:
-            write(recorder.folder / "costs.json", json_text(findings.to_dict(), indent=2))
+        recorder.write_beside("costs.json", json_text(findings.to_dict(), indent=2))
         summary = recorder.finish(
             steps=study.batches_done,
             samples=study.samples,

@@ -35,7 +35,7 @@ from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.models.optimizers import SGD
 from farandole.runtime.buffers import FlatBuffers, sha256
-from farandole.runtime.files import json_text, write
+from farandole.runtime.files import json_text
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -210,9 +210,7 @@ def run(scenario: str, options: SearchOptions) -> tuple[Summary | None, list[Tri
             recorder.log(step=steps - 1, wall_s=recorder.elapsed_s, loss=best.loss, samples=samples - before)
         recorder.stop()
         trials = sorted(search.done.values(), key=lambda trial: (-trial.steps, trial.loss, trial.number))
-        if recorder.folder:
-            found = [asdict(trial) for trial in trials]
-            write(recorder.folder / "trials.json", json_text(found, indent=2))
+        recorder.write_beside("trials.json", json_text([asdict(trial) for trial in trials], indent=2))
         model = search.winner()
         test = search.splits.test if world.rank == 0 else None
         summary = recorder.finish(

@@ -7,8 +7,6 @@ a link that does not change, the choice is always the same.
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import torch
 
@@ -22,6 +20,7 @@ from farandole.model_parallel.parts import DTYPES, Layout, Parts
 from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
 from farandole.model_parallel.training import finish, loop, write_plan
 from farandole.models import choices
+from farandole.runtime.files import json_text
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -53,9 +52,8 @@ def train(options: AdaptiveOptions) -> tuple[Summary | None, list[Mode], list[De
         parts = Parts(world, options, layout)
         recorder = Recorder(world, "adaptive", options)
         write_plan(parts, recorder)
-        if recorder.folder:
-            found = {"devices": [_figures(device) for device in devices], "modes": [mode.to_dict() for mode in modes]}
-            (recorder.folder / "modes.json").write_text(json.dumps(found, indent=2))
+        found = {"devices": [_figures(device) for device in devices], "modes": [mode.to_dict() for mode in modes]}
+        recorder.write_beside("modes.json", json_text(found, indent=2))
         return finish(parts, recorder, loop(parts, recorder)), modes, devices
 
 

@@ -17,7 +17,6 @@ from farandole.model_parallel.options import ModelParallelOptions
 from farandole.model_parallel.parts import Layout, Parts
 from farandole.model_parallel.steps import Times
 from farandole.runtime.buffers import sha256
-from farandole.runtime.files import write
 from farandole.runtime.progress import progress
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
@@ -39,8 +38,7 @@ def train(scenario: str, options: ModelParallelOptions, layout: Callable[[int], 
 
 def write_plan(parts: Parts, recorder: Recorder) -> None:
     """Say in the record which layers are where."""
-    if recorder.folder:
-        write(recorder.folder / "plan.json", parts.plan.to_json())
+    recorder.write_beside("plan.json", parts.plan.to_json())
 
 
 def take_step(parts: Parts, step: int, losses: Losses) -> None:

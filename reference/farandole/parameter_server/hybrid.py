@@ -41,7 +41,7 @@ from farandole.parameter_server.frequency import (
 from farandole.parameter_server.options import HybridOptions
 from farandole.parameter_server.placement import MANAGER
 from farandole.parameter_server.sparse import CLASSES, Array, Rows, SparseTrainee
-from farandole.runtime.files import json_text, write
+from farandole.runtime.files import json_text
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
@@ -168,7 +168,6 @@ def check(options: HybridOptions) -> None:
 def _describe(counts: UpdateCounts, division: Division, recorder: Recorder) -> None:
     """Write division.json beside the record: how many rows live where, and how many travel in an epoch."""
     updated = counts.counts.sum(axis=0) > 0
-    assert recorder.folder is not None
     described = {
         "rows_updated": int(updated.sum()),
         "at_the_centre": int(updated[division.centre_rows].sum()),
@@ -178,4 +177,4 @@ def _describe(counts: UpdateCounts, division: Division, recorder: Recorder) -> N
         - 2 * int(counts.counts[:, division.centre_rows].sum()),
         "rows_sent_per_epoch_without": predicted_rows_sent(counts),
     }
-    write(recorder.folder / "division.json", json_text(described, indent=2))
+    recorder.write_beside("division.json", json_text(described, indent=2))

@@ -39,7 +39,7 @@ from farandole.parameter_server.report_lines import ByCount
 from farandole.parameter_server.serving import Reader
 from farandole.parameter_server.training import Reports, application, place, pull
 from farandole.runtime.communicator import gather_text
-from farandole.runtime.files import json_text, write
+from farandole.runtime.files import json_text
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -229,6 +229,5 @@ class StreamReports(Reports):
 def write_served(world: World, recorder: Recorder, reader: Reader) -> None:
     """Bring what all readers have answered into serving.jsonl, in order of time. Collective."""
     lines = [line for text in gather_text(world.control, json.dumps(reader.served)) for line in json.loads(text)]
-    if recorder.folder:
-        lines.sort(key=lambda line: line["wall_s"])
-        write(recorder.folder / "serving.jsonl", "".join(json_text(line) + "\n" for line in lines))
+    lines.sort(key=lambda line: line["wall_s"])
+    recorder.write_beside("serving.jsonl", "".join(json_text(line) + "\n" for line in lines))

@@ -135,6 +135,11 @@ class Recorder:
         if not math.isfinite(loss) and (self._diverged is None or self._diverged[1] is None):
             self._diverged = step, self.world.rank if rank is None else rank
 
+    def write_beside(self, name: str, content: str) -> None:
+        """Write a file of the method itself beside the record, on rank 0; a failure is named in the summary."""
+        if self.folder:
+            self._write(str(self.folder / name), partial(write, self.folder / name, content))
+
     def _write(self, file: str, write: Callable[[], None]) -> None:
         """Write to a file that training does not need; if the disk fails, training continues without the file."""
         if file not in self._unwritten:
