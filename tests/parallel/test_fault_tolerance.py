@@ -47,7 +47,8 @@ def test_a_frozen_process_is_ended_though_it_cannot_hear(
     whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SIGSTOP stops its heartbeats, too: it is silent, and another rank of its host has to end it."""
-    monkeypatch.delenv(asker.ADDRESS)  # a rank that waits for its copy cannot pass this signal on
+    monkeypatch.delenv(asker.ADDRESS)  # a rank that waits for its copy cannot pass this signal on,
+    monkeypatch.setenv("FARANDOLE_WARM", "0")  # nor may a launch of more ranks than cores make copies
     options = ["--steps", str(STEPS), "--dropout", "0", "--spares", "1", "--hang-after", str(HANG_AFTER)]
     options += ["--slow", "rank=0,factor=40", "--out", str(tmp_path / "run")]
     job = subprocess.Popen([sys.executable, "-m", "farandole", "run", "membership", "-n", "4", *options])

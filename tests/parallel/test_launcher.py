@@ -159,9 +159,9 @@ def test_a_killed_launcher_leaves_neither_rank_nor_file(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
-    """Ctrl-Z and fg."""
+    """Ctrl-Z and fg. The system stops no process whose group has no parent in its session, so it gets a group here."""
     command = [*FARANDOLE, "run", "sync_sgd", "-n", "2", "--steps", "200", "--json", "--out", str(tmp_path / "run")]
-    job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0)
     until(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
     job.send_signal(signal.SIGTSTP)
     until(lambda: psutil.Process(job.pid).status() == psutil.STATUS_STOPPED)

@@ -102,8 +102,10 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(words: list[str]) -> None:
     if not words:
         words = ["--help"]
-    app.command(run.app(words), name="run")
-    app.command(compare.command(words), name="compare")
+    for name, command in (("run", run.app(words)), ("compare", compare.command(words))):
+        if name in app:  # a program that calls `main` again, with other words
+            del app[name]
+        app.command(command, name=name)
     run_app(app, words)
 
 
