@@ -710,8 +710,8 @@ for (rule, rate), (losses, rates) in adapted_runs.items():
 left.set(xlabel="step", ylabel="training loss")
 right.set(xlabel="step", ylabel="rate")
 tidy(left, right)
-left.legend(frameon=False, fontsize=7)
-right.legend_.remove()
+left.legend_.remove()
+right.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
 
 # %% tags=["nbval-check-output"]
 for (rule, rate), (losses, rates) in adapted_runs.items():

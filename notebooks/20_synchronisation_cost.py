@@ -84,7 +84,8 @@ print(f"ring {1e3 * all_reduce_s('ring', 4, 4 * parameters, slow_link):.0f} ms, 
 run = launch("sync_cost", 4, steps=64, lr=0.2, goal=1.0, link_mbps=30, slow=["rank=3,factor=10"], out=folder / "cost")
 found = json.loads((run.folder / "costs.json").read_text())
 ways = {row["way"]: row for row in found["ways"]}
-print(f"α = {1e6 * found['alpha_s']:.0f} µs, 1/β = {8e-6 / found['beta_s']:.1f} Mbit/s\n")
+speed = f"{8e-6 / found['beta_s']:.1f} Mbit/s" if found["beta_s"] else "too fast to be measured"
+print(f"α = {1e6 * found['alpha_s']:.0f} µs, 1/β = {speed}\n")
 print("way            T_comp  T_comm       C  measured  error")
 for way, row in ways.items():
     times = [1e3 * row[name] for name in ("compute_s", "comm_s", "predicted_s", "measured_s")]
