@@ -247,4 +247,4 @@ def test_bad_input_is_one_line_and_exit_code_2(folder: Path) -> None:
     wrong = farandole("up", "--nodes", "0", "--dir", str(folder))
     assert wrong.returncode == 2
     assert len(wrong.stderr.strip().splitlines()) == 1
-    assert "1 to 64" in wrong.stderr
+    assert "--nodes. Must be >= 1" in wrong.stderr
