@@ -31,7 +31,7 @@ def both(folder: Path, scenario: str, ranks: int, fail: list[str], **options: An
         ("local_sgd", 7, {"period": 4}),
         ("gossip_sgd", 4, {}),
         ("parameter_server", 4, {"sync": "minibatch"}),
-        ("pipeline", 3, {"schedule": "1f1b"}),
+        ("pipeline", 3, {"schedule": "1f1b", "balance": "layers"}),
     ],
 )
 def test_the_training_is_bitwise_the_undisturbed_one(
