@@ -59,7 +59,7 @@ def check_sum(total: Vector, own: Vector, ranks: int, all_gather: Gather) -> Non
     subject, verb = ("gradients of ranks", "have") if len(found) > 1 else ("gradient of rank", "has")
     raise NotFinite(
         f"the {subject} {', '.join(map(str, found))} {verb} a NaN or an infinity "
-        f"in {counts.sum()} of {len(own)} entries: {ADVICE}"
+        f"in {counts.sum()} of {len(found) * len(own)} entries: {ADVICE}"
     )
 
 
