@@ -112,7 +112,7 @@ with World.start(options) as world:
             print()
     expected = go_on(replica, 20, 60)
     own = dict(enumerate(world.control.allgather(state.own)))
-    new = Replica(world, options, sharded=True).state(0).own  # of a process that has just begun
+    new = world.control.bcast(Replica(world, options, sharded=True).state(0).own, root=2)  # of a process just begun
     for lost in ("nothing", "random", "optimizer"):
         has = deepcopy(own)
         has[2] |= {name: tensor for name, tensor in new.items() if name.startswith(lost)}
