@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import torch
 
 from farandole import Run, launch
 from farandole.errors import UsageError
+from farandole.model_parallel.checker import execute
 from farandole.model_parallel.schedules import NAMES, choose
-from farandole.model_parallel.steps import Times
+from farandole.model_parallel.steps import Computation, Times, Update
 from farandole.report.pipeline_picture import measured
 
 PACE_MS = 60  # long against a message on a busy machine
@@ -64,25 +66,25 @@ def test_messages_of_a_pipeline_are_counted(tmp_path: Path) -> None:
     assert run.summary.messages_sent == [5 * 6, 2 * 5 * 6, 5 * 6]
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("schedule", NAMES)
-def test_the_measured_bubble_is_the_formulas(tmp_path: Path, schedule: str) -> None:
-    """Four equal stages whose passes take a set time; the stages' idle time over all time is bubble/total.
+@pytest.mark.parametrize("name", NAMES)
+def test_the_recorded_passes_have_the_bubble_of_the_formula(tmp_path: Path, name: str) -> None:
+    """Replay the passes in the order in which four ranks recorded them, each for one unit of time.
 
-    A busy machine only adds to it, so that the step with the least shows the schedule best; without a flush steps
-    overlap, and it is the run of two with the least.
+    The order decides the bubble; how long this machine took does not matter.
     """
-    flushes = choose(schedule).flushes
-    steps = 4 if flushes else 24
-    options: dict[str, Any] = {"schedule": schedule, "steps": steps, "pace_ms": PACE_MS, "hidden": 16, "depth": 7}
-    folders = [tmp_path / "run"] if flushes else [tmp_path / "run", tmp_path / "again"]
-    runs = [launch("pipeline", 4, out=out, micro_batches=8, balance="layers", **options) for out in folders]
-    found = min(
-        min(measured(run, step).idle_share for step in range(steps)) if flushes else run.summary.idle_share
-        for run in runs
-    )
-    expected = choose(schedule).bubble_of_total(4, 8 if flushes else steps, Times(*[PACE_MS / 1000] * 3))
-    assert found == pytest.approx(expected, rel=0.25)  # the nearest other schedule's is 40 % away
+    schedule = choose(name)
+    steps, micro_batches = (2, 8) if schedule.flushes else (24, 24)
+    run = launch("pipeline", 4, schedule=name, steps=steps, micro_batches=8, balance="layers", pace_ms=PACE_MS,
+                 hidden=16, depth=7, out=tmp_path / "run")  # fmt: skip
+    recorded = measured(run, 1) if schedule.flushes else measured(run, 0, steps)
+    passes = [own for own in recorded.intervals if not isinstance(own.step, Update)]
+    assert min(own.end - own.start for own in passes) >= 0.99 * PACE_MS / 1000 / schedule.chunks
+
+    def computations(stage: int, stages: int, micro_batches: int) -> Iterator[Computation]:
+        yield from (own.step for own in recorded.intervals if own.stage == stage)
+
+    replayed = execute(replace(schedule, computations=computations), 4, micro_batches, Times(1, 1, 1))
+    assert replayed.bubble_of_total == pytest.approx(schedule.bubble_of_total(4, micro_batches, Times(1, 1, 1)))
 
 
 def test_a_wait_ends_where_the_message_is_sent(tmp_path: Path) -> None:
