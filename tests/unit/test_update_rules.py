@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from farandole.parameter_server.corrections import DelayCompensated, StalenessAware
 from farandole.parameter_server.top_k import TopK
-from farandole.parameter_server.update_rules import SGD, Adagrad, Adam, Blend, Momentum, Twice, UpdateRule
+from farandole.parameter_server.update_rules import (
+    SGD,
+    Adagrad,
+    Adam,
+    Add,
+    Blend,
+    Momentum,
+    Twice,
+    UpdateRule,
+    memory,
+)
 
 LR = 0.07
 PAIRS: dict[str, tuple[Callable[[np.ndarray], UpdateRule], Callable[..., torch.optim.Optimizer]]] = {
@@ -52,6 +62,41 @@ def test_rows_without_gradient_stay(name: str) -> None:
     assert (values[[1, 4]] != 1).all()
 
 
+def test_momentum_keeps_nine_tenths_of_its_velocity_unless_told_otherwise() -> None:
+    values = np.zeros(1)
+    rule = Momentum(values, lr=1.0)
+    for expected in (-1.0, -2.9):
+        rule.begin()
+        rule.apply(values, slice(None), np.ones(1), 1.0)
+        assert values.item() == pytest.approx(expected)
+
+
+def test_added_contributions_are_not_weighted() -> None:
+    values = np.array([10.0, 20.0, 30.0])
+    Add().apply(values, np.array([0, 2]), np.array([1.0, -2.0]), weight=0.25)
+    assert values.tolist() == [11.0, 20.0, 28.0]
+
+
+@pytest.mark.parametrize(("name", "arrays"), [("sgd", 0), ("momentum", 1), ("adagrad", 1), ("adam", 2)])
+def test_a_rules_memory_is_all_that_a_twin_needs_to_continue(name: str, arrays: int) -> None:
+    """A rule whose memory is overwritten with another's makes the same next step from the same values."""
+    random = np.random.default_rng(2)
+    one, other = (PAIRS[name][0](np.zeros(4)) for _ in range(2))
+    values = random.normal(size=4)
+    for rule in (one, other):  # as many updates each, of different gradients
+        rule.begin()
+        rule.apply(values.copy(), slice(None), random.normal(size=4), 1.0)
+    assert len(memory(one)) == arrays
+    assert all(array.shape == values.shape for array in memory(one).values())
+    for key, array in memory(one).items():
+        memory(other)[key][:] = array
+    gradient, ends = random.normal(size=4), [values.copy(), values.copy()]
+    for rule, end in zip((one, other), ends, strict=True):
+        rule.begin()
+        rule.apply(end, slice(None), gradient.copy(), 1.0)
+    assert ends[0].tolist() == ends[1].tolist()
+
+
 def test_blend_is_document_000s_formula() -> None:
     alpha, old = 0.3, np.array([10.0, 20.0])
     pushed = [np.array([1.0, 2.0]), np.array([3.0, 6.0])]
@@ -66,10 +111,10 @@ def test_one_workers_blend_moves_by_its_part() -> None:
     assert values.tolist() == [8.0], "a quarter of the way from 10 to 2"
 
 
-def aggregated_twice(lr: float, steps: int, *, again: bool) -> float:
+def aggregated_twice(lr: float, steps: int, **choice: bool) -> float:
     """Two nodes with f = w²/2, from w = 1, by document 000's round."""
     values = np.array([1.0])
-    rule = Twice(values, lr, again=again)
+    rule = Twice(values, lr, **choice)
     for _ in range(steps):
         w = values.copy()
         for second in (False, True):
@@ -81,7 +126,7 @@ def aggregated_twice(lr: float, steps: int, *, again: bool) -> float:
 
 def test_aggregating_twice_as_written_descends_twice() -> None:
     """From 1 with η = 0.1 to 0.8 instead of 0.9; at η = 1.5 it diverges, where one round converges."""
-    assert aggregated_twice(0.1, 1, again=True) == pytest.approx(0.8)
+    assert aggregated_twice(0.1, 1) == aggregated_twice(0.1, 1, again=True) == pytest.approx(0.8)
     assert aggregated_twice(0.1, 5, again=True) == pytest.approx((1 - 2 * 0.1) ** 5)
     assert aggregated_twice(1.5, 10, again=True) == pytest.approx((1 - 2 * 1.5) ** 10)
     assert aggregated_twice(1.5, 10, again=False) == pytest.approx((1 - 1.5) ** 10)
