@@ -67,7 +67,7 @@ def _is_like(found: Any, wanted: Any) -> bool:
 
 
 def copied(tensors: Mapping[str, Tensor], memory: Mapping[str, Tensor], device: str | None = None) -> dict[str, Tensor]:
-    """Copies, in the memory of earlier ones where they are as large: new memory is slow when first touched.
+    """Contiguous copies, in the memory of earlier ones where they are as large: new memory is slow when first touched.
 
     Args:
         memory: the earlier copies, which nobody needs any more.
@@ -77,6 +77,6 @@ def copied(tensors: Mapping[str, Tensor], memory: Mapping[str, Tensor], device: 
     for name, tensor in tensors.items():
         kept = memory.get(name)
         if kept is None or kept.shape != tensor.shape or kept.dtype != tensor.dtype:
-            kept = torch.empty_like(tensor, device=device)
+            kept = torch.empty_like(tensor, device=device, memory_format=torch.contiguous_format)
         copies[name] = kept.copy_(tensor)
     return copies
