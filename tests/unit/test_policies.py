@@ -430,6 +430,15 @@ def test_partial_takes_k_also_of_what_has_come_before_its_step_began() -> None:
     assert dropped == Drop(Push(4, 1, 0.2))
 
 
+def test_partial_passes_over_a_step_of_which_nothing_came() -> None:
+    """The first step was completed on another server, which sent both workers straight to step 1."""
+    policy = Partial(range(2), enough=1)
+    first, second = Push(0, 1, 0.5), Push(1, 1, 0.5)
+    assert policy.push(first, now=0.0) == []
+    assert policy.push(second, now=0.0) == [Apply(((first, 1.0),)), Drop(second)]
+    assert policy.step == 2
+
+
 @QUICK
 @given(workloads(), st.integers(1, 16), st.sampled_from([0.0, 0.5, 3.0]))
 def test_history_counts_everybody_who_is_there_with_the_newest_it_has(
@@ -489,6 +498,20 @@ def test_history_fills_in_for_a_late_worker_and_counts_its_gradient_when_it_come
     (third,) = policy.tick(now=69.0)
     assert isinstance(third, Apply)
     assert [push for push, _ in third.parts] == [two[0], two[1], one[2]]
+
+
+@pytest.mark.parametrize(("enough", "at_once"), [(2, True), (3, False)])
+def test_history_waits_no_longer_where_enough_have_come_before_the_step_began(enough: int, at_once: bool) -> None:
+    """Another server is a step ahead, and has sent the workers 0 and 1 straight to step 1."""
+    policy = History(range(4), enough, patience=0.5)
+    for worker in range(2):
+        policy.push(Push(worker, 1, 0.25), now=1.0)
+    for worker in (2, 3):
+        actions = policy.push(Push(worker, 0, 0.25), now=10.0)
+    assert [type(action) for action in actions] == [Apply], "step 0 is over"
+    assert policy.step == 1
+    assert bool(policy.tick(now=10.0)) == at_once
+    assert policy.step == 1 + at_once
 
 
 def test_a_worker_that_leaves_history_counts_for_the_step_it_has_worked_for_and_no_other() -> None:
