@@ -27,6 +27,30 @@ def test_no_cut_is_better(data: st.DataObject) -> None:
     assert largest_cost(costs, found) == min(largest_cost(costs, cut) for cut in every_cut(len(costs), parts))
 
 
+@given(st.data())
+def test_of_the_best_cuts_the_most_even_one_is_taken(data: st.DataObject) -> None:
+    costs = data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=9))
+    parts = data.draw(st.integers(1, len(costs)))
+
+    def squares(cut: list[slice]) -> int:
+        return sum(sum(costs[part]) ** 2 for part in cut)
+
+    cuts = every_cut(len(costs), parts)
+    best = min(largest_cost(costs, cut) for cut in cuts)
+    assert squares(min_max_partition(costs, parts)) == min(
+        squares(cut) for cut in cuts if largest_cost(costs, cut) == best
+    )
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=7), st.data())
+def test_rounding_forbids_no_cut(costs: list[float], data: st.DataObject) -> None:
+    parts = data.draw(st.integers(1, len(costs)))
+    found = min_max_partition(costs, parts)
+    assert found in every_cut(len(costs), parts)
+    best = min(largest_cost(costs, cut) for cut in every_cut(len(costs), parts))
+    assert largest_cost(costs, found) == pytest.approx(best, rel=1e-9)
+
+
 @pytest.mark.parametrize(("layers", "parts"), [(8, 4), (7, 3), (5, 5), (9, 1), (13, 6), (10, 4), (11, 5)])
 def test_equal_layers_are_dealt_out_evenly(layers: int, parts: int) -> None:
     sizes = [part.stop - part.start for part in min_max_partition([1.0] * layers, parts)]

@@ -30,6 +30,7 @@ from farandole.parameter_server.policies import (
     Push,
     Stale,
 )
+from farandole.parameter_server.policies.policy import Slowest
 from tests.unit.policy_driver import Run, Server, Start, Workload
 
 Make = Callable[[Iterable[int]], Policy]
@@ -285,6 +286,22 @@ def test_asynchronous_makes_nobody_wait(workload: Workload) -> None:
             durations = workload.durations[worker]
             assert later.time - earlier.time == pytest.approx(durations[earlier.clock % len(durations)])
     assert [update.pushes for update in server.updates] == [[push] for push in server.pushed], "at once, in order"
+
+
+@QUICK
+@given(st.dictionaries(st.integers(0, 9), st.integers(0, 3)), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3))))
+def test_the_slowest_is_the_lowest_number_of_those_with_the_smallest_clock(
+    clocks: dict[int, int], events: list[tuple[int, int]]
+) -> None:
+    """By its definition, after each event: a worker's clock rises, or, by 0, it leaves."""
+    slowest = Slowest(clocks)
+    for worker, rise in [(-1, 1), *events]:
+        if worker in clocks and rise:
+            clocks[worker] += rise
+        elif worker in clocks:
+            del clocks[worker]
+        clock, who = min(((clock, worker) for worker, clock in clocks.items()), default=(None, None))
+        assert (slowest.clock(), slowest.worker()) == (clock, who)
 
 
 # What is the same by another name

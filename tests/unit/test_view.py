@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farandole.recovery.view import View
+from farandole.recovery.view import NOBODY, View
 
 
 @st.composite
@@ -112,6 +112,16 @@ def test_more_workers_are_the_first_spares_in_new_places(launch: tuple[int, int]
     assert larger.members == view.members
     assert len(larger.workers) == len(view.workers) + min(more, len(view.spares))
     assert [larger.place(worker) for worker in view.workers] == [view.place(worker) for worker in view.workers]
+
+
+def test_who_comes_later_waits_outside_alone_and_follows_nobody() -> None:
+    view = View.outside(7)
+    assert (view.number, view.workers, view.spares, view.centre) == (0, (), (7,), NOBODY)
+    assert view.place(7) is None
+    assert not view.lacks_a_worker
+    assert (view.places, view.starts, view.sent_for) == (0, 0, None), "it starts no process"
+    assert view.without([]).members == (7,), "and takes no place by itself"
+    assert view.without([]).workers == ()
 
 
 def test_a_process_is_started_only_where_a_place_is_free_and_no_spare_is_left() -> None:
