@@ -24,7 +24,23 @@ shift
 rm -rf "$folder"
 mkdir -p "$folder/src" "$folder/tests"
 cp -r "$root/reference/farandole" "$folder/src/"
-cp -r "$root/tests/unit" "$root/tests/__init__.py" "$root/tests/conftest.py" "$folder/tests/"
+cp -r "$root/tests/unit" "$root/tests/__init__.py" "$folder/tests/"
+# Not the tests' own conftest, which starts a fork server in each run and looks for processes after each test. A failing
+# example need not be shrunk: that it fails is all that counts.
+cat > "$folder/tests/conftest.py" <<'PY'
+from hypothesis import HealthCheck, Phase, settings
+
+settings.register_profile(
+    "mutants",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=30,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+settings.load_profile("mutants")
+PY
 
 quoted() { printf '"%s", ' "$@"; }
 cat > "$folder/pyproject.toml" <<TOML
@@ -34,6 +50,8 @@ only_mutate = [$(quoted "${files[@]/#/src/farandole/}")]
 pytest_add_cli_args_test_selection = [$(quoted "${@/#/tests/unit/}")]
 pytest_add_cli_args = ["-x", "-q", "-p", "no:cacheprovider"]
 timeout_multiplier = 4.0
+timeout_constant = 3.0
+track_dependencies = false
 
 [tool.pytest.ini_options]
 markers = ["alone", "gpu"]

@@ -89,6 +89,16 @@ def test_a_bully_follows_a_stronger_one_and_waits_no_more() -> None:
     assert bully.timeout() == []
 
 
+def test_a_bully_that_was_answered_waits_longer_and_asks_again_where_the_winner_stays_silent() -> None:
+    bully = bullies(4)[1]
+    asked = [Message("election", 1, 2), Message("election", 1, 3), Timer(bully.answer_s)]
+    assert bully.start() == asked
+    assert bully.receive(Message("answer", 2, 1)) == [Timer(4 * bully.answer_s)], "each of four may have to ask"
+    assert bully.receive(Message("answer", 3, 1)) == [], "it has been answered"
+    assert bully.timeout() == asked
+    assert bully.leader is None
+
+
 @pytest.mark.parametrize("size", SIZES[1:])
 @pytest.mark.parametrize(("starter", "cost"), [(lambda n: n - 2, lambda n: n), (lambda n: 0, lambda n: n * (n - 1))])
 def test_what_a_bully_election_costs(size: int, starter: Callable[[int], int], cost: Callable[[int], int]) -> None:
