@@ -12,8 +12,8 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-PACKAGE = ROOT / "reference" / "farandole"
-sys.path[:0] = [str(PACKAGE.parent), str(DOCS)]
+PACKAGES = [ROOT / "reference" / "farandole", ROOT / "reference" / "farandole_tools"]
+sys.path[:0] = [str(ROOT / "reference"), str(DOCS)]
 
 from _ext import house  # noqa: E402
 
@@ -57,4 +57,4 @@ if LOCAL_MATHJAX.exists():
 
 house.copy_notebooks(ROOT / "notebooks", DOCS / "notebooks")
 house.copy_labs(ROOT / "labs", DOCS / "labs")
-house.write_reference(PACKAGE, DOCS / "reference")
+house.write_reference(PACKAGES, DOCS / "reference")

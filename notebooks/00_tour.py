@@ -42,8 +42,8 @@ from pathlib import Path
 from IPython.display import Image
 
 from farandole import LaunchError, launch
-from farandole.doctor import examine
 from farandole.report import curves, table, timeline
+from farandole_tools.doctor.checks import examine
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)

@@ -13,7 +13,8 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from farandole.runtime import processes, rank, warm
+from farandole.runtime import processes, rank
+from farandole_tools.forked_ranks import fork_server
 
 SESSION = "FARANDOLE_TEST_SESSION"
 REQUIRE_ALL = os.environ.get("FARANDOLE_REQUIRE") == "all"
@@ -50,7 +51,7 @@ def session() -> Iterator[str]:
     """Marks every process that comes out of this test session; at its end none is left."""
     # Unmarked: it stays until the last test has ended. What the methods are compared with, torch's optimizers and
     # DDP, loads torch's compiler: two seconds on each rank.
-    warm.start("torch._dynamo")
+    fork_server.start("torch._dynamo")
     number = uuid.uuid4().hex
     os.environ[SESSION] = number
     yield number

@@ -23,7 +23,7 @@ shift
 
 rm -rf "$folder"
 mkdir -p "$folder/src" "$folder/tests"
-cp -r "$root/reference/farandole" "$folder/src/"
+cp -r "$root/reference/farandole" "$root/reference/farandole_tools" "$folder/src/"
 cp -r "$root/tests/unit" "$root/tests/__init__.py" "$folder/tests/"
 # Not the tests' own conftest, which starts a fork server in each run and looks for processes after each test. A failing
 # example need not be shrunk: that it fails is all that counts.

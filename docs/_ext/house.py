@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from docutils import nodes
@@ -42,30 +43,31 @@ def copy_labs(source: Path, target: Path) -> None:
 
 
 def room_page(room: str, modules: list[str]) -> str:
-    """A page that documents `modules` (dotted names below farandole, the room's own first)."""
+    """A page titled `room` that documents `modules` (dotted names, the room's own first)."""
     parts = [f"# {room}\n"]
-    for module in modules:
-        dotted = f"farandole.{module}" if module else "farandole"
-        title = f"## `{module.replace('.', '/')}.py`\n\n" if module not in ("", room) else ""
-        parts.append(f"{title}```{{eval-rst}}\n.. automodule:: {dotted}\n```\n")
+    for number, module in enumerate(modules):
+        title = f"## `{module.removeprefix('farandole.').replace('.', '/')}.py`\n\n" if number else ""
+        parts.append(f"{title}```{{eval-rst}}\n.. automodule:: {module}\n```\n")
     return "\n".join(parts)
 
 
-def write_reference(package: Path, target: Path) -> None:
-    """One page per folder of the package, one section per module, public names only."""
-    rooms: dict[str, list[str]] = {"farandole": [""]}
-    for path in sorted(package.rglob("*.py")):
-        parts = list(path.relative_to(package).with_suffix("").parts)
-        if parts[-1] == "__init__":
-            parts.pop()
-        if not parts or any(part.startswith("_") for part in parts):
-            continue
-        room = parts[0] if (package / parts[0]).is_dir() else "farandole"
-        rooms.setdefault(room, []).append(".".join(parts))
-    replace_folder(
-        target,
-        {f"{room}.md": room_page(room, modules) for room, modules in rooms.items()},
-    )
+def write_reference(packages: Sequence[Path], target: Path) -> None:
+    """One page per folder of each package, one section per module, public names only.
+
+    The first package's pages are called by the room alone, and another package's as `farandole_tools.bench`.
+    """
+    rooms: dict[str, list[str]] = {}
+    for number, package in enumerate(packages):
+        rooms[package.name] = [package.name]
+        for path in sorted(package.rglob("*.py")):
+            parts = list(path.relative_to(package).with_suffix("").parts)
+            if parts[-1] == "__init__":
+                parts.pop()
+            if not parts or any(part.startswith("_") for part in parts):
+                continue
+            room = f"{package.name}." * (number > 0) + parts[0] if (package / parts[0]).is_dir() else package.name
+            rooms.setdefault(room, []).append(".".join([package.name, *parts]))
+    replace_folder(target, {f"{room}.md": room_page(room, modules) for room, modules in rooms.items()})
 
 
 class LinkNames(SphinxPostTransform):
@@ -99,9 +101,9 @@ class LinkNames(SphinxPostTransform):
             return f"notebooks/{name}", ""
         if name.endswith("/") and f"reference/{name[:-1]}" in self.env.found_docs:
             return f"reference/{name[:-1]}", ""
-        file = re.fullmatch(r"(?:farandole/)?([\w/]+)\.py", name)
-        dotted = file[1].replace("/", ".") if file else f"scenarios.{name}"
-        module = self.env.domains.python_domain.modules.get(f"farandole.{dotted}")
+        file = re.fullmatch(r"(?:(farandole|farandole_tools)/)?([\w/]+)\.py", name)
+        dotted = f"{file[1] or 'farandole'}.{file[2].replace('/', '.')}" if file else f"farandole.scenarios.{name}"
+        module = self.env.domains.python_domain.modules.get(dotted)
         return (module.docname, module.node_id) if module else None
 
     def link_errata(self) -> None:

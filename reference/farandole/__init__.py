@@ -19,7 +19,7 @@ if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     # be called random.py can take a library's place.
     sys.path.append(sys.path.pop(0))
 
-TYPE_CHECKING = False  # as mypy knows it: `typing` would be a quarter of what a rank that only asks (`asker`) imports
+TYPE_CHECKING = False  # as mypy knows it: `typing` would be a quarter of what a rank that is forked elsewhere imports
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -48,8 +48,8 @@ def __getattr__(name: str) -> object:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Make ``%load_ext farandole`` bring the ``%%mpi`` cell magic, and ranks that start in a second."""
-    from farandole.runtime import warm
+    from farandole.runtime import rank_starter
     from farandole.runtime.magic import MpiMagics
 
-    warm.start()
+    rank_starter.prepare()
     shell.register_magics(MpiMagics)

@@ -13,14 +13,14 @@ import pytest
 from rich.table import Table
 
 from farandole import LaunchError
-from farandole.bench import allreduce
-from farandole.bench.allreduce_systems import ADD, COPY, OURS
 from farandole.cli import main
-from farandole.cli.bench import bench
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.costs import Link, Machine, predicted_s
 from farandole.collectives.schedules import SCHEDULES
 from farandole.runtime.launcher import run_ranks
+from farandole_tools.bench import allreduce
+from farandole_tools.bench.allreduce_systems import ADD, COPY, OURS
+from farandole_tools.bench.command import bench
 
 MACHINE = Machine(Link(alpha=20e-6, beta=0.5e-9), gamma=0.1e-9)
 SHORT, LONG = 4 << 10, 16 << 20
@@ -84,7 +84,7 @@ def test_the_table_has_the_bus_bandwidth(monkeypatch: pytest.MonkeyPatch, capsys
 def test_a_wrong_sum_is_found(tmp_path: Path) -> None:
     program = tmp_path / "lazy.py"
     program.write_text(
-        "from farandole.bench import allreduce_rounds, allreduce_systems\n"
+        "from farandole_tools.bench import allreduce_rounds, allreduce_systems\n"
         "allreduce_systems.ALL_REDUCES['mpi'] = lambda comm, vector: None\n"
         "allreduce_rounds.main()\n"
     )

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from farandole import launch
-from farandole.bench import dynamic
 from farandole.runtime.faults import Slow
 from farandole.runtime.links import LinkChange
 from farandole.runtime.record import Run
+from farandole_tools.bench import dynamic
 
 Line = dict[str, float]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from farandole import scenarios
-from farandole.bench import methods
 from farandole.errors import LaunchError, UsageError
+from farandole_tools.bench import methods
 
 
 def run_of(losses: list[float]) -> Any:

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from farandole.bench import pipeline
-from farandole.bench.pipeline_task import LAYER_SPLIT, SCHEDULES, Measured, Task, compare
-from farandole.cli.bench import bench
 from farandole.errors import LaunchError
+from farandole_tools.bench import pipeline
+from farandole_tools.bench.command import bench
+from farandole_tools.bench.pipeline_task import LAYER_SPLIT, SCHEDULES, Measured, Task, compare
 
 TINY = Task(hidden=16, depth=4, batch=8, micro_batches=4)
 TORCH = list(SCHEDULES.values())

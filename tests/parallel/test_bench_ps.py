@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from farandole.bench import ps, ps_task
-from farandole.bench.ps_peers import launching
 from farandole.errors import LaunchError, UsageError
 from farandole.runtime import processes
+from farandole_tools.bench import ps, ps_task
+from farandole_tools.bench.ps_peers import launching
 
 RANKS = 4
 ELEMENTS = 250_001

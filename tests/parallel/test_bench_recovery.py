@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from farandole import LaunchError, Run
-from farandole.bench import recovery
+from farandole_tools.bench import recovery
 
 
 def test_each_kill_is_a_measurement(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from farandole import LaunchError
-from farandole.bench import step
-from farandole.bench.step_task import LANGUAGE, OURS, parameters
 from farandole.runtime.launcher import run_ranks
+from farandole_tools.bench import step
+from farandole_tools.bench.step_task import LANGUAGE, OURS, parameters
 
 
 def test_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +28,7 @@ def test_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_whoever_trains_something_else_is_found(tmp_path: Path) -> None:
     program = tmp_path / "lazy.py"
     program.write_text(
-        "from farandole.bench import step_rounds\n"
+        "from farandole_tools.bench import step_rounds\n"
         "step_rounds.ALL_REDUCES['ring'] = lambda comm, vector: None\n"
         "step_rounds.main()\n"
     )

@@ -15,7 +15,7 @@ import pytest
 
 from farandole import Run, UsageError, launch
 from farandole.recovery.logbook import Logbook
-from farandole.runtime import asker
+from farandole_tools.forked_ranks import fork_client
 
 STEPS = 60
 SAME: dict[str, Any] = {"steps": STEPS, "dropout": 0.0}
@@ -47,7 +47,7 @@ def test_a_frozen_process_is_ended_though_it_cannot_hear(
     whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SIGSTOP stops its heartbeats, too: it is silent, and another rank of its host has to end it."""
-    monkeypatch.delenv(asker.ADDRESS)  # a rank that waits for its copy cannot pass this signal on,
+    monkeypatch.delenv(fork_client.ADDRESS)  # a rank that waits for its copy cannot pass this signal on,
     monkeypatch.setenv("FARANDOLE_WARM", "0")  # nor may a launch of more ranks than cores make copies
     options = ["--steps", str(STEPS), "--dropout", "0", "--spares", "1", "--hang-after", str(HANG_AFTER)]
     options += ["--slow", "rank=0,factor=40", "--out", str(tmp_path / "run")]

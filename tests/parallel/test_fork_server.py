@@ -19,12 +19,14 @@ import psutil
 import pytest
 
 import farandole
-from farandole.runtime import asker
+from farandole.runtime import rank_starter
+from farandole_tools.forked_ranks import fork_client
 
 PATIENCE_S = 120
 START = (
-    "import os; from farandole.runtime import asker, warm; warm.start(*os.environ.get('START_WITH', '').split()); "
-    "print(os.environ[asker.ADDRESS], flush=True); input()"
+    "import os; from farandole_tools.forked_ranks import fork_client, fork_server; "
+    "fork_server.start(*os.environ.get('START_WITH', '').split()); "
+    "print(os.environ[fork_client.ADDRESS], flush=True); input()"
 )
 # All that makes a process.
 TELL = """
@@ -39,8 +41,8 @@ SLEEP = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 
 
 def start(words: list[str], environment: dict[str, str], **keywords: Any) -> subprocess.Popen[str]:
-    """A process in this one's environment, without its warm process, and with `environment`."""
-    cold = {name: value for name, value in os.environ.items() if name != asker.ADDRESS}
+    """A process in this one's environment, without its fork server, and with `environment`."""
+    cold = {name: value for name, value in os.environ.items() if name not in (fork_client.ADDRESS, rank_starter.MODULE)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, *words]
     return subprocess.Popen(command, env=cold | environment, text=True, **pipes, **keywords)  # type: ignore[call-overload, no-any-return]
@@ -48,9 +50,10 @@ def start(words: list[str], environment: dict[str, str], **keywords: Any) -> sub
 
 @contextmanager
 def owner(**environment: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
-    """A process that has started a warm one, and where that is."""
+    """A process that has started a fork server, and the server's address."""
     with start(["-c", START], environment) as process:
-        yield process, environment | {asker.ADDRESS: process.stdout.readline().strip()}
+        address = process.stdout.readline().strip()
+        yield process, environment | {fork_client.ADDRESS: address, rank_starter.MODULE: fork_client.__name__}
         process.stdin.close()
 
 
@@ -160,17 +163,20 @@ def test_a_signal_to_it_ends_the_copy(number: signal.Signals, address: dict[str,
 
 def test_nothing_outlives_whoever_has_started_it(tmp_path: Path) -> None:
     with owner() as (process, environment):
-        asker = rank(tmp_path, SLEEP, environment)
-        copy = psutil.Process(int(asker.stdout.readline()))
+        client = rank(tmp_path, SLEEP, environment)
+        copy = psutil.Process(int(client.stdout.readline()))
         server = copy.parent()
         process.kill()
         until(lambda: not copy.is_running() and not server.is_running())
-        asker.communicate(timeout=PATIENCE_S)
-    assert asker.returncode == -signal.SIGKILL
+        client.communicate(timeout=PATIENCE_S)
+    assert client.returncode == -signal.SIGKILL
 
 
 def test_with_nobody_to_ask_it_does_the_work_itself(tmp_path: Path) -> None:
-    nobody = {asker.ADDRESS: f"{sys.executable}:{tmp_path}/nobody"}
+    nobody = {
+        fork_client.ADDRESS: f"{sys.executable}:{tmp_path}/nobody",
+        rank_starter.MODULE: fork_client.__name__,
+    }
     assert told(rank(tmp_path, TELL, nobody))["torch"] is False
 
 

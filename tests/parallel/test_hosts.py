@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from farandole import LaunchError, UsageError, launch
-from farandole.hosts import network
 from farandole.runtime.placement import COMMAND, HOSTS, Placement, chosen
+from farandole_tools.hosts import network
 
 pytestmark = pytest.mark.alone  # all hosts of this machine hang on one bridge
 

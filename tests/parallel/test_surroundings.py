@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.runtime import asker
+from farandole_tools.forked_ranks import fork_client
 
 FARANDOLE = [sys.executable, "-P", "-m", "farandole"]
 SHADOWS = ("random", "queue", "types", "torch", "numpy", "mpi4py", "rich", "site")
@@ -57,7 +57,7 @@ def test_shared_memory_without_room_is_refused_with_what_there_is_and_what_is_ne
     run = [*FARANDOLE, "run", "sync_sgd", "-n", "2", "--steps", "2", "--collective", "window", "--out", "the-run"]
     script = f"mount -t tmpfs -o size=64k tmpfs /dev/shm && exec {' '.join(run)}"
     environment = dict(os.environ)
-    environment.pop(asker.ADDRESS, None)  # the warm process has the usual /dev/shm
+    environment.pop(fork_client.ADDRESS, None)  # the fork server has the usual /dev/shm
     done = subprocess.run(["unshare", "-m", "sh", "-c", script], cwd=tmp_path, env=environment, capture_output=True)
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.decode().splitlines()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from farandole.slurm import sandbox
-from farandole.slurm.sandbox import Sandbox, SandboxError
+from farandole_tools.slurm import sandbox
+from farandole_tools.slurm.sandbox import Sandbox, SandboxError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

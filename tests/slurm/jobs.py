@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.slurm.sandbox import Sandbox
+from farandole_tools.slurm.sandbox import Sandbox
 
 PATIENCE = 120.0  # seconds for a job of a second or two, on a machine that has other things to do
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from farandole.runtime.record import Run
-from farandole.slurm.sandbox import Sandbox
+from farandole_tools.slurm.sandbox import Sandbox
 from tests.slurm.jobs import run
 
 SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "elastic_horovod.sbatch"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from farandole.runtime.record import Run
-from farandole.slurm.sandbox import Sandbox
+from farandole_tools.slurm.sandbox import Sandbox
 from tests.slurm.jobs import PATIENCE, programs, run_it, wait_for, words_of
 
 SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "language_model.sbatch"

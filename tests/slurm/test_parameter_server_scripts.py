@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from farandole.runtime.record import Run
-from farandole.slurm.sandbox import Sandbox
+from farandole_tools.slurm.sandbox import Sandbox
 from tests.slurm.jobs import programs, run, words_of
 
 SLURM = Path(__file__).resolve().parents[2] / "slurm"

@@ -10,7 +10,7 @@ import pytest
 
 from farandole.recovery.logbook import Line, Logbook
 from farandole.runtime.record import Run
-from farandole.slurm.sandbox import Sandbox, SandboxError
+from farandole_tools.slurm.sandbox import Sandbox, SandboxError
 from tests.slurm.jobs import PATIENCE, run_it, wait_for
 
 SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "restart.sbatch"

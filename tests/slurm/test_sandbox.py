@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from farandole.errors import UsageError
-from farandole.slurm import layout, sandbox
-from farandole.slurm.processes import MARK, processes
-from farandole.slurm.sandbox import JobResult, Sandbox, SandboxError
+from farandole_tools.slurm import layout, sandbox
+from farandole_tools.slurm.processes import MARK, processes
+from farandole_tools.slurm.sandbox import JobResult, Sandbox, SandboxError
 
 WHERE_AM_I = """
 import os

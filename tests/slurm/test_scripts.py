@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from farandole import scenarios
-from farandole.slurm.sandbox import Sandbox
+from farandole_tools.slurm.sandbox import Sandbox
 from tests.slurm.jobs import programs, run, run_it, words_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]

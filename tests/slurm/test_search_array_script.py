@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from farandole.runtime.record import Run
-from farandole.slurm.sandbox import Sandbox
+from farandole_tools.slurm.sandbox import Sandbox
 from tests.slurm.jobs import PATIENCE, programs, run_it, words_of
 
 SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "search_array.sbatch"

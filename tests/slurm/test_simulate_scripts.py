@@ -11,7 +11,7 @@ import pytest
 
 from farandole.cli import simulate_map
 from farandole.cli.simulate import MAP_GBPS, simulate
-from farandole.slurm.sandbox import Sandbox
+from farandole_tools.slurm.sandbox import Sandbox
 from tests.slurm.jobs import PATIENCE, run_it
 
 SLURM = Path(__file__).resolve().parents[2] / "slurm"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.slurm.sandbox import Sandbox
+from farandole_tools.slurm.sandbox import Sandbox
 from tests.slurm.jobs import run
 
 SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "sync_sgd.sbatch"

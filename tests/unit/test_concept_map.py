@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from farandole.bench import methods
 from farandole.cost import comparison, ways
 from farandole.report import tour
 from farandole.runtime.record import Summary
+from farandole_tools.bench import methods
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "reference" / "farandole"
@@ -83,6 +83,8 @@ def modules(cell: str) -> list[str]:
 
 
 def located(name: str) -> Path:
+    if name.startswith("farandole_tools/"):
+        return PACKAGE.parent / name
     return ROOT / name if name.startswith("docs/") else PACKAGE / name
 
 
@@ -214,7 +216,7 @@ PAGES = sorted(set((ROOT / "docs").glob("*.md")) - {MAP})
 def test_files_named_in_the_pages_exist(page: Path) -> None:
     """Every `room/module.py` in the prose, counted from the package or from the repository's root."""
     named = set(re.findall(r"`((?:[\w.]+/)+\w+\.py)`", page.read_text(encoding="utf-8")))
-    assert {name for name in named if not ((PACKAGE / name).is_file() or (ROOT / name).is_file())} == set()
+    assert {name for name in named if not (located(name).is_file() or (ROOT / name).is_file())} == set()
 
 
 def test_the_records_fields_are_explained_in_order() -> None:
@@ -236,7 +238,7 @@ WORDS = {"seven": 7, "eight": 8, "nine": 9, "fifteen": 15, "sixteen": 16}
 COUNTS = [
     (("README.md", "docs/index.md"), r"(\w+) ways side by side", len(tour.STRATEGIES)),
     (("reference/farandole/cli/tour.py",), r"(\w+) ways", len(tour.STRATEGIES)),
-    (("README.md", "docs/index.md", "docs/methods.md", "reference/farandole/bench/methods.py"),
+    (("README.md", "docs/index.md", "docs/methods.md", "reference/farandole_tools/bench/methods.py"),
      r"(\w+) ways to train", len(methods.METHODS)),
     (("README.md", "docs/cost.md", "reference/farandole/scenarios/sync_cost.py"),
      r"(\w+) ways, predicted", len(ways.WAYS)),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.runtime import crowding, warm
+from farandole.runtime import crowding, rank_starter
 from farandole.runtime.crowding import CLEAR_LINE, StartReport, prepare
 
 WARNING = (
@@ -85,7 +85,7 @@ def test_torch_is_imported_once_where_ranks_share_cores(
     ranks: int, environment: dict[str, str], starts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[int] = []
-    monkeypatch.setattr(warm, "start", lambda: started.append(1))
+    monkeypatch.setattr(rank_starter, "prepare", lambda: started.append(1))
     for name in ("SLURM_JOB_ID", "FARANDOLE_HOSTS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from farandole import doctor
 from farandole.runtime.mpirun import Mpi
+from farandole_tools.doctor import checks
 
 
 @pytest.mark.parametrize(
@@ -18,9 +18,9 @@ def test_fault_tolerance_takes_the_launcher_and_the_library(
 ) -> None:
     found = Mpi(Path("mpirun"), "Open MPI", (5, 0, 11), launcher_has_it)
     probe = {"library": "Open MPI v5.0.11", "threads": "multiple", "fault_tolerance": library_has_it}
-    monkeypatch.setattr(doctor.mpirun, "detect", lambda: found)
-    monkeypatch.setattr(doctor, "_probe", lambda code: probe)
-    [finding] = [finding for finding in doctor.mpi() if finding.name == "MPI fault tolerance"]
+    monkeypatch.setattr(checks.mpirun, "detect", lambda: found)
+    monkeypatch.setattr(checks, "_probe", lambda code: probe)
+    [finding] = [finding for finding in checks.mpi() if finding.name == "MPI fault tolerance"]
     assert finding.works == works
     assert finding.seen == ("ULFM" if works else "none: a job does not outlive its ranks")
     assert "Open MPI 5" in finding.mend

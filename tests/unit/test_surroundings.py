@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from farandole import doctor
 from farandole.errors import UsageError
-from farandole.runtime import asker, mpirun, placement, surroundings, warm
+from farandole.runtime import mpirun, placement, rank_starter, surroundings
+from farandole_tools.doctor import checks
+from farandole_tools.forked_ranks import fork_client, fork_server
 
 SLURM = {
     "SLURM_JOB_ID": "77",
@@ -191,13 +192,13 @@ def test_a_users_files_beside_the_run_take_no_librarys_place(tmp_path: Path) -> 
 
 def test_the_doctor_reports_what_is_odd_and_how_to_mend_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(doctor, "SHM", str(tmp_path / "missing"))
+    monkeypatch.setattr(checks, "SHM", str(tmp_path / "missing"))
     for scheduler in surroundings.SCHEDULERS:
         for name in scheduler.given(os.environ):
             monkeypatch.delenv(name)
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "abc")
     monkeypatch.setenv("OMPI_MCA_pml", "ob1")
-    findings = {finding.name: finding for finding in doctor.environment()}
+    findings = {finding.name: finding for finding in checks.environment()}
     assert findings["temporary files"].works
     assert str(tmp_path) in findings["temporary files"].seen
     assert not findings["shared memory"].works
@@ -208,7 +209,7 @@ def test_the_doctor_reports_what_is_odd_and_how_to_mend_it(tmp_path: Path, monke
 def test_the_doctor_gives_the_cure_that_fits_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FARANDOLE_MPIRUN", "/nonexistent")
     mpirun.detect.cache_clear()
-    [finding] = doctor.mpi()
+    [finding] = checks.mpi()
     assert finding.seen == "/nonexistent cannot be run (No such file or directory)"
     assert finding.mend == "unset FARANDOLE_MPIRUN, or let it name an MPI's mpirun"
 
@@ -219,7 +220,8 @@ def test_without_a_place_for_its_socket_there_is_no_warm_process(
 ) -> None:
     (tmp_path / ("a" * 120)).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / folder))
-    monkeypatch.delenv(asker.ADDRESS, raising=False)
-    warm.start()
-    assert asker.ADDRESS not in os.environ
+    for name in (fork_client.ADDRESS, rank_starter.MODULE):
+        monkeypatch.delenv(name, raising=False)
+    fork_server.start()
+    assert not {fork_client.ADDRESS, rank_starter.MODULE} & os.environ.keys()
     assert not list((tmp_path / ("a" * 120)).iterdir())

@@ -1,7 +1,7 @@
 """The command line: ``farandole COMMAND``. One module per command; this one puts them together.
 
-Nothing here imports MPI or torch: a command answers at once, and mpirun is started from a process
-that has never touched MPI.
+The commands of `farandole_tools` are named as text and imported when they are used. Nothing here imports
+MPI or torch: a command answers at once, and mpirun is started from a process that has never touched MPI.
 """
 
 from __future__ import annotations
@@ -15,18 +15,14 @@ import cyclopts
 import farandole
 from farandole.cli import (
     advise,
-    bench,
     compare,
-    doctor,
     draw,
-    hosts,
     join,
     lab,
     run,
     scenario_list,
     show,
     simulate,
-    slurm,
     supervise,
     tour,
 )
@@ -46,7 +42,7 @@ app = cyclopts.App(
     version=farandole.__version__,
     suppress_keyboard_interrupt=False,
 )
-app.command(doctor.doctor)
+app.command("farandole_tools.doctor.command:doctor", name="doctor")
 app.command(scenario_list.list_scenarios, name="list")
 app.command(tour.tour)
 app.command(supervise.supervise)
@@ -55,10 +51,10 @@ app.command(show.show)
 app.command(draw.app)
 app.command(advise.advise)
 app.command(simulate.simulate)
-app.command(bench.bench)
+app.command("farandole_tools.bench.command:bench", name="bench")
 app.command(lab.app)
-app.command(slurm.app)
-app.command(hosts.app)
+app.command("farandole_tools.slurm.command:app", name="slurm")
+app.command("farandole_tools.hosts.command:app", name="hosts")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -14,7 +14,7 @@ from farandole.cli.run import changed
 from farandole.errors import UsageError
 from farandole.parameter_server.options import Sync
 from farandole.report import table
-from farandole.runtime import folders, warm
+from farandole.runtime import folders, rank_starter
 from farandole.runtime.files import json_text
 from farandole.runtime.launcher import TIMEOUT_S, launch
 from farandole.runtime.numbers import AtLeastOne, Positive
@@ -123,7 +123,7 @@ def _run(name: str, scenario: str, comparing: CompareOptions, config: RunOptions
     options: dict[str, Any] = changed(kind(**{option: getattr(config, option) for option in _accepted(kind)}))
     options |= {"out": folder, "json": False} | ({"sync": name} if name in MODES else {})
     showing = sys.stderr.isatty() and not config.json
-    warm.start()
+    rank_starter.prepare()
     return launch(scenario, comparing.ranks, timeout_s=comparing.timeout, progress=showing, **options)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from farandole.errors import UsageError
 from farandole.report import table
-from farandole.runtime import folders, warm
+from farandole.runtime import folders, rank_starter
 from farandole.runtime.numbers import AtLeastOne
 
 FOLDER = Path("runs/tour")
@@ -33,7 +33,7 @@ def tour(*, out: Path = FOLDER, steps: AtLeastOne = 300) -> None:
         raise UsageError(f"--out {out} cannot be written ({error.strerror}): give another") from error
     with folders.held(out):
         _make_way(out)
-        warm.start()
+        rank_starter.prepare()
         runs, left_out = stops.run_all(out, recipe, lambda what: print(f"tour: {what} …", flush=True))
         page = stops.write_page(out, recipe, runs, left_out)
     tables = [

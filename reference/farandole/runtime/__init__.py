@@ -1,8 +1,8 @@
 """What makes an algorithm happen: processes, buffers, faults, traces and records.
 
 The launching side imports no MPI: ``mpirun`` (which MPI is here and how it is called), ``launcher``
-(start, watch, end), ``warm`` and ``asker`` (start sooner), ``magic`` (the ``%%mpi`` cell), ``record``
-(what a run leaves behind).
+(start, watch, end), ``rank_starter`` (the hook by which ranks may start sooner), ``magic`` (the ``%%mpi``
+cell), ``record`` (what a run leaves behind).
 The rank's side: ``rank`` (the first and last thing a process does), ``world`` (one process's place
 in the launch), ``communicator`` (the one place where messages leave and are counted), ``grid``,
 ``buffers``, ``devices``, ``faults``, ``chaos``, ``stop_request``, ``trace``, ``clock``, ``watchdog``, ``recorder``,

@@ -2,7 +2,7 @@
 
 Two ranks per core are common here. With many more, a launch takes long until the first step: every rank imports its
 program and connects to all others, and each core does this for one rank at a time. So a launch reports how many ranks
-have started. Where possible, all ranks are forked from one process that has imported torch (`warm`).
+have started. Where possible, all ranks are forked from one process that has imported torch (`rank_starter`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from farandole.runtime import placement, processes, warm
+from farandole.runtime import placement, processes, rank_starter
 
 SENSIBLE_PER_CORE = 4
 SAYS_AFTER_S = 5.0
@@ -24,11 +24,12 @@ CLEAR_LINE = "\r\033[K"
 def prepare(ranks: int) -> None:
     """Prepare a launch of `ranks` processes on this host: with fewer cores than ranks, import torch once for all ranks.
 
-    In a Slurm job, or with FARANDOLE_WARM=0 in the environment, each rank imports torch itself (reason: see `warm`).
+    In a Slurm job, or with FARANDOLE_WARM=0 in the environment, each rank imports torch itself (reason: see
+    `farandole_tools.forked_ranks.fork_server`).
     """
     elsewhere = placement.HOSTS in os.environ or "SLURM_JOB_ID" in os.environ
     if ranks > processes.available_cores() and not elsewhere:
-        warm.start()
+        rank_starter.prepare()
 
 
 class StartReport:

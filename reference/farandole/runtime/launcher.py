@@ -24,7 +24,18 @@ from pathlib import Path
 from typing import IO, Any
 
 from farandole.errors import FlawedLaunch, LaunchError, LaunchInterrupted, UsageError
-from farandole.runtime import asker, crowding, folders, guard, mpirun, placement, processes, rank, signals, surroundings
+from farandole.runtime import (
+    crowding,
+    folders,
+    guard,
+    mpirun,
+    placement,
+    processes,
+    rank,
+    rank_starter,
+    signals,
+    surroundings,
+)
 from farandole.runtime.crowding import StartReport
 from farandole.runtime.failure import EXIT_CODE, Failure, first_failure
 from farandole.runtime.flight_recorder import NO_STEP, read_positions
@@ -90,7 +101,8 @@ def run_ranks(
         timeout_s: after so many seconds everything is ended.
         follow: copy rank 0's output to this process's as it comes; once it has died, the others'.
         progress: let rank 0 draw a progress bar.
-        with_torch: false for a program that has no use for torch: then its ranks begin without one (`warm`), sooner.
+        with_torch: false for a program that has no use for torch: then its ranks begin in a new Python without
+            it, which is sooner than by `rank_starter`.
 
     Raises:
         LaunchError: a rank failed, or the time-out passed.
@@ -112,8 +124,8 @@ def run_ranks(
         }
         if hosts:
             environment |= hosts.environment()
-        if hosts or not with_torch:  # a warm process is on this host
-            environment.pop(asker.ADDRESS, None)
+        if hosts or not with_torch:  # what starts ranks sooner is on this host
+            environment.pop(rank_starter.MODULE, None)
         if not with_torch:  # numpy's threads spin while they wait for work, which takes half the time of its import
             environment.setdefault("OPENBLAS_NUM_THREADS", "1")
         command = mpi.command(ranks, [sys.executable, "-P", "-m", "farandole.runtime", *program], hosts)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 # Name → the module whose `rows` does `farandole bench NAME`.
 BENCHMARKS = {
-    "allreduce": "farandole.bench.allreduce",
-    "step": "farandole.bench.step",
-    "ps": "farandole.bench.ps",
-    "pipeline": "farandole.bench.pipeline",
-    "dynamic": "farandole.bench.dynamic",
-    "methods": "farandole.bench.methods",
-    "recovery": "farandole.bench.recovery",
+    "allreduce": "farandole_tools.bench.allreduce",
+    "step": "farandole_tools.bench.step",
+    "ps": "farandole_tools.bench.ps",
+    "pipeline": "farandole_tools.bench.pipeline",
+    "dynamic": "farandole_tools.bench.dynamic",
+    "methods": "farandole_tools.bench.methods",
+    "recovery": "farandole_tools.bench.recovery",
 }

@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from farandole.bench.allreduce_systems import ADD, COPY, OURS
-from farandole.bench.turns import Medians, medians, row, why_not
 from farandole.collectives.costs import Machine, bus_factor, coefficients, predicted_s
 from farandole.collectives.fitting import Measurement, fitted
 from farandole.collectives.schedules import SCHEDULES
 from farandole.report.table import binary
+from farandole_tools.bench.allreduce_systems import ADD, COPY, OURS
+from farandole_tools.bench.turns import Medians, medians, row, why_not
 
-ROUNDS_PROGRAM = "farandole.bench.allreduce_rounds"
+ROUNDS_PROGRAM = "farandole_tools.bench.allreduce_rounds"
 SIZES = {4 << 10: 30, 64 << 10: 30, 1 << 20: 20, 16 << 20: 8, 64 << 20: 5}  # in bytes → rounds of a sweep
 SWEEPS = 3
 APART = ("Horovod", "Gloo")

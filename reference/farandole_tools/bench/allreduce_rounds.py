@@ -1,6 +1,6 @@
 """All-reduces of float32 vectors, in turn: the program of the ranks.
 
-    mpirun -n 4 python -m farandole.bench.allreduce_rounds '[[SIZE, ROUNDS], ...]' SYSTEM ...
+    mpirun -n 4 python -m farandole_tools.bench.allreduce_rounds '[[SIZE, ROUNDS], ...]' SYSTEM ...
 
 All systems take turns, round after round, so that a change in the machine's load meets all alike. In every round the
 vectors are filled anew, as gradients are; that is not timed. Rank 0 prints, for each size, every system's seconds as
@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import sys
 
-from farandole.bench.allreduce_systems import System, make
-from farandole.bench.timing import slowest_s
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
+from farandole_tools.bench.allreduce_systems import System, make
+from farandole_tools.bench.timing import slowest_s
 
 
 def main() -> None:

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from farandole.bench import BENCHMARKS
 from farandole.cli import pictures
 from farandole.errors import UsageError
 from farandole.runtime.files import json_text
 from farandole.runtime.numbers import AtLeastOne
+from farandole_tools.bench import BENCHMARKS
 
 PICTURED = "allreduce"
 

@@ -18,11 +18,12 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from farandole.bench.recovery import state_bytes
 from farandole.errors import LaunchError
-from farandole.runtime import guard, warm
+from farandole.runtime import guard
 from farandole.runtime.launcher import launch
 from farandole.runtime.record import Run
+from farandole_tools.bench.recovery import state_bytes
+from farandole_tools.forked_ranks import fork_server
 
 ROUNDS = 3
 PERIODS = (1, 4, 8, 16, 64)
@@ -42,7 +43,7 @@ Seconds = list[float | None]  # of each round; None: it did not get there
 
 def rows(ranks: int) -> list[dict[str, Any]]:
     """Two rows for each change: beside fixed periods with equal steps, and beside those with steps by speed."""
-    warm.start()  # for some seventy launches
+    fork_server.start()  # for some seventy launches
     ranks = max(2, ranks)
     return [row for name, task in changes(ranks).items() for row in _rows_of(name, ranks, task)]
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from farandole.bench.dynamic import time_to
 from farandole.errors import LaunchError, UsageError
 from farandole.runtime import guard
 from farandole.runtime.launcher import launch
+from farandole_tools.bench.dynamic import time_to
 
 ROUNDS = 3
 TARGET = 0.5

@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
-from farandole.bench.pipeline_task import LAYER_SPLIT, SCHEDULES, Measured, Task, compare
 from farandole.errors import LaunchError
 from farandole.runtime.launcher import run_ranks
+from farandole_tools.bench.pipeline_task import LAYER_SPLIT, SCHEDULES, Measured, Task, compare
 
-ROUNDS_PROGRAM = "farandole.bench.pipeline_rounds"
+ROUNDS_PROGRAM = "farandole_tools.bench.pipeline_rounds"
 FIRST = "1f1b"  # is put beside all of torch's
 SAMPLES = (8, 2)  # of a micro-batch: computing is nearly all there is to do, or some of it
 ROUNDS = 15

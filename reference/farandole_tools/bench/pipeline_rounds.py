@@ -1,6 +1,6 @@
 """Pipelines that do the rounds of `pipeline_task.py` in turn: the program of the ranks.
 
-    mpirun -n 4 python -m farandole.bench.pipeline_rounds ROUNDS HIDDEN DEPTH BATCH MICRO_BATCHES SYSTEM ...
+    mpirun -n 4 python -m farandole_tools.bench.pipeline_rounds ROUNDS HIDDEN DEPTH BATCH MICRO_BATCHES SYSTEM ...
 
 A system is one of our schedules, our layer split, or the name of a schedule's class in
 torch.distributed.pipelining. All take turns, round after round, so that a change in the machine's
@@ -18,13 +18,13 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
-from farandole.bench.pipeline_task import LAYER_SPLIT, SCHEDULES, Measured, Task
-from farandole.bench.timing import slowest_s
 from farandole.data.shares import equal_shares, slices
 from farandole.model_parallel.batches import CutBatch
 from farandole.model_parallel.parts import Layout, Parts
 from farandole.model_parallel.schedules import choose
 from farandole.runtime.world import World
+from farandole_tools.bench.pipeline_task import LAYER_SPLIT, SCHEDULES, Measured, Task
+from farandole_tools.bench.timing import slowest_s
 
 
 class System(Protocol):
@@ -71,7 +71,7 @@ def make(world: World, task: Task, name: str) -> System:
         return OurPipeline(world, replace(task, micro_batches=1), "naive")
     if name in SCHEDULES:
         return OurPipeline(world, task, name)
-    from farandole.bench.pipeline_torch import TorchPipeline  # where it cannot be had, ours still can be measured
+    from farandole_tools.bench.pipeline_torch import TorchPipeline  # where it cannot be had, ours still can be measured
 
     return TorchPipeline(world, task, name)
 

@@ -22,11 +22,11 @@ from torch.distributed.pipelining import (
     ScheduleInterleavedZeroBubble,
 )
 
-from farandole.bench.pipeline_task import Task
 from farandole.data_parallel.ddp_twin import join_process_group
 from farandole.data_parallel.training import mean_cross_entropy
 from farandole.model_parallel.layer_split import Plan, cut
 from farandole.runtime.world import World
+from farandole_tools.bench.pipeline_task import Task
 
 # Some take one stage, some a list.
 CLASSES: dict[str, Callable[..., Any]] = {

@@ -22,11 +22,12 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from farandole.bench.ps_peers.launching import mpi_rounds, ray_rounds, why_no_ray
 from farandole.errors import UsageError
+from farandole_tools.bench.ps_peers.launching import mpi_rounds, ray_rounds, why_no_ray
 
 NAME = "push and pull"
-OURS = "farandole.bench.ps_rounds"
+OURS = "farandole_tools.bench.ps_rounds"
+PEERS = "farandole_tools.bench.ps_peers"
 ELEMENTS = 10_000_000
 TOUCHED, WIDTH = 20_000, 64  # rows of a sparse push, of the 156,250 rows that the vector then is
 SPARSE = f"{TOUCHED:,} rows"
@@ -90,10 +91,10 @@ def farandole_rounds(ranks: int, elements: int, rounds: int, options: Sequence[s
 def peers(ranks: int, elements: int) -> dict[str, Rounds]:
     """Everyone else; Ray only where it can run, else a line on standard error says why not."""
     found: dict[str, Rounds] = {
-        "torch RPC": partial(mpi_rounds, "farandole.bench.ps_peers.torch_rpc", ranks, elements),
-        "MPI Send and Recv": partial(mpi_rounds, "farandole.bench.ps_peers.plain_mpi", ranks, elements),
-        "1 copy": partial(mpi_rounds, "farandole.bench.ps_peers.copy_bandwidth", 1, elements),
-        f"{ranks} copies at once": partial(mpi_rounds, "farandole.bench.ps_peers.copy_bandwidth", ranks, elements),
+        "torch RPC": partial(mpi_rounds, "farandole_tools.bench.ps_peers.torch_rpc", ranks, elements),
+        "MPI Send and Recv": partial(mpi_rounds, f"{PEERS}.plain_mpi", ranks, elements),
+        "1 copy": partial(mpi_rounds, f"{PEERS}.copy_bandwidth", 1, elements),
+        f"{ranks} copies at once": partial(mpi_rounds, f"{PEERS}.copy_bandwidth", ranks, elements),
     }
     if reason := why_no_ray(ranks - 1, elements):
         print(f"bench ps: without Ray. {reason}", file=sys.stderr)

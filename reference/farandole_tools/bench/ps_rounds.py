@@ -1,6 +1,6 @@
 """Our own parameter server, doing the rounds of `ps_task.py`.
 
-    mpirun -n 4 python -m farandole.bench.ps_rounds ELEMENTS ROUNDS [OPTION ...]
+    mpirun -n 4 python -m farandole_tools.bench.ps_rounds ELEMENTS ROUNDS [OPTION ...]
 
 The policy is mini-batch synchronous, the rule SGD. Rank 0 is manager and server, all others are
 workers; options are those of the roles: --place, --transport, --ranges. Without any, parameters and
@@ -18,8 +18,6 @@ import numpy as np
 from cyclopts import Parameter
 from numpy.typing import NDArray
 
-from farandole.bench import ps_task
-from farandole.bench.timing import slowest_s
 from farandole.parameter_server import cluster
 from farandole.parameter_server.client import Client
 from farandole.parameter_server.options import ServerOptions
@@ -29,6 +27,8 @@ from farandole.parameter_server.update_rules import SGD
 from farandole.runtime.numbers import AtLeastOne
 from farandole.runtime.world import World
 from farandole.scenarios import parse
+from farandole_tools.bench import ps_task
+from farandole_tools.bench.timing import slowest_s
 
 
 @Parameter(name="*")

@@ -39,8 +39,8 @@ from farandole.runtime import guard, processes, rank
 from farandole.runtime.launcher import TIMED_OUT, launch, run_ranks
 from farandole.runtime.record import Run, Summary
 
-ROUNDS_PROGRAM = "farandole.bench.recovery_rounds"
-TORCHRUN = "farandole.bench.recovery_torchrun"
+ROUNDS_PROGRAM = "farandole_tools.bench.recovery_rounds"
+TORCHRUN = "farandole_tools.bench.recovery_torchrun"
 KILLS = 10  # for each way
 ROUNDS = 25  # for each kind of protection
 EVERY = 20  # steps between two of them

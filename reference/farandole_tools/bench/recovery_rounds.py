@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from farandole.bench.timing import slowest_s
 from farandole.recovery.batches import Batches
 from farandole.recovery.buddies import Buddies
 from farandole.recovery.checkpointer import Checkpointer
@@ -23,6 +22,7 @@ from farandole.recovery.options import ReplicaOptions
 from farandole.recovery.replica import Replica
 from farandole.runtime.stop_request import StopRequest
 from farandole.runtime.world import World
+from farandole_tools.bench.timing import slowest_s
 
 RECIPE = ReplicaOptions(data="mnist5k", hidden=256, batch=256, steps=1, lr=0.05)
 STEPS = 40  # in a round

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.bench.step_task import LANGUAGE, OURS, parameters
-from farandole.bench.turns import medians, row, why_not
+from farandole_tools.bench.step_task import LANGUAGE, OURS, parameters
+from farandole_tools.bench.turns import medians, row, why_not
 
-ROUNDS_PROGRAM = "farandole.bench.step_rounds"
+ROUNDS_PROGRAM = "farandole_tools.bench.step_rounds"
 ROUNDS = {"10 M": 8, "0.1 M": 40, LANGUAGE: 8}  # model → rounds of a sweep
 SWEEPS = 3
 PEERS = {"ddp": "torch DDP", "Horovod": "Horovod", "ring": "our ring"}

@@ -1,6 +1,6 @@
 """Training steps of the same model, in turn: the program of the ranks.
 
-    mpirun -n 4 python -m farandole.bench.step_rounds '[[MODEL, ROUNDS], ...]' SYSTEM ...
+    mpirun -n 4 python -m farandole_tools.bench.step_rounds '[[MODEL, ROUNDS], ...]' SYSTEM ...
 
 Every system begins with the same model and takes the same batches, so in the end all must have the same parameters, to
 rounding: that is checked against the plainest of them. Rank 0 prints, for each model, every system's seconds as JSON.
@@ -14,8 +14,6 @@ from functools import partial
 
 import torch
 
-from farandole.bench.step_task import BUCKET_BYTES, LR, MODELS, OURS, batch, parameters
-from farandole.bench.timing import slowest_s
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.shared_memory import SharedVectors
 from farandole.data_parallel.ddp_twin import DdpSGD
@@ -26,6 +24,8 @@ from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
+from farandole_tools.bench.step_task import BUCKET_BYTES, LR, MODELS, OURS, batch, parameters
+from farandole_tools.bench.timing import slowest_s
 
 PLAINEST = "MPI_Allreduce"
 

@@ -19,7 +19,7 @@ from importlib import metadata
 
 from farandole.errors import LaunchError, UsageError
 from farandole.runtime import launcher, mpirun, processes, surroundings
-from farandole.slurm import sandbox
+from farandole_tools.slurm import sandbox
 
 PROBE_TIMEOUT_S = 60.0
 MB = 1e6

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from farandole.runtime.files import json_text
+from farandole_tools.doctor.checks import examine
 
 
 def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
@@ -19,8 +20,6 @@ def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative="")] = Fa
     Args:
         json_: print the findings as a JSON list instead.
     """
-    from farandole.doctor import examine
-
     findings = examine()
     if json_:
         print(json_text([asdict(finding) for finding in findings], indent=2))

@@ -12,10 +12,10 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from farandole.hosts import network
 from farandole.runtime.files import json_text
 from farandole.runtime.numbers import Positive, whole
 from farandole.runtime.placement import COMMAND, HOSTS
+from farandole_tools.hosts import network
 
 app = cyclopts.App(name="hosts", help="Several hosts on this machine, and a network of a chosen speed between them.")
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from farandole.runtime.files import json_text
 from farandole.runtime.numbers import AtLeastOne
-from farandole.slurm import layout, sandbox
+from farandole_tools.slurm import layout, sandbox
 
 app = cyclopts.App(name="slurm", help="A real Slurm cluster on this one machine, for trying job scripts.")
 

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farandole.errors import UsageError
-from farandole.slurm import layout
-from farandole.slurm.processes import MARK, daemons, end, processes
+from farandole_tools.slurm import layout
+from farandole_tools.slurm.processes import MARK, daemons, end, processes
 
 INSTALL = "apt-get install -y --no-install-recommends slurm-wlm slurm-wlm-basic-plugins munge libpmix-dev"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scancel", "scontrol", "sinfo", "squeue")

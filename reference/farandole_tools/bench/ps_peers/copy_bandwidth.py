@@ -1,6 +1,6 @@
 """The machine's limit: copying the vector once, in every rank at the same time.
 
-    mpirun -n 4 python -m farandole.bench.ps_peers.copy_bandwidth ELEMENTS ROUNDS
+    mpirun -n 4 python -m farandole_tools.bench.ps_peers.copy_bandwidth ELEMENTS ROUNDS
 
 A round of a parameter server cannot be faster than the copies that it makes.
 """
@@ -14,8 +14,8 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from farandole.bench import ps_task
-from farandole.bench.timing import slowest_s
+from farandole_tools.bench import ps_task
+from farandole_tools.bench.timing import slowest_s
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from farandole.errors import LaunchError
 from farandole.runtime import processes, rank
 from farandole.runtime.launcher import TIMED_OUT, run_ranks
 
-RAY = "farandole.bench.ps_peers.ray_server"
+RAY = "farandole_tools.bench.ps_peers.ray_server"
 TIMEOUT_S = 180.0
 # Even so Ray 2.60 asks the addresses where a cloud would tell a machine about itself. Nobody listens here.
 NO_PROXY_THERE = "http://127.0.0.1:9"

@@ -1,6 +1,6 @@
 """What one would first write with mpi4py: Send to the server, and Send back.
 
-    mpirun -n 4 python -m farandole.bench.ps_peers.plain_mpi ELEMENTS ROUNDS
+    mpirun -n 4 python -m farandole_tools.bench.ps_peers.plain_mpi ELEMENTS ROUNDS
 
 Rank 0 is the server, all others are workers, served in rank order.
 """
@@ -14,9 +14,9 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from farandole.bench import ps_task
-from farandole.bench.ps_task import Floats
-from farandole.bench.timing import slowest_s
+from farandole_tools.bench import ps_task
+from farandole_tools.bench.ps_task import Floats
+from farandole_tools.bench.timing import slowest_s
 
 SERVER = 0
 

@@ -1,6 +1,6 @@
 """Ray: the synchronous parameter server of its documentation (example "Parameter Server").
 
-    python -m farandole.bench.ps_peers.ray_server WORKERS ELEMENTS ROUNDS FOLDER
+    python -m farandole_tools.bench.ps_peers.ray_server WORKERS ELEMENTS ROUNDS FOLDER
 
 The server is an actor whose ``apply_gradients`` takes all workers' gradients and returns the
 parameters; the workers are actors, and between actors arrays go through the object store in shared
@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import ray
 
-from farandole.bench import ps_task
-from farandole.bench.ps_peers.launching import object_store_bytes
-from farandole.bench.ps_task import Floats
+from farandole_tools.bench import ps_task
+from farandole_tools.bench.ps_peers.launching import object_store_bytes
+from farandole_tools.bench.ps_task import Floats
 
 TIMEOUT_S = 60.0
 

@@ -1,6 +1,6 @@
 """torch.distributed.rpc: the batch parameter server of its documentation.
 
-    mpirun -n 4 python -m farandole.bench.ps_peers.torch_rpc ELEMENTS ROUNDS
+    mpirun -n 4 python -m farandole_tools.bench.ps_peers.torch_rpc ELEMENTS ROUNDS
 
 Rank 0 owns the parameters. A worker's push and pull are one ``rpc_sync`` whose answer the server
 withholds until all have pushed (``rpc.functions.async_execution``; PyTorch's tutorial "Implementing
@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.distributed import rpc
 from torch.futures import Future
 
-from farandole.bench import ps_task
-from farandole.bench.timing import slowest_s
+from farandole_tools.bench import ps_task
+from farandole_tools.bench.timing import slowest_s
 
 TIMEOUT_S = 60.0
 SERVER = 0

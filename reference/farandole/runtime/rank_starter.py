@@ -1,0 +1,34 @@
+"""The hook by which ranks may start sooner than in a new Python, which imports torch for seconds.
+
+A package that can start ranks sooner registers a function as an entry point of the group `farandole.rank_starter`.
+`prepare` calls this function, which may set the environment variable `MODULE` to the name of a module. Each rank of the
+launches that follow first calls that module's `run()`. It either has the rank's work done and ends the process, or
+returns, and then the rank does its work itself.
+
+`farandole_tools.forked_ranks` is such a package. This one imports nothing of it, and works without it.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+
+GROUP = "farandole.rank_starter"
+MODULE = "FARANDOLE_RANK_STARTER"
+
+
+def prepare() -> None:
+    """Have the ranks of this process's launches start sooner, if an installed package can do it.
+
+    Cost: one search through the installed packages' metadata.
+    """
+    from importlib.metadata import entry_points  # a rank has no use for it
+
+    for starter in entry_points(group=GROUP):
+        starter.load()()
+
+
+def run() -> None:
+    """In a rank: run the module that `MODULE` names; return if there is none or it leaves the work to this process."""
+    if name := os.environ.get(MODULE):
+        import_module(name).run()

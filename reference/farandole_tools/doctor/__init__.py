@@ -1,0 +1,5 @@
+"""What works on this machine, what does not, and the remedy.
+
+``checks`` examines Python, torch, MPI, Horovod, Slurm and Jupyter; ``command`` is ``farandole doctor``, which shows the
+findings.
+"""

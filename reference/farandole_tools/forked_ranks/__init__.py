@@ -1,0 +1,5 @@
+"""Ranks that start without importing torch, since they are forked from a process that has imported it.
+
+Read ``fork_server`` first: it holds the idea and the picture, starts the server, and forks. ``fork_client`` runs
+in the process that mpirun has started. `farandole.runtime.rank_starter` is the hook by which launches use both.
+"""
