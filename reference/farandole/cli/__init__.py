@@ -42,7 +42,6 @@ app = cyclopts.App(
     version=farandole.__version__,
     suppress_keyboard_interrupt=False,
 )
-app.command("farandole_tools.doctor.command:doctor", name="doctor")
 app.command(scenario_list.list_scenarios, name="list")
 app.command(tour.tour)
 app.command(supervise.supervise)
@@ -51,10 +50,19 @@ app.command(show.show)
 app.command(draw.app)
 app.command(advise.advise)
 app.command(simulate.simulate)
-app.command("farandole_tools.bench.command:bench", name="bench")
 app.command(lab.app)
-app.command("farandole_tools.slurm.command:app", name="slurm")
-app.command("farandole_tools.hosts.command:app", name="hosts")
+# The tools' commands, each with its line for the list of commands, which imports none of them.
+for name, command, line in (
+    ("doctor", "doctor.command:doctor", "Show what works on this machine, and the line that mends what does not."),
+    (
+        "bench",
+        "bench.command:bench",
+        "Measure against a peer in the same run; a ratio above 1 means that we are faster.",
+    ),
+    ("slurm", "slurm.command:app", "A real Slurm cluster on this one machine, for trying job scripts."),
+    ("hosts", "hosts.command:app", "Several hosts on this machine, and a network of a chosen speed between them."),
+):
+    app.command(f"farandole_tools.{command}", name=name, help=line)
 
 
 def main(arguments: list[str] | None = None) -> None:
