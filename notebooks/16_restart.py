@@ -56,8 +56,8 @@ from farandole.data.elastic_sampler import ElasticSampler, divide
 from farandole.data.sampler import EpochSampler, steps_per_epoch
 from farandole.data.shares import equal_shares
 from farandole.recovery import checkpoint
+from farandole.recovery.event_log import Logbook
 from farandole.recovery.interval import expected_s, young
-from farandole.recovery.logbook import Logbook
 from farandole.recovery.replica import Replica
 from farandole.recovery.state import TrainingState
 from farandole.recovery.supervisor import supervised_launch

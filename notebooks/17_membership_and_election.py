@@ -56,7 +56,7 @@ from farandole.recovery.election import choose
 from farandole.recovery.election.bully import Bully
 from farandole.recovery.election.network import Network
 from farandole.recovery.election.steps import Message
-from farandole.recovery.logbook import Logbook
+from farandole.recovery.event_log import Logbook
 from farandole.recovery.view import View
 from farandole.report import election_picture
 from farandole.report.colours import ACTIVITY, BLUE, GREEN, GREY, ORANGE, PURPLE, RED

@@ -46,8 +46,8 @@ from matplotlib.ticker import NullFormatter
 
 from farandole import Run, launch
 from farandole.recovery.buddies import choose
+from farandole.recovery.event_log import Logbook
 from farandole.recovery.interval import expected_s, young
-from farandole.recovery.logbook import Logbook
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends

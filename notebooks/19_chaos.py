@@ -39,8 +39,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from farandole import launch
+from farandole.recovery.event_log import Logbook
 from farandole.recovery.interval import daly, young
-from farandole.recovery.logbook import Logbook
 from farandole.recovery.supervisor import supervised_launch
 from farandole.recovery.view import View
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED

@@ -15,7 +15,7 @@ import torch
 from farandole import LaunchError, Run, launch
 from farandole.model_parallel.zero import ShardedOptimizer
 from farandole.models.optimizers import Adam
-from farandole.recovery.logbook import Logbook
+from farandole.recovery.event_log import Logbook
 from farandole.runtime.launcher import run_ranks
 from farandole.scenarios import to_arguments
 from tests.parallel.conftest import assert_same_training

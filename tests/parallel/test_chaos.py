@@ -22,7 +22,7 @@ import pytest
 from farandole import LaunchError, Run, launch
 from farandole.data.sampler import batch_size, steps_per_epoch
 from farandole.data.shares import equal_shares
-from farandole.recovery.logbook import Line, Logbook
+from farandole.recovery.event_log import Line, Logbook
 from farandole.recovery.supervisor import supervised_launch
 from farandole.runtime.chaos import Chaos
 from tests.parallel.conftest import assert_same_training

@@ -17,7 +17,7 @@ import pytest
 from farandole import LaunchError, Run, UsageError, launch
 from farandole.data.sampler import batch_size, steps_per_epoch
 from farandole.data.shares import equal_shares
-from farandole.recovery.logbook import Logbook
+from farandole.recovery.event_log import Logbook
 from farandole.runtime.chaos import Chaos
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="no Horovod: make setup builds it")

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from farandole import Run, UsageError, launch
-from farandole.recovery.logbook import Logbook
+from farandole.recovery.event_log import Logbook
 from farandole_tools.forked_ranks import fork_client
 
 STEPS = 60

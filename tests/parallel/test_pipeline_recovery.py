@@ -19,7 +19,7 @@ from farandole.errors import UsageError
 from farandole.model_parallel.layer_split import Plan
 from farandole.models import choices
 from farandole.models.options import TrainingOptions
-from farandole.recovery.logbook import Logbook
+from farandole.recovery.event_log import Logbook
 from farandole.report.pipeline_picture import measured
 from farandole.runtime.chaos import Chaos
 from farandole.runtime.launcher import run_ranks

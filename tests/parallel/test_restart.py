@@ -18,7 +18,7 @@ import pytest
 
 from farandole import LaunchError, Run, UsageError, launch
 from farandole.data_parallel.loss_scale import FIRST
-from farandole.recovery.logbook import Logbook
+from farandole.recovery.event_log import Logbook
 from farandole.recovery.supervisor import supervised_launch
 from farandole.runtime.failure import CAN_GO_ON
 

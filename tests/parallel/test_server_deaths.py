@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from farandole import LaunchError, UsageError, launch
-from farandole.recovery.logbook import Logbook
+from farandole.recovery.event_log import Logbook
 from farandole.runtime.chaos import Chaos
 from farandole.runtime.launcher import run_ranks
 from farandole.runtime.record import Run

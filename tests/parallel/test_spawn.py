@@ -20,7 +20,7 @@ import pytest
 from farandole import LaunchError, Run, UsageError, launch
 from farandole.data.sampler import batch_size, steps_per_epoch
 from farandole.data.shares import equal_shares
-from farandole.recovery.logbook import Logbook
+from farandole.recovery.event_log import Logbook
 from farandole.runtime.chaos import Chaos
 from farandole.runtime.launcher import Output, run_ranks
 

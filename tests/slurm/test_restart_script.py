@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.recovery.logbook import Line, Logbook
+from farandole.recovery.event_log import Line, Logbook
 from farandole.runtime.record import Run
 from farandole_tools.slurm.sandbox import Sandbox, SandboxError
 from tests.slurm.jobs import PATIENCE, run_it, wait_for

@@ -16,8 +16,8 @@ def join(run: Path, *, timeout: Positive = 120.0) -> None:
         run: the folder that the training writes its record in.
         timeout: seconds until nobody is waited for any more.
     """
-    from farandole.recovery import joining
+    from farandole.recovery import join_request
 
-    answer = joining.ask(run, timeout, lambda line: print(f"join: {line}", flush=True))
+    answer = join_request.ask(run, timeout, lambda line: print(f"join: {line}", flush=True))
     who = f"rank {answer.rank}" if answer.is_started else f"rank {answer.rank}, a spare,"
     print(f"join: {who} has joined, and has taken step {answer.step}")

@@ -17,7 +17,7 @@ from farandole.parameter_server.options import ServerOptions
 from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.succession import Succession
 from farandole.recovery import heartbeat, membership
-from farandole.recovery.logbook import Logbook, RankWitness
+from farandole.recovery.event_log import Logbook, RankWitness
 from farandole.runtime import rank
 from farandole.runtime.communicator import broadcast_text
 from farandole.runtime.faults import WITH_DEATHS, refuse_message_faults

@@ -27,10 +27,10 @@ from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.recovery.buddies import Buddies
 from farandole.recovery.checkpoint import Checkpoint
-from farandole.recovery.elastic import ElasticTraining, check_rate
+from farandole.recovery.data_parallel import ElasticTraining, check_rate
+from farandole.recovery.fault_tolerant_training import NEWCOMER, Unrecoverable
 from farandole.recovery.on_disk import OnDisk
 from farandole.recovery.options import BackupOptions
-from farandole.recovery.outliving import NEWCOMER, Unrecoverable
 from farandole.recovery.replica import Replica, seed_random
 from farandole.recovery.state import TrainingState
 from farandole.runtime import devices

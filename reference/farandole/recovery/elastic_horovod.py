@@ -1,4 +1,4 @@
-"""Elastic Horovod, to compare with `elastic` and `backup`: workers commit, and go back to the last commit.
+"""Elastic Horovod, to compare with `data_parallel` and `backup`: workers commit, and go back to the last commit.
 
 The same training as theirs (data, batches, model, optimizer, dropout), written as Horovod wants it:
 what shall outlive a failure is in a State, a decorated function trains, and every k steps it commits,
@@ -39,7 +39,7 @@ from farandole.data.elastic_sampler import ElasticSampler, divide
 from farandole.data_parallel.evaluation import accuracy
 from farandole.data_parallel.training import mean_cross_entropy
 from farandole.models import choices
-from farandole.recovery.logbook import UNKNOWN, Logbook, RankWitness
+from farandole.recovery.event_log import UNKNOWN, Logbook, RankWitness
 from farandole.recovery.options import ElasticHorovodOptions
 from farandole.recovery.replica import seed_random
 from farandole.runtime import devices

@@ -45,8 +45,8 @@ from farandole.data_parallel.training import samples_used
 from farandole.errors import PlainError, UsageError
 from farandole.models import choices
 from farandole.recovery.elastic_horovod import NEIGHBOURS, NUMBER, WORKERS, Finished
+from farandole.recovery.event_log import Logbook
 from farandole.recovery.horovod_hosts import Hosts, discover
-from farandole.recovery.logbook import Logbook
 from farandole.recovery.options import ElasticHorovodOptions
 from farandole.runtime import mpirun, processes, rank
 from farandole.runtime.faults import check_ranks, check_steps, refuse_message_faults

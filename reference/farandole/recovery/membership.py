@@ -11,7 +11,7 @@ every survivor learns of a death by itself, from the call in which it waits, and
     agree     that all this has come to its end everywhere; else once more
 
 Where no spare is left for a place, the centre may start a process (`--spawn`), while all go on without. Once that
-is ready the centre says so, and in an update all let it in (`runtime.newcomer`): then it is as a spare.
+is ready the centre says so, and in an update all let it in (`runtime.joining`): then it is as a spare.
 
 It needs an MPI whose processes outlive each other: revoke, shrink and agree are ULFM's (User-Level
 Failure Mitigation; Bland et al., "Post-failure recovery of MPI communication capability", 2013). Cost:
@@ -33,7 +33,7 @@ from farandole.recovery.view import NOBODY, View
 from farandole.runtime import rank
 from farandole.runtime.communicator import LOST, ranks_within
 from farandole.runtime.failure import PeerLost
-from farandole.runtime.newcomer import Called, Told
+from farandole.runtime.joining import Called, Told
 from farandole.runtime.world import World
 
 DISMISSED = 1  # tag

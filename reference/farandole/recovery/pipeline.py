@@ -34,9 +34,9 @@ from farandole.model_parallel.parts import Layout, Parts
 from farandole.model_parallel.training import Losses, finish, take_step, write_plan
 from farandole.models import choices
 from farandole.recovery.buddies import Buddies
+from farandole.recovery.fault_tolerant_training import OutlivingTraining, Unrecoverable
 from farandole.recovery.on_disk import OnDisk
 from farandole.recovery.options import PipelineBackupOptions
-from farandole.recovery.outliving import OutlivingTraining, Unrecoverable
 from farandole.recovery.replica import REMEMBERED
 from farandole.recovery.state import TrainingState
 from farandole.runtime.record import Summary

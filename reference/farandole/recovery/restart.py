@@ -31,8 +31,8 @@ from farandole.models import choices
 from farandole.recovery import checkpoint
 from farandole.recovery.batches import Batches
 from farandole.recovery.checkpointer import Checkpointer, newest_slot
+from farandole.recovery.event_log import Logbook, RankWitness
 from farandole.recovery.interval import Cadence
-from farandole.recovery.logbook import Logbook, RankWitness
 from farandole.recovery.options import ResumableOptions
 from farandole.recovery.replica import Replica
 from farandole.runtime.buffers import sha256

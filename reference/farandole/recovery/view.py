@@ -23,7 +23,7 @@ class View:
         starts: how many processes may still be started.
         following: the number of the next one.
         sent_for: the number of the one that has been started, by the centre, and is not here yet; one at a time.
-        is_for_a_request: it was asked for from outside (`joining`), and a place was made for it.
+        is_for_a_request: it was asked for from outside (`join_request`), and a place was made for it.
     """
 
     number: int

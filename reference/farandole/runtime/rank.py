@@ -2,7 +2,7 @@
 
     mpirun -n 4 python -m farandole.runtime PROGRAM [ARG ...]
     mpirun -n 4 python -m farandole.runtime -m MODULE [ARG ...]
-    python -m farandole.runtime --as NUMBER …                     a process that comes later (`newcomer`)
+    python -m farandole.runtime --as NUMBER …                     a process that comes later (`joining`)
 
 The launcher starts every program through this module: it sends the rank's output where the
 launcher collects it, and turns whatever ends the program early into one report and the end of
@@ -56,7 +56,7 @@ def outlive_each_other() -> bool:
 
 
 def comes_later() -> bool:
-    """Whether this process was started from within a running job, which it is to join (`newcomer`)."""
+    """Whether this process was started from within a running job, which it is to join (`joining`)."""
     return NUMBER in os.environ
 
 
@@ -162,9 +162,9 @@ def meet_the_caller() -> None:
     """Before anything that takes time, since until then neither side learns of the other one's death."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(START_S)
-    from farandole.runtime import newcomer
+    from farandole.runtime import joining
 
-    newcomer.arrival()
+    joining.arrival()
     signal.alarm(0)
 
 

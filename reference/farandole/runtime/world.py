@@ -29,9 +29,9 @@ from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, PeerLost, describe, short_of_memory
 from farandole.runtime.faults import MESSAGE_FAULTS, RANK_FAULTS, Fail, Slowness, check_ranks, check_steps
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder, Position
+from farandole.runtime.joining import Arrival, arrival
 from farandole.runtime.links import Link
 from farandole.runtime.lossy import Lossy
-from farandole.runtime.newcomer import Arrival, arrival
 from farandole.runtime.options import RunOptions
 from farandole.runtime.reliable_communicator import LIMIT, ReliableCommunicator
 from farandole.runtime.trace import Trace
@@ -41,7 +41,7 @@ RANK_0_TIDIES_UP_S = 0.5  # until another rank reports that the options do not f
 
 
 class Witness(Protocol):
-    """Somebody who writes down what goes wrong; see `farandole.recovery.logbook`."""
+    """Somebody who writes down what goes wrong; see `farandole.recovery.event_log`."""
 
     def strikes(self, fail: Fail) -> None:
         """This rank is about to fail, as it was told to."""

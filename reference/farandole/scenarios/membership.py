@@ -24,7 +24,7 @@ class Config(ElasticOptions):
 
 
 def main(config: Config) -> None:
-    from farandole.recovery.elastic import train
+    from farandole.recovery.data_parallel import train
     from farandole.report.table import print_summary
 
     print_summary(train("membership", config), config.json)

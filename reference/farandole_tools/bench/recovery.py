@@ -33,7 +33,7 @@ from statistics import median
 from typing import Any
 
 from farandole.errors import LaunchError, UsageError
-from farandole.recovery.logbook import Logbook
+from farandole.recovery.event_log import Logbook
 from farandole.recovery.supervisor import supervised_launch
 from farandole.runtime import guard, processes, rank
 from farandole.runtime.launcher import TIMED_OUT, launch, run_ranks

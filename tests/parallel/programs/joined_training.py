@@ -15,10 +15,10 @@ import sys
 import threading
 import time
 
-from farandole.recovery.elastic import ElasticTraining
+from farandole.recovery.data_parallel import ElasticTraining
 from farandole.recovery.membership import Membership
 from farandole.runtime import rank
-from farandole.runtime.newcomer import Arrival, Called
+from farandole.runtime.joining import Arrival, Called
 from farandole.scenarios import load, parse
 
 NAP_S = 0.01

@@ -21,7 +21,7 @@ from farandole.model_parallel.executor import Pipeline
 from farandole.recovery import checkpoint
 from farandole.recovery.buddies import Buddies
 from farandole.recovery.checkpoint import Checkpoint
-from farandole.recovery.elastic import ElasticTraining
+from farandole.recovery.data_parallel import ElasticTraining
 from farandole.recovery.membership import Membership
 from farandole.recovery.pipeline import BackedUpPipeline
 from farandole.runtime.recorder import Recorder

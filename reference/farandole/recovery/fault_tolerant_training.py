@@ -6,7 +6,7 @@
     catch up   be alike, at the same step; then train again
 
 How a step is taken, and how the members come to be alike after a death, is what they differ in: in
-`elastic` whoever lives knows all that the dead knew, in `backup` and `pipeline` buddies have copies.
+`data_parallel` whoever lives knows all that the dead knew, in `backup` and `pipeline` buddies have copies.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 from mpi4py import MPI
 
 from farandole.errors import PlainError
-from farandole.recovery import heartbeat, joining, membership
+from farandole.recovery import heartbeat, join_request, membership
+from farandole.recovery.event_log import Logbook, RankWitness
 from farandole.recovery.heartbeat import Heart
-from farandole.recovery.logbook import Logbook, RankWitness
 from farandole.recovery.membership import Invited, Membership
 from farandole.recovery.options import OutlivingOptions
 from farandole.runtime.communicator import LOST, broadcast_text
 from farandole.runtime.failure import PeerLost
 from farandole.runtime.faults import WITH_DEATHS, refuse_message_faults
-from farandole.runtime.newcomer import Told
+from farandole.runtime.joining import Told
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -179,7 +179,7 @@ class OutlivingTraining:
             self.logbook.write("departed", lost, self.step, "lost")
         for newcomer in set(self.membership.joined) - set(self.membership.lost):
             self.logbook.write("joined", newcomer, self.step)
-        if self.membership.was_asked and (request := joining.next_request(self.folder, self.logbook)):
+        if self.membership.was_asked and (request := join_request.next_request(self.folder, self.logbook)):
             self.logbook.write("asked for", self.membership.who_answers, self.step, request)
         for newcomer in self.membership.sent_for:
             self.logbook.write("sent for", newcomer, self.step)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from farandole.errors import LaunchError, UsageError
-from farandole.recovery import joining
-from farandole.recovery.joining import Answer
-from farandole.recovery.logbook import Line, Logbook
+from farandole.recovery import join_request
+from farandole.recovery.event_log import Line, Logbook
+from farandole.recovery.join_request import Answer
 from farandole.recovery.options import ElasticOptions
 
 
@@ -47,18 +47,18 @@ SENT = [ASKED, ("sent for", 3, 20), ("start", 0, 20), ("first step", 0, 20)]
     ],
 )
 def test_what_has_become_of_a_request(entries: list[tuple[Any, ...]], expected: Answer | None) -> None:
-    assert joining.answer_to("join-7", book(*entries)) == expected
+    assert join_request.answer_to("join-7", book(*entries)) == expected
 
 
 def test_requests_are_answered_once_each_in_their_order(tmp_path: Path) -> None:
     logbook = Logbook(tmp_path / "logbook.jsonl")
-    assert joining.next_request(tmp_path, logbook) is None
+    assert join_request.next_request(tmp_path, logbook) is None
     for name in ("join-2", "join-1", "metrics.jsonl"):
         (tmp_path / name).touch()
     for name in ("join-1", "join-2"):
-        assert joining.next_request(tmp_path, logbook) == name
+        assert join_request.next_request(tmp_path, logbook) == name
         logbook.write("asked for", 3, 20, name)
-    assert joining.next_request(tmp_path, logbook) is None
+    assert join_request.next_request(tmp_path, logbook) is None
 
 
 def test_who_is_lost_on_the_way_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,40 +70,40 @@ def test_who_is_lost_on_the_way_is_not_waited_for(tmp_path: Path, monkeypatch: p
         logbook.write("sent for", 3, 20)
         logbook.write("departed", 3, 30)
 
-    monkeypatch.setattr(joining.time, "sleep", training)
+    monkeypatch.setattr(join_request.time, "sleep", training)
     with pytest.raises(LaunchError, match="rank 3, which was to join, has died: ask again"):
-        joining.ask(run_in(tmp_path), 5.0, print)
+        join_request.ask(run_in(tmp_path), 5.0, print)
     assert not list(tmp_path.glob("join-*"))
 
 
 def test_a_training_that_ends_first_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining.time, "sleep", lambda _: (tmp_path / "summary.json").touch())
+    monkeypatch.setattr(join_request.time, "sleep", lambda _: (tmp_path / "summary.json").touch())
     with pytest.raises(LaunchError, match="the training has ended, and nobody has joined it"):
-        joining.ask(run_in(tmp_path), 5.0, print)
+        join_request.ask(run_in(tmp_path), 5.0, print)
 
 
 def test_nobody_answers(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"nobody has joined within 0.1 s; it has taken no notice: does it still run"):
-        joining.ask(run_in(tmp_path), 0.1, print)
+        join_request.ask(run_in(tmp_path), 0.1, print)
     assert [each.name for each in tmp_path.iterdir()] == ["config.json"], "the request is withdrawn"
 
 
 def test_what_nobody_can_join_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no run's folder"):
-        joining.ask(tmp_path, 1.0, print)
+        join_request.ask(tmp_path, 1.0, print)
     run_in(tmp_path)
     (tmp_path / "summary.json").touch()
     with pytest.raises(UsageError, match="the training is over"):
-        joining.ask(tmp_path, 1.0, print)
+        join_request.ask(tmp_path, 1.0, print)
     (tmp_path / "config.json").write_text(json.dumps({"steps": 3}))
     with pytest.raises(UsageError, match="a worker can join membership and backup"):
-        joining.ask(tmp_path, 1.0, print)
+        join_request.ask(tmp_path, 1.0, print)
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b"[1]", b"null"])
 def test_a_run_whose_options_are_damaged_is_refused_in_one_line(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "config.json").write_bytes(damage)
     with pytest.raises(UsageError, match=r"config\.json is damaged .*: give the folder of another run") as refused:
-        joining.ask(tmp_path, 1.0, print)
+        join_request.ask(tmp_path, 1.0, print)
     assert "\n" not in str(refused.value)
     assert [each.name for each in tmp_path.iterdir()] == ["config.json"], "no request is left there"

@@ -5,7 +5,7 @@
                   a spare takes the place, or a process is started         …  writes down who answers it
 
 In MPI a process could connect by itself (MPI_Comm_connect), but what two mpiruns of Open MPI 5 have started do not find
-each other. So what comes from outside is only the wish, and who comes is started from within (`runtime.newcomer`). The
+each other. So what comes from outside is only the wish, and who comes is started from within (`runtime.joining`). The
 folder is where every rank of the run can reach it.
 
 The file stays where it is: should the centre die, the next one finds it, too, and in the logbook whether it has been
@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from farandole.errors import LaunchError, UsageError
-from farandole.recovery.logbook import Line, Logbook
+from farandole.recovery.event_log import Line, Logbook
 from farandole.recovery.options import ElasticOptions
 from farandole.runtime.files import read_object
 

@@ -5,7 +5,7 @@ the dead one's own. After a change of the members (`membership`) the workers com
 come. A step whose all-reduce was interrupted has changed no parameters and is taken again; where one
 worker got its result and another did not, who is behind is sent the state of who is ahead. So no step
 is lost and none is done twice. A spare that takes a place is sent the state, too. The loop around it
-is `outliving`'s.
+is `fault_tolerant_training`'s.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from farandole.data_parallel.loss_log import LossLog
 from farandole.data_parallel.training import samples_used
 from farandole.errors import UsageError
 from farandole.models import choices
-from farandole.recovery import joining
+from farandole.recovery import join_request
 from farandole.recovery.batches import Batches
+from farandole.recovery.fault_tolerant_training import NEWCOMER, MembersChange, OutlivingTraining
 from farandole.recovery.membership import NobodyLeft
 from farandole.recovery.options import ElasticOptions
-from farandole.recovery.outliving import NEWCOMER, MembersChange, OutlivingTraining
 from farandole.recovery.replica import Replica, seed_random
 from farandole.recovery.state import TrainingState
 from farandole.runtime.buffers import sha256
@@ -129,7 +129,7 @@ class ElasticTraining(OutlivingTraining):
 
     def _is_asked_for_more(self) -> bool:
         """By somebody outside, who has not been answered yet."""
-        return joining.next_request(self.folder, self.logbook) is not None
+        return join_request.next_request(self.folder, self.logbook) is not None
 
     def _protect(self, step: int) -> None:
         """Before each step: keep what could be lost. Here nothing: what the dead knew the others know."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import UsageError
-from farandole.recovery.logbook import UNKNOWN, Logbook, RankWitness, What
+from farandole.recovery.event_log import UNKNOWN, Logbook, RankWitness, What
 from farandole.runtime.faults import Fail
 
 Event = tuple[float, What, int, int] | tuple[float, What, int, int, str]
@@ -18,7 +18,7 @@ Event = tuple[float, What, int, int] | tuple[float, What, int, int, str]
 WRITER = """
 import sys, time
 from pathlib import Path
-from farandole.recovery.logbook import Logbook
+from farandole.recovery.event_log import Logbook
 folder, rank, lines = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 logbook = Logbook(folder / "logbook.jsonl")
 (folder / f"{rank}.ready").touch()

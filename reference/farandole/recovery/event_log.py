@@ -38,7 +38,7 @@ class Line:
         rank: whose line it is; of a failure, the rank that failed.
         step: of the training; of a start, the step it begins with.
         kind: of a failure: kill, raise, hang, or what was noticed of it: lost, silent, or ended. Of who was asked
-            for, which request it answers (`joining`).
+            for, which request it answers (`join_request`).
     """
 
     when: float
