@@ -51,6 +51,11 @@ def test_whoever_starts_all_agree_on_one_leader(method: str, size: int) -> None:
         assert set(network.leaders().values()) == {expected}
 
 
+@pytest.mark.parametrize("method", MAKE)
+def test_before_any_election_no_leader_is_known(method: str) -> None:
+    assert {(node.leader, node.term) for node in MAKE[method](3).values()} == {(None, 0)}
+
+
 def test_a_bully_does_not_follow_a_weaker_one() -> None:
     """Somebody weaker has taken it for dead: it says that it lives, and the weaker one follows it."""
     bully = bullies(4)[3]
