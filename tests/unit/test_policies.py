@@ -598,12 +598,36 @@ def test_dynamic_grants_what_the_controller_computes_and_counts_it_down() -> Non
     assert policy.may_start(0)
 
 
+def test_dynamic_grants_nothing_before_its_lower_bound_is_passed() -> None:
+    """A grant at the bound itself would be used up in part by an iteration that may start in any case."""
+    policy = Dynamic(range(2), low=1, high=3)
+
+    def iteration(worker: int, start: float, end: float) -> None:
+        assert policy.may_start(worker)
+        policy.started(worker, start)
+        policy.push(Push(worker, policy.clocks[worker], 0.5), end)
+
+    iteration(0, 0.0, 1.0)
+    iteration(1, 0.0, 4.0)
+    policy.started(1, 4.0)  # its next push is foreseen at 8.0
+    for second in range(4, 8):  # from a lead of 0 to one of 4; 2 iterations are granted at 6.0
+        iteration(0, second, second + 1.0)
+    assert policy.lead(0) == 4
+    assert not policy.may_start(0)
+
+
 @pytest.mark.parametrize(("low", "high"), [(1, 8), (1, 20), (3, 7)])
 @pytest.mark.parametrize("slow", [2, 3, 4, 6, 8, 10, 16])
 def test_the_lead_under_dynamic_follows_the_workers_speeds(slow: int, low: int, high: int) -> None:
     """It passes the lower bound one iteration after a push of the slowest, so slow − 1 more end with its next."""
     server = at_paces(lambda workers: Dynamic(workers, low, high), [1.0], [float(slow)])
     assert furthest_start(server) == min(high, low + slow - 1)
+
+
+@pytest.mark.parametrize("unit", [2.0**-10, 2.0**10])
+def test_dynamic_does_not_depend_on_the_unit_of_time(unit: float) -> None:
+    server = at_paces(lambda workers: Dynamic(workers, 1, 8), [unit], [5 * unit])
+    assert furthest_start(server) == 5
 
 
 @pytest.mark.parametrize("slow", [2, 4, 10])
@@ -665,6 +689,20 @@ def test_dynamic_grants_further_iterations_to_the_furthest_worker_alone() -> Non
     policy.started(2, 8.0)
     policy.push(Push(1, 2, 1 / 3), 9.5)
     assert policy.may_start(1), "of those who are there it is the furthest"
+
+
+def test_when_the_furthest_worker_leaves_another_one_is_the_furthest() -> None:
+    policy = Dynamic(range(4), low=0, high=4)
+    for begun, ends in ((0.0, (1.0, 1.5, 2.0, 4.0)), (4.0, (5.0, 5.5))):
+        for worker in range(4):
+            policy.started(worker, begun)
+        for worker, end in enumerate(ends):
+            policy.push(Push(worker, policy.clocks[worker], 0.25), end)
+    assert policy.may_start(0), "3 more iterations end with worker 3's at 8"
+    policy.leave(0)
+    policy.push(Push(2, 1, 0.25), 6.0)
+    assert policy.lead(1) == policy.lead(2) == 1
+    assert not policy.may_start(2), "worker 1 has come so far before it"
 
 
 @given(st.floats(0, 100), st.integers(0, 9), st.integers(0, 15), st.integers(0, 1000))
