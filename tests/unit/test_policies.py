@@ -30,7 +30,7 @@ from farandole.parameter_server.policies import (
     Push,
     Stale,
 )
-from farandole.parameter_server.policies.policy import Slowest
+from farandole.parameter_server.policies.policy import Slowest, mean
 from tests.unit.policy_driver import Run, Server, Start, Workload
 
 Make = Callable[[Iterable[int]], Policy]
@@ -255,6 +255,43 @@ def test_the_bound_is_reached(staleness: int) -> None:
     assert not policy.may_start(8)
     assert policy.lead(8) == staleness + 1
     assert policy.may_start(3)
+
+
+@pytest.mark.parametrize("staleness", range(1, 5))
+def test_a_gradient_is_visible_once_every_worker_has_begun_s_iterations_before_it(staleness: int) -> None:
+    """Worker 1 has completed iteration 0, and is late to begin iteration 1: it must not read one of s + 1."""
+    policy = Stale([0, 1], staleness)
+    policy.started(0, now=0.0)
+    policy.started(1, now=0.0)
+    policy.push(Push(1, 0, 0.5), now=0.0)
+    for clock in range(staleness + 1):
+        push = Push(0, clock, 0.5)
+        assert policy.push(push, now=0.0) == [Apply(((push, 0.5),))]
+        assert policy.may_start(0)
+        assert policy.started(0, now=0.0) == []
+    late = Push(0, staleness + 1, 0.5)
+    assert policy.push(late, now=0.0) == []
+    assert policy.started(1, now=0.0) == [Apply(((late, 0.5),))]
+
+
+def test_gradients_that_become_visible_together_are_applied_in_the_order_of_their_arrival() -> None:
+    policy = Stale(range(3), staleness=1)
+    for worker in range(3):
+        policy.started(worker, now=0.0)
+    policy.push(Push(2, 0, 0.25), now=0.0)
+    for worker, clock in ((1, 0), (1, 1), (0, 0), (0, 1)):
+        assert policy.push(Push(worker, clock, 0.25), now=0.0) != []
+        policy.started(worker, now=0.0)
+    first, second = Push(1, 2, 0.25), Push(0, 2, 0.25)
+    assert policy.push(first, now=0.0) == policy.push(second, now=0.0) == [], "worker 2 has not begun iteration 1"
+    assert policy.started(2, now=0.0) == [Apply(((first, 0.25),)), Apply(((second, 0.25),))]
+
+
+def test_a_gradient_of_no_samples_has_no_weight() -> None:
+    """A worker without samples among others, and nothing but such workers."""
+    none, some = Push(0, 0, 0.0), Push(1, 0, 0.5)
+    assert mean([some, none]) == ((none, 0.0), (some, 1.0))
+    assert mean([none]) == ((none, 0.0),)
 
 
 def test_a_worker_that_leaves_is_no_longer_waited_for() -> None:
