@@ -32,8 +32,10 @@
 # 5. the servers gather the gradients and update the model;
 # 6. again from step 2, until it has converged.
 #
-# First we go through these steps one by one, in a single process: a server here is an object that knows nothing
-# of messages. Then we send messages.
+# `parameter_server/minimal.py` is a whole training by these steps in one file, with blocking messages and nothing
+# else. Read it first: it has about 100 lines, and its two rules are *stale synchronous* training, which notebook 09
+# explains. Then we go through the steps one by one, in a single process: a server here is an object that knows nothing
+# of messages. After that we send messages.
 
 # %%
 # %load_ext farandole
@@ -61,6 +63,22 @@ folder = Path(workplace.name)
 plt.rcParams["figure.dpi"] = 100
 
 # %% [markdown]
+# ## 0 All of it in one file
+#
+# A server and three workers, of which the last is slow. A worker may be ahead of the slowest by at most two iterations.
+#
+# **Predict:** by how many iterations are the two fast workers ahead, most of the time?
+
+# %%
+# %%mpi -n 4 --timeout 110
+from farandole.parameter_server import minimal
+
+minimal.main(["--staleness", "2", "--slow-ms", "3"])
+
+# %% [markdown]
+# They run ahead as far as they may, and from then on go at the slow worker's pace. The slow worker starts with a lead
+# of 0. What follows has the same parts, each as an object of its own, so that they can be exchanged.
+#
 # ## 1 Six steps, in one process
 #
 # **Step 1: load.** Three workers, and the digits' training images dealt out to them. The model is one matrix

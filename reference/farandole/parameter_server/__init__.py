@@ -1,5 +1,8 @@
 """The parameter server: servers keep and move the parameters, workers pull them and push gradients.
 
+Start with ``minimal``: a whole stale synchronous training in one file, with blocking messages. The other files have the
+same parts, each as an object of its own.
+
 Reading order: ``keys`` (which server has which parameters), ``policies`` (when a gradient counts and which worker may
 go on), ``update_rules`` and ``corrections`` (what a gradient does), ``shard`` (these put together: one server's part,
 without messages), ``header`` and ``mailbox`` (what messages contain, and how they travel), ``server``, ``client`` and
