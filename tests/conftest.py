@@ -38,9 +38,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """FARANDOLE_REQUIRE=all: a skipped test has failed, except where it needs a GPU."""
+    """FARANDOLE_REQUIRE=all: a skipped test has failed, except where it needs a GPU or another machine's rounding."""
     report: Any = yield
-    if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail") and "gpu" not in item.keywords:
+    excused = hasattr(report, "wasxfail") or "gpu" in item.keywords or "numerics" in item.keywords
+    if REQUIRE_ALL and report.skipped and not excused:
         report.outcome = "failed"
         report.longrepr = f"skipped, but FARANDOLE_REQUIRE=all: {report.longrepr}"
     return report

@@ -1,0 +1,287 @@
+"""Trainings that end with the same bits every time, and what they came to: parameters, bytes and messages of each rank.
+
+A change of the code that is to keep what the methods compute is held against this record. The parameters hold where the
+machine rounds as the one of the record did (`programs/numerics.py`); bytes and messages hold everywhere. After a change
+that is meant to change them:
+
+    python -m tests.parallel.same_parameters              trains, and lists what differs from the record
+    python -m tests.parallel.same_parameters --record     trains twice, and records what is the same both times
+
+Both do so for all numbers of ranks, or those that are named, as in `--record 3 4`.
+
+Not here is what differs from run to run. Trainings that follow measured times: `adaptive`, `sync_cost`, `dynamic_sync`
+without --period, a pipeline with --balance time. Several workers that do not wait for each other: `parameter_server`,
+`online` and `downpour` are here with one worker, or where each step waits for all (--sync minibatch); of `gossip_sgd`
+ad-psgd is not. What a library sums, in an order of its own: `ddp_sgd`, `horovod_sgd`, `elastic_horovod`, and
+--collective mpi.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from farandole.runtime import warm
+from farandole.runtime.launcher import run_ranks
+
+HERE = Path(__file__).parent
+RECORDED = HERE / "same_parameters.json"
+PROGRAM = HERE / "programs" / "recorded_trainings.py"
+GRAPH = "tests/parallel/programs/one_way.graph"
+KINDS = ("parameters", "bytes", "messages")
+
+OURS = ["central", "tree", "doubling", "halving-doubling", "ring", "bidirectional-ring", "segmented-ring"]
+OURS += ["hierarchical", "shared-memory"]
+GRID_SCHEDULES = ["naive", "gpipe", "1f1b", "interleaved", "zero-bubble"]
+TEXT = "--data pydoc --model transformer --hidden 32 --batch 8"
+
+
+def each(option: str, values: str) -> list[str]:
+    return [f"{option} {value}" for value in values.split()]
+
+
+# Which number of ranks, which scenario and its usual steps, and the options beside.
+TABLE: list[tuple[str, str, list[str]]] = [
+    ("1 2 3 4 7", "sync_sgd --steps 5", ["", "--bucket-kb 16 --overlap"]),
+    ("2 3 4 7", "sync_sgd --steps 5", [f"--collective {name}" for name in [*OURS, "window"] if name != "ring"]),
+    (
+        "3",
+        "sync_sgd --steps 5",
+        [
+            *each("--optimizer", "momentum adam lars lars-normalised lamb"),
+            *each("--precision", "float16 bfloat16"),
+            *each("--lr-schedule", "cosine plateau"),
+            "--warm-up 3 --lr-batch 32",
+            "--l2 0.01 --weight-decay 0.1",
+            "--capabilities 1 2 4",
+            "--loading files",
+            "--random-factors 0.5",
+            "--background-metrics",
+            "--model cnn --batch 16 --lr 0.1",
+            "--bucket-kb 16",
+            TEXT,
+            f"{TEXT} --precision bfloat16 --float32-layers norms",
+            "--slow rank=1,factor=2",
+            "--seed 7",
+        ],
+    ),
+    (
+        "1 3 4",
+        "compressed_sgd --steps 5",
+        each("--compressor", "none float16 bfloat16 qsgd terngrad sign majority-vote top-k random-k dgc powersgd"),
+    ),
+    (
+        "3",
+        "compressed_sgd --steps 5",
+        [
+            *[f"--compressor {name} --feedback" for name in ("qsgd", "terngrad", "float16")],
+            *[f"--compressor {name} --no-feedback" for name in ("sign", "top-k", "random-k", "powersgd")],
+            "--compressor qsgd --levels 127 --bucket 64",
+            "--compressor terngrad --terngrad-clip 2.5 --share-scales",
+            "--compressor dgc --sparsity-warm-up 3 --clip 1 --dgc-momentum 0.5",
+            "--compressor powersgd --matrix-rank 4 --optimizer momentum",
+            "--compressor top-k --fraction 0.1",
+        ],
+    ),
+    (
+        "1 2 3 4 7",
+        "local_sgd --steps 6 --period 2",
+        ["", "--alpha 0.5", "--once", "--synchronous 3"],
+    ),
+    ("4", "local_sgd --steps 6 --period 2 --collective", OURS),
+    ("3", "local_sgd --steps 6 --period 2 --optimizer", ["momentum", "adam"]),
+    (
+        "3",
+        "agnostic_sgd --steps 5 --local-batch 4",
+        ["", "--capabilities 1 2 4", "--capabilities 1 2 4 --rule plain", "--paces 1 0.5 0.25", "--collective tree"],
+    ),
+    ("2 3 4", "dynamic_sync --steps 6 --period 2 --equal-steps", ["", "--concentration 0.1", "--collective doubling"]),
+    (
+        "2 3 4 7",
+        "gossip_sgd --steps 5",
+        [
+            *each("--topology", "ring torus exponential one-peer-exponential complete"),
+            "--mix-after-update",
+            "--method central-directions",
+        ],
+    ),
+    (
+        "2 4 7",
+        "gossip_sgd --steps 5 --method push-sum --topology",
+        ["ring", "torus", "exponential", "one-peer-exponential", "complete"],
+    ),
+    (
+        "4",
+        "gossip_sgd --steps 5",
+        [
+            "--mixing-every 2",
+            f"--graph {GRAPH} --method push-sum",
+            "--optimizer momentum",
+            "--method central-directions --own-weight 0.2",
+            *each("--compressor", "float16 bfloat16 sign top-k random-k"),
+            "--compressor qsgd --levels 32",
+            "--compressor top-k --fraction 0.1 --consensus-step 0.2",
+        ],
+    ),
+    ("1 3 4", "federated --steps 3", ["", "--concentration 0.1 --epochs 2", "--lost 0.3", "--server-lr 0.5"]),
+    ("3", "federated --steps 1 --secure", ["", "--lost 0.3 --threshold 3"]),
+    ("3", "search --trials 4 --steps 8", ["", "--widths 32 64"]),
+    ("1 2 3", "small_network --epochs 1", [""]),
+    ("1 2 3 4", "tensor_split --steps 3", ["", "--precision float64"]),
+    ("2", "tensor_split --steps 3", [TEXT, "--optimizer adam"]),
+    ("1 2 3", "layer_split --steps 3 --balance", ["layers", "memory"]),
+    ("2", "layer_split --steps 3 --balance layers", [TEXT, "--model cnn", "--precision float64"]),
+    (
+        "1 2 3 4",
+        "pipeline --steps 3 --balance layers --depth 8 --batch 60 --micro-batches 12 --schedule",
+        ["naive", "gpipe", "1f1b", "interleaved", "pipedream", "zero-bubble"],
+    ),
+    (
+        "3",
+        "pipeline --steps 3 --balance layers --depth 6",
+        [
+            "--recompute",
+            "--micro-batches 3",
+            "--schedule interleaved --chunks 2 --micro-batches 6",
+            "--schedule pipedream --vertical-sync",
+            "--optimizer adam",
+            "--spares 1",
+        ],
+    ),
+    (
+        "4",
+        "hybrid --steps 3 --balance layers --depth 4",
+        [
+            "",
+            "--shard-optimizer --optimizer adam",
+            "--tensor-ranks 2",
+            "--tensor-ranks 2 --pipeline-ranks 2",
+            "--tensor-ranks 4",
+            "--pipeline-ranks 2 --shard-optimizer --optimizer momentum",
+            *[
+                f"--pipeline-ranks 2 --schedule {name}"
+                for name in ["naive", "gpipe", "1f1b", "interleaved", "zero-bubble"]
+            ],
+        ],
+    ),
+    (
+        "3 4",
+        "parameter_server --steps 4 --sync minibatch",
+        ["", *each("--update", "momentum adagrad adam staleness-aware delay-compensated blend elastic twice")],
+    ),
+    (
+        "4 7",
+        "parameter_server --steps 4 --sync minibatch --servers 2",
+        ["", "--assignment hashing", "--replicas 2", "--transport window", "--topk 0.1", "--compressor sign"],
+    ),
+    (
+        "4",
+        "parameter_server --steps 4 --sync minibatch",
+        [
+            *each("--compressor", "float16 bfloat16 qsgd terngrad random-k"),
+            "--update elastic --period 2",
+            "--data text --lr 30",
+            "--place servers=3,workers=1+2",
+            "--capabilities 1 2",
+            TEXT,
+        ],
+    ),
+    (
+        "7",
+        "parameter_server --steps 6 --sync minibatch",
+        ["--tree 2", "--applications 2", "--servers 2 --server-change step=3,servers=3 --assignment hashing"],
+    ),
+    ("3", "parameter_server --steps 4 --sync", ["stale", "async", "half", "dynamic"]),
+    (
+        "3 4",
+        "hybrid_parameters --steps 3",
+        ["", "--hot 0", "--hot 0.1 --cold clients", "--shards shuffled"],
+    ),
+    ("3", "downpour --steps 12 --no-overlap", ["", "--n-fetch 1 --n-push 1"]),
+    ("3", "online --samples 960 --readers 0", ["", "--sync minibatch"]),
+    (
+        "1 2 3 4 7",
+        "restart --steps 6 --checkpoint-every 2",
+        [""],
+    ),
+    (
+        "3",
+        "restart --steps 6 --checkpoint-every 2",
+        ["--checkpoint-by rank-0", "--no-checkpoint-async", "--optimizer adam --precision float16"],
+    ),
+    ("2 4 7", "membership --steps 6", [""]),
+    ("3", "membership --steps 6", ["--optimizer adam", "--adapt-lr", "--adapt-lr --adapt-lr-by gradients"]),
+    ("2 3 4", "backup --steps 6", ["", "--spares 1", "--shard-optimizer --optimizer adam"]),
+]
+
+
+def commands() -> dict[int, list[str]]:
+    """Of each number of ranks: the trainings, as words after `farandole run`."""
+    found: dict[int, list[str]] = {}
+    for sizes, scenario, options in TABLE:
+        for size in map(int, sizes.split()):
+            found.setdefault(size, []).extend(f"{scenario} {each}".strip() for each in options)
+    return found
+
+
+def train(ranks: int, trainings: list[str], timeout_s: float = 300) -> dict[str, Any]:
+    """Train all of them in one launch: "numerics", and of each command in "trainings" what it came to."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("\n".join(trainings))
+        file.flush()
+        output = run_ranks([str(PROGRAM), file.name], ranks, timeout_s=timeout_s)
+    return json.loads(output.stdout[0].strip().splitlines()[-1])
+
+
+def recorded() -> dict[str, Any]:
+    return json.loads(RECORDED.read_text()) if RECORDED.exists() else {"numerics": "", "trainings": {}}
+
+
+def differences(expected: Mapping[str, Any], found: Mapping[str, Any], what: tuple[str, ...]) -> Iterator[str]:
+    """A line for each training that is lacking, or of which one of `what` is not the expected."""
+    for name in sorted(expected.keys() | found.keys()):
+        if name not in found or name not in expected:
+            yield f"{name}: {'not recorded' if name in found else 'not trained'}"
+            continue
+        for kind in what:
+            if expected[name][kind] != found[name][kind]:
+                yield f"{name}: {kind} {found[name][kind]}, not {expected[name][kind]}"
+
+
+def main() -> None:
+    """Train twice and record what both agree on, or once and compare with the record."""
+    warm.start()
+    record = "--record" in sys.argv[1:]
+    chosen = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    known = recorded()
+    for ranks, trainings in commands().items():
+        if chosen and ranks not in chosen:
+            continue
+        first, *others = [train(ranks, trainings, timeout_s=1800) for _ in range(2 if record else 1)]
+        for answer in others:
+            if changing := [*differences(first["trainings"], answer["trainings"], KINDS)]:
+                sys.exit("\n".join([f"on {ranks} ranks, two runs differ:", *changing]))
+        for line in differences(known["trainings"].get(str(ranks), {}), first["trainings"], KINDS):
+            print(f"{ranks} ranks: {line}", flush=True)
+        if record:
+            known["numerics"] = first["numerics"]
+            known["trainings"][str(ranks)] = first["trainings"]
+            write(known)
+
+
+def write(known: Mapping[str, Any]) -> None:
+    """Write the record, a line for each training."""
+    groups = []
+    for ranks, trainings in sorted(known["trainings"].items(), key=lambda each: int(each[0])):
+        lines = ",\n".join(f"   {json.dumps(name)}: {json.dumps(found)}" for name, found in trainings.items())
+        groups.append(f"  {json.dumps(ranks)}: {{\n{lines}\n  }}")
+    head = f'{{\n "numerics": {json.dumps(known["numerics"])},\n "trainings": {{\n'
+    RECORDED.write_text(head + ",\n".join(groups) + "\n }\n}\n")
+
+
+if __name__ == "__main__":
+    main()
