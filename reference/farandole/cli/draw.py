@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import cyclopts
 from cyclopts import Parameter
@@ -18,6 +18,7 @@ from farandole.collectives.checker import execute
 from farandole.collectives.costs import coefficients
 from farandole.collectives.schedules import FAMILIES, SCHEDULES
 from farandole.collectives.steps import Schedule as Collective
+from farandole.decentralised.options import TopologyName
 from farandole.errors import UsageError
 from farandole.model_parallel.checker import UNIT, Execution, check
 from farandole.model_parallel.schedules import NAMES, choose
@@ -31,8 +32,6 @@ MOST_PARTS = 10_000  # of a vector: what a cost is a fraction of
 Numbers = Annotated[tuple[NotNegative, ...], Parameter(consume_multiple=True, negative="")]
 Stages = Annotated[AtLeastOne, Parameter(alias="-n")]
 Ranks = Annotated[AtLeastOne, Parameter(alias="-n")]
-
-Topology = Literal["ring", "torus", "exponential", "one-peer-exponential", "complete"]
 
 app = cyclopts.App(name="draw", help="Draw who does what when, as a schedule says it: no rank is started.")
 
@@ -174,7 +173,7 @@ for _name, _command in (("segmented-ring", _segmented), ("hierarchical", _hierar
 def _mixing(
     *,
     ranks: Ranks = 4,
-    topology: Topology = "ring",
+    topology: TopologyName = "ring",
     graph: Path | None = None,
     push: Annotated[bool, Parameter(negative="")] = False,
     out: Path | None = None,

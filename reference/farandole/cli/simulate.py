@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -12,6 +12,7 @@ from rich.table import Column, Table
 
 from farandole.cli import simulate_map, simulate_record
 from farandole.cli.pictures import check, save
+from farandole.decentralised.options import TopologyName
 from farandole.errors import UsageError
 from farandole.runtime.files import json_text
 from farandole.runtime.numbers import AtLeastOne, NotNegative, NotNegativeReal, Part, Positive, PositiveOrInf, Seed
@@ -50,7 +51,7 @@ def simulate(
     kappa: Positive = 4.0,
     longest: AtLeastOne = 64,
     equal_steps: Annotated[bool, Parameter(negative="")] = False,
-    topology: Literal["ring", "torus", "exponential", "one-peer-exponential", "complete"] = "ring",
+    topology: TopologyName = "ring",
     mixing_every: AtLeastOne = 1,
     mix_after_update: Annotated[bool, Parameter(negative="")] = False,
     lr: Positive = 0.2,

@@ -1,31 +1,25 @@
 """The all-reduces that a scenario can choose from, under the names of its ``--collective``.
 
-Each sums a vector over all ranks, in place; each of ours leaves the same bits on every rank.
+Each sums a vector over all ranks, in place; each of ours leaves the same bits on every rank. The names are those of
+`schedules.COLLECTIVES`, and beside them MPI's own.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from pkgutil import resolve_name
 
-from farandole.collectives import node_aware, shared_memory
-from farandole.collectives.bidirectional_ring import BIDIRECTIONAL_RING
-from farandole.collectives.central import CENTRAL
-from farandole.collectives.doubling import DOUBLING
-from farandole.collectives.executor import AllReduce, run, run_segmented_ring
-from farandole.collectives.halving_doubling import HALVING_DOUBLING
-from farandole.collectives.ring import RING
-from farandole.collectives.tree import TREE
+from farandole.collectives.executor import AllReduce, run
+from farandole.collectives.schedules import ALL_REDUCE_NAMES, COLLECTIVES, Collective
 from farandole.runtime.communicator import Communicator
 
-ALL_REDUCES: dict[str, AllReduce] = {
-    "central": partial(run, CENTRAL),
-    "tree": partial(run, TREE),
-    "doubling": partial(run, DOUBLING),
-    "halving-doubling": partial(run, HALVING_DOUBLING),
-    "ring": partial(run, RING),
-    "bidirectional-ring": partial(run, BIDIRECTIONAL_RING),
-    "segmented-ring": run_segmented_ring,
-    "hierarchical": node_aware.all_reduce,
-    "shared-memory": shared_memory.all_reduce,
-    "mpi": Communicator.mpi_all_reduce,
-}
+
+def _runner(row: Collective) -> AllReduce:
+    if row.schedule:
+        return partial(run, row.schedule)
+    runner: AllReduce = resolve_name(row.runs)
+    return runner
+
+
+ALL_REDUCES: dict[str, AllReduce] = {name: _runner(COLLECTIVES[name]) for name in ALL_REDUCE_NAMES}
+ALL_REDUCES["mpi"] = Communicator.mpi_all_reduce

@@ -1,32 +1,81 @@
-"""Every schedule of a collective, under the name by which it is drawn, with what it is for."""
+"""Every collective, one row each: how it is run and drawn, and what it is for.
+
+The command line's ``--collective``, ``farandole draw``, ``farandole bench allreduce``, ``farandole simulate`` and the
+tests read this table. A new collective is a file with a `Schedule`, and a row here. No MPI is needed to read it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from farandole.collectives import bidirectional_ring, central, doubling, halving_doubling, ring, tree
 from farandole.collectives.hierarchical import hierarchical
 from farandole.collectives.steps import Schedule
 
-SCHEDULES: dict[str, tuple[Schedule, str]] = {
-    "broadcast": (tree.BROADCAST, "What rank 0 has, all get: down a tree."),
-    "reduce": (tree.REDUCE, "Rank 0 gets the sum of all: up a tree."),
-    "scatter": (tree.SCATTER, "Each rank gets its part of what rank 0 has: down a tree."),
-    "gather": (tree.GATHER, "Rank 0 gets each rank's part: up a tree."),
-    "reduce-scatter": (ring.REDUCE_SCATTER, "Each rank gets one part of the sum: half of a ring all-reduce."),
-    "all-gather": (ring.ALL_GATHER, "All get each rank's part: the other half of a ring all-reduce."),
-    "central": (central.CENTRAL, "All-reduce by one rank that adds everything up."),
-    "tree": (tree.TREE, "All-reduce up a tree and down again."),
-    "doubling": (doubling.DOUBLING, "All-reduce in lgP rounds, the whole vector in each."),
-    "halving-doubling": (halving_doubling.HALVING_DOUBLING, "All-reduce in 2lgP rounds with the bytes of a ring."),
-    "ring": (ring.RING, "All-reduce from neighbour to neighbour, with the fewest bytes."),
-    "bidirectional-ring": (
-        bidirectional_ring.BIDIRECTIONAL_RING,
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective.
+
+    Attributes:
+        about: what it does, in a line.
+        schedule: its steps; None where there are several forms of it, or no messages.
+        form: the steps of one form, by a number: of segments of each chunk, or of ranks of each node.
+        runs: "module:function" that carries it out, if that is not `executor.run` with the schedule.
+        is_all_reduce: whether it sums a vector over all ranks, in place, so that a training may use it.
+        is_simulated: whether `cost_function` knows its cost for thousands of ranks.
+    """
+
+    about: str
+    schedule: Schedule | None = None
+    form: Callable[[int], Schedule] | None = None
+    runs: str = ""
+    is_all_reduce: bool = True
+    is_simulated: bool = False
+
+
+COLLECTIVES: dict[str, Collective] = {
+    "broadcast": Collective("What rank 0 has, all get: down a tree.", tree.BROADCAST, is_all_reduce=False),
+    "reduce": Collective("Rank 0 gets the sum of all: up a tree.", tree.REDUCE, is_all_reduce=False),
+    "scatter": Collective(
+        "Each rank gets its part of what rank 0 has: down a tree.", tree.SCATTER, is_all_reduce=False
+    ),
+    "gather": Collective("Rank 0 gets each rank's part: up a tree.", tree.GATHER, is_all_reduce=False),
+    "reduce-scatter": Collective(
+        "Each rank gets one part of the sum: half of a ring all-reduce.", ring.REDUCE_SCATTER, is_all_reduce=False
+    ),
+    "all-gather": Collective(
+        "All get each rank's part: the other half of a ring all-reduce.", ring.ALL_GATHER, is_all_reduce=False
+    ),
+    "central": Collective("All-reduce by one rank that adds everything up.", central.CENTRAL),
+    "tree": Collective("All-reduce up a tree and down again.", tree.TREE, is_simulated=True),
+    "doubling": Collective("All-reduce in lgP rounds, the whole vector in each.", doubling.DOUBLING),
+    "halving-doubling": Collective(
+        "All-reduce in 2lgP rounds with the bytes of a ring.", halving_doubling.HALVING_DOUBLING, is_simulated=True
+    ),
+    "ring": Collective("All-reduce from neighbour to neighbour, with the fewest bytes.", ring.RING, is_simulated=True),
+    "bidirectional-ring": Collective(
         "All-reduce by two rings at once, with one half of the vector in each direction.",
+        bidirectional_ring.BIDIRECTIONAL_RING,
+    ),
+    "segmented-ring": Collective(
+        "The ring, each chunk in several messages.",
+        form=ring.segmented,
+        runs="farandole.collectives.executor:run_segmented_ring",
+    ),
+    "hierarchical": Collective(
+        "All-reduce in a ring within each node, and in rings across the nodes.",
+        form=hierarchical,
+        runs="farandole.collectives.node_aware:all_reduce",
+        is_simulated=True,
+    ),
+    "shared-memory": Collective(
+        "All-reduce in memory that all ranks of a node share.", runs="farandole.collectives.shared_memory:all_reduce"
     ),
 }
-# Those of many forms: by how many segments each chunk has, and by how many ranks each node has.
-FAMILIES: dict[str, tuple[Callable[[int], Schedule], str]] = {
-    "segmented-ring": (ring.segmented, "The ring, each chunk in several messages."),
-    "hierarchical": (hierarchical, "All-reduce in a ring within each node, and in rings across the nodes."),
-}
+
+# Those that a training may use; those with one form, and those with several.
+ALL_REDUCE_NAMES = tuple(name for name, row in COLLECTIVES.items() if row.is_all_reduce)
+SCHEDULES = {name: (row.schedule, row.about) for name, row in COLLECTIVES.items() if row.schedule}
+FAMILIES = {name: (row.form, row.about) for name, row in COLLECTIVES.items() if row.form}

@@ -14,6 +14,9 @@ What holds for all of them:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,6 +53,32 @@ class Compressor(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Use:
+    """What a compressor is made for: each compressor's file has a function `make` of it.
+
+    Attributes:
+        options: of the run; a compressor reads its own among them.
+        common, own: random numbers, the same on all ranks, and others on each.
+        feedback: what is lost is added to the next vector, so the compressor need not be right on average, but should
+            never lose more than it is given.
+        shapes: of the tensors that make up the vector, in order.
+        ranks: how many compress and add up.
+    """
+
+    options: Any
+    common: np.random.Generator
+    own: np.random.Generator
+    feedback: bool
+    shapes: Sequence[tuple[int, ...]] = ()
+    ranks: int = 1
+
+    @property
+    def length(self) -> int:
+        """Of the vector."""
+        return sum(map(prod, self.shapes))
+
+
 def as_payload(*parts: NDArray[Any]) -> Payload:
     """Arrays of any types as bytes, one after the other."""
     return np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
@@ -71,3 +100,7 @@ class Uncompressed:
 
     def decode(self, payload: Payload, length: int) -> Vector:
         return payload.view(np.float32).copy()
+
+
+def make(use: Use) -> Uncompressed:
+    return Uncompressed()

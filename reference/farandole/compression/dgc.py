@@ -17,11 +17,12 @@ Source: Lin et al., "Deep gradient compression: reducing the communication bandw
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Any
 
 import numpy as np
 
-from farandole.compression.compressor import Payload, Vector, as_payload
+from farandole.compression.compressor import Payload, Use, Vector, as_payload
 from farandole.compression.top_k import count_of, largest, scattered
 
 
@@ -74,3 +75,10 @@ class DGC:
 
     def decode(self, payload: Payload, length: int) -> Vector:
         return scattered(payload, length)
+
+
+def make(use: Use) -> DGC:
+    """Return the compressor of one rank: the whole --clip is that of all ranks' gradients together."""
+    options = use.options
+    clip = options.clip / sqrt(use.ranks) if options.clip else None
+    return DGC(use.length, options.fraction, options.dgc_momentum, options.sparsity_warm_up, clip)

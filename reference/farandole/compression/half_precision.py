@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from farandole.compression.compressor import Payload, Vector, as_payload
+from farandole.compression.compressor import Payload, Use, Vector, as_payload
 
 
 class Float16:
@@ -54,3 +54,11 @@ class BFloat16:
 
     def decode(self, payload: Payload, length: int) -> Vector:
         return (payload.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def make_float16(use: Use) -> Float16:
+    return Float16()
+
+
+def make_bfloat16(use: Use) -> BFloat16:
+    return BFloat16()

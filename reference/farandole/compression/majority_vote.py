@@ -24,7 +24,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.compression.compressor import Payload, Vector
+from farandole.compression.compressor import Payload, Use, Vector
 
 Bits = NDArray[np.uint8]
 
@@ -70,3 +70,7 @@ class MajorityVote:
             return np.full(self.length, np.nan, np.float32)
         negative = np.unpackbits(np.ascontiguousarray(rows[:, :-1]).reshape(-1), count=self.length)
         return np.float32(1) - 2 * negative.astype(np.float32)
+
+
+def make(use: Use) -> MajorityVote:
+    return MajorityVote(use.length, use.ranks, use.own)

@@ -2,32 +2,19 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from farandole.compression.table import COMPRESSORS, FEEDBACK, MEANT_FOR
 from farandole.errors import UsageError
+from farandole.runtime.choices import one_of
 from farandole.runtime.numbers import AtLeastOne, NotNegative, Part, Positive, Probability, whole
 
-Name = Literal[
-    "none", "float16", "bfloat16", "qsgd", "terngrad", "sign", "majority-vote", "top-k", "random-k", "dgc", "powersgd"
-]  # fmt: skip
-
-# Who is given error feedback unless told otherwise: those that are wrong on average.
-FEEDBACK: set[Name] = {"sign", "top-k", "random-k", "powersgd"}
-
-# Whom an option is for; to all others it says nothing.
-MEANT_FOR: dict[str, tuple[Name, ...]] = {
-    "levels": ("qsgd",),
-    "bucket": ("qsgd", "terngrad"),
-    "fraction": ("top-k", "random-k", "dgc"),
-    "matrix_rank": ("powersgd",),
-    "dgc_momentum": ("dgc",),
-    "sparsity_warm_up": ("dgc",),
-    "clip": ("dgc",),
-    "terngrad_clip": ("terngrad",),
-    "share_scales": ("terngrad",),
-}
+if TYPE_CHECKING:
+    Name = str
+else:
+    Name = one_of(COMPRESSORS)
 
 
 @Parameter(name="*")
@@ -107,7 +94,7 @@ def check(options: CompressionOptions, optimizer: str) -> None:
         raise UsageError("--compressor dgc keeps what it does not send, always: leave out --feedback and --no-feedback")
 
 
-def check_meaning(options: RoundingOptions, name: Name, offered: Collection[str] = get_args(Name)) -> None:
+def check_meaning(options: RoundingOptions, name: Name, offered: Collection[str] = tuple(COMPRESSORS)) -> None:
     """Refuse options that say nothing to the compressor chosen.
 
     Args:

@@ -23,7 +23,7 @@ from math import prod
 
 import numpy as np
 
-from farandole.compression.compressor import Vector
+from farandole.compression.compressor import Use, Vector
 
 Matrix = Vector  # with two axes
 
@@ -136,3 +136,7 @@ def _cut(vector: Vector, shapes: Sequence[tuple[int, int]]) -> tuple[list[Matrix
         matrices.append(vector[offset : offset + rows * columns].reshape(rows, columns))
         offset += rows * columns
     return matrices, vector[offset:]
+
+
+def make(use: Use) -> PowerSGD:
+    return PowerSGD(use.shapes, use.options.matrix_rank, use.ranks, use.common, use.feedback)

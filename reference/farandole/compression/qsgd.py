@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from farandole.compression.compressor import Payload, Vector, as_payload
+from farandole.compression.compressor import Payload, Use, Vector, as_payload
 from farandole.compression.packing import bucket_count, in_buckets, pack, packed_bytes, unpack
 
 
@@ -61,3 +61,7 @@ class QSGD:
         norms = np.repeat(payload[:split].view(np.float32), self.bucket)[:length]
         steps = (unpack(payload[split:], self.bits, length) - self.levels).astype(np.float32)
         return norms * (steps / np.float32(self.levels))
+
+
+def make(use: Use) -> QSGD:
+    return QSGD(use.own, use.options.levels, use.options.bucket)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.compression.compressor import Payload, Vector, as_payload
+from farandole.compression.compressor import Payload, Use, Vector, as_payload
 from farandole.compression.top_k import count_of
 
 SEED = np.dtype(np.uint64)
@@ -94,3 +94,7 @@ class SeededRandomK:
 
     def _drawing(self, seed: NDArray[np.uint64]) -> RandomK:
         return RandomK(np.random.default_rng(seed), self.fraction, self.unbiased)
+
+
+def make(use: Use) -> RandomK:
+    return RandomK(use.common, use.options.fraction, unbiased=not use.feedback)

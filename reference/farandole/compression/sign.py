@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from farandole.compression.compressor import Payload, Vector, as_payload
+from farandole.compression.compressor import Payload, Use, Vector, as_payload
 
 
 class Sign:
@@ -36,3 +36,7 @@ class Sign:
         negative = np.unpackbits(payload[4:], count=length).astype(bool)
         signed: Vector = np.where(negative, -magnitude, magnitude)
         return signed
+
+
+def make(use: Use) -> Sign:
+    return Sign()

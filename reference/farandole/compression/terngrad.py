@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from farandole.compression.compressor import Payload, Vector, as_payload
+from farandole.compression.compressor import Payload, Use, Vector, as_payload
 from farandole.compression.packing import bucket_count, in_buckets, pack, packed_bytes, unpack
 
 BITS = 2
@@ -99,3 +99,9 @@ class TernGrad:
         scales: Vector = np.abs(values).max(axis=1, initial=0, keepdims=True)
         scales[~np.isfinite(scales)] = np.nan  # decoded, all of the bucket is NaN
         return scales
+
+
+def make(use: Use) -> TernGrad:
+    """Return the compressor of one rank; of the options only --bucket is everywhere."""
+    clip, shared = getattr(use.options, "terngrad_clip", None), getattr(use.options, "share_scales", False)
+    return TernGrad(use.own, use.options.bucket, clip, shared)

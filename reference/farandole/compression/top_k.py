@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.compression.compressor import Payload, Vector, as_payload
+from farandole.compression.compressor import Payload, Use, Vector, as_payload
 
 
 def count_of(fraction: float, length: int) -> int:
@@ -61,3 +61,7 @@ class TopK:
 
     def decode(self, payload: Payload, length: int) -> Vector:
         return scattered(payload, length)
+
+
+def make(use: Use) -> TopK:
+    return TopK(use.options.fraction)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from farandole.collectives.costs import Link
+from farandole.collectives.schedules import COLLECTIVES
 from farandole.cost import gossip, rounds
 from farandole.cost.cost_function import all_reduce_s, hierarchical_s
 from farandole.cost.pairs import Pairs
@@ -31,7 +32,7 @@ from farandole.parameter_server.policies import (
 )
 
 POLICIES = ("minibatch", "stale", "async", "half", "partial", "dynamic", "history")
-ALL_REDUCES = ("ring", "tree", "halving-doubling", "hierarchical")
+ALL_REDUCES = tuple(name for name, row in COLLECTIVES.items() if row.is_simulated)
 LOCAL, DYNAMIC_ROUNDS = "local-sgd", "dynamic-rounds"
 GOSSIP, AD_PSGD = "gossip", "ad-psgd"
 METHODS = (*POLICIES, *ALL_REDUCES, LOCAL, DYNAMIC_ROUNDS, GOSSIP, AD_PSGD)

@@ -1,28 +1,25 @@
 """The options that the data-parallel scenarios share, so that their records compare."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from farandole.collectives.schedules import ALL_REDUCE_NAMES
 from farandole.errors import UsageError
 from farandole.models.options import TrainingOptions, Width
+from farandole.runtime.choices import one_of
 from farandole.runtime.numbers import AtLeastOne, NotNegative, NotNegativeReal, Positive, PositiveOrInf, real, whole
 from farandole.runtime.options import RunOptions
 
-# Those of `collectives.all_reduce`.
-OwnCollective = Literal[
-    "central",
-    "tree",
-    "doubling",
-    "halving-doubling",
-    "ring",
-    "bidirectional-ring",
-    "segmented-ring",
-    "hierarchical",
-    "shared-memory",
-]
-Collective = Literal[OwnCollective, "mpi"]
+if TYPE_CHECKING:
+    OwnCollective = str
+    Collective = str
+    CollectiveOrWindow = str
+else:
+    OwnCollective = one_of(ALL_REDUCE_NAMES)
+    Collective = Literal[OwnCollective, "mpi"]
+    CollectiveOrWindow = Literal[Collective, "window"]
 
 
 @Parameter(name="*")

@@ -1,12 +1,20 @@
 """The options that every model-parallel scenario shares, so that their records compare."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from farandole.model_parallel.schedules import FLUSHED, NAMES
 from farandole.models.options import TrainingOptions
+from farandole.runtime.choices import one_of
 from farandole.runtime.numbers import AtLeastOne, Positive, real
+
+if TYPE_CHECKING:
+    ScheduleName = str
+    FlushedScheduleName = str
+else:
+    ScheduleName, FlushedScheduleName = one_of(NAMES), one_of(FLUSHED)
 
 Milliseconds = Annotated[float, real(gte=0, lte=60_000)]
 
@@ -50,7 +58,7 @@ class AdaptiveOptions(LayerOptions):
 class PipelineOptions(LayerOptions):
     """How a pipeline is run."""
 
-    schedule: Literal["naive", "gpipe", "1f1b", "interleaved", "pipedream", "zero-bubble"] = "1f1b"
+    schedule: ScheduleName = "1f1b"
     """In which order the stages work; pipedream takes whole batches and updates after each."""
 
     micro_batches: AtLeastOne = 8

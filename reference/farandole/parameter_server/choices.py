@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from farandole.compression.choices import plain
 from farandole.compression.compressor import Compressor
-from farandole.compression.options import FEEDBACK, check_meaning
+from farandole.compression.options import check_meaning
 from farandole.compression.random_k import SeededRandomK
+from farandole.compression.table import FEEDBACK, PUSHED
 from farandole.data import datasets
 from farandole.errors import UsageError
 from farandole.models import choices as model_choices
 from farandole.parameter_server import server_change
 from farandole.parameter_server.corrections import Correction, DelayCompensated, StalenessAware
-from farandole.parameter_server.options import Encoder, PolicyOptions, TextOptions
+from farandole.parameter_server.options import PolicyOptions, TextOptions
 from farandole.parameter_server.policies import (
     Asynchronous,
     Dynamic,
@@ -141,7 +142,7 @@ def _check_compressor(options: PolicyOptions) -> None:
         UsageError: an option says nothing to it, what would be encoded is not what travels, or would count twice.
     """
     name = options.compressor
-    check_meaning(options, name, get_args(Encoder))
+    check_meaning(options, name, PUSHED)
     if name == "none":
         return
     for given, what in (
@@ -165,7 +166,7 @@ def make_compressor(options: PolicyOptions, rank: int = 0) -> Compressor | None:
     own = np.random.default_rng([options.seed, 1 + rank])
     if options.compressor == "random-k":  # a push is decoded by itself, and has error feedback
         return SeededRandomK(own, options.fraction, unbiased=False)
-    return plain(options.compressor, options, options.fraction, own, own, unbiased=True)
+    return plain(options.compressor, options, own, own, unbiased=True)
 
 
 def check_workload(options: TextOptions) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from farandole.compression.compressor import Compressor
 from farandole.compression.error_feedback import ErrorFeedback
 from farandole.compression.non_finite import check_own
-from farandole.compression.options import FEEDBACK
+from farandole.compression.table import FEEDBACK
 from farandole.data import datasets
 from farandole.data.shares import equal_shares, proportional_shares
 from farandole.data_parallel.evaluation import accuracy, loss

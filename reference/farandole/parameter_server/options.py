@@ -1,13 +1,15 @@
 """The options of training with a parameter server."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
 from farandole.compression.options import EncodingOptions
+from farandole.compression.table import PUSHED
 from farandole.data_parallel.options import DataParallelOptions
 from farandole.parameter_server.server_change import ServerChange
+from farandole.runtime.choices import one_of
 from farandole.runtime.numbers import (
     AtLeastOne,
     NotNegative,
@@ -27,7 +29,10 @@ Sync = Literal["minibatch", "stale", "async", "half", "partial", "dynamic", "his
 Update = Literal[
     "sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated", "blend", "elastic", "twice"
 ]  # fmt: skip
-Encoder = Literal["none", "float16", "bfloat16", "qsgd", "terngrad", "sign", "random-k"]
+if TYPE_CHECKING:
+    Encoder = str
+else:
+    Encoder = one_of(PUSHED)
 
 
 def _server_changes(_: Any, tokens: Any) -> Any:

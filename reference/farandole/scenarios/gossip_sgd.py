@@ -15,17 +15,23 @@ metrics.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from farandole.compression.options import EncodingOptions, check_meaning, error_below_one
+from farandole.compression.table import FOR_NEIGHBOURS
 from farandole.data_parallel.options import OptimizerOptions
+from farandole.decentralised.options import TopologyName
 from farandole.errors import UsageError
+from farandole.runtime.choices import one_of
 from farandole.runtime.numbers import AtLeastOne, Part, UnitInterval
 from farandole.scenarios import run_as_program
 
-Encoder = Literal["none", "float16", "bfloat16", "qsgd", "sign", "top-k", "random-k"]
+if TYPE_CHECKING:
+    Encoder = str
+else:
+    Encoder = one_of(FOR_NEIGHBOURS)
 
 
 @Parameter(name="*")
@@ -36,7 +42,7 @@ class Config(EncodingOptions, OptimizerOptions):
     method: Literal["d-psgd", "push-sum", "ad-psgd", "central-directions"] = "d-psgd"
     """With all neighbours in step; along edges that lead one way; in pairs, whenever one is ready; as a centre says."""
 
-    topology: Literal["ring", "torus", "exponential", "one-peer-exponential", "complete"] = "ring"
+    topology: TopologyName = "ring"
     """Who is whose neighbour; ad-psgd takes the edges both ways, whatever the round."""
 
     graph: Path | None = None
@@ -83,7 +89,7 @@ def check(config: Config) -> None:
         if config.method not in methods and getattr(config, name) != getattr(default, name):
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} is for --method {' or '.join(methods)}, not for {config.method}: leave it out")
-    check_meaning(config, config.compressor, get_args(Encoder))
+    check_meaning(config, config.compressor, FOR_NEIGHBOURS)
     if config.compressor == "none" and config.consensus_step is not None:
         raise UsageError("--consensus-step is for --compressor: leave it out, or add that")
     if config.compressor != "none" and config.mix_after_update:
@@ -140,7 +146,7 @@ def main(config: Config) -> None:
             return ADPSGD(world, model, make, graph, config.mixing_every, config.seed)
         if config.compressor != "none":
             common, own = np.random.default_rng([config.seed, 0]), np.random.default_rng([config.seed, 1 + world.rank])
-            compressor = plain(config.compressor, config, config.fraction, common, own, unbiased=False)
+            compressor = plain(config.compressor, config, common, own, unbiased=False)
             return ChocoSGD(world, model, make, graph, compressor, config.moves_by, config.mixing_every)
         return DPSGD(world, model, make, graph, config.mixing_every, config.mix_after_update)
 

@@ -11,11 +11,10 @@ optimizer's state (ZeRO-1).
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from cyclopts import Parameter
 
-from farandole.model_parallel.options import PipelineOptions
+from farandole.model_parallel.options import FlushedScheduleName, PipelineOptions
 from farandole.runtime.numbers import AtLeastOne
 from farandole.scenarios import run_as_program
 
@@ -25,7 +24,7 @@ from farandole.scenarios import run_as_program
 class Config(PipelineOptions):
     """Options of hybrid."""
 
-    schedule: Literal["naive", "gpipe", "1f1b", "interleaved", "zero-bubble"] = "1f1b"
+    schedule: FlushedScheduleName = "1f1b"
     """In which order the stages of a pipeline work."""
 
     micro_batches: AtLeastOne = 4

@@ -17,11 +17,11 @@ of its part of the batch, an all-reduce forms the mean, and all copies of the mo
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from farandole.data_parallel.options import Collective, OptimizerOptions, PrecisionOptions, check_precision
+from farandole.data_parallel.options import CollectiveOrWindow, OptimizerOptions, PrecisionOptions, check_precision
 from farandole.errors import UsageError
 from farandole.runtime.numbers import AtLeastOne, UnitInterval
 from farandole.scenarios import run_as_program
@@ -34,7 +34,7 @@ BUCKET_KB = 1024
 class Config(OptimizerOptions, PrecisionOptions):
     """Options of sync_sgd."""
 
-    collective: Literal[Collective, "window"] = "ring"
+    collective: CollectiveOrWindow = "ring"
     """Which all-reduce carries the gradients: one of ours, or MPI's; window: they lie where all ranks of a node can
     address them, and nothing is copied."""
 

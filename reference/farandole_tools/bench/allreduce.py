@@ -22,7 +22,7 @@ from rich.table import Table
 
 from farandole.collectives.costs import Machine, bus_factor, coefficients, predicted_s
 from farandole.collectives.fitting import Measurement, fitted
-from farandole.collectives.schedules import SCHEDULES
+from farandole.collectives.schedules import ALL_REDUCE_NAMES, SCHEDULES
 from farandole.report.table import binary
 from farandole_tools.bench.allreduce_systems import ADD, COPY, OURS
 from farandole_tools.bench.turns import Medians, medians, row, why_not
@@ -35,7 +35,7 @@ COPIES = "a copy by each"
 PEERS = {"mpi": "MPI_Allreduce", "Horovod": "Horovod", "Gloo": "Gloo", COPY: COPIES}
 MODEL_RANKS = (2, 3, 4, 7, 8, 16, 64)
 MODEL_SIZES = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
-MODELLED = ("central", "tree", "doubling", "halving-doubling", "ring", "bidirectional-ring")
+MODELLED = tuple(name for name in ALL_REDUCE_NAMES if name in SCHEDULES)
 
 
 def rows(ranks: int) -> list[dict[str, Any]]:

@@ -1,9 +1,11 @@
-"""The pipeline schedules, one file each, under the names of ``--schedule``.
+"""The pipeline schedules, one file each, under the names of ``--schedule``: the one table of them.
 
 Reading order: ``naive``, ``gpipe``, ``one_f_one_b``, ``interleaved``, ``pipedream``, ``zero_bubble``.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from farandole.errors import UsageError
 from farandole.model_parallel.schedules.gpipe import GPIPE
@@ -14,7 +16,17 @@ from farandole.model_parallel.schedules.pipedream import PIPEDREAM
 from farandole.model_parallel.schedules.zero_bubble import ZERO_BUBBLE
 from farandole.model_parallel.steps import Schedule
 
-NAMES = ("naive", "gpipe", "1f1b", "interleaved", "pipedream", "zero-bubble")
+# By the number of the model's pieces on each rank, which one of them uses.
+SCHEDULES: dict[str, Callable[[int], Schedule]] = {
+    "naive": lambda chunks: NAIVE,
+    "gpipe": lambda chunks: GPIPE,
+    "1f1b": lambda chunks: ONE_F_ONE_B,
+    "interleaved": interleaved,
+    "pipedream": lambda chunks: PIPEDREAM,
+    "zero-bubble": lambda chunks: ZERO_BUBBLE,
+}
+NAMES = tuple(SCHEDULES)
+FLUSHED = tuple(name for name in NAMES if name != PIPEDREAM.name)  # all micro-batches of a step before its update
 
 
 def choose(name: str, chunks: int = 2) -> Schedule:
@@ -26,8 +38,6 @@ def choose(name: str, chunks: int = 2) -> Schedule:
     Raises:
         UsageError: there is none of that name.
     """
-    known = {schedule.name: schedule for schedule in (NAIVE, GPIPE, ONE_F_ONE_B, PIPEDREAM, ZERO_BUBBLE)}
-    known["interleaved"] = interleaved(chunks)
-    if name not in known:
+    if name not in SCHEDULES:
         raise UsageError(f"there is no schedule {name!r}: choose from {', '.join(NAMES)}")
-    return known[name]
+    return SCHEDULES[name](chunks)
