@@ -11,7 +11,7 @@ Both do so for all numbers of ranks, or those that are named, as in `--record 3 
 
 Not here is what differs from run to run. Trainings that follow measured times: `adaptive`, `sync_cost`, `dynamic_sync`
 without --period, a pipeline with --balance time. Several workers that do not wait for each other: `parameter_server`,
-`online` and `downpour` are here with one worker, or where each step waits for all (--sync minibatch); of `gossip_sgd`
+`online` and `downpour` are here with one worker, or where each step waits for all (--sync bsp); of `gossip_sgd`
 ad-psgd is not. What a library sums, in an order of its own: `ddp_sgd`, `horovod_sgd`, `elastic_horovod`, and
 --collective mpi.
 """
@@ -25,8 +25,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from farandole.runtime import warm
 from farandole.runtime.launcher import run_ranks
+from farandole_tools.forked_ranks import fork_server
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "same_parameters.json"
@@ -170,17 +170,17 @@ TABLE: list[tuple[str, str, list[str]]] = [
     ),
     (
         "3 4",
-        "parameter_server --steps 4 --sync minibatch",
+        "parameter_server --steps 4 --sync bsp",
         ["", *each("--update", "momentum adagrad adam staleness-aware delay-compensated blend elastic twice")],
     ),
     (
         "4 7",
-        "parameter_server --steps 4 --sync minibatch --servers 2",
+        "parameter_server --steps 4 --sync bsp --servers 2",
         ["", "--assignment hashing", "--replicas 2", "--transport window", "--topk 0.1", "--compressor sign"],
     ),
     (
         "4",
-        "parameter_server --steps 4 --sync minibatch",
+        "parameter_server --steps 4 --sync bsp",
         [
             *each("--compressor", "float16 bfloat16 qsgd terngrad random-k"),
             "--update elastic --period 2",
@@ -192,17 +192,17 @@ TABLE: list[tuple[str, str, list[str]]] = [
     ),
     (
         "7",
-        "parameter_server --steps 6 --sync minibatch",
+        "parameter_server --steps 6 --sync bsp",
         ["--tree 2", "--applications 2", "--servers 2 --server-change step=3,servers=3 --assignment hashing"],
     ),
-    ("3", "parameter_server --steps 4 --sync", ["stale", "async", "half", "dynamic"]),
+    ("3", "parameter_server --steps 4 --sync", ["ssp", "async", "half", "dssp"]),
     (
         "3 4",
         "hybrid_parameters --steps 3",
         ["", "--hot 0", "--hot 0.1 --cold clients", "--shards shuffled"],
     ),
     ("3", "downpour --steps 12 --no-overlap", ["", "--n-fetch 1 --n-push 1"]),
-    ("3", "online --samples 960 --readers 0", ["", "--sync minibatch"]),
+    ("3", "online --samples 960 --readers 0", ["", "--sync bsp"]),
     (
         "1 2 3 4 7",
         "restart --steps 6 --checkpoint-every 2",
@@ -254,7 +254,7 @@ def differences(expected: Mapping[str, Any], found: Mapping[str, Any], what: tup
 
 def main() -> None:
     """Train twice and record what both agree on, or once and compare with the record."""
-    warm.start()
+    fork_server.start()
     record = "--record" in sys.argv[1:]
     chosen = [int(word) for word in sys.argv[1:] if word.isdigit()]
     known = recorded()

@@ -19,7 +19,7 @@ SMALL = ["--data", "digits", "--hidden", "16", "--batch", "64", "--steps", "15",
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder and the output of two modes with a slow worker."""
     folder = tmp_path_factory.mktemp("compare") / "new"
-    done = farandole("compare", "minibatch", "stale", *SMALL, "--staleness", "2", "--slow", "rank=3,factor=4",
+    done = farandole("compare", "bsp", "ssp", *SMALL, "--staleness", "2", "--slow", "rank=3,factor=4",
                      "--out", str(folder))  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder, done.stdout
@@ -27,15 +27,15 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_modes_are_run_with_the_same_options_and_recorded(compared: tuple[Path, str]) -> None:
     folder, output = compared
-    runs = {name: Run.open(folder / name) for name in ("minibatch", "stale")}
+    runs = {name: Run.open(folder / name) for name in ("bsp", "ssp")}
     for name, run in runs.items():
         assert output.index(f"compare: {name} …") < output.index("staleness")
         assert run.config["sync"] == name
         # 64 is the scenario's own default, and not the comparison's: what is said counts.
         assert (run.config["batch"], run.config["slow"], run.summary.ranks) == (64, ["rank=3,factor=4"], 4)
-    assert (runs["minibatch"].summary.steps, runs["stale"].summary.steps) == (15, 2 * 15)
-    assert set(runs["minibatch"].summary.lead or {}) == {"0"}
-    assert max(map(int, runs["stale"].summary.lead or {})) <= 2
+    assert (runs["bsp"].summary.steps, runs["ssp"].summary.steps) == (15, 2 * 15)
+    assert set(runs["bsp"].summary.lead or {}) == {"0"}
+    assert max(map(int, runs["ssp"].summary.lead or {})) <= 2
     with Image.open(folder / "compare.png") as picture:
         colours = picture.convert("RGB").getcolors(maxcolors=10**6)
     assert {(0, 0x72, 0xB2), (0xE6, 0x9F, 0)} <= {colour for _, colour in colours or []}, "both runs are drawn"
@@ -43,12 +43,12 @@ def test_modes_are_run_with_the_same_options_and_recorded(compared: tuple[Path, 
 
 def test_a_finished_run_beside_a_new_one_of_a_scenario(compared: tuple[Path, str], tmp_path: Path) -> None:
     """Each scenario takes the options it has: --collective and --staleness are not for the same one."""
-    words = [str(compared[0] / "minibatch"), "sync_sgd", "async", *SMALL, "--collective", "central", "--staleness", "1"]
+    words = [str(compared[0] / "bsp"), "sync_sgd", "async", *SMALL, "--collective", "central", "--staleness", "1"]
     done = farandole("compare", *words, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     summaries = json.loads(done.stdout)
-    assert [summary["run"] for summary in summaries] == ["minibatch", "sync_sgd", "async"]
+    assert [summary["run"] for summary in summaries] == ["bsp", "sync_sgd", "async"]
     assert [summary["scenario"] for summary in summaries] == ["parameter_server", "sync_sgd", "parameter_server"]
     [folder] = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("compare-")
@@ -58,10 +58,10 @@ def test_a_finished_run_beside_a_new_one_of_a_scenario(compared: tuple[Path, str
 
 
 def test_finished_runs_alone_leave_nothing_unless_a_folder_is_given(compared: tuple[Path, str], tmp_path: Path) -> None:
-    folders = [str(compared[0] / name) for name in ("stale", "minibatch")]
+    folders = [str(compared[0] / name) for name in ("ssp", "bsp")]
     done = farandole("compare", *folders, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.index("stale ") < done.stdout.index("minibatch ")
+    assert done.stdout.index("ssp ") < done.stdout.index("bsp ")
     assert not list(tmp_path.iterdir())
 
     drawn = farandole("compare", *folders, "--out", "pictures", cwd=tmp_path)
@@ -72,16 +72,16 @@ def test_finished_runs_alone_leave_nothing_unless_a_folder_is_given(compared: tu
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["stall"], "minibatch, stale, async, half, partial, dynamic, history"),
+        (["stall"], "bsp, ssp, async, half, partial, dssp, history"),
         (["stall"], "or a finished run's folder"),
-        (["stale", "."], ". is not a run's folder"),
-        (["stale", "--stepz", "3"], "--stepz"),
-        (["stale", "--steps", "0"], ">= 1"),
+        (["ssp", "."], ". is not a run's folder"),
+        (["ssp", "--stepz", "3"], "--stepz"),
+        (["ssp", "--steps", "0"], ">= 1"),
         (["sync_sgd", "--staleness", "3"], "--staleness"),
-        (["stale", "-n", "0"], "-n"),
-        (["stale", "-n", "2"], "2 rank(s) are too few"),
-        (["stale", "-n", "3", "--slow", "rank=3,factor=4"], "there is no rank 3"),
-        (["stale", "--out", "/dev/null/runs"], "--out /dev/null/runs"),
+        (["ssp", "-n", "0"], "-n"),
+        (["ssp", "-n", "2"], "2 rank(s) are too few"),
+        (["ssp", "-n", "3", "--slow", "rank=3,factor=4"], "there is no rank 3"),
+        (["ssp", "--out", "/dev/null/runs"], "--out /dev/null/runs"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(words: list[str], says: str, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_bad_input_is_one_line_and_exit_code_2(words: list[str], says: str, tmp_
 
 
 def test_options_cannot_change_what_is_finished(compared: tuple[Path, str]) -> None:
-    done = farandole("compare", str(compared[0] / "stale"), "--steps", "5")
+    done = farandole("compare", str(compared[0] / "ssp"), "--steps", "5")
     assert done.returncode == 2
     assert "these runs are finished" in done.stderr
 

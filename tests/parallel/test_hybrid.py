@@ -39,7 +39,7 @@ def test_every_step_equals_the_single_process(
 
 def test_own_rows_are_moved_as_a_server_would_have_moved_them(under_mpirun: Callable[..., Any], tmp_path: Path) -> None:
     """Momentum and Adam remember per row, so no dense optimizer is the same; stale training has no fixed result."""
-    cases = [("minibatch", "momentum", 5.0), ("minibatch", "adam", 0.1), ("stale", "sgd", 30.0)]
+    cases = [("bsp", "momentum", 5.0), ("bsp", "adam", 0.1), ("ssp", "sgd", 30.0)]
     runs = [
         run(scenario=scenario, sync=sync, update=update, lr=rate, steps=60)
         for sync, update, rate in cases
@@ -53,7 +53,7 @@ def test_own_rows_are_moved_as_a_server_would_have_moved_them(under_mpirun: Call
     answers = answers[:6]
     for (sync, _, _), centre, hybrid in zip(cases, answers[::2], answers[1::2], strict=True):
         assert sum(hybrid["bytes_sent"]) < 0.7 * sum(centre["bytes_sent"])
-        if sync == "minibatch":
+        if sync == "bsp":
             assert hybrid["fingerprint"] == pytest.approx(centre["fingerprint"], rel=1e-9)
             assert hybrid["test_accuracy"] == centre["test_accuracy"]
         else:
@@ -67,9 +67,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("runs")
     same = {"lr": 30.0, "steps": EPOCH, "seed": 1}
     return {
-        "all at the centre": launch(
-            "parameter_server", 5, data="text", sync="minibatch", **same, out=folder / "centre"
-        ),
+        "all at the centre": launch("parameter_server", 5, data="text", sync="bsp", **same, out=folder / "centre"),
         "documents": launch("hybrid_parameters", 5, **same, out=folder / "documents"),
         "shuffled": launch("hybrid_parameters", 5, shards="shuffled", **same, out=folder / "shuffled"),
         "cold at clients": launch(

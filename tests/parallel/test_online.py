@@ -26,7 +26,7 @@ SAMPLES, BATCH, RATE = 20_000, 48, 8000
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Manager, 2 servers, 3 workers, and the reader."""
-    options: dict[str, Any] = {"servers": 2, "sync": "stale", "samples": SAMPLES, "batch": BATCH, "rate": RATE}
+    options: dict[str, Any] = {"servers": 2, "sync": "ssp", "samples": SAMPLES, "batch": BATCH, "rate": RATE}
     options |= {"publish_every": PUBLISH_EVERY_S, "out": tmp_path_factory.mktemp("online")}
     return launch("online", 7, timeout_s=180, **options)
 

@@ -17,7 +17,7 @@ from farandole.runtime.record import Summary
 # 30 steps, float64, sums added in another order.
 TOLERANCE = 1e-12
 
-SYNCHRONOUS = ("minibatch", "hashing", "window")
+SYNCHRONOUS = ("bsp", "hashing", "window")
 IN_TWO_WAYS = ("window, hashing", "range by range", "top-k, all")
 POLICIES_AT_THEIR_LIMIT = ("stale 0", "stale 0, aware", "half 0", "dynamic 0", "partial, all", "history, patient")
 RULES = ("momentum", "adagrad", "adam", "staleness-aware", "delay-compensated")
@@ -70,7 +70,7 @@ def test_elastic_averaging_is_zhangs(under_mpirun: Callable[..., Any]) -> None:
 
 def test_document_000s_round_costs_twice_and_descends_twice(tmp_path: Path) -> None:
     """It is SGD at twice the rate, to rounding, with twice the messages; at its own rate it is something else."""
-    options: dict[str, Any] = {"sync": "minibatch", "steps": 30}
+    options: dict[str, Any] = {"sync": "bsp", "steps": 30}
     twice = launch("parameter_server", 4, **options, update="twice", lr=0.1, out=tmp_path / "twice").summary
     once = launch("parameter_server", 4, **options, lr=0.2, out=tmp_path / "once").summary
     assert twice.final_loss == pytest.approx(once.final_loss, rel=1e-3)
@@ -83,8 +83,8 @@ def test_document_000s_round_costs_twice_and_descends_twice(tmp_path: Path) -> N
 
 def test_a_tree_changes_nothing_and_unburdens_the_server(under_mpirun: Callable[..., Any], tmp_path: Path) -> None:
     check(under_mpirun("ps_equals_single.py", 8, "1", "tree"))
-    flat = launch("parameter_server", 6, sync="minibatch", steps=20, out=tmp_path / "flat").summary
-    tree = launch("parameter_server", 8, sync="minibatch", steps=20, tree=2, out=tmp_path / "tree").summary
+    flat = launch("parameter_server", 6, sync="bsp", steps=20, out=tmp_path / "flat").summary
+    tree = launch("parameter_server", 8, sync="bsp", steps=20, tree=2, out=tmp_path / "tree").summary
     assert flat.bytes_sent is not None
     assert tree.bytes_sent is not None
     assert tree.bytes_sent[1] == pytest.approx(flat.bytes_sent[1] / 2, rel=0.05), "2 aggregators instead of 4 workers"
@@ -178,7 +178,7 @@ def largest(histogram: dict[str, int] | None) -> int:
 
 
 def test_minibatch_learns_in_step(tmp_path: Path) -> None:
-    summary = learned(tmp_path, sync="minibatch")
+    summary = learned(tmp_path, sync="bsp")
     assert summary.steps == STEPS
     assert summary.lead == {"0": STEPS * WORKERS}
     assert summary.staleness == {"0": STEPS * WORKERS}
@@ -190,7 +190,7 @@ def test_minibatch_learns_in_step(tmp_path: Path) -> None:
     assert summary.bytes_sent[2] == pytest.approx(STEPS * parameters, rel=0.01)
 
 
-@pytest.mark.parametrize("sync", ["stale", "half"])
+@pytest.mark.parametrize("sync", ["ssp", "half"])
 def test_stale_keeps_its_bound(tmp_path: Path, sync: str) -> None:
     summary = learned(tmp_path, sync=sync, staleness=3, longest_wait=0.002)
     assert summary.steps == STEPS * WORKERS, "every gradient is an update"
@@ -216,7 +216,7 @@ def test_partial_drops_the_late(tmp_path: Path) -> None:
 
 
 def test_dynamic_stays_within_its_bounds(tmp_path: Path) -> None:
-    summary = learned(tmp_path, sync="dynamic", least_staleness=1, staleness=5)
+    summary = learned(tmp_path, sync="dssp", least_staleness=1, staleness=5)
     assert summary.steps == STEPS * WORKERS
     assert 1 <= largest(summary.lead) <= 5
 
@@ -240,7 +240,7 @@ def test_every_rule_learns(tmp_path: Path, update: str) -> None:
 
 
 def test_top_k_sends_less_and_learns(tmp_path: Path) -> None:
-    summary = launch("parameter_server", 4, sync="minibatch", topk=0.02, steps=400, out=tmp_path / "run").summary
+    summary = launch("parameter_server", 4, sync="bsp", topk=0.02, steps=400, out=tmp_path / "run").summary
     assert summary.test_accuracy is not None
     assert summary.test_accuracy >= 0.93
     assert summary.bytes_sent is not None
@@ -270,7 +270,7 @@ TENTH = {"fraction": 0.1}
 
 @pytest.mark.parametrize("name", ENCODED)
 def test_encoded_pushes_are_as_long_as_the_formula_says_and_learn(name: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"sync": "minibatch", "servers": 2, "steps": 200, "compressor": name}
+    options: dict[str, Any] = {"sync": "bsp", "servers": 2, "steps": 200, "compressor": name}
     options |= TENTH if name == "random-k" else {}
     run = launch("parameter_server", 5, **options, out=tmp_path / "run")
     summary = run.summary
@@ -288,7 +288,7 @@ def test_encoded_pushes_are_as_long_as_the_formula_says_and_learn(name: str, tmp
     assert all(seconds > 0 for seconds in figures["transfer_s"][1:])
 
 
-@pytest.mark.parametrize("sync", ["stale", "async", "partial"])
+@pytest.mark.parametrize("sync", ["ssp", "async", "partial"])
 @pytest.mark.parametrize("encoder", [{"compressor": "sign"}, {"compressor": "random-k", **TENTH}])
 def test_every_worker_keeps_what_its_compressor_has_lost(sync: str, encoder: dict[str, Any], tmp_path: Path) -> None:
     options: dict[str, Any] = {"sync": sync, "steps": 200, **encoder}
@@ -298,7 +298,7 @@ def test_every_worker_keeps_what_its_compressor_has_lost(sync: str, encoder: dic
 
 
 def test_two_servers_decode_alike_so_one_may_die(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"sync": "minibatch", "steps": 60, "compressor": "qsgd", "servers": 2}
+    options: dict[str, Any] = {"sync": "bsp", "steps": 60, "compressor": "qsgd", "servers": 2}
     whole = launch("parameter_server", 5, **options, out=tmp_path / "whole").summary
     options |= {"replicas": 2, "fail": "rank=1,step=20"}
     orphaned = launch("parameter_server", 5, **options, out=tmp_path / "orphaned").summary
@@ -307,7 +307,7 @@ def test_two_servers_decode_alike_so_one_may_die(tmp_path: Path) -> None:
 
 
 def test_two_applications_share_the_servers(tmp_path: Path) -> None:
-    options = {"applications": 2, "sync": "stale", "servers": 2, "steps": 200, "batch": 32}
+    options = {"applications": 2, "sync": "ssp", "servers": 2, "steps": 200, "batch": 32}
     summary = launch("parameter_server", 7, **options, out=tmp_path / "run").summary
     assert summary.test_accuracy is not None
     assert summary.test_accuracy >= LEARNED, "the worse of the two"
@@ -339,7 +339,7 @@ def test_what_does_not_fit_is_said_in_one_line(
 
 def test_roles_may_share_a_rank(tmp_path: Path) -> None:
     place = "servers=0+2,cleaner=2,workers=1"
-    summary = launch("parameter_server", 3, sync="minibatch", steps=10, place=place, out=tmp_path / "run").summary
+    summary = launch("parameter_server", 3, sync="bsp", steps=10, place=place, out=tmp_path / "run").summary
     assert summary.steps == 10
     assert summary.cleaned is not None
     assert summary.cleaned["clients"] == 1
@@ -347,7 +347,7 @@ def test_roles_may_share_a_rank(tmp_path: Path) -> None:
 
 def test_a_worker_that_hangs_is_named(tmp_path: Path) -> None:
     """Where memory is shared there are no heartbeats, for nobody could go on without it."""
-    options = {"sync": "stale", "transport": "window", "fail": "rank=3,step=5,how=hang", "wait_timeout": 4}
+    options = {"sync": "ssp", "transport": "window", "fail": "rank=3,step=5,how=hang", "wait_timeout": 4}
     with pytest.raises(LaunchError, match="rank 3 at step 5"):
         launch("parameter_server", 4, **options, timeout_s=60, out=tmp_path / "run")
 

@@ -21,7 +21,7 @@ SOAK = os.environ.get("FARANDOLE_SOAK") == "1"  # make soak
 CHAIN = {"servers": 2, "replicas": 2}
 STEPS = 40
 HANG_AFTER_S = 4.0  # a busy machine may keep a rank waiting for its core for a second or two
-IN_STEP = {**CHAIN, "sync": "minibatch", "steps": STEPS, "hidden": 32}
+IN_STEP = {**CHAIN, "sync": "bsp", "steps": STEPS, "hidden": 32}
 
 
 def mortal(folder: Path, ranks: int, deaths: str, **options: Any) -> Run:
@@ -105,7 +105,7 @@ def test_acknowledged_pushes_survive_a_servers_death(
 
 
 def test_a_workers_death_is_tidied_up_and_the_others_do_its_work(tmp_path: Path) -> None:
-    run = launch("parameter_server", 5, sync="stale", steps=100, fail="rank=3,step=20", out=tmp_path / "run")
+    run = launch("parameter_server", 5, sync="ssp", steps=100, fail="rank=3,step=20", out=tmp_path / "run")
     summary = run.summary
     assert summary.members == [0, 1, 2, 4]
     assert summary.cleaned is not None
@@ -135,9 +135,7 @@ def test_a_server_that_hangs_between_two_messages_is_ended_too(tmp_path: Path) -
 
 def test_a_worker_that_hangs_is_ended_and_the_others_do_its_work(tmp_path: Path) -> None:
     fail = "rank=3,step=20,how=hang"
-    run = launch(
-        "parameter_server", 5, sync="stale", steps=100, fail=fail, hang_after=HANG_AFTER_S, out=tmp_path / "run"
-    )
+    run = launch("parameter_server", 5, sync="ssp", steps=100, fail=fail, hang_after=HANG_AFTER_S, out=tmp_path / "run")
     assert_hung(run, 3, step=20)
     assert run.summary.members == [0, 1, 2, 4]
     assert 3 * 100 - 1 <= run.summary.steps <= 3 * 100
@@ -155,7 +153,7 @@ def assert_hung(run: Run, rank: int, step: int) -> None:
 @pytest.mark.parametrize("options", [{}, {"data": "text", "lr": 30, "buckets": 4096}])
 def test_workers_servers_and_manager_may_die_in_one_run(tmp_path: Path, options: dict[str, Any]) -> None:
     fail = ["rank=4,step=5", "rank=0,step=15", "rank=2,step=60"]
-    run = launch("parameter_server", 6, **CHAIN, sync="stale", steps=60, fail=fail, **options, out=tmp_path / "run")
+    run = launch("parameter_server", 6, **CHAIN, sync="ssp", steps=60, fail=fail, **options, out=tmp_path / "run")
     assert run.summary.members == [1, 3, 5]
     assert {fault["rank"] for fault in run.summary.faults} == {0, 2, 4}
     assert run.summary.test_accuracy is not None

@@ -44,7 +44,7 @@ def test_what_would_not_notice_is_refused(scenario: str, options: dict[str, obje
 def test_the_simulator_knows_how_long_a_servers_link_takes(tmp_path: Path) -> None:
     """Two workers, one of them slow: sleeping for it and for the link is nearly all there is to a round."""
     placed = {"place": "servers=0,workers=1-2", "slow": "rank=2,factor=60"}
-    options = {**RECIPE, **placed, "steps": 20, "sync": "minibatch", "link_mbps": MBPS}
+    options = {**RECIPE, **placed, "steps": 20, "sync": "bsp", "link_mbps": MBPS}
     run = launch("parameter_server", 3, **options, out=tmp_path / "run")
     verdict = against(run)
     assert abs(verdict.error) < 0.2, verdict

@@ -23,7 +23,7 @@ TOLERANCE = 1e-12
 
 
 def run(**options: Any) -> dict[str, Any]:
-    return {"scenario": "sparse", "sync": "minibatch", "lr": 30, "steps": STEPS, "buckets": 1 << 14} | options
+    return {"scenario": "sparse", "sync": "bsp", "lr": 30, "steps": STEPS, "buckets": 1 << 14} | options
 
 
 def equals_the_single_process(answer: dict[str, Any]) -> None:
@@ -55,22 +55,20 @@ def test_every_step_equals_the_single_process(
 def test_every_policy_and_rule_learns_the_topics(under_mpirun: Callable[..., Any], tmp_path: Path) -> None:
     # Shuffled: with whole documents, what a policy drops of one worker would be what only that one knows.
     same = {"steps": 60, "shards": "shuffled"}
-    runs = [run(sync=sync, **same) for sync in ("stale", "async", "half", "partial", "dynamic", "history")]
+    runs = [run(sync=sync, **same) for sync in ("ssp", "async", "half", "partial", "dssp", "history")]
     rates = {"momentum": 5.0, "adam": 0.1, "staleness-aware": 30.0, "delay-compensated": 30.0}
-    runs += [run(sync="stale", update=update, **same | {"lr": rate}) for update, rate in rates.items()]
+    runs += [run(sync="ssp", update=update, **same | {"lr": rate}) for update, rate in rates.items()]
     runs += [run(sync="async", applications=2, **same)]
     answers = under_mpirun("sparse_runs.py", 4, str(tmp_path), json.dumps(runs), timeout_s=240)
     for wanted, answer in zip(runs, answers, strict=True):
         assert answer["test_accuracy"] >= 0.6, wanted  # always the largest topic: 0.25
-        if wanted["sync"] == "stale":
+        if wanted["sync"] == "ssp":
             assert max(map(int, answer["lead"])) <= 4, wanted
 
 
 def test_bytes_are_those_of_the_touched_rows(tmp_path: Path) -> None:
     steps, workers = 28, 2
-    summary = launch(
-        "parameter_server", 4, data="text", sync="minibatch", lr=30.0, steps=steps, out=tmp_path / "run"
-    ).summary
+    summary = launch("parameter_server", 4, data="text", sync="bsp", lr=30.0, steps=steps, out=tmp_path / "run").summary
     assert summary.test_accuracy is not None
     assert summary.test_accuracy >= 0.75
     assert len(set(summary.params_sha256 or [])) == 1

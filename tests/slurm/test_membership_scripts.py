@@ -25,7 +25,7 @@ def test_a_spare_of_another_node_takes_the_place(cluster: Sandbox, checkout: Pat
 
 
 def test_a_server_of_another_node_goes_on(cluster: Sandbox, checkout: Path) -> None:
-    chain = ("--servers", "2", "--replicas", "2", "--sync", "minibatch")
+    chain = ("--servers", "2", "--replicas", "2", "--sync", "bsp")
     script = SCRIPTS / "parameter_server.sbatch"
     job = run(cluster, checkout, script, "--steps", "40", *chain, "--fail", "rank=1,step=17")
     assert job.state == "COMPLETED", job.output

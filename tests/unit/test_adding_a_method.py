@@ -36,19 +36,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert f"`{Path(file).name}`" in PAGE
         assert f"`reference/farandole/{Path(file).parent}/`" in PAGE
         (package / file).write_text(block(words))
-    insert(
-        package / "collectives/all_reduce.py", "ALL_REDUCES: dict[str, AllReduce] = {\n", block("partial(run, CHAIN)")
-    )
-    insert(
-        package / "collectives/all_reduce.py",
-        "from farandole.collectives.central import CENTRAL\n",
-        "from farandole.collectives.chain import CHAIN\n",
-    )
     schedules = package / "collectives/schedules.py"
-    insert(schedules, "SCHEDULES: dict[str, tuple[Schedule, str]] = {\n", block("chain.CHAIN"))
+    insert(schedules, "COLLECTIVES: dict[str, Collective] = {\n", block("chain.CHAIN"))
     insert(schedules, "from farandole.collectives import ", "chain, ")
-    assert 'add `"chain"` to the names in `OwnCollective`' in PAGE
-    insert(package / "data_parallel/options.py", "OwnCollective = Literal[\n", '    "chain",\n')
     return folder
 
 

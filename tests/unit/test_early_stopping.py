@@ -90,7 +90,7 @@ def test_a_server_that_is_told_of_the_end_completes_what_is_begun() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sync": "minibatch"}, "--sync minibatch"),
+        ({"sync": "bsp"}, "--sync bsp"),
         ({"sync": "partial"}, "--sync partial"),
         ({"sync": "history"}, "--sync history"),
         ({"replicas": 2}, "--replicas"),

@@ -76,8 +76,8 @@ def test_words_that_do_not_fit(text: str, message: str) -> None:
     [
         ({"update": "sgd", "period": 4}, "--period is for --update elastic"),
         ({"update": "elastic", "period": 4, "server_change": ("step=2,servers=1",)}, "leave out one of them"),
-        ({"update": "twice"}, "give --sync minibatch, without --sync stale"),
-        ({"update": "twice", "sync": "minibatch", "tree": 2}, "leave out --tree"),
+        ({"update": "twice"}, "give --sync bsp, without --sync ssp"),
+        ({"update": "twice", "sync": "bsp", "tree": 2}, "leave out --tree"),
         ({"update": "elastic", "sync": "partial"}, "--update elastic needs every push applied once"),
         ({"update": "blend", "topk": 0.1}, "leave out --topk"),
         ({"update": "elastic", "tree": 2}, "leave out --tree"),
@@ -104,7 +104,7 @@ def test_options_that_do_not_go_together(options: dict[str, Any], message: str) 
     ("options", "message"),
     [
         ({"sync": "partial", "enough": 4}, "--enough 4: a step has at most 3 gradients"),
-        ({"sync": "dynamic", "least_staleness": 5}, "--least-staleness 5 is more than --staleness 4"),
+        ({"sync": "dssp", "least_staleness": 5}, "--least-staleness 5 is more than --staleness 4"),
     ],
 )
 def test_policies_that_cannot_be(options: dict[str, Any], message: str) -> None:

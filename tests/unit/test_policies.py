@@ -67,12 +67,12 @@ def workloads(
 
 stalenesses = st.integers(0, 5)
 POLICIES: dict[str, st.SearchStrategy[Make]] = {
-    "minibatch": st.just(Minibatch),
-    "stale": stalenesses.map(lambda s: lambda workers: Stale(workers, s)),
+    "bsp": st.just(Minibatch),
+    "ssp": stalenesses.map(lambda s: lambda workers: Stale(workers, s)),
     "asynchronous": st.just(Asynchronous),
     "half": stalenesses.map(lambda s: lambda workers: Half(workers, s, longest_wait=2.0)),
     "partial": st.integers(1, 16).map(lambda enough: lambda workers: Partial(workers, enough)),
-    "dynamic": st.tuples(stalenesses, stalenesses).map(
+    "dssp": st.tuples(stalenesses, stalenesses).map(
         lambda bounds: lambda workers: Dynamic(workers, min(bounds), max(bounds))
     ),
     "history": st.tuples(st.integers(1, 16), st.sampled_from([0.0, 0.5, 3.0])).map(
@@ -356,9 +356,9 @@ def assert_same(one: Make, other: Make, workload: Workload, servers: int) -> Non
 
 
 SYNCHRONOUS: dict[str, Make] = {
-    "stale": lambda workers: Stale(workers, 0),
+    "ssp": lambda workers: Stale(workers, 0),
     "half": lambda workers: Half(workers, 0, longest_wait=0.0),
-    "dynamic": lambda workers: Dynamic(workers, 0, 0),
+    "dssp": lambda workers: Dynamic(workers, 0, 0),
     "partial": lambda workers: Partial(workers, 16),
 }
 

@@ -96,9 +96,9 @@ class PlainHistory(History):
 
 
 PAIRS: dict[str, Callable[[range], tuple[Policy, Policy]]] = {
-    "minibatch": lambda workers: (Minibatch(workers), PlainMinibatch(workers)),
-    "stale": lambda workers: (Stale(workers, 2), HoldsInAList(workers, 2)),
-    "dynamic": lambda workers: (Dynamic(workers, 1, 3), PlainDynamic(workers, 1, 3)),
+    "bsp": lambda workers: (Minibatch(workers), PlainMinibatch(workers)),
+    "ssp": lambda workers: (Stale(workers, 2), HoldsInAList(workers, 2)),
+    "dssp": lambda workers: (Dynamic(workers, 1, 3), PlainDynamic(workers, 1, 3)),
     "partial": lambda workers: (Partial(workers, 2), PlainPartial(workers, 2)),
     "history": lambda workers: (History(workers, 2), PlainHistory(workers, 2)),
 }

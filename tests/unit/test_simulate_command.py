@@ -32,10 +32,10 @@ def call(words: str, *more: str) -> None:
 
 def test_json_has_a_run_for_each_method_and_number(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     picture = tmp_path / "scaling.png"
-    words = "stale ring --workers 1 4 --steps 20 --straggler lognormal:0.5 --json --out"
+    words = "ssp ring --workers 1 4 --steps 20 --straggler lognormal:0.5 --json --out"
     call(words, str(picture))
     runs = json.loads(capsys.readouterr().out)["runs"]
-    assert [(run["method"], run["workers"]) for run in runs] == [("stale", 1), ("ring", 1), ("stale", 4), ("ring", 4)]
+    assert [(run["method"], run["workers"]) for run in runs] == [("ssp", 1), ("ring", 1), ("ssp", 4), ("ring", 4)]
     assert all(0 < run["efficiency"] <= 1 for run in runs)
     assert picture.stat().st_size > 5000
 
@@ -90,13 +90,13 @@ def test_what_is_no_part_of_the_map_is_refused(tmp_path: Path, capsys: pytest.Ca
     [
         ("", "name a method"),
         ("stael", "'stael' is no method"),
-        ("stale --workers 0", "--workers. Must be >= 1"),
-        ("stale --straggler gamma", "--straggler gamma does not fit"),
-        ("stale --straggler pareto:0.5", "the shape is above 1"),
-        ("stale --workers 100000 --steps 1000", "give fewer"),
+        ("ssp --workers 0", "--workers. Must be >= 1"),
+        ("ssp --straggler gamma", "--straggler gamma does not fit"),
+        ("ssp --straggler pareto:0.5", "the shape is above 1"),
+        ("ssp --workers 100000 --steps 1000", "give fewer"),
         ("hierarchical --workers 9 --per-node 4", "do not fill nodes of 4"),
-        ("stale --out x.txt", ".png"),
-        ("stale --fail-every 0.01", "--fail-every 0.01: a worker that lives for less than 0.5 steps"),
+        ("ssp --out x.txt", ".png"),
+        ("ssp --fail-every 0.01", "--fail-every 0.01: a worker that lives for less than 0.5 steps"),
         ("--record nowhere", "not a run's folder"),
         ("--fit nowhere", "not a run's folder"),
         ("--sides nowhere", "not a run's folder"),
@@ -105,7 +105,7 @@ def test_what_is_no_part_of_the_map_is_refused(tmp_path: Path, capsys: pytest.Ca
         ("ring --map --link-gbps 1", "--map is over bandwidths: give --map-gbps"),
         ("ring --map-gbps 1", "--map-gbps is for --map"),
         ("ring --record nowhere", "--record simulates no method: leave ring out"),
-        ("ring stale --fit nowhere", "--fit simulates no method: leave ring out"),
+        ("ring ssp --fit nowhere", "--fit simulates no method: leave ring out"),
         ("all --sides nowhere", "--sides simulates no method: leave all out"),
         ("ring --collect nowhere", "--collect simulates no method: leave ring out"),
         ("--fit nowhere --workers 9", "--workers says nothing to --fit"),
@@ -115,9 +115,9 @@ def test_what_is_no_part_of_the_map_is_refused(tmp_path: Path, capsys: pytest.Ca
         ("--record nowhere --alone elsewhere", "--alone says nothing to --record"),
         ("ring --goal 1", "--goal is for --sides"),
         ("ring --recover-s 1", "--recover-s is for --fail-every"),
-        ("ring stale --topology torus", "--topology is for gossip or ad-psgd: leave it out"),
+        ("ring ssp --topology torus", "--topology is for gossip or ad-psgd: leave it out"),
         ("ad-psgd --mix-after-update", "--mix-after-update is for gossip"),
-        ("ring --servers 2", "--servers is for minibatch or stale or"),
+        ("ring --servers 2", "--servers is for bsp or ssp or"),
         ("gossip --topology complete --workers 5000", "--topology complete has 24,995,000 edges with 5000 workers"),
     ],
 )
@@ -162,7 +162,7 @@ def a_run(scenario: str = "parameter_server") -> Any:
         for rank, own in times.items()
         for at, seconds in enumerate(own)
     ]
-    config = {"sync": "minibatch", "staleness": 4, "least_staleness": 1, "longest_wait": 0.02, "enough": None,
+    config = {"sync": "bsp", "staleness": 4, "least_staleness": 1, "longest_wait": 0.02, "enough": None,
               "patience": 0.5, "servers": 1}  # fmt: skip
     summary = SimpleNamespace(scenario=scenario, staleness={"0": 20}, wall_s=3.3, seed=0)
     return cast(Any, SimpleNamespace(trace=trace, config=config, summary=summary, folder=Path("runs/some")))

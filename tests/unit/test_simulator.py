@@ -24,12 +24,12 @@ from farandole.parameter_server.policies import (
 
 Make = Callable[[range], Policy]
 EVERY: dict[str, Make] = {
-    "minibatch": Minibatch,
-    "stale": lambda workers: Stale(workers, 3),
+    "bsp": Minibatch,
+    "ssp": lambda workers: Stale(workers, 3),
     "asynchronous": Asynchronous,
     "half": lambda workers: Half(workers, 3, 0.05),
     "partial": lambda workers: Partial(workers, max(1, len(workers) - 1)),
-    "dynamic": lambda workers: Dynamic(workers, 1, 4),
+    "dssp": lambda workers: Dynamic(workers, 1, 4),
     "history": lambda workers: History(workers, max(1, len(workers) - 1)),
 }
 
@@ -141,9 +141,9 @@ def test_ten_thousand_workers(name: str) -> None:
         assert steps * (workers - 1) <= outcome.gradients <= steps * workers, "at most one a step is left out"
     else:
         assert outcome.gradients == steps * workers
-    if name == "minibatch":
+    if name == "bsp":
         assert outcome.wall_s == pytest.approx(Draws(setting).block().max(axis=1).sum() * setting.compute_s)
-    assert max(outcome.lead) <= {"minibatch": 0, "stale": 3, "half": 3, "dynamic": 4}.get(name, workers)
+    assert max(outcome.lead) <= {"bsp": 0, "ssp": 3, "half": 3, "dssp": 4}.get(name, workers)
 
 
 def test_asynchronous_gradients_are_as_old_as_there_are_others() -> None:

@@ -27,7 +27,7 @@ from farandole.cli import (
     tour,
 )
 from farandole.errors import LaunchError, UsageError
-from farandole.runtime import signals, streams
+from farandole.runtime import choices, signals, streams
 from farandole.runtime.failure import describe
 from farandole.runtime.flight_recorder import NO_STEP
 from farandole.scenarios import run_app
@@ -75,6 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     if arguments is None:  # run as a command, which saves its pictures as files and needs no window backend
         os.environ["MPLBACKEND"] = "agg"
+    choices.advise = _say
     streams.secure()
     with signals.raised():
         try:

@@ -12,9 +12,10 @@ from cyclopts import Parameter
 from farandole import scenarios
 from farandole.cli.run import changed
 from farandole.errors import UsageError
-from farandole.parameter_server.options import Sync
+from farandole.parameter_server.policies import ALIASES, POLICIES
 from farandole.report import table
 from farandole.runtime import folders, rank_starter
+from farandole.runtime.choices import advised
 from farandole.runtime.files import json_text
 from farandole.runtime.launcher import TIMEOUT_S, launch
 from farandole.runtime.numbers import AtLeastOne, Positive
@@ -22,7 +23,7 @@ from farandole.runtime.options import RunOptions
 from farandole.runtime.record import Run
 
 SERVER = "parameter_server"
-MODES = get_args(Sync)
+MODES = tuple(POLICIES)
 # Enough work per step that computing, and not the start of a message, sets the pace on a laptop.
 RECIPE: dict[str, Any] = {"data": "mnist5k", "batch": 768, "steps": 150}
 
@@ -42,13 +43,13 @@ class CompareOptions:
 def command(words: Sequence[str]) -> Callable[..., None]:
     """The command, with the options of the scenarios that `words` name."""
     named = [word for word in words if word in scenarios.names()]
-    options = _options(named if named and not set(words) & set(MODES) else [SERVER, *named])
+    options = _options(named if named and not set(words) & {*MODES, *ALIASES} else [SERVER, *named])
 
     def compare(*names: str, comparing: CompareOptions | None = None, config: RunOptions | None = None) -> None:
         """Put runs side by side: in a table, and new ones in a picture.
 
         Of every update mode or scenario named, a new run is made, all with the same options (each
-        takes those it has): farandole compare minibatch stale async half --slow rank=4,factor=4.
+        takes those it has): farandole compare bsp ssp async half --slow rank=4,factor=4.
         Their records and compare.png go to --out, or to runs/compare-DATE-TIME.
 
         Args:
@@ -87,9 +88,9 @@ def _compare(names: Sequence[str], comparing: CompareOptions, config: RunOptions
     if not names:
         raise UsageError(
             "compare needs the folders of the runs, or what to run: "
-            "farandole compare runs/A runs/B, or farandole compare minibatch stale async"
+            "farandole compare runs/A runs/B, or farandole compare bsp ssp async"
         )
-    found = {name: _find(name) for name in names}
+    found = {advised(name, ALIASES): _find(name) for name in names}
     new = any(isinstance(what, str) for what in found.values())
     if not new and (comparing, config) != (CompareOptions(), type(config)(json=config.json, out=config.out)):
         raise UsageError("these runs are finished, and options cannot change them: leave out all but --json and --out")
@@ -110,7 +111,7 @@ def _find(name: str) -> Run | str:
     """A finished run, or the scenario that a new run is to be made of."""
     if Path(name).is_dir():
         return Run.open(name)
-    if name in MODES:
+    if name in MODES or name in ALIASES:
         return SERVER
     if name in scenarios.names():
         return name

@@ -14,6 +14,7 @@ from farandole.cli import simulate_map, simulate_record
 from farandole.cli.pictures import check, save
 from farandole.decentralised.options import TopologyName
 from farandole.errors import UsageError
+from farandole.runtime.choices import advised
 from farandole.runtime.files import json_text
 from farandole.runtime.numbers import AtLeastOne, NotNegative, NotNegativeReal, Part, Positive, PositiveOrInf, Seed
 
@@ -76,7 +77,7 @@ def simulate(
     Several methods and numbers of workers are put side by side, each with the same computing times.
 
     Args:
-        methods: minibatch, stale, async, half, partial, dynamic, history; ring, tree, halving-doubling, hierarchical
+        methods: bsp, ssp, async, half, partial, dssp, history; ring, tree, halving-doubling, hierarchical
             (synchronous, by all-reduce), local-sgd, dynamic-rounds; gossip, ad-psgd (without a centre); or all.
         workers: how many, one number or several: --workers 1 10 100 1000 10000.
         steps: gradients of each worker, on average.
@@ -88,8 +89,8 @@ def simulate(
         latency_us: how long a message of no bytes takes.
         servers: parameter servers that share the parameters.
         duplex: reads and pushes pass each other at the servers; otherwise they queue for one link.
-        staleness: stale, half, dynamic: iterations that a worker may be ahead.
-        least_staleness: dynamic: the lower bound, beyond which only the furthest worker continues, if worthwhile.
+        staleness: ssp, half, dssp: iterations that a worker may be ahead.
+        least_staleness: dssp: the lower bound, beyond which only the furthest worker continues, if worthwhile.
         longest_wait_ms: half: how long a worker waits at most, at random, before it pushes.
         enough: partial, history: which share of the workers makes a step.
         patience: history: how much longer to wait for the late, as a multiple of the time the others took.
@@ -130,6 +131,7 @@ def simulate(
     from farandole.cost.comparison import MEANT_FOR, METHODS, Choice, compared
     from farandole.cost.failures import failing
     from farandole.cost.simulator import Setting
+    from farandole.parameter_server.policies import ALIASES
 
     if record:
         simulate_record.against(record, json)
@@ -143,7 +145,8 @@ def simulate(
     if collect:
         simulate_map.collect(collect, out or simulate_map.FILE, json)
         return
-    chosen = list(METHODS) if list(methods) == ["all"] else list(dict.fromkeys(methods))
+    named = list(dict.fromkeys(advised(method, ALIASES) for method in methods))
+    chosen = list(METHODS) if named == ["all"] else named
     _check(chosen, METHODS, workers, steps)
     _check_meant(chosen, given, MEANT_FOR)
     if out:

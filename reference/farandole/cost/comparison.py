@@ -10,7 +10,6 @@ All meet the same computing times, and the same quadratic with noise stands for 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from farandole.collectives.costs import Link
@@ -20,26 +19,24 @@ from farandole.cost.cost_function import all_reduce_s, hierarchical_s
 from farandole.cost.pairs import Pairs
 from farandole.cost.simulator import Outcome, Setting, Simulation
 from farandole.data_parallel.controller import Controller
-from farandole.parameter_server.policies import (
-    Asynchronous,
-    Dynamic,
-    Half,
-    History,
-    Minibatch,
-    Partial,
-    Policy,
-    Stale,
-)
+from farandole.parameter_server.policies import POLICIES, Bounds, Policy, named
 
-POLICIES = ("minibatch", "stale", "async", "half", "partial", "dynamic", "history")
 ALL_REDUCES = tuple(name for name, row in COLLECTIVES.items() if row.is_simulated)
 LOCAL, DYNAMIC_ROUNDS = "local-sgd", "dynamic-rounds"
 GOSSIP, AD_PSGD = "gossip", "ad-psgd"
 METHODS = (*POLICIES, *ALL_REDUCES, LOCAL, DYNAMIC_ROUNDS, GOSSIP, AD_PSGD)
+
+
+def _using(bound: str) -> tuple[str, ...]:
+    """The policies that a bound is for."""
+    return tuple(name for name, row in POLICIES.items() if bound in row.options)
+
+
 # To which methods an option says something; to all, if it is not here.
 MEANT_FOR: dict[str, tuple[str, ...]] = {
-    "servers": POLICIES, "duplex": POLICIES, "staleness": ("stale", "half", "dynamic"), "least_staleness": ("dynamic",),
-    "longest_wait_ms": ("half",), "enough": ("partial", "history"), "patience": ("history",),
+    "servers": tuple(POLICIES), "duplex": tuple(POLICIES), "staleness": _using("staleness"),
+    "least_staleness": _using("least_staleness"), "longest_wait_ms": _using("longest_wait"),
+    "enough": _using("enough"), "patience": _using("patience"),
     "period": (LOCAL,), "per_node": ("hierarchical",), "kappa": (DYNAMIC_ROUNDS,), "longest": (DYNAMIC_ROUNDS,),
     "equal_steps": (DYNAMIC_ROUNDS,), "topology": (GOSSIP, AD_PSGD), "mixing_every": (GOSSIP, AD_PSGD),
     "mix_after_update": (GOSSIP,),
@@ -125,7 +122,8 @@ def mean_of(histogram: dict[int, int]) -> float:
 
 
 def compared(method: str, setting: Setting, choice: Choice) -> Row:
-    """Simulate one of `METHODS`."""
+    """Simulate one of `METHODS`, or a policy by its alias."""
+    method = named(method)
     if method in POLICIES:
         policy = _policy(method, setting, choice)
         return Row(method, setting, Simulation(policy, setting).run())
@@ -152,16 +150,9 @@ def dynamic_rounds(setting: Setting, controller: Controller) -> Outcome:
 
 def _policy(method: str, setting: Setting, choice: Choice) -> Policy:
     enough = max(1, round(choice.enough * setting.workers))
-    make: dict[str, Callable[[range], Policy]] = {
-        "minibatch": Minibatch,
-        "stale": lambda workers: Stale(workers, choice.staleness),
-        "async": Asynchronous,
-        "half": lambda workers: Half(workers, choice.staleness, choice.longest_wait, setting.seed),
-        "partial": lambda workers: Partial(workers, enough),
-        "dynamic": lambda workers: Dynamic(workers, min(choice.least_staleness, choice.staleness), choice.staleness),
-        "history": lambda workers: History(workers, enough, choice.patience),
-    }
-    return make[method](range(setting.workers))
+    low = min(choice.least_staleness, choice.staleness)
+    bounds = Bounds(choice.staleness, low, choice.longest_wait, enough, choice.patience, setting.seed)
+    return POLICIES[method].make(range(setting.workers), bounds)
 
 
 def _all_reduce_s(method: str, setting: Setting, choice: Choice) -> float:

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from farandole.collectives.costs import Link
-from farandole.cost.comparison import POLICIES, Choice, compared
+from farandole.cost.comparison import Choice, compared
 from farandole.cost.simulator import NO_NETWORK, Setting
 from farandole.cost.stragglers import Straggler, Times
 from farandole.errors import UsageError
+from farandole.parameter_server.policies import POLICIES, named
 from farandole.runtime.record import Run
 
 
@@ -86,7 +87,7 @@ def against(run: Run) -> Verdict:
         UsageError: it is no run of the parameter server, or its link is one that cannot be simulated.
     """
     config, summary = run.config, run.summary
-    sync = config.get("sync")
+    sync = named(config.get("sync", ""))
     if summary.scenario != "parameter_server" or sync not in POLICIES or not summary.staleness:
         raise UsageError(f"{run.folder} is a run of {summary.scenario}: give one of parameter_server")
     times = recorded(run)

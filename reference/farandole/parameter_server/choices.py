@@ -20,16 +20,7 @@ from farandole.models import choices as model_choices
 from farandole.parameter_server import server_change
 from farandole.parameter_server.corrections import Correction, DelayCompensated, StalenessAware
 from farandole.parameter_server.options import PolicyOptions, TextOptions
-from farandole.parameter_server.policies import (
-    Asynchronous,
-    Dynamic,
-    Half,
-    History,
-    Minibatch,
-    Partial,
-    Policy,
-    Stale,
-)
+from farandole.parameter_server.policies import POLICIES, Bounds, Policy
 from farandole.parameter_server.update_rules import SGD, Adagrad, Adam, Add, Blend, Momentum, Twice, UpdateRule
 
 Array = NDArray[Any]
@@ -59,18 +50,10 @@ def make_policy(options: PolicyOptions, clients: Sequence[int]) -> Policy:
     if enough > len(clients):
         raise UsageError(f"--enough {enough}: a step has at most {len(clients)} gradients, one per worker")
     low, high = options.least_staleness, options.staleness
-    if options.sync == "dynamic" and low > high:
+    if options.sync == "dssp" and low > high:
         raise UsageError(f"--least-staleness {low} is more than --staleness {high}: give a number up to that")
-    makers: dict[str, Callable[[], Policy]] = {
-        "minibatch": lambda: Minibatch(clients),
-        "stale": lambda: Stale(clients, options.staleness),
-        "async": lambda: Asynchronous(clients),
-        "half": lambda: Half(clients, options.staleness, options.longest_wait, options.seed),
-        "partial": lambda: Partial(clients, enough),
-        "dynamic": lambda: Dynamic(clients, low, high),
-        "history": lambda: History(clients, enough, options.patience),
-    }
-    return makers[options.sync]()
+    bounds = Bounds(high, low, options.longest_wait, enough, options.patience, options.seed)
+    return POLICIES[options.sync].make(clients, bounds)
 
 
 def make_rule(options: PolicyOptions, values: Array) -> UpdateRule:
@@ -108,12 +91,12 @@ def check(options: PolicyOptions) -> None:
         raise UsageError(f"--update {options.update} pushes parameters, not gradients: leave out {other}")
     if options.period > 1 and options.update != "elastic":
         raise UsageError("--period is for --update elastic, whose workers train apart in between: leave it out")
-    if options.update == "twice" and (options.sync != "minibatch" or options.server_change):
+    if options.update == "twice" and (options.sync != "bsp" or options.server_change):
         other = "--server-change" if options.server_change else f"--sync {options.sync}"
-        raise UsageError(f"--update twice has two synchronous rounds a step: give --sync minibatch, without {other}")
+        raise UsageError(f"--update twice has two synchronous rounds a step: give --sync bsp, without {other}")
     if options.period > 1 and options.server_change:
         raise UsageError("--server-change counts iterations; with --period most have no push: leave out one of them")
-    if options.update == "elastic" and options.sync in ("partial", "history"):
+    if options.update == "elastic" and not POLICIES[options.sync].applies_each_once:
         raise UsageError(f"--update elastic needs every push applied once: --sync {options.sync} does not do that")
     if options.update == "delay-compensated" and options.sync == "history":
         raise UsageError(

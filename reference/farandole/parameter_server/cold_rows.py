@@ -8,7 +8,7 @@ rows and updates each row once, as a server would.
     pull   i → j   how many rows, and which       j → i   their values
     push   i → j   share · gradient of each, in the same order
 
-All workers exchange at the same time, so they must run in step (`--sync minibatch`).
+All workers exchange at the same time, so they must run in step (`--sync bsp`).
 
 Cost: 4R + 8KR bytes for R rows of K float32 that a batch touches and that live with another worker, in 4 messages to
 each other worker; nothing for rows that live with the worker itself. At a server it would be 8R + 8KR for all.

@@ -8,7 +8,7 @@
 The last is elastic averaging SGD (EASGD): the gradient is taken at x before the elastic move, which leaves Σx + w
 unchanged. With α = 0 the workers train independently. `--elasticity` is β = Σα, how far the centre moves towards the
 workers' mean in a synchronous exchange, w ← (1−β)w + β·mean x; each of p workers with equal shares has α = β/p, and the
-paper takes β = 0.9. With `--sync minibatch` this is the paper's synchronous form. With `async` it is the asynchronous
+paper takes β = 0.9. With `--sync bsp` this is the paper's synchronous form. With `async` it is the asynchronous
 one, in which a worker exchanges with the centre whenever its own clock is divisible by τ; here δ arrives one gradient
 computation after its pull. Momentum at the workers (EAMSGD) is not implemented.
 

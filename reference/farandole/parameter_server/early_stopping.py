@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from farandole.errors import UsageError
 from farandole.parameter_server.client import Client
 from farandole.parameter_server.options import PolicyOptions
+from farandole.parameter_server.policies import POLICIES
 
 LEAST_FALL = 0.01  # relative to the smallest loss so far; a smaller fall is no progress
 
@@ -120,7 +121,7 @@ def check(options: PolicyOptions) -> None:
         return
     for given, what in (
         (
-            options.sync in ("minibatch", "partial", "history"),
+            POLICIES[options.sync].in_rounds,
             f"--sync {options.sync}, where a step that has begun needs all its gradients",
         ),
         (options.replicas > 1, "--replicas: a successor of the manager would not have the thread"),

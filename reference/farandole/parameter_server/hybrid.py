@@ -159,10 +159,10 @@ def check(options: HybridOptions) -> None:
     """Refuse an exchange of rows between workers that do not run in step.
 
     Raises:
-        UsageError: --cold clients is given without --sync minibatch.
+        UsageError: --cold clients is given without --sync bsp.
     """
-    if options.cold == "clients" and options.sync != "minibatch":
-        raise UsageError(f"--cold clients exchanges rows in every step: use --sync minibatch, not {options.sync}")
+    if options.cold == "clients" and options.sync != "bsp":
+        raise UsageError(f"--cold clients exchanges rows in every step: use --sync bsp, not {options.sync}")
 
 
 def _describe(counts: UpdateCounts, division: Division, recorder: Recorder) -> None:

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from farandole.compression.options import EncodingOptions
 from farandole.compression.table import PUSHED
 from farandole.data_parallel.options import DataParallelOptions
+from farandole.parameter_server.policies import ALIASES, POLICIES
 from farandole.parameter_server.server_change import ServerChange
 from farandole.runtime.choices import one_of
 from farandole.runtime.numbers import (
@@ -25,7 +26,12 @@ from farandole.runtime.options import REPEATABLE
 
 NOT_HERE = Parameter(parse=False)
 
-Sync = Literal["minibatch", "stale", "async", "half", "partial", "dynamic", "history"]
+if TYPE_CHECKING:
+    Sync = str
+    SyncOfEach = str
+else:
+    Sync = one_of(POLICIES, ALIASES)
+    SyncOfEach = one_of([name for name, row in POLICIES.items() if row.applies_each_once], ALIASES)
 Update = Literal[
     "sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated", "blend", "elastic", "twice"
 ]  # fmt: skip
@@ -81,14 +87,14 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     fraction: Part = 0.01
     """Of --compressor random-k: the part of the entries that is pushed; --topk has its own."""
 
-    sync: Sync = "stale"
+    sync: Sync = "ssp"
     """When a worker may go on, and which gradients move the parameters when."""
 
     staleness: NotNegative = 4
-    """stale, half, dynamic: iterations that a worker may be ahead of the slowest, at most."""
+    """ssp, half, dssp: iterations that a worker may be ahead of the slowest, at most."""
 
     least_staleness: NotNegative = 1
-    """dynamic: the lower bound; beyond it only the furthest worker goes on, for as many iterations as the controller
+    """dssp: the lower bound; beyond it only the furthest worker goes on, for as many iterations as the controller
     grants."""
 
     longest_wait: NotNegativeReal = 0.02
@@ -145,7 +151,7 @@ class PolicyOptions(EncodingOptions, ServerOptions):
 
     def steps_at_most(self, ranks: int) -> int | None:
         steps = self.steps + self.period - 1
-        if self.sync not in ("minibatch", "partial", "history"):
+        if not POLICIES[self.sync].in_rounds:
             steps *= ranks  # a fast worker takes a slow one's; a server's steps are all its updates
         return 2 * steps if self.update == "twice" else steps
 
@@ -218,7 +224,7 @@ class HybridOptions(TextOptions):
     lr: Positive = 30.0
     """Learning rate."""
 
-    sync: Literal["minibatch", "stale", "async", "half", "dynamic"] = "minibatch"
+    sync: SyncOfEach = "bsp"
     """When a worker may go on; what lives with a worker is always up to date there."""
 
     update: Literal["sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated"] = "sgd"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farandole.errors import UsageError
+from farandole.parameter_server.policies import POLICIES
 from farandole.runtime.faults import named_values
 from farandole.runtime.numbers import parse_integer
 
@@ -71,7 +72,10 @@ def check(options: PolicyOptions) -> None:
             raise UsageError(f"--server-change {change} changes nothing: there are {before} server(s) at that step")
         before = change.servers
     for given, what in (
-        (options.sync in ("partial", "history"), f"--sync {options.sync}, where servers may be at different steps"),
+        (
+            not POLICIES[options.sync].applies_each_once,
+            f"--sync {options.sync}, where servers may be at different steps",
+        ),
         (options.replicas > 1, "--replicas, whose copies would have to move too"),
         (options.transport == "window", "--transport window, whose memory is laid out once"),
         (options.tree, "--tree, whose aggregators know only the initial servers"),

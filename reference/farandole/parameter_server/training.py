@@ -235,7 +235,7 @@ def report_lines(options: PolicyOptions, workers: Sequence[int]) -> ReportLines:
     """How the workers' reports make the lines of metrics.jsonl, under the policy asked for."""
     if not choices.make_policy(options, workers).in_rounds:
         return ByCount(len(workers))
-    return ByStep(workers, waits=options.sync == "minibatch" or options.applications > 1)
+    return ByStep(workers, waits=options.sync == "bsp" or options.applications > 1)
 
 
 def place(world: World, options: ServerOptions, fan_in: int | None = None, readers: int | None = None) -> Placement:

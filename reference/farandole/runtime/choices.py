@@ -7,11 +7,14 @@ A table stands in one place, and the command line, its help and its error messag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import cyclopts
 from cyclopts import Parameter
+
+# Shows a line of advice to whoever typed the command. The command line sets it; elsewhere nobody has typed one.
+advise: Callable[[str], None] = lambda line: None  # noqa: E731
 
 
 def one_of(names: Iterable[str], aliases: Mapping[str, str] | None = None) -> Any:
@@ -30,3 +33,10 @@ def one_of(names: Iterable[str], aliases: Mapping[str, str] | None = None) -> An
         )
 
     return Annotated[choices, Parameter(converter=convert)]
+
+
+def advised(word: str, aliases: Mapping[str, str]) -> str:
+    """Return the name that `word` stands for; of an alias, tell `advise` so."""
+    if name := aliases.get(word):
+        advise(f"{word} is called {name} now; the old word is still accepted")
+    return aliases.get(word, word)

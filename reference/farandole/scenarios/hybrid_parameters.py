@@ -9,7 +9,7 @@ documents, the less.
     farandole run hybrid_parameters -n 4 --hot 0
     farandole run hybrid_parameters -n 4 --hot 0.1 --cold clients
     farandole run hybrid_parameters -n 4 --shards shuffled
-    mpirun -n 6 python -m farandole.scenarios.hybrid_parameters --servers 2 --sync stale --update adagrad --lr 1
+    mpirun -n 6 python -m farandole.scenarios.hybrid_parameters --servers 2 --sync ssp --update adagrad --lr 1
 """
 
 from dataclasses import dataclass

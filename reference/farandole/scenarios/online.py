@@ -11,7 +11,7 @@ frozen (the copy that no longer learns) and angle; serving.jsonl has what the re
 
     farandole run online -n 6 --sync async --samples 20000 --degrees 90
     farandole run online -n 6 --rate 4000 --publish-every 2
-    farandole run online -n 7 --servers 2 --sync stale --staleness 4
+    farandole run online -n 7 --servers 2 --sync ssp --staleness 4
     mpirun -n 4 python -m farandole.scenarios.online --readers 0
 """
 

@@ -4,11 +4,11 @@ Documents 000, 001 and 004: servers keep the parameters, workers pull them, comp
 push it. --sync says when a gradient counts and who may go on. Rank 0 is the manager, the next
 --servers ranks are the servers, the others are workers.
 
-    farandole run parameter_server -n 5 --sync stale --staleness 4 --slow rank=4,factor=4
-    farandole run parameter_server -n 6 --servers 2 --sync minibatch --assignment hashing
+    farandole run parameter_server -n 5 --sync ssp --staleness 4 --slow rank=4,factor=4
+    farandole run parameter_server -n 6 --servers 2 --sync bsp --assignment hashing
     farandole run parameter_server -n 5 --sync async --update delay-compensated
-    farandole run parameter_server -n 5 --sync dynamic --least-staleness 1 --staleness 8 --slow rank=4,factor=4
-    farandole run parameter_server -n 5 --sync minibatch --update elastic --period 8
+    farandole run parameter_server -n 5 --sync dssp --least-staleness 1 --staleness 8 --slow rank=4,factor=4
+    farandole run parameter_server -n 5 --sync bsp --update elastic --period 8
     farandole run parameter_server -n 6 --servers 2 --replicas 2 --fail rank=1,step=50
     farandole run parameter_server -n 7 --servers 2 --server-change step=20,servers=3 --assignment hashing
     farandole run parameter_server -n 5 --sync async --stop-below 0.8

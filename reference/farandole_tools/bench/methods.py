@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 from farandole.errors import LaunchError, UsageError
+from farandole.parameter_server.policies import POLICIES
 from farandole.runtime import guard
 from farandole.runtime.launcher import launch
 from farandole_tools.bench.dynamic import time_to
@@ -64,7 +65,7 @@ METHODS = (
     Method("AD-PSGD", "gossip_sgd", "decentralised", {"method": "ad-psgd"}),
     Method("central directions", "gossip_sgd", "decentralised", {"method": "central-directions"}),
     *(Method(f"server, {sync}", "parameter_server", "parameter_server", SERVED | {"sync": sync})
-      for sync in ("minibatch", "stale", "async", "half", "partial", "dynamic", "history")),
+      for sync in POLICIES),
     Method("server, sign", "parameter_server", "parameter_server", SERVED | {"compressor": "sign"}),
     Method("server, in a window", "parameter_server", "parameter_server", SERVED | {"transport": "window"}),
     Method("server, EASGD", "parameter_server", "parameter_server", SERVED | {"update": "elastic"}),

@@ -19,7 +19,7 @@ from farandole.runtime.communicator import gather_text
 from farandole.runtime.world import World
 
 OPTIONS = PolicyOptions(
-    sync="minibatch", update="elastic", period=3, steps=18, lr=0.1, hidden=16, batch=90, servers=1, wait_timeout=30
+    sync="bsp", update="elastic", period=3, steps=18, lr=0.1, hidden=16, batch=90, servers=1, wait_timeout=30
 )
 BETA = OPTIONS.elasticity
 

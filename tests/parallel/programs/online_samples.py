@@ -47,7 +47,7 @@ def refusal(**options: object) -> str:
 
 online.RotatingDigits = Taken  # type: ignore[misc]
 online.Learner = Used  # type: ignore[misc]
-summary = online.train("online", OnlineOptions(samples=SAMPLES, sync="minibatch", out=Path(sys.argv[1])))
+summary = online.train("online", OnlineOptions(samples=SAMPLES, sync="bsp", out=Path(sys.argv[1])))
 ranks = [json.loads(text) for text in gather_text(MPI.COMM_WORLD, json.dumps([taken, used]))]
 if summary:
     refusals = [

@@ -52,7 +52,7 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
         client.wait(push, "push")
         found["answer_s"] = time.perf_counter() - begin
 
-    run("minibatch", not_waiting)
+    run("bsp", not_waiting)
     everybodys = [json.loads(text) for text in gather_text(world.control, json.dumps(found))]
     if world.rank == 0:
         first = everybodys[FIRST]

@@ -19,7 +19,7 @@ SILENT, SILENCE_S = 4, 1.0
 
 
 with World.start(PolicyOptions(wait_timeout=30)) as world:
-    options = PolicyOptions(sync="stale", staleness=2, steps=60, lr=1.0, ranges=2, hang_after=SILENCE_S)
+    options = PolicyOptions(sync="ssp", staleness=2, steps=60, lr=1.0, ranges=2, hang_after=SILENCE_S)
     placement = Placement.usual(world.size)
     found = {"clocks": []}
 

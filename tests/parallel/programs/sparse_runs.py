@@ -57,7 +57,7 @@ def dense(batch: text.SparseDataset, buckets: int) -> np.ndarray:
 
 def checked(kind: type[SparseTrainee], options: TextOptions, found: dict[str, Any]) -> Any:
     """A trainee that compares what it has pulled with the single process, and its final table too."""
-    compared = options.sync == "minibatch" and options.update in RULES
+    compared = options.sync == "bsp" and options.update in RULES
 
     class Checked(kind):
         def __init__(self, world: World, recorder: Recorder, groups: list[tuple[int, ...]], group: int) -> None:

@@ -1,11 +1,17 @@
 """When gradients count: every way of updating that the documents name, one file each.
 
 A policy decides two things and nothing else: who may start, and which gradients move the parameters
-now. Reading order: ``policy`` (the vocabulary), ``minibatch``, ``stale``, ``asynchronous``,
-``half``, ``partial``, ``dynamic``, ``history``.
+now. Reading order: ``policy`` (the vocabulary), ``minibatch`` (BSP), ``stale`` (SSP), ``asynchronous``, ``half``,
+``partial``, ``dynamic`` (DSSP), ``history``.
+
+`POLICIES` is the one table of them. ``--sync``, ``farandole compare``, ``bench methods`` and ``simulate``, and the
+tests read it. A new policy is a file with its class, and a row here.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from farandole.parameter_server.policies.asynchronous import Asynchronous
 from farandole.parameter_server.policies.dynamic import Dynamic
@@ -17,9 +23,12 @@ from farandole.parameter_server.policies.policy import Action, Apply, Drop, Poli
 from farandole.parameter_server.policies.stale import Stale
 
 __all__ = [
+    "ALIASES",
+    "POLICIES",
     "Action",
     "Apply",
     "Asynchronous",
+    "Bounds",
     "Drop",
     "Dynamic",
     "Half",
@@ -28,5 +37,83 @@ __all__ = [
     "Partial",
     "Policy",
     "Push",
+    "Row",
     "Stale",
+    "named",
 ]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a policy may be given; each uses its own.
+
+    Attributes:
+        staleness, least_staleness: iterations that a worker may be ahead of the slowest; of DSSP the two bounds.
+        longest_wait: seconds that a worker waits at most, at random, before it pushes.
+        enough: how many gradients make a step.
+        patience: how much longer to wait for the late, as a multiple of the time the others took.
+    """
+
+    staleness: int = 4
+    least_staleness: int = 1
+    longest_wait: float = 0.02
+    enough: int = 1
+    patience: float = 0.5
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy.
+
+    Attributes:
+        kind: its class.
+        make: makes one for these workers.
+        options: the bounds that it uses.
+        alias: another word for it on the command line.
+        applies_each_once: every gradient moves the parameters, and no more than once.
+    """
+
+    kind: type[Policy]
+    make: Callable[[Iterable[int], Bounds], Policy]
+    options: tuple[str, ...] = ()
+    alias: str = ""
+    applies_each_once: bool = True
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether all workers work on the same step."""
+        return self.kind.in_rounds
+
+
+POLICIES: dict[str, Row] = {
+    "bsp": Row(Minibatch, lambda workers, given: Minibatch(workers), alias="minibatch"),
+    "ssp": Row(Stale, lambda workers, given: Stale(workers, given.staleness), ("staleness",), alias="stale"),
+    "async": Row(Asynchronous, lambda workers, given: Asynchronous(workers)),
+    "half": Row(
+        Half,
+        lambda workers, given: Half(workers, given.staleness, given.longest_wait, given.seed),
+        ("staleness", "longest_wait"),
+    ),
+    "partial": Row(
+        Partial, lambda workers, given: Partial(workers, given.enough), ("enough",), applies_each_once=False
+    ),
+    "dssp": Row(
+        Dynamic,
+        lambda workers, given: Dynamic(workers, given.least_staleness, given.staleness),
+        ("staleness", "least_staleness"),
+        alias="dynamic",
+    ),
+    "history": Row(
+        History,
+        lambda workers, given: History(workers, given.enough, given.patience),
+        ("enough", "patience"),
+        applies_each_once=False,
+    ),
+}
+ALIASES = {row.alias: name for name, row in POLICIES.items() if row.alias}
+
+
+def named(word: str) -> str:
+    """Return the policy's name, of which `word` may be an alias."""
+    return ALIASES.get(word, word)
