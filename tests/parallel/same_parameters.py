@@ -10,10 +10,10 @@ that is meant to change them:
 Both do so for all numbers of ranks, or those that are named, as in `--record 3 4`.
 
 Not here is what differs from run to run. Trainings that follow measured times: `adaptive`, `sync_cost`, `dynamic_sync`
-without --period, a pipeline with --balance time. Several workers that do not wait for each other: `parameter_server`,
-`online` and `downpour` are here with one worker, or where each step waits for all (--sync bsp); of `gossip_sgd`
-ad-psgd is not. What a library sums, in an order of its own: `ddp_sgd`, `horovod_sgd`, `elastic_horovod`, and
---collective mpi.
+without --period, a pipeline with --balance time. Several workers that do not wait for each other: `parameter_server` is
+here with one worker, or where each step waits for all (--sync bsp); of `gossip_sgd` ad-psgd is not. `downpour` and
+`online`, whose number of messages varies with the load, though with one worker their parameters do not. What a
+library sums, in an order of its own: `ddp_sgd`, `horovod_sgd`, `elastic_horovod`, and --collective mpi.
 """
 
 from __future__ import annotations
@@ -201,8 +201,6 @@ TABLE: list[tuple[str, str, list[str]]] = [
         "hybrid_parameters --steps 3",
         ["", "--hot 0", "--hot 0.1 --cold clients", "--shards shuffled"],
     ),
-    ("3", "downpour --steps 12 --no-overlap", ["", "--n-fetch 1 --n-push 1"]),
-    ("3", "online --samples 960 --readers 0", ["", "--sync bsp"]),
     (
         "1 2 3 4 7",
         "restart --steps 6 --checkpoint-every 2",
