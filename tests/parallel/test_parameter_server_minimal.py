@@ -52,7 +52,7 @@ def test_without_staleness_it_equals_one_torch_process_and_the_scenario(
     under_mpirun: Callable[..., Any], workers: int
 ) -> None:
     found = under_mpirun("ps_minimal.py", workers + 2, "30")
-    assert set(found["differences"]) == {"torch", "minibatch", "stale"}
+    assert set(found["differences"]) == {"torch", "bsp", "ssp"}
     assert max(found["differences"].values()) < 1e-12
     assert found["moved"] > 0.1
     assert found["lead"] == found["staleness"] == {"0": 30 * workers}

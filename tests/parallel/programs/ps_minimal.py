@@ -60,7 +60,7 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
         parameters, leads, staleness = minimal.serve(part, STEPS, 0)
     elif part.size > 1:
         minimal.work(part, STEPS, 0.0)
-    trained = {sync: by_the_scenario(world, sync, inputs, targets) for sync in ("minibatch", "stale")}
+    trained = {sync: by_the_scenario(world, sync, inputs, targets) for sync in ("bsp", "ssp")}
     if world.rank == 0:
         trained["torch"] = torch_alone(inputs, targets)
         differences = {name: float(np.abs(parameters - other).max()) for name, other in trained.items()}
