@@ -93,6 +93,11 @@ def test_what_is_no_part_of_the_map_is_refused(tmp_path: Path, capsys: pytest.Ca
         ("ssp --workers 0", "--workers. Must be >= 1"),
         ("ssp --straggler gamma", "--straggler gamma does not fit"),
         ("ssp --straggler pareto:0.5", "the shape is above 1"),
+        ("ssp --straggler slow:worker=4,factor=3", "--straggler slow:worker=4: with --workers 4 there is none"),
+        (
+            "ssp --workers 8 2 --straggler slow:worker=2,factor=3",
+            "with --workers 2 there is none: give one from 0 to 1",
+        ),
         ("ssp --workers 100000 --steps 1000", "give fewer"),
         ("hierarchical --workers 9 --per-node 4", "do not fill nodes of 4"),
         ("ssp --out x.txt", ".png"),

@@ -316,3 +316,27 @@ def test_ctrl_c_that_reached_it_alone_ends_the_command(tmp_path: Path) -> None:
     start = [sys.executable, "-c", IMPATIENT, "supervise"]
     script = "echo begun >&2; exec sleep 60"
     assert signalled(signal.SIGINT, "supervise", start, script, tmp_path) == (130, [INTERRUPTED])
+
+
+def test_ctrl_c_that_reached_it_alone_is_passed_on(tmp_path: Path) -> None:
+    """The command ends by it, with its own words and exit status, and not by SIGTERM."""
+    script = (
+        "trap 'echo interrupted >&2; exit 130' INT; trap 'exit 143' TERM; echo begun >&2; while :; do sleep 0.05; done"
+    )
+    ours = f"import sys; from farandole import cli; cli.supervise.OURS = ['sh', '-c', {script!r}]; "
+    start = [sys.executable, "-c", ours + "cli.supervise.GRACE_S = 3; cli.main(sys.argv[1:])"]
+    words = [*start, "supervise", "--", "run", "restart", "--out", "x"]
+    mark = uuid.uuid4().hex
+    environment = os.environ | {MARK: mark}
+    process = subprocess.Popen(
+        words, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment, preexec_fn=heeds_signals
+    )
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, said) == (130, "interrupted\n")
+        assert processes.find(MARK, mark) == []
+    finally:
+        processes.end(processes.find(MARK, mark))

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -17,6 +17,9 @@ from farandole.errors import UsageError
 from farandole.runtime.choices import advised
 from farandole.runtime.files import json_text
 from farandole.runtime.numbers import AtLeastOne, NotNegative, NotNegativeReal, Part, Positive, PositiveOrInf, Seed
+
+if TYPE_CHECKING:
+    from farandole.cost.stragglers import Straggler
 
 Counts = Annotated[tuple[AtLeastOne, ...], Parameter(consume_multiple=True, negative="")]
 
@@ -149,11 +152,13 @@ def simulate(
     chosen = list(METHODS) if named == ["all"] else named
     _check(chosen, METHODS, workers, steps)
     _check_meant(chosen, given, MEANT_FOR)
+    scatter = stragglers.parse(straggler)
+    _check_slow_worker(scatter, workers)
     if out:
         check(out)
     setting = Setting(
         workers=workers[0], steps=steps, compute_s=compute_ms / 1e3,
-        straggler=failing(stragglers.parse(straggler), fail_every, recover_s, compute_ms / 1e3),
+        straggler=failing(scatter, fail_every, recover_s, compute_ms / 1e3),
         nbytes=BYTES * parameters, link=Link(latency_us / 1e6, 8 / (link_gbps * 1e9)), servers=servers, duplex=duplex,
         lr=lr, noise=noise, target=target, seed=seed,
     )  # fmt: skip
@@ -232,6 +237,19 @@ def _check(methods: Sequence[str], known: Sequence[str], workers: Sequence[int],
     if max(workers) * steps > MOST_GRADIENTS:
         raise UsageError(
             f"{max(workers)} workers × {steps} steps are more than {MOST_GRADIENTS:,} gradients: give fewer"
+        )
+
+
+def _check_slow_worker(straggler: "Straggler", workers: Sequence[int]) -> None:
+    """
+    Raises:
+        UsageError: the slow worker does not exist in one of the simulations.
+    """
+    slow = getattr(straggler, "worker", 0)
+    if slow >= min(workers):
+        last = min(workers) - 1
+        raise UsageError(
+            f"--straggler slow:worker={slow}: with --workers {min(workers)} there is none: give one from 0 to {last}"
         )
 
 

@@ -90,10 +90,7 @@ def _run(words: list[str]) -> None:
             with held.delivered():
                 code = process.wait()
         except BaseException as asked:
-            if isinstance(asked, KeyboardInterrupt):  # the terminal has sent SIGINT to the command, too
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(GRACE_S / 3)
-            _end(process)
+            _end(process, interrupted=isinstance(asked, KeyboardInterrupt))
             if is_ours and process.returncode > 0:
                 raise SystemExit(process.returncode) from None  # the command has printed the reason
             raise
@@ -109,8 +106,16 @@ def _run(words: list[str]) -> None:
         raise LaunchError(f"the command ended {how}", code if code > 0 else 128 - code)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Terminate the command, and kill it if it does not end."""
+def _end(process: subprocess.Popen[bytes], interrupted: bool) -> None:
+    """Interrupt or terminate the command, and kill it if it does not end."""
+    if interrupted:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(
+                GRACE_S / 3
+            )  # a terminal sends SIGINT to the command, too, and a second one would be forwarded
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(GRACE_S)
