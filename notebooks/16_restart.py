@@ -56,7 +56,7 @@ from farandole.data.elastic_sampler import ElasticSampler, divide
 from farandole.data.sampler import EpochSampler, steps_per_epoch
 from farandole.data.shares import equal_shares
 from farandole.recovery import checkpoint
-from farandole.recovery.event_log import Logbook
+from farandole.recovery.event_log import EventLog
 from farandole.recovery.interval import expected_s, young
 from farandole.recovery.replica import Replica
 from farandole.recovery.state import TrainingState
@@ -290,12 +290,12 @@ print("the same loss in every step, to the bit:", np.array_equal(losses["killed"
 print("the same parameters, to the bit:", killed.params_sha256 == healthy.params_sha256)
 
 # %% [markdown]
-# From the model nobody can tell that rank 2 has ever died. From the clock one can. The ranks keep a **logbook**, one
+# From the model nobody can tell that rank 2 has ever died. From the clock one can. The ranks keep an **event log**, one
 # line for whatever happens, through all starts. A rank that is killed says nothing (this one did a moment before, since
 # it knew); those that wait for it notice.
 
 # %%
-lines = Logbook(runs["killed"].folder / "logbook.jsonl").lines()
+lines = EventLog(runs["killed"].folder / "logbook.jsonl").lines()
 begin = lines[0].when
 for line in lines:
     print(f"{line.when - begin:7.2f} s   {line.what:11} {line.kind:5} rank {line.rank}   step {line.step}")
@@ -519,9 +519,9 @@ command = [sys.executable, "-m", "farandole", "run", "restart", "-n", "4", "--ou
 for name in ("data", "hidden", "steps"):
     command += [f"--{name}", str(recipe[name])]
 process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-logbook, deadline = Logbook(out / "logbook.jsonl"), time.monotonic() + 60
+event_log, deadline = EventLog(out / "logbook.jsonl"), time.monotonic() + 60
 try:
-    while not any(line.what == "first step" for line in logbook.lines()):
+    while not any(line.what == "first step" for line in event_log.lines()):
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError("it has not begun")
         time.sleep(0.02)
@@ -541,7 +541,7 @@ runs["told to stop"] = launch("restart", ranks=4, **recipe, out=out)
 
 # %% tags=["nbval-check-output"]
 told = runs["told to stop"]
-starts = [line.step for line in logbook.lines() if line.what == "start"]
+starts = [line.step for line in event_log.lines() if line.what == "start"]
 print("ranks that could be signalled:", len(ranks))
 print("exit code:", process.returncode)
 print("stopped before the last step, and went on from there:", len(starts) == 2 and 0 < starts[1] < 200)
@@ -575,5 +575,5 @@ print(
 #    without harm?
 # 3. `fail=["rank=2,step=130", "rank=0,step=150"]` with `restarts=1`. What does `supervised_launch` say, and what does
 #    `launch` with the same `out`, and without `fail`, do afterwards?
-# 4. `fail="rank=2,step=130,how=hang", wait_timeout=5`: nobody is dead. Who notices, and when, by the logbook?
+# 4. `fail="rank=2,step=130,how=hang", wait_timeout=5`: nobody is dead. Who notices, and when, by the event log?
 # 5. Write it yourself: `farandole lab start 10` is about a checkpoint that a tear at any byte does not harm.

@@ -20,9 +20,9 @@
 # it was the one that leads?
 #
 # In `16_restart` one death ended the whole job, and somebody started it again. Document 000 has a second way,
-# **membership update** (成员更新): who takes part is agreed on anew, and training goes on. It says that the centre
-# notices who comes and goes, and that another one is chosen if the centre has crashed. But a dead centre notices
-# nothing (erratum 000.26). So the *survivors* have to do it all:
+# **membership update** (成员更新): who takes part is agreed on anew, and training goes on. It says that the coordinator
+# notices who comes and goes, and that another one is chosen if the coordinator has crashed. But a dead coordinator
+# notices nothing (erratum 000.26). So the *survivors* have to do it all:
 #
 # 1. notice that somebody is missing,
 # 2. agree on who is left,
@@ -56,7 +56,7 @@ from farandole.recovery.election import choose
 from farandole.recovery.election.bully import Bully
 from farandole.recovery.election.network import Network
 from farandole.recovery.election.steps import Message
-from farandole.recovery.event_log import Logbook
+from farandole.recovery.event_log import EventLog
 from farandole.recovery.view import View
 from farandole.report import election_picture
 from farandole.report.colours import ACTIVITY, BLUE, GREEN, GREY, ORANGE, PURPLE, RED
@@ -163,8 +163,8 @@ departed([2])  # for our launcher, which would take a death for the end of the j
 #
 # ## 2 Who leads?
 #
-# In our training all ranks are equal, nearly. Somebody writes the record, and decides where one has to: the **centre**
-# (中心节点). If it dies, there is an **election**. Three are in `farandole.recovery.election`:
+# In our training all ranks are equal, nearly. Somebody writes the record, and decides where one has to: the
+# **coordinator** (中心节点). If it dies, there is an **election**. Three are in `farandole.recovery.election`:
 #
 # | election | who wins |
 # |---|---|
@@ -319,10 +319,10 @@ print(view.without([2]).without([0]))
 
 # %% [markdown]
 # The spare 4 has got place 2. When rank 0 dies there is no spare left, and the places close up. The view says that the
-# centre is still 0: it cannot know better before the election.
+# coordinator is still 0: it cannot know better before the election.
 #
 # Now the scenario `membership`: a perceptron, four workers, synchronous SGD with momentum and dropout. First nobody
-# dies; then rank 2 does, as step 80 begins, without and with a spare; then rank 0, the centre.
+# dies; then rank 2 does, as step 80 begins, without and with a spare; then rank 0, the coordinator.
 #
 # **Predict:** who is there in the end, in each of the runs, and who leads?
 
@@ -334,7 +334,7 @@ runs = {"undisturbed": launch("membership", ranks=4, **recipe, out=folder / "und
 runs["shrunk"] = launch("membership", ranks=4, **recipe, fail="rank=2,step=80", out=folder / "shrunk")
 runs["spare"] = launch("membership", ranks=5, spares=1, **recipe, fail="rank=2,step=80", out=folder / "spare")
 runs["centre"] = launch("membership", ranks=4, **recipe, fail="rank=0,step=80", out=folder / "centre")
-books = {name: Logbook(run.folder / "logbook.jsonl").lines() for name, run in runs.items()}
+books = {name: EventLog(run.folder / "logbook.jsonl").lines() for name, run in runs.items()}
 
 # %% tags=["nbval-check-output"]
 for name, run in runs.items():
@@ -347,9 +347,9 @@ for name, run in runs.items():
     print(f"{'':12}the same parameters on all of them: {len(set(run.summary.params_sha256)) == 1}")
 
 # %% [markdown]
-# The members write a **logbook**, as in `16_restart`. Who is killed says nothing (this one did a moment before, since
+# The members write an **event log**, as in `16_restart`. Who is killed says nothing (this one did just before, since
 # it knew), and those that notice write it down. Who was only woken, by a revoke, does not know yet who has died, and
-# writes nothing. When all have agreed, the centre, perhaps a new one, writes down on whom.
+# writes nothing. When all have agreed, the coordinator, perhaps a new one, writes down on whom.
 
 # %%
 begin = books["centre"][0].when
@@ -415,8 +415,8 @@ for name in ("shrunk", "spare", "centre"):
 # A spare waits for a death that may never come, and takes up memory. Without one the three go on; can there be four
 # again? MPI can start a process from within a job (`MPI_Comm_spawn`), and that takes its time: Python, MPI, the data,
 # and torch, which alone takes a second or two where it is not at hand, as it is in a notebook. With `spawn=1` the
-# centre starts one, in a thread; the three train on meanwhile. When the new one is ready it says so, and all let it in:
-# one more membership update, in which somebody is there who was not before.
+# coordinator starts one, in a thread; the three train on meanwhile. When the new one is ready it says so, and all let
+# it in: one more membership update, in which somebody is there who was not before.
 #
 # (Rank 0 is slow here, by sleeping, so that the training lasts for a while.)
 #
@@ -426,7 +426,7 @@ for name in ("shrunk", "spare", "centre"):
 # %%
 long = {"data": "digits", "steps": 1500, "slow": "rank=0,factor=20"}
 grown = launch("membership", ranks=4, **long, spawn=1, fail="rank=2,step=80", out=folder / "grown")
-book = Logbook(grown.folder / "logbook.jsonl").lines()
+book = EventLog(grown.folder / "logbook.jsonl").lines()
 
 # %% tags=["nbval-check-output"]
 came = [each["rank"] for each in grown.summary.joined]
@@ -601,10 +601,12 @@ print("all three dead:", view.without(view.members).workers)
 view = View.first(ranks=5, spares=0)
 for side in ([0, 1], [2, 3, 4]):
     seen = view.without([member for member in view.members if member not in side])
-    if seen.centre not in side:
-        seen = replace(seen, centre=hold("bully", side, start=side).leaders()[side[0]])
+    if seen.coordinator not in side:
+        seen = replace(seen, coordinator=hold("bully", side, start=side).leaders()[side[0]])
     majority = 2 * len(seen.members) > len(view.members)
-    print(f"{side} see: workers {seen.workers}, centre {seen.centre}; a majority of the view before: {majority}")
+    print(
+        f"{side} see: workers {seen.workers}, coordinator {seen.coordinator}; a majority of the view before: {majority}"
+    )
 
 # %% [markdown]
 # Two views with the same number, two centres, two trainings, which both believe to be the only one: a **split brain**.
@@ -636,6 +638,6 @@ for side in ([0, 1], [2, 3, 4]):
 #    `members`. Then let the spare die as well: `"rank=4,step=100"`.
 # 6. Give up the fourth part of the batch instead: two runs with `ranks=3, batch=48`, with `lr=0.05` and with
 #    `lr=0.0375`. Does the scaling rule matter here?
-# 7. `fail="rank=2,step=80,how=hang", hang_after=3`: what does the logbook say, and after how long? What would become of
-#    a rank that is merely slow, if you gave it too little time?
+# 7. `fail="rank=2,step=80,how=hang", hang_after=3`: what does the event log say, and after how long? What would become
+#    of a rank that is merely slow, if you gave it too little time?
 # 8. Write it yourself: `farandole lab start 11` is Raft's election.

@@ -46,7 +46,7 @@ from matplotlib.ticker import NullFormatter
 
 from farandole import Run, launch
 from farandole.recovery.buddies import choose
-from farandole.recovery.event_log import Logbook
+from farandole.recovery.event_log import EventLog
 from farandole.recovery.interval import expected_s, young
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
 
@@ -323,12 +323,12 @@ print("the same parameters, to the bit:", spared.params_sha256 == healthy.params
 
 # %% [markdown]
 # Rank 4 has drawn the random numbers that rank 2 would have drawn, and has gone on with its part of Adam's means. The
-# logbook, read aloud:
+# event log, read aloud:
 
 
 # %%
 def read_aloud(run):
-    lines = Logbook(run.folder / "logbook.jsonl").lines()
+    lines = EventLog(run.folder / "logbook.jsonl").lines()
     died = next(line.when for line in lines if line.what == "failure")
     for line in lines:
         who = f"rank {line.rank}"
@@ -516,7 +516,7 @@ print("as in the runs above:", all(lost[each["step"]] == each["steps_lost"] for 
 MTBF_S = 3600.0  # assumed
 trace = runs["uninterrupted"].trace
 step_s = healthy.wall_s / STEPS
-lines = Logbook(runs["uninterrupted"].folder / "logbook.jsonl").lines()
+lines = EventLog(runs["uninterrupted"].folder / "logbook.jsonl").lines()
 start_s = next(line.when for line in lines if line.what == "first step") - asked
 ways = {
     "backup in memory": ("backup", fault["resumed_s"], BLUE),
@@ -697,7 +697,7 @@ print(f"a server with a copy to keep up to date sends {more:.1f} times as much")
 # ## What to try
 #
 # 1. `spares=2, fail=["rank=2,step=63", "rank=3,step=64"]` on six ranks: worker and buddy, one step apart. Is it fatal?
-#    Look at the logbook, and at the end of section 6.
+#    Look at the event log, and at the end of section 6.
 # 2. Two ranks on each machine, 0 and 1, 2 and 3, and so on, and a *machine* dies. In which of the three plans of
 #    section 2 is that fatal? Write a fourth plan, for which neither one machine nor any single rank is, and count its
 #    fatal pairs.

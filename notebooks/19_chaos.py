@@ -39,7 +39,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from farandole import launch
-from farandole.recovery.event_log import Logbook
+from farandole.recovery.event_log import EventLog
 from farandole.recovery.interval import daly, young
 from farandole.recovery.supervisor import supervised_launch
 from farandole.recovery.view import View
@@ -138,7 +138,7 @@ print("at work in the end:", runs["backup, 1.5 s"].summary.members)
 # %%
 def drawn_lives(ax, run, ranks, spares):
     """A line for each rank: when it works, waits, and dies."""
-    lines = Logbook(run.folder / "logbook.jsonl").lines()
+    lines = EventLog(run.folder / "logbook.jsonl").lines()
     starts = [line for line in lines if line.what == "start"]
     begin = starts[0].when
     died = {line.rank: line.when - begin for line in lines if line.what == "failure"}
@@ -170,7 +170,7 @@ figure.tight_layout()
 
 # %% tags=["nbval-check-output"]
 healthy, struck = runs["backup"].summary, runs["backup, 1.5 s"].summary
-died = {line.rank: line.when for line in Logbook(runs["backup, 1.5 s"].folder / "logbook.jsonl").lines()
+died = {line.rank: line.when for line in EventLog(runs["backup, 1.5 s"].folder / "logbook.jsonl").lines()
         if line.what == "failure"}  # fmt: skip
 print("the first to be drawn:", next(chaos.deaths(ranks=5))[1], "and the first to die:", min(died, key=died.get))
 print("none of the dead is at work in the end:", not set(died) & set(struck.members))

@@ -15,7 +15,7 @@ import torch
 from farandole import LaunchError, Run, launch
 from farandole.model_parallel.zero import ShardedOptimizer
 from farandole.models.optimizers import Adam
-from farandole.recovery.event_log import Logbook
+from farandole.recovery.event_log import EventLog
 from farandole.runtime.launcher import run_ranks
 from farandole.scenarios import to_arguments
 from tests.parallel.conftest import assert_same_training
@@ -60,7 +60,7 @@ def assert_bitwise(run: Run, whole: Run) -> None:
 
 
 def test_two_deaths_one_after_the_other_leave_no_trace(whole: Run, tmp_path: Path) -> None:
-    """The second one is of the centre, as a backup has just been made, or has nearly."""
+    """The second one is of the coordinator, as a backup has just been made, or has nearly."""
     fails = ["rank=1,step=33", "rank=0,step=45"]
     run = launch("backup", WORKERS + 2, spares=2, fail=fails, **RECIPE, out=tmp_path / "run")
     assert_each_step_once(run, [2, 3, 4], whole)
@@ -73,7 +73,7 @@ def test_two_deaths_one_after_the_other_leave_no_trace(whole: Run, tmp_path: Pat
 
 def undone(run: Run) -> set[int]:
     """After which steps the bold driver went back to what it had accepted last."""
-    return {line.step for line in Logbook(run.folder / "logbook.jsonl").lines() if line.what == "undone"}
+    return {line.step for line in EventLog(run.folder / "logbook.jsonl").lines() if line.what == "undone"}
 
 
 @pytest.mark.parametrize("by", ["loss", "gradients"])

@@ -24,7 +24,7 @@ def test_each_kill_is_a_measurement(tmp_path: Path) -> None:
 def test_members_that_go_on_are_measured_whoever_comes(tmp_path: Path) -> None:
     [alone] = recovery.without_spares("membership", 3, tmp_path, kills=1)
     [spare] = recovery.with_spares("membership", 2, tmp_path, kills=1)
-    [newcomer] = recovery.with_newcomers("membership", 2, tmp_path, kills=1)
+    [newcomer] = recovery.with_joining_processes("membership", 2, tmp_path, kills=1)
     assert 0 < max(alone, spare) < newcomer, "which has to be started"
 
 

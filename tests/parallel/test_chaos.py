@@ -22,7 +22,7 @@ import pytest
 from farandole import LaunchError, Run, launch
 from farandole.data.sampler import batch_size, steps_per_epoch
 from farandole.data.shares import equal_shares
-from farandole.recovery.event_log import Line, Logbook
+from farandole.recovery.event_log import EventLog, Line
 from farandole.recovery.supervisor import supervised_launch
 from farandole.runtime.chaos import Chaos
 from tests.parallel.conftest import assert_same_training
@@ -187,7 +187,7 @@ def test_whoever_dies_when_it_ends_well_or_says_why(
         run = started(case, out)
     except LaunchError as failed:
         said = failed.message
-    lines = Logbook(out / "logbook.jsonl").lines()
+    lines = EventLog(out / "logbook.jsonl").lines()
     deaths = deaths_by_start(case, lines)
     when, first = next(case.chaos.deaths(case.ranks))
     assert when > AT_LEAST_S or first in {line.rank for line in deaths[0]}

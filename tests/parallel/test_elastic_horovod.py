@@ -17,7 +17,7 @@ import pytest
 from farandole import LaunchError, Run, UsageError, launch
 from farandole.data.sampler import batch_size, steps_per_epoch
 from farandole.data.shares import equal_shares
-from farandole.recovery.event_log import Logbook
+from farandole.recovery.event_log import EventLog
 from farandole.runtime.chaos import Chaos
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="no Horovod: make setup builds it")
@@ -102,7 +102,7 @@ def test_a_worker_that_hangs_ends_the_job_in_time(tmp_path: Path) -> None:
     """Horovod does not notice one: those who wait do, for their time-out."""
     with pytest.raises(LaunchError, match="has waited for the others longer than --wait-timeout 12"):
         horovod(2, tmp_path, fail="rank=1,step=12,how=hang", wait_timeout=12, gloo_timeout=10)
-    assert Logbook(tmp_path / "run" / "logbook.jsonl").struck() == {(1, 12)}, "it was the hang that they waited for"
+    assert EventLog(tmp_path / "run" / "logbook.jsonl").struck() == {(1, 12)}, "it was the hang that they waited for"
 
 
 def test_a_worker_that_cannot_be_started_has_failed(under_mpirun: Callable[..., Any], tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_whoever_dies_when_the_others_go_on(workers: int, chaos: Chaos, tmp_path
         run = horovod(workers, tmp_path, steps=600, chaos=chaos, gloo_timeout=10)
     except LaunchError as failure:
         said, output = failure.message, failure.output
-    killed = {line.rank for line in Logbook(tmp_path / "run" / "logbook.jsonl").lines() if line.kind == "kill"}
+    killed = {line.rank for line in EventLog(tmp_path / "run" / "logbook.jsonl").lines() if line.kind == "kill"}
     assert killed or SOAK, "in soak all steps may be done before anybody dies"
     if run is None:
         assert re.search(r"all workers have failed \([\d, ]+\)", said), said

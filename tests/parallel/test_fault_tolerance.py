@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from farandole import Run, UsageError, launch
-from farandole.recovery.event_log import Logbook
+from farandole.recovery.event_log import EventLog
 from farandole_tools.forked_ranks import fork_client
 
 STEPS = 60
@@ -53,8 +53,8 @@ def test_a_frozen_process_is_ended_though_it_cannot_hear(
     options += ["--slow", "rank=0,factor=40", "--out", str(tmp_path / "run")]
     job = subprocess.Popen([sys.executable, "-m", "farandole", "run", "membership", "-n", "4", *options])
     try:
-        logbook, deadline = Logbook(tmp_path / "run" / "logbook.jsonl"), time.monotonic() + 180
-        while not any(line.what == "first step" for line in logbook.lines()):
+        event_log, deadline = EventLog(tmp_path / "run" / "logbook.jsonl"), time.monotonic() + 180
+        while not any(line.what == "first step" for line in event_log.lines()):
             assert time.monotonic() < deadline, "no first step"
             time.sleep(0.05)
         (victim,) = [
@@ -95,7 +95,7 @@ def test_after_many_failures_a_spare_joins_in(tmp_path: Path) -> None:
     assert run.summary.members == [0, 1, 2], "two at first"
     assert len(set(run.summary.params_sha256 or [])) == 1
     assert [line["step"] for line in run.metrics] == list(range(STEPS))
-    assert [line.step for line in Logbook(run.folder / "logbook.jsonl").lines() if line.what == "start"] == [0, 20]
+    assert [line.step for line in EventLog(run.folder / "logbook.jsonl").lines() if line.what == "start"] == [0, 20]
     assert [fault["kind"] for fault in run.summary.faults] == ["raise", "raise"], "that one joins is no fault"
 
 

@@ -121,7 +121,7 @@ def test_one_rank_alone_trains_likewise(tmp_path: Path) -> None:
 
 
 def test_deaths_during_the_recovery_and_after_the_last_step(whole: Run, tmp_path: Path) -> None:
-    """The centre dies, and another one in the update that follows; and a third when all steps are done."""
+    """The coordinator dies, and another one in the update that follows; and a third when all steps are done."""
     out = tmp_path / "run"
     options = [*WORDS, "--spares", "1", "--fail", "rank=0,step=33", "--out", str(out)]
     output = run_ranks([PROGRAM, "membership", "3@form,1@finish", *options], 5, timeout_s=120)
@@ -146,7 +146,7 @@ def test_a_spare_that_leads_when_all_steps_are_done_knows_how_it_went(tmp_path: 
 
 
 def test_a_death_as_the_training_begins(whole: Run, tmp_path: Path) -> None:
-    """Of the centre, for which the others wait."""
+    """Of the coordinator, for which the others wait."""
     out = tmp_path / "run"
     output = run_ranks([PROGRAM, "membership", "0@start", *WORDS, "--out", str(out)], 4, timeout_s=120)
     run = Run(out, str(output))
@@ -169,7 +169,7 @@ def test_a_death_while_the_others_catch_up(whole: Run, tmp_path: Path) -> None:
     assert_same_training(run, whole, but_for=range(30, 33))
 
 
-@pytest.mark.parametrize("deaths", ["3@over", "0@over"], ids=["a spare", "the centre"])
+@pytest.mark.parametrize("deaths", ["3@over", "0@over"], ids=["a spare", "the coordinator"])
 def test_who_dies_when_all_is_over_harms_nobody(deaths: str, tmp_path: Path) -> None:
     """Though nobody is left to miss it, and another one was missed before."""
     out = tmp_path / "run"

@@ -19,7 +19,7 @@ from farandole.errors import UsageError
 from farandole.model_parallel.layer_split import Plan
 from farandole.models import choices
 from farandole.models.options import TrainingOptions
-from farandole.recovery.event_log import Logbook
+from farandole.recovery.event_log import EventLog
 from farandole.report.pipeline_picture import measured
 from farandole.runtime.chaos import Chaos
 from farandole.runtime.launcher import run_ranks
@@ -230,7 +230,7 @@ def test_whoever_dies_when_nothing_shows_or_it_is_said_why(
         run = launch("pipeline", 4 + spares, spares=spares, chaos=chaos, **LONG, out=tmp_path / "run", timeout_s=120)
     except LaunchError as failure:
         said = failure.message
-    failures = [line for line in Logbook(tmp_path / "run" / "logbook.jsonl").lines() if line.what == "failure"]
+    failures = [line for line in EventLog(tmp_path / "run" / "logbook.jsonl").lines() if line.what == "failure"]
     killed = {line.rank for line in failures if line.kind == "kill"}
     when, first = next(chaos.deaths(4 + spares))
     assert first in killed or (SOAK and when > AT_LEAST_S)

@@ -18,7 +18,7 @@ import pytest
 
 from farandole import LaunchError, Run, UsageError, launch
 from farandole.data_parallel.loss_scale import FIRST
-from farandole.recovery.event_log import Logbook
+from farandole.recovery.event_log import EventLog
 from farandole.recovery.supervisor import supervised_launch
 from farandole.runtime.failure import CAN_GO_ON
 
@@ -145,9 +145,9 @@ def test_told_to_stop_it_saves_and_goes_on_later(number: signal.Signals, uninter
     command = [sys.executable, "-m", "farandole", "run", "restart", "-n", "4", *words]
     environment = os.environ | ({"FARANDOLE_STOP_ON_TERM": "1"} if number == signal.SIGTERM else {})
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-    logbook = Logbook(out / "logbook.jsonl")
+    event_log = EventLog(out / "logbook.jsonl")
     deadline = time.monotonic() + 180
-    while not any(line.what == "first step" for line in logbook.lines()):
+    while not any(line.what == "first step" for line in event_log.lines()):
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -156,7 +156,7 @@ def test_told_to_stop_it_saves_and_goes_on_later(number: signal.Signals, uninter
     ranks[2].send_signal(number)
     _, said = process.communicate(timeout=180)
     assert process.returncode == CAN_GO_ON, said
-    [saved] = [line.step for line in logbook.lines() if line.what == "checkpoint"]
+    [saved] = [line.step for line in event_log.lines() if line.what == "checkpoint"]
     assert 0 < saved < STEPS
     assert said.splitlines()[-1] == (
         f"farandole: stopped as asked, saved before step {saved}: the same command goes on from there"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from farandole import LaunchError, UsageError, launch
-from farandole.recovery.event_log import Logbook
+from farandole.recovery.event_log import EventLog
 from farandole.runtime.chaos import Chaos
 from farandole.runtime.launcher import run_ranks
 from farandole.runtime.record import Run
@@ -146,7 +146,7 @@ def assert_hung(run: Run, rank: int, step: int) -> None:
     [fault] = run.summary.faults
     assert (fault["rank"], fault["step"], fault["kind"]) == (rank, step, "hang")
     assert 0.9 * HANG_AFTER_S < fault["detected_s"] < fault["resumed_s"], "by its silence, from its last sign on"
-    lines = Logbook(run.folder / "logbook.jsonl").lines()
+    lines = EventLog(run.folder / "logbook.jsonl").lines()
     assert {line.rank for line in lines if line.kind == "silent"} == {rank}
 
 
@@ -236,7 +236,7 @@ def outlived(scenario: str, chaos: Chaos, out: Path, **options: Any) -> Run | No
         launch(scenario, 6, **options, chaos=chaos, out=out, timeout_s=100)
     except LaunchError as failure:
         ended = failure.message
-    failures = [line for line in Logbook(out / "logbook.jsonl").lines() if line.what == "failure"]
+    failures = [line for line in EventLog(out / "logbook.jsonl").lines() if line.what == "failure"]
     killed = {line.rank for line in failures if line.kind == "kill"}
     when, first = next(chaos.deaths(6))
     assert first in killed or (SOAK and when > AT_LEAST_S)

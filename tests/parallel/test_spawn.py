@@ -20,7 +20,7 @@ import pytest
 from farandole import LaunchError, Run, UsageError, launch
 from farandole.data.sampler import batch_size, steps_per_epoch
 from farandole.data.shares import equal_shares
-from farandole.recovery.event_log import Logbook
+from farandole.recovery.event_log import EventLog
 from farandole.runtime.chaos import Chaos
 from farandole.runtime.launcher import Output, run_ranks
 
@@ -29,7 +29,7 @@ STEPS = 90
 BATCH = 64  # the default
 TRAINING_SET = 1437  # of the digits
 TIMEOUT_S = 120
-# In the moment in which a centre dies whose newcomer initialises MPI (docs/recovery.md).
+# In the moment in which a coordinator dies whose newcomer initialises MPI (docs/recovery.md).
 CRASH = r"mpirun ended with (-\d+|\d+, .* in MPI_Init_thread).*"
 SOAK = os.environ.get("FARANDOLE_SOAK") == "1"  # make soak
 
@@ -127,7 +127,7 @@ def test_a_newcomer_that_dies_before_it_has_joined_is_missed_and_another_one_com
 
 
 def test_the_centre_dies_while_who_it_has_sent_for_is_starting(tmp_path: Path) -> None:
-    """Nobody else knows that process: it leaves, and the next centre sends for another one."""
+    """Nobody else knows that process: it leaves, and the next coordinator sends for another one."""
     for attempt in range(4):
         try:
             out = tmp_path / f"run-{attempt}"
@@ -143,7 +143,7 @@ def test_the_centre_dies_while_who_it_has_sent_for_is_starting(tmp_path: Path) -
 
 
 def test_deaths_in_the_very_update_in_which_somebody_joins(tmp_path: Path) -> None:
-    """The centre and the newcomer both."""
+    """The coordinator and the newcomer both."""
     run, _ = train("membership", 4, "0@form,4@form", tmp_path / "run", "--fail", "rank=2,step=33", "--spawn", "2")
     assert_complete(run, [1, 3, 5], at_first=4)
     assert {rank for rank, *_ in struck(run)} == {0, 2, 4}
@@ -246,7 +246,7 @@ def test_newcomers_take_the_places_of_whoever_dies_when(chaos: Chaos, tmp_path: 
         run = launch("membership", 3, steps=steps, **options, out=tmp_path / "run", timeout_s=TIMEOUT_S)
     except LaunchError as failure:
         said = failure.message
-    book = Logbook(tmp_path / "run" / "logbook.jsonl").lines()
+    book = EventLog(tmp_path / "run" / "logbook.jsonl").lines()
     killed = {line.rank for line in book if line.kind == "kill"}
     assert killed or SOAK, "in soak all steps may be done before anybody dies"
     if run is None:

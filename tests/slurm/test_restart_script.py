@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.recovery.event_log import Line, Logbook
+from farandole.recovery.event_log import EventLog, Line
 from farandole.runtime.record import Run
 from farandole_tools.slurm.sandbox import Sandbox, SandboxError
 from tests.slurm.jobs import PATIENCE, run_it, wait_for
@@ -20,7 +20,7 @@ UNHURRIED = ("--slow", "rank=0,factor=30")  # long enough to be stopped on the w
 
 
 def lines(folder: Path, what: str) -> list[Line]:
-    return [line for line in Logbook(folder / "logbook.jsonl").lines() if line.what == what]
+    return [line for line in EventLog(folder / "logbook.jsonl").lines() if line.what == what]
 
 
 def finished(cluster: Sandbox, number: int, folder: Path) -> Run:
@@ -130,11 +130,11 @@ def test_only_failures_are_counted(stops: int, goes_on: bool, tmp_path: Path) ->
     for name, text in (("mpirun", "exit 1"), ("scontrol", 'echo scontrol "$@"')):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    logbook = Logbook(tmp_path / "runs" / "restart-7" / "logbook.jsonl")
-    logbook.file.parent.mkdir(parents=True)
+    event_log = EventLog(tmp_path / "runs" / "restart-7" / "logbook.jsonl")
+    event_log.file.parent.mkdir(parents=True)
     for step in range(stops):
-        logbook.write("start", 0, step)
-        logbook.write("stop", 0, step + 1)
+        event_log.write("start", 0, step)
+        event_log.write("stop", 0, step + 1)
     done = run_it(SCRIPT, tmp_path, SLURM_RESTART_COUNT="7")
     assert (done.returncode, done.stdout) == ((0, "scontrol requeue 7\n") if goes_on else (1, "")), done.stderr
 

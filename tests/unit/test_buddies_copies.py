@@ -21,15 +21,15 @@ LENGTH = 10  # of what all share: not divisible by all numbers of ranks
 class Training:
     """A state that each step changes in place; what is its own has other numbers, and another length, on each rank."""
 
-    def __init__(self, place: int) -> None:
-        self.place = place
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
         self.shared = torch.zeros(2, LENGTH // 2)
-        self.matrix = torch.zeros(3, place + 1).t()  # in Fortran order
+        self.matrix = torch.zeros(3, slot + 1).t()  # in Fortran order
         self.count = torch.zeros((), dtype=torch.int64)
 
     def at(self, step: int) -> TrainingState:
         self.shared.copy_(torch.arange(float(LENGTH)).view_as(self.shared) + 100 * step)
-        self.matrix.copy_(torch.arange(float(self.matrix.numel())).view_as(self.matrix) + 1000 * self.place + step)
+        self.matrix.copy_(torch.arange(float(self.matrix.numel())).view_as(self.matrix) + 1000 * self.slot + step)
         self.count.fill_(step)
         own = {"matrix": self.matrix, "count": self.count}
         return TrainingState(step, {"shared": self.shared}, own, {"rate": step / 8})
@@ -39,14 +39,14 @@ class Workers:
     """A group whose workers train and make backups, in threads.
 
     Args:
-        buddies: of the workers, in order of their places.
+        buddies: of the workers, in order of their slots.
     """
 
     def __init__(self, buddies: Sequence[Buddies]) -> None:
         self.buddies = list(buddies)
         self.group = Group(len(buddies))
-        self.ranks = [Rank(self.group, place) for place in range(len(buddies))]
-        self.trainings = [Training(place) for place in range(len(buddies))]
+        self.ranks = [Rank(self.group, slot) for slot in range(len(buddies))]
+        self.trainings = [Training(slot) for slot in range(len(buddies))]
 
     def each(self, act: Callable[[Any, Buddies, Training], Any]) -> list[Any]:
         """Let each worker act at the same time as the others, on its communicator, buddies and training."""
@@ -75,16 +75,16 @@ def assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
         assert torch.equal(found[name], tensor), name
 
 
-def assert_is(found: list[Checkpoint | None], step: int, places: int) -> None:
-    """All have found the backup of `step`, which `places` workers made, as the training was then."""
+def assert_is(found: list[Checkpoint | None], step: int, slots: int) -> None:
+    """All have found the backup of `step`, which `slots` workers made, as the training was then."""
     for checkpoint in found:
         assert checkpoint is not None
-        assert (checkpoint.step, checkpoint.ranks, checkpoint.values) == (step, places, {"rate": step / 8})
-        assert sorted(checkpoint.own) == list(range(places))
-        for place in range(places):
-            expected = Training(place).at(step)
+        assert (checkpoint.step, checkpoint.ranks, checkpoint.values) == (step, slots, {"rate": step / 8})
+        assert sorted(checkpoint.own) == list(range(slots))
+        for slot in range(slots):
+            expected = Training(slot).at(step)
             assert_equal(checkpoint.shared, expected.shared)
-            assert_equal(checkpoint.own[place], expected.own)
+            assert_equal(checkpoint.own[slot], expected.own)
 
 
 def survivors(size: int) -> Iterator[tuple[int, ...]]:
@@ -107,8 +107,8 @@ def test_the_parts_of_the_dead_come_from_their_buddies(size: int) -> None:
     """Unless a worker and its buddy have died: then there is none, and it is known whose parts are gone."""
     for alive in survivors(size):
         before = started(size).save(3, 4, 5)
-        left = Workers([before.buddies[place] for place in alive])
-        gone = [place for place in range(size) if place not in alive and (place + 1) % size not in alive]
+        left = Workers([before.buddies[slot] for slot in alive])
+        gone = [slot for slot in range(size) if slot not in alive and (slot + 1) % size not in alive]
         if gone:
             assert left.recover() == [None] * len(alive)
         else:
@@ -118,7 +118,7 @@ def test_the_parts_of_the_dead_come_from_their_buddies(size: int) -> None:
 
 @pytest.mark.parametrize("size", SIZES[1:])
 def test_those_who_are_left_make_backups_of_their_own(size: int) -> None:
-    """In the memory of the larger group's copies, which have other sizes and are of other places."""
+    """In the memory of the larger group's copies, which have other sizes and are of other slots."""
     before = started(size).save(3, 4, 5)
     left = Workers(before.buddies[1:])
     assert_is(left.recover(), 5, size)
@@ -130,14 +130,14 @@ def test_those_who_are_left_make_backups_of_their_own(size: int) -> None:
 @pytest.mark.parametrize("absent", range(3))
 def test_an_exchange_that_one_takes_no_part_in_falls_back_to_the_backup_before(absent: int) -> None:
     workers = started(3).save(3, 4, 5)
-    present = [place for place in range(3) if place != absent]
+    present = [slot for slot in range(3) if slot != absent]
 
     def begin(comm: Any, buddies: Buddies, training: Training) -> None:
-        if training.place != absent:
+        if training.slot != absent:
             buddies.begin(comm, training.at(6))
 
     workers.each(begin)
-    assert [workers.buddies[place].newest for place in present] == [6, 6]
+    assert [workers.buddies[slot].newest for slot in present] == [6, 6]
     again = Workers(workers.buddies)
     assert_is(again.recover(), 5, 3)
     assert [buddies.newest for buddies in again.buddies] == [5, 5, 5], "what is newer is forgotten"
@@ -184,13 +184,13 @@ def test_a_newcomer_gets_the_part_of_its_place_and_the_others_have_theirs(size: 
         before = started(size).save(3, 4, 5)
         replaced = Workers([before.buddies[p] if p in alive else Buddies(1) for p in range(size)])
         found = replaced.recover_own()
-        if any(place not in alive and (place + 1) % size not in alive for place in range(size)):
+        if any(slot not in alive and (slot + 1) % size not in alive for slot in range(size)):
             assert found == [None] * size
             continue
-        for place, state in enumerate(found):
+        for slot, state in enumerate(found):
             assert state is not None
             assert (state.step, state.shared, state.values) == (5, {}, {"rate": 5 / 8})
-            assert_equal(state.own, Training(place).at(5).own)
+            assert_equal(state.own, Training(slot).at(5).own)
 
 
 def test_two_backups_are_kept() -> None:

@@ -1,4 +1,4 @@
-"""The logbook: what several processes write, torn lines and all, and what failures it tells of."""
+"""The event log: what several processes write, torn lines and all, and what failures it tells of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import UsageError
-from farandole.recovery.event_log import UNKNOWN, Logbook, RankWitness, What
+from farandole.recovery.event_log import UNKNOWN, EventLog, RankWitness, What
 from farandole.runtime.faults import Fail
 
 Event = tuple[float, What, int, int] | tuple[float, What, int, int, str]
@@ -18,50 +18,50 @@ Event = tuple[float, What, int, int] | tuple[float, What, int, int, str]
 WRITER = """
 import sys, time
 from pathlib import Path
-from farandole.recovery.event_log import Logbook
+from farandole.recovery.event_log import EventLog
 folder, rank, lines = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-logbook = Logbook(folder / "logbook.jsonl")
+event_log = EventLog(folder / "logbook.jsonl")
 (folder / f"{rank}.ready").touch()
 while not (folder / "go").exists():
     time.sleep(0.001)
 for step in range(lines):
-    logbook.write("checkpoint", rank, step)
+    event_log.write("checkpoint", rank, step)
 """
 
 
 @pytest.fixture
-def logbook(tmp_path: Path) -> Logbook:
-    return Logbook(tmp_path / "logbook.jsonl")
+def event_log(tmp_path: Path) -> EventLog:
+    return EventLog(tmp_path / "logbook.jsonl")
 
 
-def tell(logbook: Logbook, *events: Event) -> None:
+def tell(event_log: EventLog, *events: Event) -> None:
     """Write down what happened when: to which rank, in which step, and of which kind it was."""
     for when, what, rank, step, *kind in events:
-        logbook.write(what, rank, step, "".join(kind), when)
+        event_log.write(what, rank, step, "".join(kind), when)
 
 
-def test_before_anything_has_happened_there_is_nothing_to_tell(logbook: Logbook) -> None:
-    assert (logbook.lines(), logbook.struck(), logbook.faults()) == ([], set(), [])
+def test_before_anything_has_happened_there_is_nothing_to_tell(event_log: EventLog) -> None:
+    assert (event_log.lines(), event_log.struck(), event_log.faults()) == ([], set(), [])
 
 
-def test_a_line_says_when_it_was_written(logbook: Logbook) -> None:
+def test_a_line_says_when_it_was_written(event_log: EventLog) -> None:
     before = time.time()
-    logbook.write("start", 0, 7)
-    [line] = logbook.lines()
+    event_log.write("start", 0, 7)
+    [line] = event_log.lines()
     assert before <= line.when <= time.time()
     assert (line.what, line.rank, line.step, line.kind) == ("start", 0, 7, "")
 
 
-def test_without_a_second_start_there_is_no_fault(logbook: Logbook) -> None:
-    tell(logbook, (0, "start", 0, 0), (1, "first step", 0, 0), (2, "checkpoint", 0, 20))
-    assert logbook.faults() == []
-    tell(logbook, (3, "failure", 2, 25, "kill"))
-    assert logbook.faults() == [], "nothing has been made good yet"
+def test_without_a_second_start_there_is_no_fault(event_log: EventLog) -> None:
+    tell(event_log, (0, "start", 0, 0), (1, "first step", 0, 0), (2, "checkpoint", 0, 20))
+    assert event_log.faults() == []
+    tell(event_log, (3, "failure", 2, 25, "kill"))
+    assert event_log.faults() == [], "nothing has been made good yet"
 
 
-def test_a_kill_that_others_notice(logbook: Logbook) -> None:
+def test_a_kill_that_others_notice(event_log: EventLog) -> None:
     tell(
-        logbook,
+        event_log,
         (100.0, "start", 0, 0),
         (101.0, "first step", 0, 0),
         (105.0, "checkpoint", 0, 120),
@@ -72,14 +72,14 @@ def test_a_kill_that_others_notice(logbook: Logbook) -> None:
         (113.0, "first step", 0, 120),
         (114.0, "checkpoint", 0, 140),
     )
-    assert logbook.faults() == [
+    assert event_log.faults() == [
         {"rank": 2, "step": 130, "kind": "kill", "detected_s": 0.5, "resumed_s": 3.0, "steps_lost": 10}
     ]
 
 
-def test_every_rank_that_dies_before_a_restart_is_a_fault_and_what_follows_from_it_is_none(logbook: Logbook) -> None:
+def test_every_rank_that_dies_before_a_restart_is_a_fault_and_what_follows_from_it_is_none(event_log: EventLog) -> None:
     tell(
-        logbook,
+        event_log,
         (100.0, "start", 0, 0),
         (110.0, "failure", 2, 30, "kill"),
         (110.5, "noticed", UNKNOWN, 30, "lost"),
@@ -89,40 +89,40 @@ def test_every_rank_that_dies_before_a_restart_is_a_fault_and_what_follows_from_
         (112.0, "start", 0, 20),
         (113.0, "first step", 0, 20),
     )
-    assert [(fault["rank"], fault["kind"], fault["detected_s"]) for fault in logbook.faults()] == [
+    assert [(fault["rank"], fault["kind"], fault["detected_s"]) for fault in event_log.faults()] == [
         (2, "kill", 0.5),
         (1, "kill", 0.0),
     ]
 
 
-def test_who_can_be_named_is_named(logbook: Logbook) -> None:
+def test_who_can_be_named_is_named(event_log: EventLog) -> None:
     tell(
-        logbook,
+        event_log,
         (100.0, "start", 0, 0),
         (110.0, "noticed", UNKNOWN, 30, "lost"),
         (110.5, "noticed", 2, 30, "lost"),
         (112.0, "start", 0, 20),
     )
-    assert [(fault["rank"], fault["step"]) for fault in logbook.faults()] == [(2, 30)]
+    assert [(fault["rank"], fault["step"]) for fault in event_log.faults()] == [(2, 30)]
 
 
-def test_a_death_that_only_others_could_tell_of(logbook: Logbook) -> None:
+def test_a_death_that_only_others_could_tell_of(event_log: EventLog) -> None:
     tell(
-        logbook,
+        event_log,
         (0.0, "start", 0, 0),
         (1.0, "first step", 0, 0),
         (2.0, "noticed", 1, 7, "lost"),
         (5.0, "start", 0, 0),
         (6.5, "first step", 0, 0),
     )
-    assert logbook.faults() == [
+    assert event_log.faults() == [
         {"rank": 1, "step": 7, "kind": "lost", "detected_s": None, "resumed_s": 4.5, "steps_lost": 7}
     ]
 
 
-def test_a_death_that_nobody_was_left_to_notice_counts_from_the_last_sign_of_life(logbook: Logbook) -> None:
+def test_a_death_that_nobody_was_left_to_notice_counts_from_the_last_sign_of_life(event_log: EventLog) -> None:
     tell(
-        logbook,
+        event_log,
         (0.0, "start", 0, 0),
         (1.0, "first step", 0, 0),
         (4.0, "checkpoint", 0, 20),
@@ -130,14 +130,14 @@ def test_a_death_that_nobody_was_left_to_notice_counts_from_the_last_sign_of_lif
         (20.0, "start", 0, 20),
         (21.0, "first step", 0, 20),
     )
-    assert logbook.faults() == [
+    assert event_log.faults() == [
         {"rank": UNKNOWN, "step": 40, "kind": "lost", "detected_s": None, "resumed_s": 13.0, "steps_lost": 20}
     ]
 
 
-def test_two_failures_in_two_restarts(logbook: Logbook) -> None:
+def test_two_failures_in_two_restarts(event_log: EventLog) -> None:
     tell(
-        logbook,
+        event_log,
         (0, "start", 0, 0),
         (1, "first step", 0, 0),
         (5, "failure", 1, 30, "kill"),
@@ -150,15 +150,17 @@ def test_two_failures_in_two_restarts(logbook: Logbook) -> None:
         (40, "start", 0, 40),
         (42, "first step", 0, 40),
     )
-    assert logbook.faults() == [
+    assert event_log.faults() == [
         {"rank": 1, "step": 30, "kind": "kill", "detected_s": 1, "resumed_s": 5, "steps_lost": 10},
         {"rank": 3, "step": 47, "kind": "hang", "detected_s": 10, "resumed_s": 18, "steps_lost": 7},
     ]
 
 
-def test_a_start_that_fails_before_its_first_step_delays_the_one_before_and_is_a_fault_itself(logbook: Logbook) -> None:
+def test_a_start_that_fails_before_its_first_step_delays_the_one_before_and_is_a_fault_itself(
+    event_log: EventLog,
+) -> None:
     tell(
-        logbook,
+        event_log,
         (0, "start", 0, 0),
         (1, "first step", 0, 0),
         (5, "failure", 1, 30, "raise"),
@@ -166,22 +168,22 @@ def test_a_start_that_fails_before_its_first_step_delays_the_one_before_and_is_a
         (15, "start", 0, 20),
         (17, "first step", 0, 20),
     )
-    assert logbook.faults() == [
+    assert event_log.faults() == [
         {"rank": 1, "step": 30, "kind": "raise", "detected_s": None, "resumed_s": 12, "steps_lost": 10},
         {"rank": UNKNOWN, "step": 20, "kind": "lost", "detected_s": None, "resumed_s": 8, "steps_lost": 0},
     ]
 
 
-def test_a_failure_outside_the_steps_loses_none(logbook: Logbook) -> None:
-    tell(logbook, (0, "start", 0, 20), (1, "failure", 1, -1, "raise"), (5, "start", 0, 20), (6, "first step", 0, 20))
-    assert logbook.faults() == [
+def test_a_failure_outside_the_steps_loses_none(event_log: EventLog) -> None:
+    tell(event_log, (0, "start", 0, 20), (1, "failure", 1, -1, "raise"), (5, "start", 0, 20), (6, "first step", 0, 20))
+    assert event_log.faults() == [
         {"rank": 1, "step": -1, "kind": "raise", "detected_s": None, "resumed_s": 5, "steps_lost": 0}
     ]
 
 
-def test_a_stop_as_asked_is_no_fault(logbook: Logbook) -> None:
+def test_a_stop_as_asked_is_no_fault(event_log: EventLog) -> None:
     tell(
-        logbook,
+        event_log,
         (0, "start", 0, 0),
         (1, "first step", 0, 0),
         (4, "checkpoint", 0, 33),
@@ -189,31 +191,31 @@ def test_a_stop_as_asked_is_no_fault(logbook: Logbook) -> None:
         (60, "start", 0, 33),
         (61, "first step", 0, 33),
     )
-    assert logbook.faults() == []
-    tell(logbook, (70, "failure", 0, 40, "kill"), (75, "start", 0, 33), (77, "first step", 0, 33))
-    assert logbook.faults() == [
+    assert event_log.faults() == []
+    tell(event_log, (70, "failure", 0, 40, "kill"), (75, "start", 0, 33), (77, "first step", 0, 33))
+    assert event_log.faults() == [
         {"rank": 0, "step": 40, "kind": "kill", "detected_s": None, "resumed_s": 7, "steps_lost": 7}
     ]
 
 
-def test_until_the_first_step_is_done_nothing_is_resumed(logbook: Logbook) -> None:
-    tell(logbook, (0, "start", 0, 0), (1, "first step", 0, 0), (5, "failure", 1, 30, "kill"), (9, "start", 0, 20))
-    assert [fault["resumed_s"] for fault in logbook.faults()] == [None]
+def test_until_the_first_step_is_done_nothing_is_resumed(event_log: EventLog) -> None:
+    tell(event_log, (0, "start", 0, 0), (1, "first step", 0, 0), (5, "failure", 1, 30, "kill"), (9, "start", 0, 20))
+    assert [fault["resumed_s"] for fault in event_log.faults()] == [None]
 
 
-def test_lines_are_in_order_of_time_whoever_was_quicker_to_write(logbook: Logbook) -> None:
-    tell(logbook, (0, "start", 0, 0), (3, "noticed", 1, 5, "lost"), (2, "failure", 1, 5, "kill"), (9, "start", 0, 0))
-    assert [line.when for line in logbook.lines()] == [0, 2, 3, 9]
-    assert [fault["detected_s"] for fault in logbook.faults()] == [1]
+def test_lines_are_in_order_of_time_whoever_was_quicker_to_write(event_log: EventLog) -> None:
+    tell(event_log, (0, "start", 0, 0), (3, "noticed", 1, 5, "lost"), (2, "failure", 1, 5, "kill"), (9, "start", 0, 0))
+    assert [line.when for line in event_log.lines()] == [0, 2, 3, 9]
+    assert [fault["detected_s"] for fault in event_log.faults()] == [1]
 
 
-def test_a_torn_line_costs_only_itself(logbook: Logbook) -> None:
-    tell(logbook, (0, "start", 0, 0), (1, "first step", 0, 0), (5, "failure", 1, 30, "kill"))
-    whole = logbook.file.read_bytes()
-    tell(logbook, (6, "noticed", 1, 30, "lost"))
-    for length in range(len(whole), logbook.file.stat().st_size):
-        torn = logbook.file.read_bytes()[:length]
-        after = Logbook(logbook.file.with_name(f"torn at {length}"))
+def test_a_torn_line_costs_only_itself(event_log: EventLog) -> None:
+    tell(event_log, (0, "start", 0, 0), (1, "first step", 0, 0), (5, "failure", 1, 30, "kill"))
+    whole = event_log.file.read_bytes()
+    tell(event_log, (6, "noticed", 1, 30, "lost"))
+    for length in range(len(whole), event_log.file.stat().st_size):
+        torn = event_log.file.read_bytes()[:length]
+        after = EventLog(event_log.file.with_name(f"torn at {length}"))
         after.file.write_bytes(torn)
         seen = after.lines()[3:]
         assert [line.what for line in seen] in ([], ["noticed"])
@@ -222,17 +224,17 @@ def test_a_torn_line_costs_only_itself(logbook: Logbook) -> None:
         assert after.struck() == {(1, 30)}
 
 
-def test_lines_of_something_else_are_passed_over(logbook: Logbook) -> None:
-    tell(logbook, (0, "start", 0, 0))
-    with logbook.file.open("a") as file:
+def test_lines_of_something_else_are_passed_over(event_log: EventLog) -> None:
+    tell(event_log, (0, "start", 0, 0))
+    with event_log.file.open("a") as file:
         file.write('\n\nnull\n[1]\n{}\n{"when": 1}\n"text"\n')
-    tell(logbook, (1, "first step", 0, 0))
-    assert [line.what for line in logbook.lines()] == ["start", "first step"]
+    tell(event_log, (1, "first step", 0, 0))
+    assert [line.what for line in event_log.lines()] == ["start", "first step"]
 
 
-def test_processes_that_write_at_the_same_time_lose_no_line(logbook: Logbook) -> None:
+def test_processes_that_write_at_the_same_time_lose_no_line(event_log: EventLog) -> None:
     ranks, lines = 4, 400
-    folder = logbook.file.parent
+    folder = event_log.file.parent
     command = [sys.executable, "-c", WRITER, str(folder)]
     writers = [subprocess.Popen([*command, str(rank), str(lines)]) for rank in range(ranks)]
     deadline = time.monotonic() + 120
@@ -241,13 +243,13 @@ def test_processes_that_write_at_the_same_time_lose_no_line(logbook: Logbook) ->
         time.sleep(0.01)
     (folder / "go").touch()
     assert [writer.wait(timeout=120) for writer in writers] == [0] * ranks
-    found = sorted((line.rank, line.step) for line in logbook.lines())
+    found = sorted((line.rank, line.step) for line in event_log.lines())
     assert found == [(rank, step) for rank in range(ranks) for step in range(lines)]
 
 
-def test_struck_is_who_has_failed_and_not_who_was_noticed(logbook: Logbook) -> None:
+def test_struck_is_who_has_failed_and_not_who_was_noticed(event_log: EventLog) -> None:
     tell(
-        logbook,
+        event_log,
         (0, "start", 0, 0),
         (5, "failure", 1, 30, "kill"),
         (6, "noticed", 1, 31, "lost"),
@@ -255,16 +257,16 @@ def test_struck_is_who_has_failed_and_not_who_was_noticed(logbook: Logbook) -> N
         (9, "start", 0, 20),
         (12, "failure", 1, 30, "raise"),
     )
-    assert logbook.struck() == {(1, 30), (2, 30)}
+    assert event_log.struck() == {(1, 30), (2, 30)}
 
 
-def test_what_a_rank_witnesses_is_written_down(logbook: Logbook) -> None:
-    witness = RankWitness(logbook, rank=3)
+def test_what_a_rank_witnesses_is_written_down(event_log: EventLog) -> None:
+    witness = RankWitness(event_log, rank=3)
     witness.strikes(Fail(3, 7, "hang"))
     witness.fails(8)
     witness.notices([0, 2], 9)
     witness.notices([], 10)
-    assert [(line.what, line.rank, line.step, line.kind) for line in logbook.lines()] == [
+    assert [(line.what, line.rank, line.step, line.kind) for line in event_log.lines()] == [
         ("failure", 3, 7, "hang"),
         ("failure", 3, 8, "raise"),
         ("noticed", 0, 9, "lost"),
@@ -273,15 +275,15 @@ def test_what_a_rank_witnesses_is_written_down(logbook: Logbook) -> None:
     ]
 
 
-def test_the_logbook_is_no_program(logbook: Logbook) -> None:
-    logbook.write("start", 0, 0)
-    assert logbook.file.stat().st_mode & 0o111 == 0
+def test_the_logbook_is_no_program(event_log: EventLog) -> None:
+    event_log.write("start", 0, 0)
+    assert event_log.file.stat().st_mode & 0o111 == 0
 
 
-def test_who_has_departed_is_a_fault_whoever_has_noticed_it(logbook: Logbook) -> None:
+def test_who_has_departed_is_a_fault_whoever_has_noticed_it(event_log: EventLog) -> None:
     """Silent at first, and noticed by one that knew of no step; the second one only the centre has missed."""
     tell(
-        logbook,
+        event_log,
         (0, "start", 0, 0),
         (1, "first step", 0, 0),
         (5, "noticed", 2, -1, "silent"),
@@ -292,15 +294,15 @@ def test_who_has_departed_is_a_fault_whoever_has_noticed_it(logbook: Logbook) ->
         (8, "start", 0, 8),
         (9, "first step", 0, 8),
     )
-    assert [(fault["rank"], fault["step"], fault["kind"]) for fault in logbook.faults()] == [
+    assert [(fault["rank"], fault["step"], fault["kind"]) for fault in event_log.faults()] == [
         (2, 8, "silent"),
         (3, 8, "lost"),
     ]
 
 
-def test_a_try_that_is_made_good_and_a_planned_change_are_told_apart_from_deaths(logbook: Logbook) -> None:
+def test_a_try_that_is_made_good_and_a_planned_change_are_told_apart_from_deaths(event_log: EventLog) -> None:
     tell(
-        logbook,
+        event_log,
         (0, "start", 0, 0),
         (1, "first step", 0, 0),
         (2, "failure", 1, 5, "raise"),
@@ -309,45 +311,45 @@ def test_a_try_that_is_made_good_and_a_planned_change_are_told_apart_from_deaths
         (4, "start", 0, 10),
         (5, "first step", 0, 10),
     )
-    (fault,) = logbook.faults()
+    (fault,) = event_log.faults()
     assert fault == {"rank": 1, "step": 5, "kind": "raise", "detected_s": 0.0, "resumed_s": 0.5, "steps_lost": 0}
 
 
-def test_who_joins_is_no_fault_and_is_timed_from_when_it_was_sent_for(logbook: Logbook) -> None:
-    tell(logbook, (0, "start", 0, 0), (1, "failure", 2, 33, "kill"), (2, "departed", 2, 33, "lost"))
-    tell(logbook, (3, "sent for", 4, 33), (4, "start", 0, 33), (5, "first step", 0, 33))
-    assert logbook.joined() == []
-    tell(logbook, (7, "joined", 4, 40), (8, "start", 0, 40))
-    assert logbook.joined() == [], "it has not worked yet"
-    tell(logbook, (9, "first step", 0, 40), (10, "first step", 0, 50))
-    assert logbook.joined() == [{"rank": 4, "step": 40, "joined_s": 6.0}]
-    [fault] = logbook.faults()
+def test_who_joins_is_no_fault_and_is_timed_from_when_it_was_sent_for(event_log: EventLog) -> None:
+    tell(event_log, (0, "start", 0, 0), (1, "failure", 2, 33, "kill"), (2, "departed", 2, 33, "lost"))
+    tell(event_log, (3, "sent for", 4, 33), (4, "start", 0, 33), (5, "first step", 0, 33))
+    assert event_log.joined() == []
+    tell(event_log, (7, "joined", 4, 40), (8, "start", 0, 40))
+    assert event_log.joined() == [], "it has not worked yet"
+    tell(event_log, (9, "first step", 0, 40), (10, "first step", 0, 50))
+    assert event_log.joined() == [{"rank": 4, "step": 40, "joined_s": 6.0}]
+    [fault] = event_log.faults()
     assert (fault["rank"], fault["resumed_s"]) == (2, 4.0)
 
 
-def test_who_dies_before_its_first_step_has_not_joined(logbook: Logbook) -> None:
-    tell(logbook, (0, "start", 0, 0), (3, "sent for", 4, 33), (7, "joined", 4, 40), (8, "start", 0, 40))
-    tell(logbook, (9, "noticed", 4, 40, "lost"), (10, "departed", 4, 40, "lost"), (11, "start", 0, 40))
-    tell(logbook, (12, "first step", 0, 40))
-    assert logbook.joined() == []
-    assert [fault["rank"] for fault in logbook.faults()] == [4]
+def test_who_dies_before_its_first_step_has_not_joined(event_log: EventLog) -> None:
+    tell(event_log, (0, "start", 0, 0), (3, "sent for", 4, 33), (7, "joined", 4, 40), (8, "start", 0, 40))
+    tell(event_log, (9, "noticed", 4, 40, "lost"), (10, "departed", 4, 40, "lost"), (11, "start", 0, 40))
+    tell(event_log, (12, "first step", 0, 40))
+    assert event_log.joined() == []
+    assert [fault["rank"] for fault in event_log.faults()] == [4]
 
 
-def test_who_is_missed_before_the_first_step_is_a_fault_of_the_first_start(logbook: Logbook) -> None:
-    tell(logbook, (1, "failure", 0, -1, "kill"), (2, "departed", 0, 0, "lost"), (3, "start", 1, 0))
-    tell(logbook, (4, "first step", 1, 0))
+def test_who_is_missed_before_the_first_step_is_a_fault_of_the_first_start(event_log: EventLog) -> None:
+    tell(event_log, (1, "failure", 0, -1, "kill"), (2, "departed", 0, 0, "lost"), (3, "start", 1, 0))
+    tell(event_log, (4, "first step", 1, 0))
     expected = {"rank": 0, "step": -1, "kind": "kill", "detected_s": 1.0, "resumed_s": 3.0, "steps_lost": 0}
-    assert logbook.faults() == [expected]
-    tell(logbook, (6, "failure", 2, 30, "kill"), (7, "departed", 2, 30, "lost"), (8, "start", 1, 20))
-    assert [fault["rank"] for fault in logbook.faults()] == [0, 2]
+    assert event_log.faults() == [expected]
+    tell(event_log, (6, "failure", 2, 30, "kill"), (7, "departed", 2, 30, "lost"), (8, "start", 1, 20))
+    assert [fault["rank"] for fault in event_log.faults()] == [0, 2]
 
 
-def test_who_dies_before_the_first_step_and_is_missed_later_is_one_fault_of_when_it_died(logbook: Logbook) -> None:
-    tell(logbook, (1, "failure", 3, -1, "kill"), (3, "start", 0, 0), (4, "first step", 0, 0))
-    assert logbook.faults() == [], "a spare, whom nobody misses yet"
-    tell(logbook, (6, "failure", 1, 30, "kill"), (7, "departed", 1, 30, "lost"), (7, "departed", 3, 30, "lost"))
-    tell(logbook, (8, "start", 0, 30), (9, "first step", 0, 30))
-    assert [(fault["rank"], fault["step"], fault["kind"]) for fault in logbook.faults()] == [
+def test_who_dies_before_the_first_step_and_is_missed_later_is_one_fault_of_when_it_died(event_log: EventLog) -> None:
+    tell(event_log, (1, "failure", 3, -1, "kill"), (3, "start", 0, 0), (4, "first step", 0, 0))
+    assert event_log.faults() == [], "a spare, whom nobody misses yet"
+    tell(event_log, (6, "failure", 1, 30, "kill"), (7, "departed", 1, 30, "lost"), (7, "departed", 3, 30, "lost"))
+    tell(event_log, (8, "start", 0, 30), (9, "first step", 0, 30))
+    assert [(fault["rank"], fault["step"], fault["kind"]) for fault in event_log.faults()] == [
         (3, -1, "kill"),
         (1, 30, "kill"),
     ]
@@ -367,15 +369,17 @@ def test_who_dies_before_the_first_step_and_is_missed_later_is_one_fault_of_when
         b"[" * 100_000 + b"\n",
     ],
 )
-def test_damaged_lines_are_passed_over(logbook: Logbook, damage: bytes) -> None:
-    tell(logbook, (0, "start", 0, 0), (1, "joined", 5, 3), (1.5, "first step", 0, 0))
-    whole = logbook.lines()
-    logbook.file.write_bytes(damage + logbook.file.read_bytes() + b"\n" + damage)
-    assert logbook.lines() == whole
-    assert (logbook.faults(), logbook.joined(), logbook.starts()) == ([], [], 1), "of who joined no request is known"
+def test_damaged_lines_are_passed_over(event_log: EventLog, damage: bytes) -> None:
+    tell(event_log, (0, "start", 0, 0), (1, "joined", 5, 3), (1.5, "first step", 0, 0))
+    whole = event_log.lines()
+    event_log.file.write_bytes(damage + event_log.file.read_bytes() + b"\n" + damage)
+    assert event_log.lines() == whole
+    assert (event_log.faults(), event_log.joined(), event_log.starts()) == ([], [], 1), (
+        "of who joined no request is known"
+    )
 
 
-def test_a_folder_in_the_place_of_the_logbook_is_refused(logbook: Logbook) -> None:
-    logbook.file.mkdir()
+def test_a_folder_in_the_place_of_the_logbook_is_refused(event_log: EventLog) -> None:
+    event_log.file.mkdir()
     with pytest.raises(UsageError, match=r"logbook\.jsonl cannot be read \(Is a directory\)"):
-        logbook.lines()
+        event_log.lines()

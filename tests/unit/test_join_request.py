@@ -1,4 +1,4 @@
-"""Asking for one more worker: what is refused, and how the answer is read from the logbook."""
+"""Asking for one more worker: what is refused, and how the answer is read from the event log."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 from farandole.errors import LaunchError, UsageError
 from farandole.recovery import join_request
-from farandole.recovery.event_log import Line, Logbook
+from farandole.recovery.event_log import EventLog, Line
 from farandole.recovery.join_request import Answer
-from farandole.recovery.options import ElasticOptions
+from farandole.recovery.options import MembershipOptions
 
 
 def run_in(folder: Path, **options: object) -> Path:
-    (folder / "config.json").write_text(json.dumps(asdict(ElasticOptions()) | options, default=str))
+    (folder / "config.json").write_text(json.dumps(asdict(MembershipOptions()) | options, default=str))
     return folder
 
 
@@ -51,24 +51,24 @@ def test_what_has_become_of_a_request(entries: list[tuple[Any, ...]], expected: 
 
 
 def test_requests_are_answered_once_each_in_their_order(tmp_path: Path) -> None:
-    logbook = Logbook(tmp_path / "logbook.jsonl")
-    assert join_request.next_request(tmp_path, logbook) is None
+    event_log = EventLog(tmp_path / "logbook.jsonl")
+    assert join_request.next_request(tmp_path, event_log) is None
     for name in ("join-2", "join-1", "metrics.jsonl"):
         (tmp_path / name).touch()
     for name in ("join-1", "join-2"):
-        assert join_request.next_request(tmp_path, logbook) == name
-        logbook.write("asked for", 3, 20, name)
-    assert join_request.next_request(tmp_path, logbook) is None
+        assert join_request.next_request(tmp_path, event_log) == name
+        event_log.write("asked for", 3, 20, name)
+    assert join_request.next_request(tmp_path, event_log) is None
 
 
 def test_who_is_lost_on_the_way_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logbook = Logbook(tmp_path / "logbook.jsonl")
+    event_log = EventLog(tmp_path / "logbook.jsonl")
 
     def training(_: float) -> None:
         [request] = tmp_path.glob("join-*")
-        logbook.write("asked for", 3, 20, request.name)
-        logbook.write("sent for", 3, 20)
-        logbook.write("departed", 3, 30)
+        event_log.write("asked for", 3, 20, request.name)
+        event_log.write("sent for", 3, 20)
+        event_log.write("departed", 3, 30)
 
     monkeypatch.setattr(join_request.time, "sleep", training)
     with pytest.raises(LaunchError, match="rank 3, which was to join, has died: ask again"):

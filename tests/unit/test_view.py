@@ -1,4 +1,4 @@
-"""The view of who takes part: places stay filled while a spare waits, and close up when none does."""
+"""The view of who takes part: slots stay filled while a spare waits, and close up when none does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_at_first_the_last_ranks_wait_and_rank_0_leads(launch: tuple[int, int]) 
     assert view.workers == tuple(range(ranks - spares))
     assert view.spares == tuple(range(ranks - spares, ranks))
     assert view.members == tuple(range(ranks))
-    assert view.centre == 0
+    assert view.coordinator == 0
 
 
 @given(losses())
@@ -53,10 +53,10 @@ def test_whoever_dies_the_view_says_exactly_who_lives(case: tuple[View, list[set
         dead |= lost
         assert view.number == number
         assert set(view.members) == set(first.members) - dead
-        assert len(set(view.members)) == len(view.members), "nobody has two places"
+        assert len(set(view.members)) == len(view.members), "nobody has two slots"
         assert view.spares == tuple(spare for spare in first.spares if spare in view.spares), "they wait in their order"
-        assert len(view.workers) == min(len(before.workers), len(view.members)), "no spare waits while a place is free"
-        assert view.centre == before.centre, "that is for an election"
+        assert len(view.workers) == min(len(before.workers), len(view.members)), "no spare waits while a slot is free"
+        assert view.coordinator == before.coordinator, "that is for an election"
 
 
 @given(losses())
@@ -66,7 +66,7 @@ def test_while_there_are_spares_who_lives_keeps_its_place(case: tuple[View, list
         before, view = view, view.without(lost)
         kept = [worker for worker in before.workers if worker not in lost]
         if len(view.workers) == len(before.workers):
-            assert [view.place(worker) for worker in kept] == [before.place(worker) for worker in kept]
+            assert [view.slot(worker) for worker in kept] == [before.slot(worker) for worker in kept]
         assert [worker for worker in view.workers if worker in kept] == kept, "and always the order"
 
 
@@ -74,7 +74,12 @@ def test_while_there_are_spares_who_lives_keeps_its_place(case: tuple[View, list
 def test_nobody_is_lost_by_losing_nobody(case: tuple[View, list[set[int]]]) -> None:
     view, _ = case
     same = view.without([])
-    assert (same.number, same.workers, same.spares, same.centre) == (1, view.workers, view.spares, view.centre)
+    assert (same.number, same.workers, same.spares, same.coordinator) == (
+        1,
+        view.workers,
+        view.spares,
+        view.coordinator,
+    )
 
 
 @pytest.mark.parametrize("order", list(permutations([0, 1, 2, 4])))
@@ -85,14 +90,14 @@ def test_one_after_the_other_in_every_order_only_the_last_one_is_left(order: tup
         view = view.without([lost])
     assert view.workers == (3,)
     assert view.spares == ()
-    assert [view.place(rank) for rank in range(5)] == [None, None, None, 0, None]
+    assert [view.slot(rank) for rank in range(5)] == [None, None, None, 0, None]
 
 
 def test_a_spare_takes_the_very_place_and_without_one_the_places_close_up() -> None:
     view = View.first(6, 2).without([1])
     assert (view.workers, view.spares) == ((0, 4, 2, 3), (5,))
     view = view.without([0, 2])
-    assert (view.workers, view.spares) == ((5, 4, 3), ()), "the first free place is filled first"
+    assert (view.workers, view.spares) == ((5, 4, 3), ()), "the first free slot is filled first"
 
 
 def test_a_spare_that_has_died_takes_no_place() -> None:
@@ -102,7 +107,7 @@ def test_a_spare_that_has_died_takes_no_place() -> None:
 
 def test_only_who_works_has_a_place() -> None:
     view = View.first(4, 1)
-    assert [view.place(rank) for rank in range(4)] == [0, 1, 2, None]
+    assert [view.slot(rank) for rank in range(4)] == [0, 1, 2, None]
 
 
 @given(launches(), st.integers(0, 9))
@@ -111,16 +116,16 @@ def test_more_workers_are_the_first_spares_in_new_places(launch: tuple[int, int]
     larger = view.enlarged(more)
     assert larger.members == view.members
     assert len(larger.workers) == len(view.workers) + min(more, len(view.spares))
-    assert [larger.place(worker) for worker in view.workers] == [view.place(worker) for worker in view.workers]
+    assert [larger.slot(worker) for worker in view.workers] == [view.slot(worker) for worker in view.workers]
 
 
 def test_who_comes_later_waits_outside_alone_and_follows_nobody() -> None:
     view = View.outside(7)
-    assert (view.number, view.workers, view.spares, view.centre) == (0, (), (7,), NOBODY)
-    assert view.place(7) is None
+    assert (view.number, view.workers, view.spares, view.coordinator) == (0, (), (7,), NOBODY)
+    assert view.slot(7) is None
     assert not view.lacks_a_worker
-    assert (view.places, view.starts, view.sent_for) == (0, 0, None), "it starts no process"
-    assert view.without([]).members == (7,), "and takes no place by itself"
+    assert (view.slots, view.starts, view.sent_for) == (0, 0, None), "it starts no process"
+    assert view.without([]).members == (7,), "and takes no slot by itself"
     assert view.without([]).workers == ()
 
 
@@ -144,7 +149,7 @@ def test_who_comes_later_has_a_number_of_its_own_and_takes_the_free_place() -> N
 
 def test_who_was_sent_for_still_comes_where_only_a_worker_dies() -> None:
     view = View.first(4, 0, starts=2).without([3]).sending()
-    assert view.without([1]).sent_for == 4, "the centre that has sent for it lives"
+    assert view.without([1]).sent_for == 4, "the coordinator that has sent for it lives"
     assert view.without([0]).sent_for is None
 
 
@@ -154,7 +159,7 @@ def test_it_takes_the_place_of_who_dies_as_it_comes_and_another_one_is_sent_for(
     assert view.lacks_a_worker
 
 
-@pytest.mark.parametrize("gone", ["the newcomer", "the centre"])
+@pytest.mark.parametrize("gone", ["the newcomer", "the coordinator"])
 def test_one_that_never_comes_counts_as_started(gone: str) -> None:
     view = View.first(3, 0, starts=2).without([1]).sending()
     view = view.without_the_one_sent_for() if gone == "the newcomer" else view.without([0])
@@ -166,9 +171,9 @@ def test_one_that_never_comes_counts_as_started(gone: str) -> None:
 
 
 def test_more_places_need_somebody_who_could_take_them() -> None:
-    assert View.first(2, 0).enlarged(1).places == 2
+    assert View.first(2, 0).enlarged(1).slots == 2
     view = View.first(2, 0, starts=1).enlarged(1)
-    assert (view.places, view.workers, view.lacks_a_worker) == (3, (0, 1), True)
+    assert (view.slots, view.workers, view.lacks_a_worker) == (3, (0, 1), True)
 
 
 @given(launches(), st.integers(0, 3), st.booleans())
@@ -178,7 +183,7 @@ def test_who_is_asked_for_comes_in_any_case_and_takes_no_start_from_the_others(
     ranks, spares = launch
     view = View.first(ranks, spares, starts).enlarged(more, asked=True)
     others = int(more and spares + starts > 0)
-    assert view.places == ranks - spares + others + 1
+    assert view.slots == ranks - spares + others + 1
     assert len(view.workers) == ranks - spares + min(spares, more + 1)
     assert view.starts == starts + (spares <= more)
     assert view.lacks_a_worker == (spares < others + 1)
@@ -186,12 +191,12 @@ def test_who_is_asked_for_comes_in_any_case_and_takes_no_start_from_the_others(
 
 def test_should_it_not_come_its_place_goes_with_it_and_nobody_elses() -> None:
     view = View.first(3, 0, starts=1).enlarged(0, asked=True).sending()
-    assert (view.places, view.sent_for, view.starts) == (4, 3, 1)
+    assert (view.slots, view.sent_for, view.starts) == (4, 3, 1)
     for after in (view.without_the_one_sent_for(), view.without([0])):
-        assert (after.places, after.starts) == (3, 1)
+        assert (after.slots, after.starts) == (3, 1)
         assert after.lacks_a_worker == (len(after.workers) < 3)
-        assert after.without_the_one_sent_for().places == 3
+        assert after.without_the_one_sent_for().slots == 3
     joined = view.with_the_one_sent_for().without([])
-    assert (joined.workers, joined.places) == ((0, 1, 2, 3), 4)
+    assert (joined.workers, joined.slots) == ((0, 1, 2, 3), 4)
     later = joined.without([1]).sending().without_the_one_sent_for()
-    assert later.places == 4, "that one was not asked for"
+    assert later.slots == 4, "that one was not asked for"

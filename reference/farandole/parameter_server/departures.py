@@ -17,7 +17,7 @@ from farandole.parameter_server.options import ServerOptions
 from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.succession import Succession
 from farandole.recovery import heartbeat, membership
-from farandole.recovery.event_log import Logbook, RankWitness
+from farandole.recovery.event_log import EventLog, RankWitness
 from farandole.runtime import rank
 from farandole.runtime.communicator import broadcast_text
 from farandole.runtime.faults import WITH_DEATHS, refuse_message_faults
@@ -34,12 +34,12 @@ class Departures:
 
     def __init__(self, world: World, recorder: Recorder, folder: Path) -> None:
         self.world, self.recorder, self.folder = world, recorder, folder
-        self.logbook = Logbook(folder / "logbook.jsonl")
-        world.witness = RankWitness(self.logbook, world.rank)
+        self.event_log = EventLog(folder / "logbook.jsonl")
+        world.witness = RankWitness(self.event_log, world.rank)
         self._reached: dict[int, int] = {}  # worker → iterations reported
         self._noticed: dict[int, int] | None = None  # the same, when a death was noticed that is not got over yet
         if world.rank == 0:
-            self.logbook.write("start", 0, 0)
+            self.event_log.write("start", 0, 0)
 
     @classmethod
     def where_possible(
@@ -74,19 +74,19 @@ class Departures:
 
     def missed(self, succession: Succession) -> None:
         """Ranks have died, and this one is the manager, perhaps only now."""
-        written = {line.rank for line in self.logbook.lines() if line.what == "departed"}
+        written = {line.rank for line in self.event_log.lines() if line.what == "departed"}
         for dead in sorted(succession.lost - written):
-            self.logbook.write("departed", dead, self._reached.get(dead, self._furthest), "lost")
+            self.event_log.write("departed", dead, self._reached.get(dead, self._furthest), "lost")
             self._noticed = dict(self._reached)
         rank.departed(succession.lost)
 
     def silent(self, rank: int, step: int) -> None:
         """A rank hangs, and is about to be ended."""
-        self.logbook.write("noticed", rank, step, "silent")
+        self.event_log.write("noticed", rank, step, "silent")
 
     def faults(self) -> list[dict[str, Any]]:
         """What the record says of them, on the rank that writes it."""
-        return self.logbook.faults() if self.recorder.writes else []
+        return self.event_log.faults() if self.recorder.writes else []
 
     def close(self) -> None:
         """The training is over, and with it what there was to get over."""
@@ -99,6 +99,6 @@ class Departures:
 
     def _got_over_it(self) -> None:
         self._noticed = None
-        step = max(line.step for line in self.logbook.lines())  # nobody has to go back
-        self.logbook.write("start", self.world.rank, step)
-        self.logbook.write("first step", self.world.rank, step)
+        step = max(line.step for line in self.event_log.lines())  # nobody has to go back
+        self.event_log.write("start", self.world.rank, step)
+        self.event_log.write("first step", self.world.rank, step)

@@ -8,6 +8,6 @@ them). Then how to go on without a new start: `view` and `membership` (who is le
 `fault_tolerant_training` and `data_parallel` (a training on top of it), `join_request` (one more, by
 request), `heartbeat` (who hangs), `buddies` and `backup` (copies in each other's memory), `on_disk`
 (behind them), `pipeline` (of its stages). `elastic_horovod`, `horovod_driver` and `horovod_hosts` are
-Elastic Horovod's way. `election` is about who leads when the centre is gone, `event_log` holds what
+Elastic Horovod's way. `election` is about who leads when the coordinator is gone, `event_log` holds what
 happened.
 """

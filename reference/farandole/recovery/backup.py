@@ -4,7 +4,7 @@ Document 000 keeps parameters and intermediate results on several nodes, and rec
 from its backup. Here every k steps each worker gives a copy of what is its alone to the next worker in
 the ring (`buddies`): the state of its random generators, its parts of the last losses, and where the
 optimizer is divided (ZeRO-1), its part of that. When one dies, all go back to the last backup and a
-spare takes the place with exactly the dead one's state: the run ends bitwise as if nothing had
+spare takes the slot with exactly the dead one's state: the run ends bitwise as if nothing had
 happened. Without a spare the others divide its work and its part of the optimizer.
 
     lost        at most k steps, done again; before the second backup, by beginning anew
@@ -27,8 +27,8 @@ from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.recovery.buddies import Buddies
 from farandole.recovery.checkpoint import Checkpoint
-from farandole.recovery.data_parallel import ElasticTraining, check_rate
-from farandole.recovery.fault_tolerant_training import NEWCOMER, Unrecoverable
+from farandole.recovery.data_parallel import DataParallelTraining, check_rate
+from farandole.recovery.fault_tolerant_training import NOT_STARTED, Unrecoverable
 from farandole.recovery.on_disk import OnDisk
 from farandole.recovery.options import BackupOptions
 from farandole.recovery.replica import Replica, seed_random
@@ -40,7 +40,7 @@ from farandole.runtime.world import World
 LOSSES = "losses"
 
 
-class BackedUpTraining(ElasticTraining):
+class BackedUpTraining(DataParallelTraining):
     """One member's part in a training whose workers keep each other's state."""
 
     options: BackupOptions
@@ -85,7 +85,7 @@ class BackedUpTraining(ElasticTraining):
                 print(f"a worker and its buddy have died: back to the checkpoint of step {found.step}", file=sys.stderr)
         self.replica.restore(found)
         self.replica.rewind(found.step)
-        self.losses.adopt(found.step, [found.own[place][LOSSES].numpy() for place in self._places_of(found)])
+        self.losses.adopt(found.step, [found.own[slot][LOSSES].numpy() for slot in self._slots_of(found)])
         return found.step
 
     def _is_before_the_second_backup(self) -> bool:
@@ -93,25 +93,25 @@ class BackedUpTraining(ElasticTraining):
         known = np.array([self.buddies.newest or 0, self.step])
         self.world.control.Allreduce(MPI.IN_PLACE, known, MPI.MAX)
         backup, furthest = known.tolist()
-        return bool(backup == 0 and furthest != NEWCOMER)
+        return bool(backup == 0 and furthest != NOT_STARTED)
 
     def _begin_anew(self) -> int:
-        """Be as at the very beginning, each in the place that it has now; returns the first step."""
+        """Be as at the very beginning, each in the slot that it has now; returns the first step."""
         if self.membership.leads:
             print("a worker has died before there was a second backup: all begin anew", file=sys.stderr)
         devices.seed_everything(self.options.seed)
         self.replica = Replica(self.world, self.options, self.options.shard_optimizer, self.options.adapts)
         seed_random(self.options.seed, self.world.comm.rank, 0)
-        self.buddies.forget_after(NEWCOMER)
+        self.buddies.forget_after(NOT_STARTED)
         self.losses.adopt(0, [])
         return 0
 
-    def _places_of(self, saved: Checkpoint) -> list[int]:
-        """Whose losses this worker answers for from now on: its own place's; where places have changed, one for all."""
-        place = self.world.comm.rank
+    def _slots_of(self, saved: Checkpoint) -> list[int]:
+        """Whose losses this worker answers for from now on: its own slot's; where slots have changed, one for all."""
+        slot = self.world.comm.rank
         if saved.ranks == self.world.comm.size:
-            return [place]
-        return list(range(saved.ranks)) if place == 0 else []
+            return [slot]
+        return list(range(saved.ranks)) if slot == 0 else []
 
     def _to_be_written(self) -> int:
         """The whole window anew: the learning rate may follow its mean."""

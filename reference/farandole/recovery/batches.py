@@ -43,10 +43,10 @@ class Batches:
         """The next batch is that of `step`."""
         self.sampler.go_to(step)
 
-    def take(self, place: int, places: int) -> tuple[Tensor, Tensor, int]:
+    def next_part(self, slot: int, slots: int) -> tuple[Tensor, Tensor, int]:
         """The next batch's part for one of so many workers: inputs, targets, and the samples of the whole batch."""
-        parts = divide(next(self.sampler), places)
-        batch = self.data[parts[place]]
+        parts = divide(next(self.sampler), slots)
+        batch = self.data[parts[slot]]
         inputs, targets = (torch.from_numpy(each).to(self.device) for each in (batch.inputs, batch.targets))
         return inputs, targets, sum(map(len, parts))
 

@@ -53,15 +53,15 @@ class Generation:
 
     Attributes:
         step: to be taken next.
-        places: how many workers there were; `place` is its own.
-        own: place → what was that worker's alone: its own and its ward's.
-        pieces: place → that worker's part of what all share, likewise.
+        slots: how many workers there were; `slot` is its own.
+        own: slot → what was that worker's alone: its own and its ward's.
+        pieces: slot → that worker's part of what all share, likewise.
         description: what else goes with it, the same on all workers.
     """
 
     step: int
-    places: int
-    place: int
+    slots: int
+    slot: int
     own: dict[int, dict[str, Tensor]]
     pieces: dict[int, dict[str, Tensor]]
     description: dict[str, Any]
@@ -74,7 +74,7 @@ class Buddies:
         every: steps between two backups.
 
     Attributes:
-        gone: after a recovery that found no whole backup: the places whose parts nobody has.
+        gone: after a recovery that found no whole backup: the slots whose parts nobody has.
     """
 
     def __init__(self, every: int) -> None:
@@ -107,11 +107,11 @@ class Buddies:
         self.complete()
         ward = (comm.rank - 1) % comm.size
         memory = self._generations.pop(0) if len(self._generations) == GENERATIONS else None
-        if memory and ((memory.place, memory.places) != (comm.rank, comm.size) or ward not in memory.own):
+        if memory and ((memory.slot, memory.slots) != (comm.rank, comm.size) or ward not in memory.own):
             memory = None  # its copies have other sizes, or one never came
         pieces = {
-            place: copied(piece(state.shared, place, comm.size), memory.pieces[place] if memory else {})
-            for place in {comm.rank, ward}
+            slot: copied(piece(state.shared, slot, comm.size), memory.pieces[slot] if memory else {})
+            for slot in {comm.rank, ward}
         }
         own = {comm.rank: copied(state.own, memory.own[comm.rank] if memory else {}, "cpu")}
         if comm.size > 1:
@@ -141,20 +141,20 @@ class Buddies:
         found = self._agree(comm)
         if found is None:
             return None
-        step, places, holders = found
-        own = self._kept(step, places)
+        step, slots, holders = found
+        own = self._kept(step, slots)
         description = self._description(comm, own, holders[min(holders)])
         pieces: list[dict[str, Tensor]] = []
         parts: dict[int, dict[str, Tensor]] = {}
-        for place, holder in sorted(holders.items()):
+        for slot, holder in sorted(holders.items()):
             holds = own if own and holder == comm.rank else None
-            pieces.append(_broadcast(comm, holds.pieces[place] if holds else None, holder))
-            parts[place] = _broadcast(comm, holds.own[place] if holds else None, holder)
+            pieces.append(_broadcast(comm, holds.pieces[slot] if holds else None, holder))
+            parts[slot] = _broadcast(comm, holds.own[slot] if holds else None, holder)
         shared = joined(pieces, description["shapes"])
-        return Checkpoint(IN_MEMORY, step, places, shared, parts, description["values"])
+        return Checkpoint(IN_MEMORY, step, slots, shared, parts, description["values"])
 
     def recover_own(self, comm: Communicator) -> TrainingState | None:
-        """Likewise, where nothing is shared and every place is taken: each worker gets its place's part. Collective.
+        """Likewise, where nothing is shared and every slot is taken: each worker gets its slot's part. Collective.
 
         Cost: two messages, to each worker that has come newly; the others have theirs.
         """
@@ -162,17 +162,17 @@ class Buddies:
             found = self._agree(comm)
             if found is None:
                 return None
-            step, places, holders = found
-            own = self._kept(step, places)
+            step, slots, holders = found
+            own = self._kept(step, slots)
             values = self._description(comm, own, holders[min(holders)])["values"]
         part = own.own[comm.rank] if own else {}
-        for place, holder in sorted(holders.items()):
-            if comm.rank == holder != place:
+        for slot, holder in sorted(holders.items()):
+            if comm.rank == holder != slot:
                 assert own is not None
-                pack = _packed(own.own[place])
-                comm.send(np.array([pack.size]), place)
-                comm.send(pack, place)
-            elif comm.rank == place != holder:
+                pack = _packed(own.own[slot])
+                comm.send(np.array([pack.size]), slot)
+                comm.send(pack, slot)
+            elif comm.rank == slot != holder:
                 length = np.empty(1, dtype=np.int64)
                 comm.receive(length, holder)
                 pack = np.empty(int(length[0]), dtype=np.uint8)
@@ -196,8 +196,8 @@ class Buddies:
             self.forget_after(found[0])
         return found
 
-    def _kept(self, step: int, places: int) -> Generation | None:
-        return next((each for each in self._generations if (each.step, each.places) == (step, places)), None)
+    def _kept(self, step: int, slots: int) -> Generation | None:
+        return next((each for each in self._generations if (each.step, each.slots) == (step, slots)), None)
 
     @staticmethod
     def _description(comm: Communicator, own: Generation | None, source: int) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class Buddies:
         if self._under_way:
             broken = self._generations[-1]
             if not self._under_way.has_arrived():
-                del broken.own[(broken.place - 1) % broken.places]
+                del broken.own[(broken.slot - 1) % broken.slots]
             self._given_up.append(self._under_way)
             self._under_way = None
 
@@ -223,36 +223,36 @@ def choose(held: Held) -> tuple[int, int, dict[int, int]] | None:
         held: what the workers left keep.
 
     Returns:
-        The step, how many workers there were, and for each of their places the worker that has the part.
+        The step, how many workers there were, and for each of their slots the worker that has the part.
     """
     whole = {key: holders for key, holders in _holders(held).items() if len(holders) == key[1]}
     if not whole:
         return None
-    step, places = max(whole)
-    return step, places, whole[step, places]
+    step, slots = max(whole)
+    return step, slots, whole[step, slots]
 
 
 def gone(held: Held) -> list[int]:
-    """The places whose parts nobody has, of the backup that lacks the fewest; none where there is no backup at all."""
-    lacking = [[place for place in range(key[1]) if place not in holders] for key, holders in _holders(held).items()]
+    """The slots whose parts nobody has, of the backup that lacks the fewest; none where there is no backup at all."""
+    lacking = [[slot for slot in range(key[1]) if slot not in holders] for key, holders in _holders(held).items()]
     return min(lacking, key=len, default=[])
 
 
 def _holders(held: Held) -> dict[tuple[int, int], dict[int, int]]:
-    """Of each backup, by its step and how many workers there were: which of those left has each place's part."""
+    """Of each backup, by its step and how many workers there were: which of those left has each slot's part."""
     backups: dict[tuple[int, int], dict[int, int]] = {}
     for worker, generations in enumerate(held):
-        for step, places, parts in generations:
-            holders = backups.setdefault((step, places), {})
-            for place in parts:
+        for step, slots, parts in generations:
+            holders = backups.setdefault((step, slots), {})
+            for slot in parts:
                 # Its own part is first: it stands first in the list.
-                if place not in holders or place == parts[0]:
-                    holders[place] = worker
+                if slot not in holders or slot == parts[0]:
+                    holders[slot] = worker
     return backups
 
 
 def _summary(generation: Generation) -> tuple[int, int, list[int]]:
-    return generation.step, generation.places, list(generation.own)
+    return generation.step, generation.slots, list(generation.own)
 
 
 def _begin_exchange(comm: Communicator, own: Mapping[str, Tensor], wards: Mapping[str, Tensor]) -> Pending:

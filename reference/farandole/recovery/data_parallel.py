@@ -24,9 +24,9 @@ from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.recovery import join_request
 from farandole.recovery.batches import Batches
-from farandole.recovery.fault_tolerant_training import NEWCOMER, MembersChange, OutlivingTraining
+from farandole.recovery.fault_tolerant_training import NOT_STARTED, FaultTolerantTraining, MembersChange
 from farandole.recovery.membership import NobodyLeft
-from farandole.recovery.options import ElasticOptions
+from farandole.recovery.options import MembershipOptions
 from farandole.recovery.replica import Replica, seed_random
 from farandole.recovery.state import TrainingState
 from farandole.runtime.buffers import sha256
@@ -35,16 +35,16 @@ from farandole.runtime.record import Summary
 from farandole.runtime.world import World
 
 
-class ElasticTraining(OutlivingTraining):
+class DataParallelTraining(FaultTolerantTraining):
     """One member's part in it, be it at work or waiting."""
 
-    def __init__(self, world: World, scenario: str, options: ElasticOptions, sharded: bool = False) -> None:
+    def __init__(self, world: World, scenario: str, options: MembershipOptions, sharded: bool = False) -> None:
         self.options = options
         super().__init__(world, scenario, options)
         self.replica = Replica(world, options, sharded, options.adapts)
         self.losses = LossLog(world, self.recorder, options.steps)
         self.driver = BoldDriver(options.lr)
-        self._concluded_at = NEWCOMER  # the step after which the learning rate was last decided
+        self._concluded_at = NOT_STARTED  # the step after which the learning rate was last decided
         self.failed_tries = 0  # of this worker, since the members last changed
 
     def _prepare(self) -> None:
@@ -80,7 +80,7 @@ class ElasticTraining(OutlivingTraining):
         while True:
             try:
                 self.world.begin_step(step)
-                inputs, targets, whole = self.batches.take(self.world.comm.rank, self.world.comm.size)
+                inputs, targets, whole = self.batches.next_part(self.world.comm.rank, self.world.comm.size)
                 share = len(inputs) / whole
                 loss = self.replica.gradient(inputs, targets, share)
                 break
@@ -91,11 +91,11 @@ class ElasticTraining(OutlivingTraining):
                 self.batches.go_to(step)
                 self.replica.rewind(step)
         if self.failed_tries > failed_before:
-            self.logbook.write("retried", self.world.rank, step)
+            self.event_log.write("retried", self.world.rank, step)
         return loss, share, whole
 
     def _draw_conclusions(self) -> None:
-        """From the losses and the failed tries of all, and from what the centre knows of who was sent for.
+        """From the losses and the failed tries of all, and from what the coordinator knows of who was sent for.
 
         Raises:
             MembersChange: there is news of that one, there were too many failed tries, or one more was asked for.
@@ -122,14 +122,14 @@ class ElasticTraining(OutlivingTraining):
             if self.driver.undo:
                 self.replica.undo()
                 if self.membership.leads:
-                    self.logbook.write("undone", self.world.rank, self.step)
+                    self.event_log.write("undone", self.world.rank, self.step)
             else:
                 self.replica.accept()
         self._concluded_at = self.step
 
     def _is_asked_for_more(self) -> bool:
         """By somebody outside, who has not been answered yet."""
-        return join_request.next_request(self.folder, self.logbook) is not None
+        return join_request.next_request(self.folder, self.event_log) is not None
 
     def _protect(self, step: int) -> None:
         """Before each step: keep what could be lost. Here nothing: what the dead knew the others know."""
@@ -154,26 +154,26 @@ class ElasticTraining(OutlivingTraining):
         """Have all workers be where the foremost of them is; returns the step to take next."""
         comm = self.world.comm
         # Two workers at the same step may differ: one has decided the rate, the other's exchange was interrupted.
-        own = np.array([2 * self.step + (self._concluded_at == self.step != NEWCOMER)])
+        own = np.array([2 * self.step + (self._concluded_at == self.step != NOT_STARTED)])
         reached = np.empty(comm.size, dtype=np.int64)
         comm.mpi.Allgather(own, reached)
         furthest = int(reached.max())
         newest, concluded = divmod(furthest, 2)
-        if newest == NEWCOMER:
+        if newest == NOT_STARTED:
             raise NobodyLeft("every worker has died, and with them what the spares would need to know")
         if (reached != furthest).any():
             source = int(reached.argmax())
             state = send_state(comm.mpi, self.replica.state(newest), source)
             if own[0] != furthest:
                 self.replica.adopt(state)
-                self._concluded_at = newest if concluded else NEWCOMER
-            if self.step == NEWCOMER:
+                self._concluded_at = newest if concluded else NOT_STARTED
+            if self.step == NOT_STARTED:
                 seed_random(self.options.seed, self.world.rank, newest)
         self.replica.rewind(newest)
         return newest
 
     def _take_over_the_record(self) -> None:
-        """The centre, perhaps a new one, writes on from where the one before has come to."""
+        """The coordinator, perhaps a new one, writes on from where the one before has come to."""
         told = np.empty((self.world.control.size, 2))  # who has come newly has no loss, and may have to tell it
         self.world.control.Allgather(np.array([self.losses.following, self.losses.last]), told)
         self.losses.last = float(max(told.tolist())[1])  # that of who has come furthest
@@ -197,8 +197,8 @@ class ElasticTraining(OutlivingTraining):
             final_loss=self.losses.last,
             test_accuracy=accuracy(self.replica.model, test, self.world.device) if test else None,
             params_sha256=sha256(self.replica.model),
-            faults=self.logbook.faults() if self.membership.leads else (),
-            joined=self.logbook.joined() if self.membership.leads else (),
+            faults=self.event_log.faults() if self.membership.leads else (),
+            joined=self.event_log.joined() if self.membership.leads else (),
         )
 
 
@@ -218,7 +218,7 @@ def send_state(mpi: MPI.Intracomm, state: TrainingState, source: int) -> Trainin
     return TrainingState(values.pop("step"), shared, {}, values)
 
 
-def check_rate(options: ElasticOptions) -> None:
+def check_rate(options: MembershipOptions) -> None:
     """Check the options for an adaptive learning rate.
 
     Raises:
@@ -232,7 +232,7 @@ def check_rate(options: ElasticOptions) -> None:
         )
 
 
-def train(scenario: str, options: ElasticOptions) -> Summary | None:
+def train(scenario: str, options: MembershipOptions) -> Summary | None:
     """Train to the end, whoever dies; the summary on the rank that leads then, None elsewhere.
 
     Raises:
@@ -241,4 +241,4 @@ def train(scenario: str, options: ElasticOptions) -> Summary | None:
     choices.check(options)
     check_rate(options)
     with World.start(options) as world:
-        return ElasticTraining(world, scenario, options).run()
+        return DataParallelTraining(world, scenario, options).run()

@@ -39,7 +39,7 @@ from farandole.data.elastic_sampler import ElasticSampler, divide
 from farandole.data_parallel.evaluation import accuracy
 from farandole.data_parallel.training import mean_cross_entropy
 from farandole.models import choices
-from farandole.recovery.event_log import UNKNOWN, Logbook, RankWitness
+from farandole.recovery.event_log import UNKNOWN, EventLog, RankWitness
 from farandole.recovery.options import ElasticHorovodOptions
 from farandole.recovery.replica import seed_random
 from farandole.runtime import devices
@@ -104,8 +104,8 @@ class Worker:
         devices.seed_everything(options.seed)
         self.device = devices.choose(options.device, self.number)
         self.trace = Trace(self.number)
-        self.logbook = Logbook(self.folder / "logbook.jsonl")
-        self.witness = RankWitness(self.logbook, self.number)
+        self.event_log = EventLog(self.folder / "logbook.jsonl")
+        self.witness = RankWitness(self.event_log, self.number)
         self.slowness = Slowness(options.slow, self.number, options.seed)
         self.position = FlightRecorder(self.number, self.folder / WORKERS)
         self.watchdog = Watchdog(options.wait_timeout, self.position, self._expired)
@@ -145,24 +145,24 @@ class Worker:
                 self._step(state, step)
                 state.step = step + 1
                 if step == first and hvd.rank() == 0:
-                    self.logbook.write("first step", self.number, step)
+                    self.event_log.write("first step", self.number, step)
                 if state.step % self.options.commit_every == 0 or state.step == self.options.steps:
                     self._commit(state)
         except HorovodInternalError:
-            self.logbook.write("noticed", UNKNOWN, state.step, "lost")  # Horovod does not say who
+            self.event_log.write("noticed", UNKNOWN, state.step, "lost")  # Horovod does not say who
             self.watchdog.begin("the rendezvous after a failure", -1)
             raise
         except HostsUpdatedInterrupt:
             if hvd.rank() == 0:
-                self.logbook.write("enlarged", self.number, state.step)
+                self.event_log.write("enlarged", self.number, state.step)
             self.watchdog.begin("the rendezvous with new workers", -1)
             raise
 
     def _go_on(self, state: Any) -> None:
         """Whoever is there now has the same state: take up the work from it."""
         if hvd.rank() == 0:
-            self.logbook.write("start", self.number, state.step)
-        starts, now = hvd.broadcast_object((self.logbook.starts(), time.time()))
+            self.event_log.write("start", self.number, state.step)
+        starts, now = hvd.broadcast_object((self.event_log.starts(), time.time()))
         self.watchdog.end()
         if not state.began:
             state.began = now

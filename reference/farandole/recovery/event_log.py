@@ -70,7 +70,7 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class Logbook:
+class EventLog:
     """The lines in `file`, which every rank must reach."""
 
     file: Path
@@ -215,15 +215,15 @@ def _failed(lines: Sequence[Line]) -> list[Line]:
 class RankWitness:
     """Writes down what one rank sees of failures; the `Witness` of its `World`."""
 
-    logbook: Logbook
+    event_log: EventLog
     rank: int
 
     def strikes(self, fail: Fail) -> None:
-        self.logbook.write("failure", fail.rank, fail.step, fail.how)
+        self.event_log.write("failure", fail.rank, fail.step, fail.how)
 
     def fails(self, step: int) -> None:
-        self.logbook.write("failure", self.rank, step, "raise")
+        self.event_log.write("failure", self.rank, step, "raise")
 
     def notices(self, ranks: Sequence[int], step: int) -> None:
         for rank in ranks or [UNKNOWN]:
-            self.logbook.write("noticed", rank, step, "lost")
+            self.event_log.write("noticed", rank, step, "lost")

@@ -1,6 +1,6 @@
 """What all trainings that outlive their ranks have in common: the loop, the record, the book of what happened.
 
-    wait       for a place, as a spare, or at the door
+    wait       for a slot, as a spare, or at the door
     train      step after step, until done or somebody is missed
     update     the membership (`membership`)
     catch up   be alike, at the same step; then train again
@@ -17,10 +17,10 @@ from mpi4py import MPI
 
 from farandole.errors import PlainError
 from farandole.recovery import heartbeat, join_request, membership
-from farandole.recovery.event_log import Logbook, RankWitness
+from farandole.recovery.event_log import EventLog, RankWitness
 from farandole.recovery.heartbeat import Heart
 from farandole.recovery.membership import Invited, Membership
-from farandole.recovery.options import OutlivingOptions
+from farandole.recovery.options import FaultTolerantOptions
 from farandole.runtime.communicator import LOST, broadcast_text
 from farandole.runtime.failure import PeerLost
 from farandole.runtime.faults import WITH_DEATHS, refuse_message_faults
@@ -29,7 +29,7 @@ from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
-NEWCOMER = -1  # has come to no step
+NOT_STARTED = -1  # the step of a rank that has taken none
 
 
 class MembersChange(Exception):
@@ -49,30 +49,30 @@ class Unrecoverable(PlainError):
     """The training cannot go on without those that have died."""
 
 
-class OutlivingTraining:
+class FaultTolerantTraining:
     """One member's part in it, be it at work or waiting.
 
     Attributes:
         step: to be taken next.
     """
 
-    def __init__(self, world: World, scenario: str, options: OutlivingOptions) -> None:
+    def __init__(self, world: World, scenario: str, options: FaultTolerantOptions) -> None:
         refuse_message_faults(options.fail, WITH_DEATHS)
         membership.check(world.size, options.spares)
         heartbeat.check(options.hang_after, options.wait_timeout)
         self.world = world
-        greeting = world.arrival.greeting if world.arrival else None
+        greeting = world.joining.greeting if world.joining else None
         self.recorder = Recorder(world, scenario, options)
         self.folder = Path(greeting["folder"] if greeting else broadcast_text(world.control, str(self.recorder.folder)))
-        self.logbook = Logbook(self.folder / "logbook.jsonl")
-        world.witness = RankWitness(self.logbook, world.rank)
+        self.event_log = EventLog(self.folder / "logbook.jsonl")
+        world.witness = RankWitness(self.event_log, world.rank)
         self._prepare()
         self.heart = Heart(world, options.hang_after, self._silent, greeting["secret"] if greeting else None)
-        self.membership = Membership(world, options.spares, options.newcomers, self._greeting, self._welcome)
-        self.step = 0 if self.membership.place is not None else NEWCOMER
+        self.membership = Membership(world, options.spares, options.joining_at_most, self._greeting, self._welcome)
+        self.step = 0 if self.membership.slot is not None else NOT_STARTED
 
     def run(self) -> Summary | None:
-        """Train to the end, and write the record; the summary on the centre, None elsewhere."""
+        """Train to the end, and write the record; the summary on the coordinator, None elsewhere."""
         self.heart.start()
         try:
             summary = self._live()
@@ -105,7 +105,7 @@ class OutlivingTraining:
         raise NotImplementedError
 
     def _take_over_the_record(self) -> None:
-        """The centre, perhaps a new one, writes on."""
+        """The coordinator, perhaps a new one, writes on."""
         raise NotImplementedError
 
     def _live(self) -> Summary | None:
@@ -116,7 +116,7 @@ class OutlivingTraining:
                 if not begun:
                     begun = True  # also if somebody dies in it
                     self._begin()
-                if self.membership.place is None:
+                if self.membership.slot is None:
                     with self.heart.resting():
                         needed = self.membership.wait()
                     if not needed:
@@ -136,7 +136,7 @@ class OutlivingTraining:
                 self.membership.update()
             except MembersChange as wish:
                 if wish.more or wish.asked:
-                    self.logbook.write("enlarged", self.world.rank, self.step)
+                    self.event_log.write("enlarged", self.world.rank, self.step)
                 self.membership.update(wish.more, wish.asked)
             except Invited:
                 self._enter()
@@ -149,15 +149,15 @@ class OutlivingTraining:
         with self.heart.resting():
             self._set_up()
             if self.membership.leads:
-                self.logbook.write("start", self.world.rank, 0)
+                self.event_log.write("start", self.world.rank, 0)
             self.recorder.start()
 
     def _enter(self) -> None:
         """Having come later, join the others."""
-        arrival = self.world.arrival
-        assert arrival is not None
+        joining = self.world.joining
+        assert joining is not None
         welcome = self.membership.enter()
-        self.recorder.join(arrival.offset, welcome)
+        self.recorder.join(joining.offset, welcome)
 
     def _greeting(self) -> Told:
         """What a process that comes later has to know before it can prepare itself."""
@@ -176,32 +176,32 @@ class OutlivingTraining:
         if not self.membership.leads:
             return
         for lost in self.membership.lost:
-            self.logbook.write("departed", lost, self.step, "lost")
-        for newcomer in set(self.membership.joined) - set(self.membership.lost):
-            self.logbook.write("joined", newcomer, self.step)
-        if self.membership.was_asked and (request := join_request.next_request(self.folder, self.logbook)):
-            self.logbook.write("asked for", self.membership.who_answers, self.step, request)
-        for newcomer in self.membership.sent_for:
-            self.logbook.write("sent for", newcomer, self.step)
+            self.event_log.write("departed", lost, self.step, "lost")
+        for number in set(self.membership.joined) - set(self.membership.lost):
+            self.event_log.write("joined", number, self.step)
+        if self.membership.was_asked and (request := join_request.next_request(self.folder, self.event_log)):
+            self.event_log.write("asked for", self.membership.who_answers, self.step, request)
+        for number in self.membership.sent_for:
+            self.event_log.write("sent for", number, self.step)
 
     def _catch_up(self) -> None:
         """Go on together, with the same step."""
         with self.world.communicate("catch up"):
             if self.membership.view.following > self.world.size:  # somebody may have come later
                 self.heart.meet()
-            self.recorder.agree_when_it_began(knows=self.step != NEWCOMER)
+            self.recorder.agree_when_it_began(knows=self.step != NOT_STARTED)
             self.step = self._be_alike()
             if self.membership.leads:  # before anybody goes on, and may fail again
-                self.logbook.write("start", self.world.rank, self.step)
+                self.event_log.write("start", self.world.rank, self.step)
             self._take_over_the_record()
 
     def _note_first(self, step: int) -> None:
         """The first step since the start, or since the members have changed, is done."""
         if self.membership.leads:
-            self.logbook.write("first step", self.world.rank, step)
+            self.event_log.write("first step", self.world.rank, step)
 
     def _silent(self, rank: int, step: int) -> None:
-        self.logbook.write("noticed", rank, step, "silent")
+        self.event_log.write("noticed", rank, step, "silent")
 
     def _note(self, error: PeerLost | MPI.Exception) -> None:
         """Write down who has died.

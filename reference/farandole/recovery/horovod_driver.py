@@ -45,7 +45,7 @@ from farandole.data_parallel.training import samples_used
 from farandole.errors import PlainError, UsageError
 from farandole.models import choices
 from farandole.recovery.elastic_horovod import NEIGHBOURS, NUMBER, WORKERS, Finished
-from farandole.recovery.event_log import Logbook
+from farandole.recovery.event_log import EventLog
 from farandole.recovery.horovod_hosts import Hosts, discover
 from farandole.recovery.options import ElasticHorovodOptions
 from farandole.runtime import mpirun, processes, rank
@@ -81,7 +81,7 @@ class Workers:
 
     def __init__(self, hosts: Hosts, folder: Path, program: list[str]) -> None:
         self.hosts, self.folder, self.program = hosts, folder, program
-        self.logbook = Logbook(folder / "logbook.jsonl")
+        self.event_log = EventLog(folder / "logbook.jsonl")
         self.environment: dict[str, str] = {}  # what Horovod adds to each one's; known when its driver listens
         self.failed: list[int] = []
         self.ended: list[int] = []
@@ -145,7 +145,7 @@ class Workers:
 
     def _departed(self, number: int, kind: str) -> None:
         reached = {position.rank: position.step for position in read_positions(self.folder / WORKERS)}
-        self.logbook.write("departed", number, max(0, reached.get(number, 0)), kind)
+        self.event_log.write("departed", number, max(0, reached.get(number, 0)), kind)
 
 
 def drive(scenario: str, options: ElasticHorovodOptions) -> Summary:
@@ -292,7 +292,7 @@ def _write_summary(
         staleness=None,
         lead=None,
         cleaned=None,
-        faults=Logbook(folder / "logbook.jsonl").faults(),
+        faults=EventLog(folder / "logbook.jsonl").faults(),
         diverged=divergence_in(folder),
     )
 

@@ -1,16 +1,16 @@
 """Asking a training that runs for one more worker, from outside: `farandole join RUN`.
 
-    outside       a file in the run's folder, until there is an answer     …  reads the logbook
-    the centre    finds it where the workers exchange their losses, and all make room
-                  a spare takes the place, or a process is started         …  writes down who answers it
+    outside           a file in the run's folder, until there is an answer     …  reads the event log
+    the coordinator   finds it where the workers exchange their losses, and all make room
+                      a spare takes the slot, or a process is started          …  writes down who answers it
 
 In MPI a process could connect by itself (MPI_Comm_connect), but what two mpiruns of Open MPI 5 have started do not find
 each other. So what comes from outside is only the wish, and who comes is started from within (`runtime.joining`). The
 folder is where every rank of the run can reach it.
 
-The file stays where it is: should the centre die, the next one finds it, too, and in the logbook whether it has been
-answered. Requests are answered one after the other, each when nobody else is on the way. Cost: the centre lists the
-folder every few steps.
+The file stays where it is: should the coordinator die, the next one finds it, too, and in the event log whether it has
+been answered. Requests are answered one after the other, each when no other process is on the way. Cost: the
+coordinator lists the folder every few steps.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from farandole.errors import LaunchError, UsageError
-from farandole.recovery.event_log import Line, Logbook
-from farandole.recovery.options import ElasticOptions
+from farandole.recovery.event_log import EventLog, Line
+from farandole.recovery.options import MembershipOptions
 from farandole.runtime.files import read_object
 
 NAP_S = 0.1
@@ -32,7 +32,7 @@ PREFIX = "join-"
 
 @dataclass(frozen=True)
 class Answer:
-    """What the logbook has of a request, as far as it has been answered.
+    """What the event log has of a request, as far as it has been answered.
 
     Attributes:
         rank: who is to work.
@@ -49,12 +49,12 @@ class Answer:
     is_lost: bool = False
 
 
-def next_request(folder: Path, logbook: Logbook) -> str | None:
-    """Which request is the next to be answered; called by the centre alone."""
+def next_request(folder: Path, event_log: EventLog) -> str | None:
+    """Which request is the next to be answered; called by the coordinator alone."""
     asked = sorted(folder.glob(PREFIX + "*"))
     if not asked:
         return None
-    answered = {line.kind for line in logbook.lines() if line.what == "asked for"}
+    answered = {line.kind for line in event_log.lines() if line.what == "asked for"}
     return next((each.name for each in asked if each.name not in answered), None)
 
 
@@ -76,7 +76,7 @@ def ask(folder: Path, timeout_s: float, announce: Callable[[str], None]) -> Answ
     try:
         while True:
             is_over = (folder / "summary.json").exists()
-            answer = answer_to(request.name, Logbook(folder / "logbook.jsonl").lines())
+            answer = answer_to(request.name, EventLog(folder / "logbook.jsonl").lines())
             if answer and answer.step is not None:
                 return answer
             if answer and answer.is_lost:
@@ -116,7 +116,7 @@ def _check(folder: Path) -> None:
     if not (folder / "config.json").exists():
         raise UsageError(f"{folder} is no run's folder: give the one that a run writes its record in")
     options = read_object(folder / "config.json", "give the folder of another run")
-    if not {field.name for field in fields(ElasticOptions)} <= options.keys():
+    if not {field.name for field in fields(MembershipOptions)} <= options.keys():
         raise UsageError(f"{folder}: nobody can join this run; a worker can join membership and backup")
     if (folder / "summary.json").exists():
         raise UsageError(f"{folder}: the training is over; start another one")

@@ -1,17 +1,17 @@
 """Membership update (成员更新): when a rank dies the others agree on who is left, and go on.
 
-Document 000's centre notices who joins, and if the centre itself dies the others choose another. Here
+Document 000's coordinator notices who joins, and if the coordinator itself dies the others choose another. Here
 every survivor learns of a death by itself, from the call in which it waits, and then all do the same:
 
     revoke    wake those that wait for somebody who will not come, and tell those that are done already
     shrink    agree on who lives, in a communicator without the dead
-    view      spares take the places of the dead, as far as there are any (`view`)
-    elect     if the dead one was the centre (`election.bully`)
+    view      spares take the slots of the dead, as far as there are any (`view`)
+    elect     if the dead one was the coordinator (`election.bully`)
     split     communicators for the workers and for the spares
     agree     that all this has come to its end everywhere; else once more
 
-Where no spare is left for a place, the centre may start a process (`--spawn`), while all go on without. Once that
-is ready the centre says so, and in an update all let it in (`runtime.joining`): then it is as a spare.
+Where no spare is left for a slot, the coordinator may start a process (`--spawn`), while all go on without. Once that
+is ready the coordinator says so, and in an update all let it in (`runtime.joining`): then it is as a spare.
 
 It needs an MPI whose processes outlive each other: revoke, shrink and agree are ULFM's (User-Level
 Failure Mitigation; Bland et al., "Post-failure recovery of MPI communication capability", 2013). Cost:
@@ -33,14 +33,14 @@ from farandole.recovery.view import NOBODY, View
 from farandole.runtime import rank
 from farandole.runtime.communicator import LOST, ranks_within
 from farandole.runtime.failure import PeerLost
-from farandole.runtime.joining import Called, Told
+from farandole.runtime.joining import SpawnRequest, Told
 from farandole.runtime.world import World
 
 DISMISSED = 1  # tag
 NAP_S = 0.001
 FAREWELL_S = 10.0  # how long, all work being done, somebody is waited for who is just starting
 
-# What the centre knows of who was sent for. The others know nothing: an agreement, a bitwise and, leaves its word.
+# What the coordinator knows of who was sent for. The others know nothing: an agreement, a bitwise and, leaves its word.
 NO_NEWS, AT_THE_DOOR, LOST_ON_THE_WAY = 0b11, 0b10, 0b01
 
 
@@ -58,7 +58,8 @@ class Membership:
     Args:
         spares: how many ranks, the last ones, wait at first.
         starts: how many processes may be started where no spare is left.
-        greeting, welcome: what such a process is told when it begins, and when it is let in; asked for on the centre.
+        greeting, welcome: return what such a process is told when it begins, and when it is let in; called on the
+            coordinator.
 
     Attributes:
         view: who works and who waits; the same on all members.
@@ -66,7 +67,7 @@ class Membership:
         lost: who was missing in the last one.
         joined: who was let in in the last one.
         sent_for: who was sent for at its end.
-        was_asked: whether it made a place that was asked for.
+        was_asked: whether it made a slot that was asked for.
     """
 
     def __init__(
@@ -78,14 +79,14 @@ class Membership:
         welcome: Callable[[], Told] = dict,
     ) -> None:
         self.world = world
-        self.view = View.outside(world.rank) if world.arrival else View.first(world.size, spares, starts)
+        self.view = View.outside(world.rank) if world.joining else View.first(world.size, spares, starts)
         self.changes: list[float] = []
         self.lost: list[int] = []
         self.joined: list[int] = []
         self.sent_for: list[int] = []
         self.was_asked = False
         self._greeting, self._welcome = greeting, welcome
-        self._called: Called | None = None  # on the centre: who has been sent for
+        self._called: SpawnRequest | None = None  # on the coordinator: who has been sent for
         self._before = self.view  # when the update began
         self._missed: list[int] = []  # in this update: who has been sent for and will not come
         self._asked = False  # whether the others know already what this rank would say in an agreement
@@ -93,17 +94,17 @@ class Membership:
         self._numbers = list(self.view.members)  # of each rank in `_everyone`
         self._port: str | None = None
         world.outlived = True
-        if not world.arrival:
+        if not world.joining:
             self._form()
 
     @property
-    def place(self) -> int | None:
+    def slot(self) -> int | None:
         """Where this rank works; None while it waits."""
-        return self.view.place(self.world.rank)
+        return self.view.slot(self.world.rank)
 
     @property
     def leads(self) -> bool:
-        return self.world.rank == self.view.centre
+        return self.world.rank == self.view.coordinator
 
     @property
     def can_grow(self) -> bool:
@@ -112,12 +113,12 @@ class Membership:
 
     @property
     def has_news(self) -> bool:
-        """Whether who was sent for is ready, or lost: then an `update` is due. Only the centre knows."""
+        """Whether who was sent for is ready, or lost: then an `update` is due. Only the coordinator knows."""
         return self._called is not None and self._called.news != "none"
 
     @property
     def who_answers(self) -> int:
-        """After an update that was asked for: who takes the new place, be it a spare or the process sent for."""
+        """After an update that was asked for: who takes the new slot, be it a spare or the process sent for."""
         return self.sent_for[0] if self.sent_for else self.view.workers[-1]
 
     def update(self, more: bool = False, asked: bool = False) -> None:
@@ -135,7 +136,7 @@ class Membership:
         start = time.perf_counter()
         self._revoke()
         with self.world.comm.waiting("membership update", -1):
-            if self.place is not None and not self._asked:
+            if self.slot is not None and not self._asked:
                 self._agree(over=False)
             self._asked = False
             self._before, self._missed, self.joined = self.view, [], []
@@ -152,9 +153,9 @@ class Membership:
             PeerLost: somebody has died: `update`.
             Invited: having come later, this process may `enter`.
         """
-        arrival = self.world.arrival
-        if arrival and not arrival.inside:
-            self._port = arrival.wait_for_invitation()
+        joining = self.world.joining
+        if joining and not joining.inside:
+            self._port = joining.wait_for_invitation()
             if self._port is None:
                 return False
             raise Invited
@@ -172,12 +173,12 @@ class Membership:
             time.sleep(NAP_S)
 
     def enter(self) -> Told:
-        """Having come later, take part from now on; returns what the centre says at that."""
-        arrival = self.world.arrival
-        assert arrival is not None
+        """Having come later, take part from now on; returns what the coordinator says at that."""
+        joining = self.world.joining
+        assert joining is not None
         assert self._port is not None
         with self.world.comm.waiting("entrance", -1):
-            self._everyone, told = arrival.enter(self._port)
+            self._everyone, told = joining.enter(self._port)
             self._numbers = told["numbers"]
             view = told["view"]
             self._before = View(**view | {"workers": tuple(view["workers"]), "spares": tuple(view["spares"])})
@@ -209,7 +210,7 @@ class Membership:
             self._called.dismiss(FAREWELL_S)
 
     def _settle(self, more: bool, asked: bool) -> None:
-        """Try until all have succeeded; then, if a place is free all the same, the centre sends for somebody."""
+        """Try until all have succeeded; then, if a slot is free all the same, the coordinator sends for somebody."""
         while not self._attempt(more, asked):
             pass
         self.sent_for = []
@@ -217,14 +218,14 @@ class Membership:
             self.sent_for = [self.view.following]
             self.view = self.view.sending()
             if self.leads:
-                self._called = Called(self.sent_for[0], self._greeting())
+                self._called = SpawnRequest(self.sent_for[0], self._greeting())
 
     def _attempt(self, more: bool, asked: bool) -> bool:
         """One try; False if another rank has died meanwhile, or somebody has come."""
         self._revoke()
         self._shrink()
         missing = [member for member in self._before.members if member not in self._numbers]
-        if self._before.sent_for is not None and self._before.centre in missing:
+        if self._before.sent_for is not None and self._before.coordinator in missing:
             missing.append(self._before.sent_for)  # nobody knows it now
         self.lost = [*missing, *self._missed]
         self.view = self._before.without(missing)
@@ -249,7 +250,7 @@ class Membership:
         except MPI.Exception:
             return False
 
-    def _all_have_heard(self, newcomer: int) -> bool:
+    def _all_have_heard(self, number: int) -> bool:
         """Whether there is no news of it. If there is, it is let in now, or given up, and the next try comes after."""
         called, own = self._called, NO_NEWS
         if called and called.news != "none":
@@ -262,28 +263,28 @@ class Membership:
             return True
         self._called = None
         if news == AT_THE_DOOR and self._let_in(called):
-            self._numbers.append(newcomer)
+            self._numbers.append(number)
             self._before = self._before.with_the_one_sent_for()
-            self.joined.append(newcomer)
+            self.joined.append(number)
             if called:
                 called.welcome({"numbers": self._numbers, "view": asdict(self._before), "welcome": self._welcome()})
         else:
             self._before = self._before.without_the_one_sent_for()
-            self._missed.append(newcomer)
+            self._missed.append(number)
             if called:
                 called.dismiss()
         return False
 
-    def _let_in(self, called: Called | None) -> bool:
-        """Make `_everyone` a communicator with the newcomer; whether that has succeeded everywhere.
+    def _let_in(self, called: SpawnRequest | None) -> bool:
+        """Make `_everyone` a communicator with the joining process; whether that has succeeded everywhere.
 
         Args:
-            called: on the centre, the newcomer.
+            called: on the coordinator, the joining process.
         """
         everyone = None
         try:
             port = called.invite() if called else ""
-            between = self._everyone.Accept(port, root=self._numbers.index(self._before.centre))
+            between = self._everyone.Accept(port, root=self._numbers.index(self._before.coordinator))
             everyone = MPI.Intracomm(MPI.Intercomm(between).Merge(high=False))
             if called:  # a revocation that comes while it is still merging would be its end
                 called.sees_it_inside()
@@ -315,29 +316,29 @@ class Membership:
             return False
 
     def _form(self) -> None:
-        """Communicators of the workers, in order of their places, and of the spares; a centre if there is none."""
-        place = self.place
-        working = place is not None
-        group = MPI.Intracomm(self._everyone.Split(int(working), place or 0))
-        if self.view.centre not in self.view.workers:
+        """Communicators of the workers, in order of their slots, and of the spares; a coordinator if there is none."""
+        slot = self.slot
+        working = slot is not None
+        group = MPI.Intracomm(self._everyone.Split(int(working), slot or 0))
+        if self.view.coordinator not in self.view.workers:
             leader = np.array([elect(MPI.Intracomm(group.Dup()), self.view.workers) if working else NOBODY])
             self._everyone.Allreduce(MPI.IN_PLACE, leader, MPI.MAX)  # the spares have to know, too
-            self.view = replace(self.view, centre=int(leader[0]))
+            self.view = replace(self.view, coordinator=int(leader[0]))
         control = MPI.Intracomm(group.Split(0, 0 if self.leads else 1 + group.rank))
-        members = [self._numbers[place] for place in ranks_within(group, self._everyone)]
+        members = [self._numbers[slot] for slot in ranks_within(group, self._everyone)]
         self.world.regroup(group, control, self.view.number, members)
 
     def _shrink(self) -> None:
         """Go on without the dead; the others keep their numbers."""
         living = MPI.Intracomm(self._everyone.Shrink())
-        self._numbers = [self._numbers[place] for place in ranks_within(living, self._everyone)]
+        self._numbers = [self._numbers[slot] for slot in ranks_within(living, self._everyone)]
         self._everyone = living
 
     def _dead(self) -> list[int]:
         """Who has died, as far as this rank has noticed."""
         group = self._everyone.Get_failed()
-        places = group.Translate_ranks(list(range(group.size)), self._everyone.Get_group())
-        return [self._numbers[place] for place in places]
+        slots = group.Translate_ranks(list(range(group.size)), self._everyone.Get_group())
+        return [self._numbers[slot] for slot in slots]
 
 
 def check(ranks: int, spares: int) -> None:

@@ -59,7 +59,7 @@ class ResumableOptions(ReplicaOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class OutlivingOptions(RunOptions):
+class FaultTolerantOptions(RunOptions):
     """A training that goes on when ranks of it have died."""
 
     spares: NotNegative = 0
@@ -71,7 +71,7 @@ class OutlivingOptions(RunOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ElasticOptions(ReplicaOptions, OutlivingOptions):
+class MembershipOptions(ReplicaOptions, FaultTolerantOptions):
     """A training whose ranks may leave and join."""
 
     retry_for: Positive = 5.0
@@ -92,7 +92,7 @@ class ElasticOptions(ReplicaOptions, OutlivingOptions):
     others go on meanwhile."""
 
     @property
-    def newcomers(self) -> int:
+    def joining_at_most(self) -> int:
         return self.spawn
 
     @property
@@ -103,7 +103,7 @@ class ElasticOptions(ReplicaOptions, OutlivingOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class BackupOptions(ElasticOptions):
+class BackupOptions(MembershipOptions):
     """A training whose ranks keep each other's state in memory."""
 
     backup_every: AtLeastOne = 5
@@ -118,7 +118,7 @@ class BackupOptions(ElasticOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class PipelineBackupOptions(PipelineOptions, OutlivingOptions):
+class PipelineBackupOptions(PipelineOptions, FaultTolerantOptions):
     """A pipeline whose stages, if it is asked for, keep each other's state in memory."""
 
     backup_every: AtLeastOne | None = None

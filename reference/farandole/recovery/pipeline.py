@@ -3,7 +3,7 @@
 In a pipeline nobody else knows what a stage knows: its parameters, and what its optimizer remembers. So every
 k steps each stage copies all of that, and gives a copy to the next one in the ring (`buddies`; the last
 gives it to the first). When a rank dies, what was under way is thrown away, micro-batches, activations and
-gradients alike; a spare takes the place, with the dead one's state from its buddy; all go back to the
+gradients alike; a spare takes the slot, with the dead one's state from its buddy; all go back to the
 step of the copies, and take the same steps again. The run ends bitwise as if nothing had happened.
 
     lost        at most k steps, done again
@@ -34,7 +34,7 @@ from farandole.model_parallel.parts import Layout, Parts
 from farandole.model_parallel.training import Losses, finish, take_step, write_plan
 from farandole.models import choices
 from farandole.recovery.buddies import Buddies
-from farandole.recovery.fault_tolerant_training import OutlivingTraining, Unrecoverable
+from farandole.recovery.fault_tolerant_training import FaultTolerantTraining, Unrecoverable
 from farandole.recovery.on_disk import OnDisk
 from farandole.recovery.options import PipelineBackupOptions
 from farandole.recovery.replica import REMEMBERED
@@ -46,7 +46,7 @@ BACKUP_EVERY, CHECKPOINT_EVERY = 5, 50  # steps, where only spares are asked for
 FOR_TWO = 2  # spares that a stage and its buddy take when they come back from the disk
 
 
-class BackedUpPipeline(OutlivingTraining):
+class BackedUpPipeline(FaultTolerantTraining):
     """One member's part in it: a stage, or a spare.
 
     Attributes:
@@ -66,7 +66,7 @@ class BackedUpPipeline(OutlivingTraining):
         self.parts: Parts | None = None
 
     def _set_up(self) -> None:
-        if self.membership.place is not None:
+        if self.membership.slot is not None:
             self.parts = Parts(self.world, self.options, self.layout)
             write_plan(self.parts, self.recorder)
 
@@ -85,8 +85,8 @@ class BackedUpPipeline(OutlivingTraining):
                 self._note_first(step)
 
     def _finish(self) -> Summary | None:
-        root = self.workers.index(self.membership.view.centre)
-        faults = self.logbook.faults() if self.membership.leads else ()
+        root = self.workers.index(self.membership.view.coordinator)
+        faults = self.event_log.faults() if self.membership.leads else ()
         return finish(self._parts, self.recorder, self.losses, root, faults)
 
     def _regroup(self) -> None:
@@ -101,8 +101,8 @@ class BackedUpPipeline(OutlivingTraining):
         self.on_disk.abandon()
         before, self.workers = self.workers, self.membership.view.workers
         if missing := len(before) - len(self.workers):
-            dead = [place for place, rank in enumerate(before) if rank in self.membership.lost]
-            whose = " and ".join(f"stage {place} (rank {before[place]})" for place in dead[-missing:])
+            dead = [slot for slot, rank in enumerate(before) if rank in self.membership.lost]
+            whose = " and ".join(f"stage {slot} (rank {before[slot]})" for slot in dead[-missing:])
             raise Unrecoverable(
                 f"no spare is left for {whose}, and a pipeline cannot do without: "
                 f"give --spares {self.options.spares + missing} or more"
@@ -156,7 +156,7 @@ class BackedUpPipeline(OutlivingTraining):
         stages = len(self.workers)
         if not self.buddies.gone:
             return "nobody who is left has a copy of any stage"
-        copies = (f"stage {place}, which its buddy, stage {(place + 1) % stages}," for place in self.buddies.gone)
+        copies = (f"stage {slot}, which its buddy, stage {(slot + 1) % stages}," for slot in self.buddies.gone)
         return f"no copy is left of {' and of '.join(copies)} would have had"
 
     @property

@@ -31,7 +31,7 @@ from farandole.models import choices
 from farandole.recovery import checkpoint
 from farandole.recovery.batches import Batches
 from farandole.recovery.checkpointer import Checkpointer, newest_slot
-from farandole.recovery.event_log import Logbook, RankWitness
+from farandole.recovery.event_log import EventLog, RankWitness
 from farandole.recovery.interval import Cadence
 from farandole.recovery.options import ResumableOptions
 from farandole.recovery.replica import Replica
@@ -54,10 +54,10 @@ class Restartable:
         self.recorder = Recorder(world, scenario, options)
         self.folder = Path(broadcast_text(world.control, str(self.recorder.folder)))
         self.number = broadcast_text(world.control, uuid.uuid4().hex)
-        self.logbook = Logbook(self.folder / "logbook.jsonl")
-        world.witness = RankWitness(self.logbook, world.rank)
-        world.spare(self.logbook.struck())
-        world.starts_before = self.logbook.starts()
+        self.event_log = EventLog(self.folder / "logbook.jsonl")
+        world.witness = RankWitness(self.event_log, world.rank)
+        world.spare(self.event_log.struck())
+        world.starts_before = self.event_log.starts()
         self.batches = Batches(world, options, self.folder, world.size)
         self.replica = Replica(world, options)
         slot = self._go_back()
@@ -79,7 +79,7 @@ class Restartable:
         for step in progress(world.steps(options.steps, self.first_step), options.steps - self.first_step, world.rank):
             self._step(step)
             if step == self.first_step and world.rank == 0:
-                self.logbook.write("first step", 0, step)
+                self.event_log.write("first step", 0, step)
             following = step + 1
             stop = self.stop.heard()
             if following < options.steps and (stop or cadence.due(following - since)):
@@ -91,13 +91,13 @@ class Restartable:
                 cadence.measured(cost_s, self._slowest(step_s))
                 since, since_s = following, self.recorder.elapsed_s
                 if world.rank == 0:
-                    self.logbook.write("checkpoint", 0, following)
+                    self.event_log.write("checkpoint", 0, following)
                 if stop:
                     break
         self.stop.complete()
         self.checkpointer.finish()
         if following < options.steps and world.rank == 0:
-            self.logbook.write("stop", 0, following)
+            self.event_log.write("stop", 0, following)
         self.recorder.stop()
         return following
 
@@ -109,11 +109,11 @@ class Restartable:
             final_loss=self.losses.last,
             test_accuracy=self._accuracy(),
             params_sha256=sha256(self.replica.model),
-            faults=self.logbook.faults() if self.world.rank == 0 else (),
+            faults=self.event_log.faults() if self.world.rank == 0 else (),
         )
 
     def _step(self, step: int) -> None:
-        inputs, targets, whole = self.batches.take(self.world.rank, self.world.size)
+        inputs, targets, whole = self.batches.next_part(self.world.rank, self.world.size)
         share = len(inputs) / whole
         self.losses.add(step, self.replica.step(inputs, targets, share), share, whole)
 
@@ -147,8 +147,8 @@ class Restartable:
         self.world.control.Barrier()  # the record's clock begins when all ranks are there
         before_s = np.zeros(1)
         if self.world.rank == 0:
-            self.logbook.write("start", 0, self.first_step)
-            before_s[0] = time.time() - self.logbook.lines()[0].when
+            self.event_log.write("start", 0, self.first_step)
+            before_s[0] = time.time() - self.event_log.lines()[0].when
         self.world.control.Bcast(before_s)
         return float(before_s[0])
 

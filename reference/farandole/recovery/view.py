@@ -16,21 +16,21 @@ class View:
 
     Attributes:
         number: 0 at first, and one more with each change.
-        workers: the rank at each place. Which part of a batch a worker takes follows from its place.
-        spares: ranks that wait to take a place.
-        centre: the worker that leads: it writes the record, and decides where one has to.
-        places: how many are to work.
+        workers: the rank at each slot. Which part of a batch a worker takes follows from its slot.
+        spares: ranks that wait to take a slot.
+        coordinator: the worker that leads: it writes the record, and decides where one has to.
+        slots: how many are to work.
         starts: how many processes may still be started.
         following: the number of the next one.
-        sent_for: the number of the one that has been started, by the centre, and is not here yet; one at a time.
-        is_for_a_request: it was asked for from outside (`join_request`), and a place was made for it.
+        sent_for: the number of the one that has been started, by the coordinator, and is not here yet; one at a time.
+        is_for_a_request: it was asked for from outside (`join_request`), and a slot was made for it.
     """
 
     number: int
     workers: tuple[int, ...]
     spares: tuple[int, ...]
-    centre: int
-    places: int = field(repr=False)
+    coordinator: int
+    slots: int = field(repr=False)
     starts: int = field(repr=False)
     following: int = field(repr=False)
     sent_for: int | None = field(default=None, repr=False)
@@ -52,10 +52,10 @@ class View:
         return self.workers + self.spares
 
     def without(self, lost: Collection[int]) -> View:
-        """The view after these have gone: a spare takes each place that is free, and without one the places close up.
+        """The view after these have gone: a spare takes each slot that is free, and without one the slots close up.
 
-        Who is the centre then is for an election to say; until then it is the one there was, dead or alive. Whoever
-        it had sent for will not come.
+        Who is the coordinator then is for an election to say; until then it is the one there was, dead or alive. The
+        process that it had sent for will not come.
         """
         waiting = [spare for spare in self.spares if spare not in lost]
         workers = []
@@ -64,24 +64,24 @@ class View:
                 workers.append(worker)
             elif waiting:
                 workers.append(waiting.pop(0))
-        before = self.without_the_one_sent_for() if self.centre in lost else self
+        before = self.without_the_one_sent_for() if self.coordinator in lost else self
         return replace(before, number=self.number + 1, workers=tuple(workers), spares=tuple(waiting))._filled()
 
     def enlarged(self, more: int, asked: bool = False) -> View:
-        """The view with so many places more, as far as there are spares for them or processes can be started.
+        """The view with so many slots more, as far as there are spares for them or processes can be started.
 
         Args:
-            asked: one place beside these was asked for, while nobody had been sent for. Where no spare is left for it,
-                one process more than `starts` may be started, and should that not come the place goes with it.
+            asked: one slot beside these was asked for, while nobody had been sent for. Where no spare is left for it,
+                one process more than `starts` may be started, and should that not come the slot goes with it.
         """
-        places = self.places + min(more, len(self.spares) + self.starts)
+        slots = self.slots + min(more, len(self.spares) + self.starts)
         start = asked and more >= len(self.spares)
-        return replace(self, places=places + asked, starts=self.starts + start, is_for_a_request=start)._filled()
+        return replace(self, slots=slots + asked, starts=self.starts + start, is_for_a_request=start)._filled()
 
     @property
     def lacks_a_worker(self) -> bool:
-        """Whether a process is to be started: a place is free, nobody has been sent for, and one may be."""
-        return len(self.workers) < self.places and self.sent_for is None and self.starts > 0
+        """Whether a process is to be started: a slot is free, nobody has been sent for, and one may be."""
+        return len(self.workers) < self.slots and self.sent_for is None and self.starts > 0
 
     def sending(self) -> View:
         """The view in which the next process has been sent for."""
@@ -89,18 +89,18 @@ class View:
 
     def without_the_one_sent_for(self) -> View:
         """It will not come, if there is any."""
-        return replace(self, sent_for=None, places=self.places - self.is_for_a_request, is_for_a_request=False)
+        return replace(self, sent_for=None, slots=self.slots - self.is_for_a_request, is_for_a_request=False)
 
     def with_the_one_sent_for(self) -> View:
-        """It is here, and waits for a place."""
+        """It is here, and waits for a slot."""
         assert self.sent_for is not None
         return replace(self, spares=(*self.spares, self.sent_for), sent_for=None, is_for_a_request=False)
 
     def _filled(self) -> View:
-        """Spares work in the places that are free."""
-        free = self.places - len(self.workers)
+        """Spares work in the slots that are free."""
+        free = self.slots - len(self.workers)
         return replace(self, workers=self.workers + self.spares[:free], spares=self.spares[free:])
 
-    def place(self, rank: int) -> int | None:
+    def slot(self, rank: int) -> int | None:
         """Where this rank works; None for who waits."""
         return self.workers.index(rank) if rank in self.workers else None

@@ -1,6 +1,6 @@
 """A process that comes later: started from within the job, in the background, and let in by all at once.
 
-    caller                      newcomer
+    caller                      joining process
     spawn, in a thread    →     Python starts, and MPI
     greeting              →     what it has to know before it can prepare itself
                           ←     ready: at the door
@@ -9,7 +9,7 @@
                           ←     inside
     welcome               →     what the others have agreed on
 
-The others work on until the newcomer is at the door, so they stand still for the last four lines only, a few
+The others work on until the joining process is at the door, so they stand still for the last four lines only, a few
 milliseconds. Until it has been welcomed it belongs to nobody: whatever goes wrong, it leaves, and since nobody
 counts on it yet, that is no loss. `recovery.membership` says when one is sent for, and lets it in.
 
@@ -37,18 +37,18 @@ from farandole.runtime.communicator import as_buffer
 from farandole.runtime.failure import Failure
 from farandole.runtime.flight_recorder import NO_STEP
 
-CALLER, NEWCOMER = 0, 1  # ranks on the bridge between the two
+CALLER, JOINING = 0, 1  # ranks on the bridge between the two
 NAP_S = 0.001
 
 News = Literal["none", "ready", "lost"]
 Told = dict[str, Any]
 
 
-class Called(threading.Thread):
+class SpawnRequest(threading.Thread):
     """The caller's side: starts the process, and talks to it.
 
     Args:
-        number: the newcomer's; nobody of the job has had it.
+        number: the joining process's; nobody of the job has had it.
         greeting: what it is told at once.
     """
 
@@ -66,7 +66,7 @@ class Called(threading.Thread):
             command = ["-P", "-m", "farandole.runtime", "--as", str(self.number), *rank.own_program()]
             between = MPI.Intracomm(MPI.COMM_SELF.Dup()).Spawn(sys.executable, command)
             bridge = MPI.Intracomm(between.Merge(high=False))
-            _tell(bridge, NEWCOMER, {} if self._dismissed else self.greeting)
+            _tell(bridge, JOINING, {} if self._dismissed else self.greeting)
             self._bridge = bridge
         except MPI.Exception as error:
             print(f"farandole: rank {self.number} could not be started: {error}", file=sys.stderr)
@@ -80,28 +80,28 @@ class Called(threading.Thread):
         if self._bridge is None:  # MPI waits for one that dies before it has met its caller, and says nothing
             return "lost" if time.monotonic() > self._deadline else "none"
         try:
-            return "ready" if self._bridge.Iprobe(NEWCOMER) else "none"
+            return "ready" if self._bridge.Iprobe(JOINING) else "none"
         except MPI.Exception:
             return "lost"
 
     def invite(self) -> str:
         """Tell it, who is at the door, where to connect to; returns the port."""
         assert self._bridge is not None
-        _hear(self._bridge, NEWCOMER)
+        _hear(self._bridge, JOINING)
         port: str = MPI.Open_port()
-        _tell(self._bridge, NEWCOMER, {"port": port})
+        _tell(self._bridge, JOINING, {"port": port})
         return port
 
     def sees_it_inside(self) -> None:
         """Return once it has connected, and compare the clocks."""
         assert self._bridge is not None
-        _hear(self._bridge, NEWCOMER)
+        _hear(self._bridge, JOINING)
         offset_to_rank_0(self._bridge)
 
     def welcome(self, told: Told) -> None:
         assert self._bridge is not None
         with suppress(MPI.Exception):  # should it have died just now, that is like any other's death
-            _tell(self._bridge, NEWCOMER, told)
+            _tell(self._bridge, JOINING, told)
 
     def dismiss(self, farewell_s: float = 0.0) -> None:
         """It is not needed any more, or lost; in so many seconds at most it may meet its caller and hear of it."""
@@ -112,11 +112,11 @@ class Called(threading.Thread):
             rank.departed([self.number])
         if self._bridge is not None:
             with suppress(MPI.Exception):
-                _tell(self._bridge, NEWCOMER, {})
+                _tell(self._bridge, JOINING, {})
 
 
-class Arrival:
-    """The newcomer's side.
+class JoiningProcess:
+    """The joining process's side.
 
     Attributes:
         number: its own.
@@ -174,9 +174,9 @@ class Arrival:
 
 
 @cache
-def arrival() -> Arrival:
+def joining_process() -> JoiningProcess:
     """This process's own: met its caller as early as it could."""
-    return Arrival()
+    return JoiningProcess()
 
 
 def _tell(bridge: MPI.Intracomm, to: int, told: Told) -> None:

@@ -85,7 +85,7 @@ class RunOptions:
     """Print the record's summary as JSON, and nothing else, on standard output."""
 
     @property
-    def newcomers(self) -> int:
+    def joining_at_most(self) -> int:
         """How many processes may join the launch later."""
         return 0
 

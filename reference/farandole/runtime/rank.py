@@ -164,7 +164,7 @@ def meet_the_caller() -> None:
     signal.alarm(START_S)
     from farandole.runtime import joining
 
-    joining.arrival()
+    joining.joining_process()
     signal.alarm(0)
 
 

@@ -29,7 +29,7 @@ from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, PeerLost, describe, short_of_memory
 from farandole.runtime.faults import MESSAGE_FAULTS, RANK_FAULTS, Fail, Slowness, check_ranks, check_steps
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder, Position
-from farandole.runtime.joining import Arrival, arrival
+from farandole.runtime.joining import JoiningProcess, joining_process
 from farandole.runtime.links import Link
 from farandole.runtime.lossy import Lossy
 from farandole.runtime.options import RunOptions
@@ -70,14 +70,14 @@ class World:
         if_refused: takes away what rank 0 has made for the record, should the options turn out not to fit before
             there is anything to record.
         outlived: the other ranks go on when this one dies (`recovery.membership`), so its death ends no job.
-        arrival: how this process has joined the others, if it has come later; `comm` and `control` are of itself
+        joining: how this process has joined the others, if it has come later; `comm` and `control` are of itself
             alone until it is inside.
         starts_before: how many starts of this training came before this one (`recovery.restart`).
     """
 
-    def __init__(self, options: RunOptions, mpi: MPI.Intracomm, arrived: Arrival | None = None) -> None:
+    def __init__(self, options: RunOptions, mpi: MPI.Intracomm, arrived: JoiningProcess | None = None) -> None:
         self.rank, self.size = mpi.rank, mpi.size
-        self.arrival = arrived
+        self.joining = arrived
         if arrived:
             self.rank, self.size = arrived.number, arrived.greeting["size"]
         if options.expect_ranks is not None and options.expect_ranks != self.size:
@@ -85,7 +85,7 @@ class World:
                 f"this job has {self.size} rank(s), not the {options.expect_ranks} expected: "
                 "start it with mpirun, or with srun --mpi=pmix"
             )
-        check_ranks([*options.slow, *options.fail], self.size + options.newcomers)
+        check_ranks([*options.slow, *options.fail], self.size + options.joining_at_most)
         check_steps(options.first_steps, options.steps_at_most(self.size))
         self.control = mpi.Dup()
         local = mpi.Split_type(MPI.COMM_TYPE_SHARED)
@@ -118,7 +118,7 @@ class World:
     @classmethod
     def start(cls, options: RunOptions) -> World:
         """Join the launch this process belongs to (alone, it is a world of one)."""
-        return cls(options, MPI.COMM_WORLD, arrival() if rank.comes_later() else None)
+        return cls(options, MPI.COMM_WORLD, joining_process() if rank.comes_later() else None)
 
     def _communicator(self, options: RunOptions, mpi: MPI.Intracomm, **named: Any) -> Communicator:
         """Return a communicator that suits the links: a reliable one if messages may be lost."""
@@ -150,7 +150,7 @@ class World:
             self.control.Barrier()
         if self.outlived:
             rank.do_not_wait_for_the_dead()
-            if not self.arrival or self.arrival.inside:
+            if not self.joining or self.joining.inside:
                 rank.is_over()
         self.comm.close()
         self._watchdog.stop()
@@ -322,6 +322,6 @@ class World:
 
     def _end(self, failure: Failure) -> NoReturn:
         """End the job, or, before the others count on it, this process alone."""
-        if self.arrival and not self.arrival.inside:
+        if self.joining and not self.joining.inside:
             rank.leave(failure)
         rank.abort(failure)

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
-from farandole.recovery.options import ElasticOptions
+from farandole.recovery.options import MembershipOptions
 from farandole.scenarios import run_as_program
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Config(ElasticOptions):
+class Config(MembershipOptions):
     """Options of membership."""
 
 

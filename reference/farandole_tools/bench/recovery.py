@@ -33,7 +33,7 @@ from statistics import median
 from typing import Any
 
 from farandole.errors import LaunchError, UsageError
-from farandole.recovery.event_log import Logbook
+from farandole.recovery.event_log import EventLog
 from farandole.recovery.supervisor import supervised_launch
 from farandole.runtime import guard, processes, rank
 from farandole.runtime.launcher import TIMED_OUT, launch, run_ranks
@@ -76,7 +76,7 @@ def ways(ranks: int, folder: Path) -> dict[str, Callable[[], Seconds]]:
     return {
         "spare, backup": lambda: with_spares("backup", ranks, folder),
         "spare, membership": lambda: with_spares("membership", ranks, folder),
-        "spawn, membership": lambda: with_newcomers("membership", ranks, folder),
+        "spawn, membership": lambda: with_joining_processes("membership", ranks, folder),
         "nobody in its place": lambda: without_spares("membership", ranks, folder),
         "restart": lambda: by_restart(ranks, folder),
     }
@@ -123,7 +123,7 @@ def without_spares(scenario: str, ranks: int, folder: Path, kills: int = KILLS, 
     return seconds
 
 
-def with_newcomers(scenario: str, ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
+def with_joining_processes(scenario: str, ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
     """One kill a launch, early; a new process takes the place.
 
     Raises:
@@ -134,7 +134,7 @@ def with_newcomers(scenario: str, ranks: int, folder: Path, kills: int = KILLS) 
         run = launch(scenario, max(2, ranks), **RECIPE, **LONG, spawn=1, fail=f"rank=1,step={EVERY}", out=_new(folder))
         if not run.summary.joined:
             raise LaunchError(f"nobody has joined within {run.summary.wall_s:.1f} s")
-        lines = Logbook(run.folder / "logbook.jsonl").lines()
+        lines = EventLog(run.folder / "logbook.jsonl").lines()
         killed, joined = (next(line.when for line in lines if line.what == what) for what in ("failure", "joined"))
         seconds.append(next(line.when for line in lines if line.what == "first step" and line.when > joined) - killed)
     return seconds

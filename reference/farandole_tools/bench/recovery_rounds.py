@@ -73,7 +73,7 @@ class Trial:
 
     def _gradient(self, step: int) -> None:
         self.replica.begin(step)
-        inputs, targets, whole = self.batches.take(self.world.rank, self.world.size)
+        inputs, targets, whole = self.batches.next_part(self.world.rank, self.world.size)
         self.replica.gradient(inputs, targets, len(inputs) / whole)
 
 

@@ -2,8 +2,8 @@
 
 So it is known at which step a newcomer joins: where the workers exchange their losses next. DEATHS: "none", or
 RANK@PLACE[,RANK@PLACE]; the ranks there kill themselves. Places: "start" (a newcomer, before it has met anybody),
-"door" (a newcomer, when it is ready), "call" (the centre, while who it has sent for is starting, but has not come to
-MPI yet: in that moment Open MPI's mpirun may crash, see docs/recovery.md), "form" (when somebody has joined, and all
+"door" (a newcomer, when it is ready), "call" (the coordinator, while who it has sent for is starting, but has not come
+to MPI yet: in that moment Open MPI's mpirun may crash, see docs/recovery.md), "form" (when somebody has joined, and all
 form new groups), "took" (likewise, when a place has been made because somebody asked for it). A rank at "asked" or
 "asked twice" does not die, but takes no notice of who asks for one more worker before step 20, and there waits until
 so many have asked.
@@ -15,10 +15,10 @@ import sys
 import threading
 import time
 
-from farandole.recovery.data_parallel import ElasticTraining
+from farandole.recovery.data_parallel import DataParallelTraining
 from farandole.recovery.membership import Membership
 from farandole.runtime import rank
-from farandole.runtime.joining import Arrival, Called
+from farandole.runtime.joining import JoiningProcess, SpawnRequest
 from farandole.scenarios import load, parse
 
 NAP_S = 0.01
@@ -42,7 +42,7 @@ def die_where_a_place_was_asked_for(membership: Membership) -> None:
     form(membership)
 
 
-def is_asked_for_more(training: ElasticTraining) -> bool:
+def is_asked_for_more(training: DataParallelTraining) -> bool:
     deadline = time.monotonic() + LATE_S
     while training.step == 20 and len(list(training.folder.glob("join-*"))) < (2 if "asked twice" in places else 1):
         assert time.monotonic() < deadline, "nobody has asked"
@@ -50,7 +50,7 @@ def is_asked_for_more(training: ElasticTraining) -> bool:
     return training.step >= 20 and asked(training)
 
 
-def wait_for_news(training: ElasticTraining) -> None:
+def wait_for_news(training: DataParallelTraining) -> None:
     membership = training.membership
     while membership.leads and membership.view.sent_for is not None and not membership.has_news:
         if "call" in places:
@@ -61,7 +61,7 @@ def wait_for_news(training: ElasticTraining) -> None:
     draw_conclusions(training)
 
 
-def call_when_it_may(called: Called) -> None:
+def call_when_it_may(called: SpawnRequest) -> None:
     may_call.wait()
     call(called)
 
@@ -74,19 +74,19 @@ places = [
 ]
 if "start" in places and rank.comes_later():
     die()
-form, draw_conclusions = Membership._form, ElasticTraining._draw_conclusions
-asked = ElasticTraining._is_asked_for_more
-ElasticTraining._draw_conclusions = wait_for_news  # type: ignore[method-assign]
-call, may_call = Called.run, threading.Event()
+form, draw_conclusions = Membership._form, DataParallelTraining._draw_conclusions
+asked = DataParallelTraining._is_asked_for_more
+DataParallelTraining._draw_conclusions = wait_for_news  # type: ignore[method-assign]
+call, may_call = SpawnRequest.run, threading.Event()
 if "call" in places:
-    Called.run = call_when_it_may  # type: ignore[method-assign]
+    SpawnRequest.run = call_when_it_may  # type: ignore[method-assign]
 if "door" in places:
-    Arrival.wait_for_invitation = die  # type: ignore[method-assign,assignment]
+    JoiningProcess.wait_for_invitation = die  # type: ignore[method-assign,assignment]
 if "form" in places:
     Membership._form = die_where_somebody_has_joined  # type: ignore[method-assign]
 if "took" in places:
     Membership._form = die_where_a_place_was_asked_for  # type: ignore[method-assign]
 if {"asked", "asked twice"} & set(places):
-    ElasticTraining._is_asked_for_more = is_asked_for_more  # type: ignore[method-assign]
+    DataParallelTraining._is_asked_for_more = is_asked_for_more  # type: ignore[method-assign]
 module = load(scenario)
 module.main(parse(module.Config, options))

@@ -21,7 +21,7 @@ from farandole.model_parallel.executor import Pipeline
 from farandole.recovery import checkpoint
 from farandole.recovery.buddies import Buddies
 from farandole.recovery.checkpoint import Checkpoint
-from farandole.recovery.data_parallel import ElasticTraining
+from farandole.recovery.data_parallel import DataParallelTraining
 from farandole.recovery.membership import Membership
 from farandole.recovery.pipeline import BackedUpPipeline
 from farandole.runtime.recorder import Recorder
@@ -32,10 +32,10 @@ SPARES_LIFE_S = 0.5
 
 PLACES = {  # where: whose method, and at which call of it
     "form": (Membership, "_form", 2),  # the first call is that of the start
-    "catch-up": (ElasticTraining, "_take_over_the_record", 1),
+    "catch-up": (DataParallelTraining, "_take_over_the_record", 1),
     "start": (Recorder, "start", 1),
-    "again": (ElasticTraining, "_own_part", 28),  # steps 0 to 26, in which another has died, and the first one again
-    "finish": (ElasticTraining, "_finish", 1),
+    "again": (DataParallelTraining, "_own_part", 28),  # steps 0 to 26, in one of which another has died, and that again
+    "finish": (DataParallelTraining, "_finish", 1),
     "over": (World, "__exit__", 1),
     "wait": (Membership, "wait", 1),
     "pass": (Pipeline, "_pass", 100),

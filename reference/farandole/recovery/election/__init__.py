@@ -1,4 +1,4 @@
-"""Who leads, when the centre is gone: elections as state machines, without messages or clocks of their own.
+"""Who leads, when the coordinator is gone: elections as state machines, without messages or clocks of their own.
 
 Read `steps` first (what a node is told and what it answers), then `bully` and `ring`, which elect the
 highest number that lives, `raft`, which asks for a majority, and `network`, which lets nodes talk, kills
