@@ -226,6 +226,20 @@ def test_cut_in_two_only_the_majority_has_a_raft_leader() -> None:
     assert None not in network.leaders().values()
 
 
+def test_raft_begins_the_next_term_and_waits_between_its_patience_and_twice_that() -> None:
+    members = rafts(50)
+    waits = []
+    for number, member in members.items():
+        for term in (1, 2):
+            *asked, timer = member.start()
+            assert asked == [Message("request vote", number, other, term) for other in members if other != number]
+            assert isinstance(timer, Timer)
+            waits.append(timer.seconds or 0)
+    patience = members[0].patience_s
+    assert patience <= min(waits) < 1.1 * patience
+    assert 1.9 * patience < max(waits) <= 2 * patience
+
+
 def test_without_a_majority_raft_has_no_leader() -> None:
     network = Network(rafts(4))
     for number in (2, 3):
