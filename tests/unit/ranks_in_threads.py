@@ -24,10 +24,15 @@ LONG_S = 60.0  # only a test that fails waits for so long
 
 
 class Group:
-    """The ranks of one communicator."""
+    """The ranks of one communicator.
+
+    Attributes:
+        late: ranks whose messages of a begun exchange arrive only when they are waited for.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self.late: set[int] = set()
         self.messages: defaultdict[tuple[int, int, int], Queue[bytes]] = defaultdict(Queue)  # source, to, tag
         self.given: list[Any] = [None] * size
         self.barrier = threading.Barrier(size)
@@ -41,10 +46,12 @@ class Group:
 class Exchange:
     """One that has begun: the buffers to be filled, and where their messages come from."""
 
-    def __init__(self, receiving: Sequence[tuple[Buffer, Queue[bytes]]]) -> None:
-        self.receiving = list(receiving)
+    def __init__(self, receiving: Sequence[tuple[Buffer, Queue[bytes]]], late: bool) -> None:
+        self.receiving, self.late = list(receiving), late
 
     def has_arrived(self) -> bool:
+        if self.late:
+            return False
         for buffer, queue in list(self.receiving):
             if queue.empty():
                 return False
@@ -82,7 +89,8 @@ class Rank:
     ) -> Exchange:
         for number, buffer in enumerate(send):
             self.send(buffer, to, tag + number)
-        return Exchange([(buffer, self.group.messages[source, self.rank, tag + n]) for n, buffer in enumerate(receive)])
+        receiving = [(buffer, self.group.messages[source, self.rank, tag + n]) for n, buffer in enumerate(receive)]
+        return Exchange(receiving, late=source in self.group.late)
 
     def complete(self, pending: Exchange) -> None:
         pending.wait()

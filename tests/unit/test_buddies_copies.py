@@ -146,10 +146,35 @@ def test_an_exchange_that_one_takes_no_part_in_falls_back_to_the_backup_before(a
         assert_is(again.recover(), step, 3)
 
 
+@pytest.mark.parametrize("backups", [1, 2, 3])
+def test_an_interrupted_exchange_leaves_the_ward_of_the_backup_before_as_it_was(backups: int) -> None:
+    """Worker 1 has the new part of worker 0, which dies; worker 2 has not begun, so the backup before counts."""
+    workers = started(3).save(*range(backups))
+
+    def begin(comm: Any, buddies: Buddies, training: Training) -> None:
+        if training.place != 2:
+            buddies.begin(comm, training.at(99))
+
+    workers.each(begin)
+    assert_is(Workers(workers.buddies[1:]).recover(), backups - 1, 3)
+
+
 def test_a_backup_that_has_arrived_counts_although_nobody_has_waited_for_it() -> None:
     workers = started(3).save(3, 4, 5)
     workers.each(lambda comm, buddies, training: buddies.begin(comm, training.at(6)))
     assert_is(Workers(workers.buddies).recover(), 6, 3)
+
+
+@pytest.mark.parametrize("late", range(3))
+def test_a_part_that_has_not_reached_the_buddy_is_with_its_worker(late: int) -> None:
+    workers = started(3).save(3, 4, 5)
+    workers.group.late.add(late)
+    workers.each(lambda comm, buddies, training: buddies.begin(comm, training.at(6)))
+    again = Workers(workers.buddies)
+    assert_is(again.recover(), 6, 3)
+    for step in range(7, 11):
+        again.save(step)
+        assert_is(again.recover(), step, 3)
 
 
 def test_a_backup_is_complete_before_the_next_one_begins() -> None:
