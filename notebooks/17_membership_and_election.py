@@ -302,8 +302,8 @@ for n in (4, 5):
 #
 # ## 3 Going on
 #
-# What all members have to agree on is called the **view** in the code. Each member has a *place*, from which follows on
-# which part of a batch it works; those without a place wait, as **spares**. This is the whole rule for a death:
+# What all members have to agree on is called the **view** in the code. Each member has a *slot*, from which follows on
+# which part of a batch it works; those without a slot wait, as **spares**. This is the whole rule for a death:
 
 # %%
 print(inspect.getsource(View.without))
@@ -318,7 +318,7 @@ print(view.without([2]))
 print(view.without([2]).without([0]))
 
 # %% [markdown]
-# The spare 4 has got place 2. When rank 0 dies there is no spare left, and the places close up. The view says that the
+# The spare 4 has got slot 2. When rank 0 dies there is no spare left, and the slots close up. The view says that the
 # coordinator is still 0: it cannot know better before the election.
 #
 # Now the scenario `membership`: a perceptron, four workers, synchronous SGD with momentum and dropout. First nobody
@@ -546,7 +546,7 @@ for name in ("shrunk", "spare", "centre"):
 # ### Other random numbers
 #
 # With three workers the run cannot be the same: sums are rounded differently, and a sample that another worker takes
-# meets that one's random numbers. But with the spare there are four again, in the same places, with the same parts of
+# meets that one's random numbers. But with the spare there are four again, in the same slots, with the same parts of
 # the same batches. Why does the green line leave zero?
 #
 # The newcomer was sent all that the workers have *in common*. What was rank 2's alone has died with it: the state of
