@@ -10,13 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from farandole.lab import labs, tables
+from farandole import cli
+from farandole.lab import labs, mutants, tables
 from farandole.lab.grading import Grade, Result
+from tests.labs.labs_for_tests import on
 
 LAB = labs.find("1")  # the quicker one
 NAME = "01_sharding"
 RIGHT = LAB.folder / "reference.py"
-WRONG = LAB.folder / "wrong" / "not_shuffled.py"
+
+
+@pytest.fixture
+def wrong(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that fails one check, of one point."""
+    return mutants.write(LAB, tmp_path_factory.mktemp("wrong"))["not_shuffled"]
 
 
 def farandole(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -101,13 +108,13 @@ def test_check_finds_the_learners_file_from_outside_and_from_within(tmp_path: Pa
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", "lab.ipynb", "sharding.py"]
 
 
-def test_json_of_a_file_is_one_object_and_nothing_else(tmp_path: Path) -> None:
-    done = farandole("check", "1", WRONG, "--json", folder=tmp_path)
+def test_json_of_a_file_is_one_object_and_nothing_else(tmp_path: Path, wrong: Path) -> None:
+    done = farandole("check", "1", wrong, "--json", folder=tmp_path)
     assert done.returncode == 1
     assert done.stderr == ""
     grade = json.loads(done.stdout)
     assert set(grade) == {"submission", "lab", "points", "max_points", "checks"}
-    assert (grade["submission"], grade["lab"]) == (str(WRONG), NAME)
+    assert (grade["submission"], grade["lab"]) == (str(wrong), NAME)
     assert (grade["points"], grade["max_points"]) == (9, 10)
     failed = [check for check in grade["checks"] if not check["passed"]]
     assert [set(check) for check in failed] == [{"name", "passed", "points", "max_points", "message"}]
@@ -115,12 +122,12 @@ def test_json_of_a_file_is_one_object_and_nothing_else(tmp_path: Path) -> None:
     assert "in their own order" in failed[0]["message"]
 
 
-def test_a_folder_of_submissions_is_judged_as_a_list(tmp_path: Path) -> None:
+def test_a_folder_of_submissions_is_judged_as_a_list(tmp_path: Path, wrong: Path) -> None:
     folder = tmp_path / "submissions"
     (folder / "grace").mkdir(parents=True)
     (folder / "empty").mkdir()
     shutil.copy(RIGHT, folder / "grace" / "sharding.py")
-    shutil.copy(WRONG, folder / "ada.py")
+    shutil.copy(wrong, folder / "ada.py")
     (folder / "broken [bold].py").write_text("def f(:\n")
     (folder / ".hidden.py").write_text("1 / 0")
     (folder / "notes.txt").write_text("none")
@@ -133,6 +140,24 @@ def test_a_folder_of_submissions_is_judged_as_a_list(tmp_path: Path) -> None:
         ("grace", 10),
     ]
     assert done.stderr == "Not submissions of this lab, and left out: empty, notes.txt\n"
+
+
+def test_the_reference_can_be_seen(tmp_path: Path) -> None:
+    done = farandole("check", "1", "--with", "reference", "--json", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["points"] == 10
+
+
+def test_the_known_wrong_answers_can_be_seen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(labs, "find", lambda number: on(LAB, 1, checks=("shares", "mean gradient")))
+    with pytest.raises(SystemExit) as ended:
+        cli.lab.check("1", with_="wrong", json_=True)
+    assert ended.value.code == 1
+    grades = {grade["submission"]: grade for grade in json.loads(capsys.readouterr().out)}
+    assert list(grades) == [mutant.name for mutant in mutants.mutants(LAB)]
+    assert (grades["plain_mean"]["points"], grades["not_shuffled"]["points"]) == (1, 2)
 
 
 def test_a_folder_is_shown_as_one_table(capsys: pytest.CaptureFixture[str]) -> None:

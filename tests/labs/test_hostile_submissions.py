@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import LaunchError
-from farandole.lab import grading, labs
+from farandole.lab import labs, launch
 from farandole.lab.grading import Result, grade
 from farandole.runtime import processes, rank
 from tests.labs.labs_for_tests import by_name, on
@@ -222,6 +222,6 @@ def test_ranks_that_do_not_start_are_an_error_and_not_a_grade(tmp_path: Path, mo
     def no_ranks(*arguments: object, **options: object) -> None:
         raise LaunchError("mpirun ended with 1")
 
-    monkeypatch.setattr(grading, "run_ranks", no_ranks)
+    monkeypatch.setattr(launch, "run_ranks", no_ranks)
     with pytest.raises(LaunchError, match=r"no fault of submission\.py: mpirun ended with 1"):
         judged(tmp_path, FUNCTION)

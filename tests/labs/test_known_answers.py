@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from farandole.lab import labs
-from farandole.lab.grading import grade
-from tests.labs.labs_for_tests import FOLDERS, by_name, module_at, on
+from farandole.lab import labs, mutants
+from farandole.lab.grading import Result, grade, grade_together
+from farandole.lab.labs import Lab
+from farandole.lab.mutants import Mutant
+from tests.labs.labs_for_tests import FOLDERS, on
 
-# One launch for each wrong answer: four ranks, or as few as the lab's checks need. What holds for other numbers of
-# ranks the reference's full run shows.
+# Each wrong answer is judged on one number of ranks: four, or as few as the lab's checks need. What holds for other
+# numbers of ranks the reference's full run shows.
 RANKS = {
     "08_one_f_one_b": 2,
     "10_atomic_checkpoint": 2,
@@ -23,16 +24,8 @@ RANKS = {
     "12_survive_a_kill": 1,
 }
 JUDGE_TIMES = {"15_predict_then_measure": {"measure", "real steps"}}  # these checks of these labs
-WRONG = [path for folder in FOLDERS for path in sorted((folder / "wrong").glob("*.py"))]
-alone_if_it_judges_times = [
-    pytest.param(path, id=path.name, marks=pytest.mark.alone if path.name in JUDGE_TIMES else ()) for path in FOLDERS
-]
-
-
-def fails_in_time(path: Path) -> bool:
-    """Whether a wrong answer fails a check that judges times."""
-    return not JUDGE_TIMES.get(path.parents[1].name, set()).isdisjoint(module_at(path).FAILS)
-
+TOGETHER = 12  # so many wrong answers share their launches
+LIMIT_S = 120.0  # none of them loops for ever, and the machine may be busy
 
 # A right ring that looks different: to the left, and with separate sends and receives.
 ANOTHER_RING = """
@@ -64,25 +57,102 @@ def ring_all_reduce_mean(gradient, comm):
 """
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_what_is_handed_out_fails_every_check_as_not_implemented(folder: Path) -> None:
-    lab = on(labs.load(folder), 1)
-    result = grade(lab, folder / lab.file)
-    assert result.points == 0
-    for check in result.results:
-        assert not check.passed
-        assert check.message.startswith("not implemented yet: "), check
+Item = TypeVar("Item")
 
 
-@pytest.mark.parametrize("folder", alone_if_it_judges_times)
-def test_the_reference_gets_full_marks_on_every_number_of_ranks(folder: Path) -> None:
-    command = [sys.executable, "-m", "farandole", "lab", "check", folder.name, "--with", "reference", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    result = json.loads(done.stdout)
-    assert [check["message"] for check in result["checks"] if not check["passed"]] == []
-    assert result["points"] == result["max_points"] == 10
-    assert done.returncode == 0
-    assert done.stderr == ""
+def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def judges_times(lab: Lab) -> set[str]:
+    return JUDGE_TIMES.get(lab.name, set())
+
+
+def usual_ranks(lab: Lab) -> int:
+    return RANKS.get(lab.name, 4)
+
+
+def groups() -> list[object]:
+    """The wrong answers of each lab, in groups; those that fail a check that judges times are alone."""
+    found = []
+    for folder in FOLDERS:
+        lab = labs.load(folder)
+        for alone in (False, True):
+            chosen = [each for each in mutants.mutants(lab) if (not judges_times(lab).isdisjoint(each.fails)) == alone]
+            for number, group in enumerate(batched(sorted(chosen, key=lambda each: each.ranks or 0), TOGETHER)):
+                name = f"{lab.name}-{'times-' if alone else ''}{number}"
+                found.append(pytest.param(lab, group, id=name, marks=pytest.mark.alone if alone else ()))
+    return found
+
+
+def checks_of(lab: Lab, mutant: Mutant) -> list[str]:
+    """The names of the checks that a wrong answer is held to."""
+    # A mistake that takes another number of ranks is held only to what the lab itself checks on so many.
+    names = [check.name for check in lab.checks if mutant.ranks is None or mutant.ranks in check.ranks]
+    if judges_times(lab).isdisjoint(mutant.fails):  # and need not be alone
+        names = [name for name in names if name not in judges_times(lab)]
+    assert set(mutant.fails) <= set(names), mutant.name
+    if set(mutant.fails) == set(names):  # perhaps a launch for each check: every third one is enough
+        names = names[::3]
+    return names
+
+
+def deviations(mutant: Mutant, results: Sequence[Result]) -> list[str]:
+    """What is not as the wrong answer says."""
+    found = []
+    for result in results:
+        told = f"{mutant.name}, {result.name}: {result.message}"
+        if result.name in mutant.fails:
+            as_told = not result.passed and mutant.fails[result.name] in result.message and result.points == 0
+        else:
+            as_told = result.passed and result.points == result.max_points
+        found += [] if as_told else [told]
+    return found
+
+
+def test_what_is_handed_out_fails_every_check_as_not_implemented() -> None:
+    there = [labs.load(folder) for folder in FOLDERS]
+    judged = grade_together([(on(lab, 1), lab.folder / lab.file) for lab in there], limit_s=LIMIT_S)
+    for lab, results in zip(there, judged, strict=True):
+        assert [result.name for result in results] == [check.name for check in lab.checks]
+        for result in results:
+            assert not result.passed
+            assert result.points == 0
+            assert result.message.startswith("not implemented yet: "), (lab.name, result)
+
+
+@pytest.mark.parametrize(
+    "folders",
+    [
+        pytest.param(folders, id=" ".join(folder.name[:2] for folder in folders), marks=marks)
+        for timed, marks in ((False, ()), (True, pytest.mark.alone))
+        for folders in batched([folder for folder in FOLDERS if (folder.name in JUDGE_TIMES) == timed], 5)
+    ],
+)
+def test_the_reference_gets_full_marks_on_every_number_of_ranks(folders: Sequence[Path]) -> None:
+    there = [labs.load(folder) for folder in folders]
+    judged = grade_together([(lab, lab.folder / "reference.py") for lab in there], limit_s=LIMIT_S)
+    for lab, results in zip(there, judged, strict=True):
+        assert [(lab.name, result.name, result.message) for result in results if not result.passed] == []
+        assert sum(result.points for result in results) == lab.max_points == 10
+
+
+def test_what_the_wrong_answers_change_is_right(tmp_path: Path) -> None:
+    """Else a wrong answer could fail for a mistake that it does not name."""
+    judged = []
+    for folder in FOLDERS:
+        lab = labs.load(folder)
+        names = [check.name for check in lab.checks if check.name not in judges_times(lab)]
+        path = tmp_path / f"{lab.name}.py"
+        path.write_text(mutants.original(lab))
+        judged.append((on(lab, usual_ranks(lab), checks=names), path))
+    failed = [
+        (lab.name, each)
+        for (lab, _), results in zip(judged, grade_together(judged, limit_s=LIMIT_S), strict=True)
+        for each in results
+    ]
+    assert [(name, result.message) for name, result in failed if not result.passed] == []
 
 
 def test_a_right_answer_need_not_look_like_ours(tmp_path: Path) -> None:
@@ -91,52 +161,35 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path) -> None:
     assert [check.message for check in result.results if not check.passed] == []
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(
-            path,
-            id=f"{path.parents[1].name}-{path.stem}",
-            marks=pytest.mark.alone if fails_in_time(path) else (),
-        )
-        for path in WRONG
-    ],
-)
-def test_a_wrong_answer_fails_for_its_own_reason_and_for_no_other(path: Path) -> None:
-    lab, wrong = labs.load(path.parents[1]), module_at(path)
-    usual = RANKS.get(path.parents[1].name, 4)
-    expected, ranks = wrong.FAILS, getattr(wrong, "RANKS", usual)
-    assert expected, "a known wrong answer names what it fails"
-    # A mistake that takes another number of ranks is held only to what the lab itself checks on so many.
-    names = [check.name for check in lab.checks if ranks == usual or ranks in check.ranks]
-    if not fails_in_time(path):  # and need not be alone
-        names = [name for name in names if name not in JUDGE_TIMES.get(path.parents[1].name, set())]
-    assert set(expected) <= set(names)
-    if set(expected) == set(names):  # perhaps a launch for each check: every third one is enough
-        names = names[::3]
-    results = by_name(grade(on(lab, ranks, checks=names), path))
-    for name in names:
-        if name in expected:
-            assert not results[name].passed, name
-            assert expected[name] in results[name].message
-            assert results[name].points == 0
-        else:
-            assert results[name].passed, results[name].message
-            assert results[name].points == results[name].max_points
+@pytest.mark.parametrize(("lab", "group"), groups())
+def test_each_wrong_answer_fails_for_its_own_reason_and_for_no_other(
+    lab: Lab, group: Sequence[Mutant], tmp_path: Path
+) -> None:
+    files = mutants.write(lab, tmp_path)
+    on_ranks = [on(lab, each.ranks or usual_ranks(lab), checks=checks_of(lab, each)) for each in group]
+    judged = grade_together(
+        [(each, files[mutant.name]) for each, mutant in zip(on_ranks, group, strict=True)], limit_s=LIMIT_S
+    )
+    assert [text for mutant, results in zip(group, judged, strict=True) for text in deviations(mutant, results)] == []
 
 
-@pytest.mark.parametrize("path", WRONG, ids=lambda path: f"{path.parents[1].name}-{path.stem}")
-def test_a_wrong_answer_says_in_its_first_line_what_is_wrong(path: Path) -> None:
-    text = module_at(path).__doc__
-    assert text
-    assert text.strip().splitlines()[0].endswith(".")
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_wrong_answer_says_what_is_wrong_and_what_it_fails(folder: Path, tmp_path: Path) -> None:
+    lab = labs.load(folder)
+    for mutant in mutants.mutants(lab):
+        assert mutant.says.endswith("."), mutant.name
+        assert mutant.fails, mutant.name
+    right = mutants.original(lab)
+    texts = [path.read_text() for path in mutants.write(lab, tmp_path).values()]
+    assert len({right, *texts}) == len(texts) + 1, "each is another mistake"
 
 
 def test_every_check_is_failed_by_some_wrong_answer_that_passes_others() -> None:
     """A check that no mistake sets off, or that only total failures set off, would be untested."""
     for folder in FOLDERS:
-        names = {check.name for check in labs.load(folder).checks}
-        telling = [set(module_at(path).FAILS) for path in (folder / "wrong").glob("*.py")]
+        lab = labs.load(folder)
+        names = {check.name for check in lab.checks}
+        telling = [set(mutant.fails) for mutant in mutants.mutants(lab)]
         assert names - set().union(*(failed for failed in telling if failed != names)) == set()
 
 

@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from farandole.errors import UsageError
-from farandole.lab import grading, labs, submissions, tables
+from farandole.lab import grading, labs, mutants, submissions, tables
 from farandole.lab.labs import Lab
 from farandole.lab.tables import printable
+from farandole.runtime import guard
 from farandole.runtime.files import json_text
 from farandole.runtime.numbers import Positive
 
@@ -68,7 +69,7 @@ def check(
     submission: Path | None = None,
     /,
     *,
-    with_: Annotated[Literal["reference"] | None, Parameter(name="--with")] = None,
+    with_: Annotated[Literal["reference", "wrong"] | None, Parameter(name="--with")] = None,
     my_labs: MyLabs = submissions.MY_LABS,
     time_limit: Positive = grading.LIMIT_S,
     json_: Annotated[bool, Parameter(name="--json")] = False,
@@ -85,7 +86,7 @@ def check(
         A file, or a folder in which each Python file, and each sub-folder with the lab's file, is
         one submission. Without it: your own file, where `farandole lab start` put it.
     with_
-        Check the project's own solution instead.
+        Check the project's own solution instead, or all known wrong answers.
     time_limit
         Seconds that each check may take on each number of ranks.
     json_
@@ -94,10 +95,13 @@ def check(
     lab = labs.find(number)
     if with_ and submission:
         raise UsageError(f"--with {with_} and {submission}: give one of the two")
-    path = lab.folder / f"{with_}.py" if with_ else submission or submissions.own(lab, my_labs)
+    path = lab.folder / "reference.py" if with_ else submission or submissions.own(lab, my_labs)
     if path.is_dir() and submissions.is_started(lab, path):
         path /= lab.file
-    if path.is_dir():
+    several = path.is_dir() or with_ == "wrong"
+    if with_ == "wrong":
+        grades = _grade_mutants(lab, time_limit)
+    elif path.is_dir():
         grades = _grade_folder(lab, path, time_limit)
     elif path.is_file() and path.suffix == ".py":
         _say(f"Lab {lab.number}: checking {path} on up to {max(max(check.ranks) for check in lab.checks)} ranks …")
@@ -107,8 +111,8 @@ def check(
         raise UsageError(f"{path} is {what}: name the completed {lab.file}, or a folder of submissions")
     if json_:
         result = [grade.as_dict() for grade in grades]
-        print(json_text(result if path.is_dir() else result[0], indent=2))
-    elif path.is_dir():
+        print(json_text(result if several else result[0], indent=2))
+    elif several:
         tables.show_all(lab, grades)
     else:
         tables.show(lab, grades[0])
@@ -125,6 +129,14 @@ def _grade_folder(lab: Lab, folder: Path, limit_s: float) -> list[grading.Grade]
         _say(f"Lab {lab.number}: checking {printable(name)} ({len(grades) + 1} of {len(found)}) …")
         grades.append(grading.grade(lab, path, name=name, limit_s=limit_s))
     return grades
+
+
+def _grade_mutants(lab: Lab, limit_s: float) -> list[grading.Grade]:
+    with guard.temporary_folder("farandole-lab-") as folder:
+        files = mutants.write(lab, folder)
+        _say(f"Lab {lab.number}: checking {len(files)} known wrong answers …")
+        judged = grading.grade_together([(lab, path) for path in files.values()], limit_s=limit_s)
+    return [grading.Grade(name, lab.name, results) for name, results in zip(files, judged, strict=True)]
 
 
 def _say(text: str) -> None:

@@ -7,9 +7,10 @@ processes, never in the one that grades.
 Reading order: ``labs`` (what a lab and a check are), ``communicator`` (what the learner's code
 sends with), ``board`` and ``overseer`` (who waits for whom: how a deadlock is found and told),
 ``learner`` (somebody else's code: importing it, and explaining its errors), ``runner`` (one rank
-of a launch), ``grading`` (the launches, and what came of them), ``submissions`` (which files),
-``tables`` (grades for the eye). Apart from these: ``watched_network`` and ``background``, on which lab 4 is
-written; ``half_network`` and ``summing``, on which lab 5 is; ``disk``, on which lab 10 is; ``mortal``,
+of a launch), ``launch`` (a launch, and what its ranks leave), ``grading`` (as many launches as it
+takes), ``submissions`` (which files), ``mutants`` (known wrong answers), ``tables`` (grades for the
+eye). Apart from these: ``watched_network`` and ``background``, on which lab 4 is written;
+``half_network`` and ``summing``, on which lab 5 is; ``disk``, on which lab 10 is; ``mortal``,
 ``simulated_ranks`` and ``small_training``, on which lab 12 is; ``slow_link``, on which lab 15 is.
 """
 

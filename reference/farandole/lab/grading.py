@@ -1,4 +1,4 @@
-"""Judging a submission: launch, read what the ranks left, launch again where one came to grief.
+"""Judging submissions: launch, read what the ranks left, launch again where one came to grief.
 
 One launch per number of ranks runs all checks in order. A check that hangs or takes its process
 down ends the launch; it has then failed, and the launch is repeated from the check after it.
@@ -6,32 +6,16 @@ down ends the launch; it has then failed, and the launch is repeated from the ch
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from farandole.errors import LaunchError
-from farandole.lab import board
 from farandole.lab.labs import Check, Lab
+from farandole.lab.launch import IMPORT, Launch, Task
 from farandole.runtime import guard
-from farandole.runtime.launcher import run_ranks
 
 LIMIT_S = 10.0
-START_S = 60.0  # what a launch may take beside its checks
-IMPORT = "import"  # the phase before the first check
-VERDICT = "verdict"  # the file in which the overseer says why it ended the launch
-
-# What one rank says of one check; "lost": it only saw that another process had died.
-Kind = Literal["passed", "wrong", "error", "not implemented", "lost"]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    kind: Kind
-    message: str
-    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,101 +73,55 @@ def grade(lab: Lab, submission: Path, *, name: str | None = None, limit_s: float
         LaunchError: the ranks did not even start, which says nothing about the submission.
         UsageError: there is no MPI.
     """
-    failed: dict[str, Result] = {}
-    for ranks in sorted({ranks for check in lab.checks for ranks in check.ranks}):
-        todo = [check for check in lab.checks if ranks in check.ranks and check.name not in failed]
-        while todo:
+    (results,) = grade_together([(lab, submission)], limit_s=limit_s)
+    return Grade(name or str(submission), lab.name, results)
+
+
+def grade_together(submissions: Sequence[tuple[Lab, Path]], *, limit_s: float = LIMIT_S) -> list[tuple[Result, ...]]:
+    """Run every check of each lab on the file beside it, in as few launches as possible; return each one's results.
+
+    The files of a launch share its processes, one after the other. One that ends or hangs a process, causes an error of
+    MPI or leaves a thread or a child process behind is the last of its launch. Whatever else it changes, an imported
+    module for instance, the next one finds changed: use this for known answers, not for submissions.
+
+    Raises:
+        LaunchError, UsageError: as `grade`.
+    """
+    failed: list[dict[str, Result]] = [{} for _ in submissions]
+    for ranks in sorted({ranks for lab, _ in submissions for check in lab.checks for ranks in check.ranks}):
+        todo: dict[int, list[Check]] = {}  # of each submission that has some left, the checks
+        for number, (lab, _) in enumerate(submissions):
+            todo[number] = [check for check in lab.checks if ranks in check.ranks and check.name not in failed[number]]
+        while todo := {number: checks for number, checks in todo.items() if checks}:
+            tasks = [Task(submissions[n][0], submissions[n][1].resolve(), tuple(todo[n])) for n in todo]
             with guard.temporary_folder("farandole-lab-") as folder:
-                launch = Launch(lab, submission.resolve(), tuple(todo), ranks, limit_s, folder)
+                launch = Launch(tasks, ranks, limit_s, folder)
                 launch.run()
-                if reason := launch.reason(IMPORT):
-                    for check in lab.checks:
-                        failed.setdefault(check.name, _failure(check, reason, launch.printed(IMPORT)))
-                    todo = []
-                while todo:
-                    check = todo.pop(0)
-                    if reason := launch.reason(check.name):
-                        failed[check.name] = _failure(check, reason, launch.printed(check.name))
-                        if not launch.completed(check.name):
-                            break
-    results = (failed.get(check.name) or Result(check.name, True, check.points, check.points) for check in lab.checks)
-    return Grade(name or str(submission), lab.name, tuple(results))
+                for place, number in enumerate(list(todo)):
+                    if not launch.begun(place):
+                        break
+                    if not _note(launch, place, submissions[number][0], todo[number], failed[number]):
+                        break
+    return [
+        tuple(found.get(check.name) or Result(check.name, True, check.points, check.points) for check in lab.checks)
+        for (lab, _), found in zip(submissions, failed, strict=True)
+    ]
 
 
-@dataclass(frozen=True)
-class Launch:
-    """One launch of `checks` on `ranks` processes, and what it left in `folder`."""
-
-    lab: Lab
-    submission: Path
-    checks: tuple[Check, ...]
-    ranks: int
-    limit_s: float
-    folder: Path
-
-    def run(self) -> None:
-        names = [check.name for check in self.checks]
-        files = [str(self.lab.folder), str(self.submission), str(self.folder)]
-        limit_s = START_S + (self.limit_s + 2) * (len(names) + 1)
-        program = ["-m", "farandole.lab.runner", *files, str(self.limit_s), *names]
-        ended = "they ended at once"
-        try:
-            run_ranks(program, self.ranks, timeout_s=limit_s, with_torch=False)
-        except LaunchError as error:
-            ended = error.message  # how a launch that began ended is in the folder
-        if len(board.read(self.folder, self.ranks)) < self.ranks:
-            raise LaunchError(
-                f"the checks' processes did not start, which is no fault of {self.submission.name}: {ended}"
-            )
-
-    def completed(self, phase: str) -> bool:
-        """Whether the launch goes on after it: a rank that has lost another still leaves an outcome, its last."""
-        kinds = [outcome.kind for outcome in self._outcomes(phase)]
-        return len(kinds) == self.ranks and "lost" not in kinds
-
-    def reason(self, phase: str) -> str:
-        """Why the phase failed, the cause before what followed from it; "" if every rank passed."""
-        outcomes = self._outcomes(phase)
-        where = self._where(phase)
-        for outcome in outcomes:
-            if outcome.kind == "not implemented":
-                return outcome.message
-            if outcome.kind == "wrong":
-                return where + outcome.message
-            if outcome.kind == "error":
-                return where + (f"rank {outcome.rank}: " if where and self.ranks > 1 else "") + outcome.message
-        if all(outcome.kind == "passed" for outcome in outcomes) and len(outcomes) == self.ranks:
-            return ""
-        with suppress(FileNotFoundError):
-            return where + (self.folder / VERDICT).read_text("utf-8", errors="replace")
-        silent = sorted(set(range(self.ranks)) - {outcome.rank for outcome in outcomes})
-        if not silent:
-            return where + next(outcome.message for outcome in outcomes if outcome.kind == "lost")
-        who = f"{board.named(silent)} " if self.ranks > 1 else "the process "
-        return f"{where}{who}ended in the middle: by os._exit, a crash in compiled code, or deaf to the time limit"
-
-    def printed(self, phase: str) -> str:
-        """What the code printed in that phase, each line after its rank."""
-        lines = []
-        for rank in range(self.ranks):
-            path = self.folder / f"{phase}.{rank}.printed"
-            with suppress(FileNotFoundError):
-                lines += [f"rank {rank} | {line}" for line in path.read_text("utf-8", errors="replace").splitlines()]
-        return "\n".join(lines)
-
-    def _where(self, phase: str) -> str:
-        """On how many ranks, where that makes a difference: not for the import, nor a check for one process."""
-        one_process = all(check.ranks == (1,) for check in self.checks if check.name == phase)
-        return "" if one_process else f"on {self.ranks} rank{'s' if self.ranks > 1 else ''}: "
-
-    def _outcomes(self, phase: str) -> list[Outcome]:
-        outcomes = []
-        for rank in range(self.ranks):
-            path = self.folder / f"{phase}.{rank}.outcome"
-            with suppress(FileNotFoundError):
-                kind, message = json.loads(path.read_text())
-                outcomes.append(Outcome(kind, message, rank))
-        return outcomes
+def _note(launch: Launch, place: int, lab: Lab, todo: list[Check], failed: dict[str, Result]) -> bool:
+    """Move what the launch has done of its task `place` from `todo` to `failed`; return whether it went on after it."""
+    if reason := launch.reason(place, IMPORT):
+        for check in lab.checks:
+            failed.setdefault(check.name, _failure(check, reason, launch.printed(place, IMPORT)))
+        todo.clear()
+        return launch.completed(place, IMPORT)
+    while todo:
+        check = todo.pop(0)
+        if reason := launch.reason(place, check.name):
+            failed[check.name] = _failure(check, reason, launch.printed(place, check.name))
+            if not launch.completed(place, check.name):
+                return False
+    return True
 
 
 def _failure(check: Check, reason: str, printed: str) -> Result:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import farandole
@@ -78,13 +79,18 @@ class Lab:
 
 def load(folder: Path) -> Lab:
     """The lab in `folder`, as its check.py describes it."""
-    spec = importlib.util.spec_from_file_location(f"farandole_lab_{folder.name}", folder / "check.py")
+    return replace(cast(Lab, module_at(folder / "check.py").LAB), folder=folder)
+
+
+def module_at(path: Path) -> ModuleType:
+    """Import a file of a lab's folder, check.py or wrong.py; submissions are never imported here."""
+    spec = importlib.util.spec_from_file_location(f"farandole_lab_{path.parent.name}_{path.stem}", path)
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # a dataclass looks up its own module there
     spec.loader.exec_module(module)
-    return replace(cast(Lab, module.LAB), folder=folder)
+    return module
 
 
 def folders() -> list[Path]:

@@ -1,20 +1,23 @@
 """One rank of a lab's launch: import the submission, run the checks in order, note each outcome.
 
-    python -m farandole.lab.runner LAB SUBMISSION FOLDER LIMIT CHECK [CHECK …]
+    python -m farandole.lab.runner FOLDER LIMIT
 
-started by `grading` through the launcher. After each check every rank leaves its outcome in
-FOLDER; what they leave is all that the grader sees, so it does not matter how a rank ends.
+started by `launch` through the launcher. FOLDER/tasks.json lists the submissions, and for each its lab and the names of
+the checks. After each check of submission i every rank leaves its outcome in FOLDER/i. What they leave is all that the
+grader sees, so it does not matter how a rank ends.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import json
+import math
 import os
 import resource
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -26,7 +29,7 @@ from mpi4py import MPI
 from farandole.lab import labs, learner
 from farandole.lab.board import Board
 from farandole.lab.communicator import LabCommunicator
-from farandole.lab.grading import IMPORT, VERDICT, Kind, Outcome
+from farandole.lab.launch import IMPORT, TASKS, VERDICT, Kind, Outcome
 from farandole.lab.overseer import POLL_S, Overseer
 from farandole.runtime import rank
 from farandole.runtime.communicator import LOST
@@ -40,9 +43,12 @@ LAST_RESORT_S = 3.0  # past the limit, when even the overseer cannot act
 class Runner:
     """This rank's share of a launch."""
 
-    def __init__(self, submission: Path, folder: Path, limit_s: float) -> None:
+    def __init__(self, folder: Path, limit_s: float) -> None:
         self.world = MPI.COMM_WORLD
-        self.submission, self.folder, self.limit_s = submission, folder, limit_s
+        self.folder, self.limit_s = folder, limit_s  # where the launch and, later, the submission leave their files
+        self.submission = Path()
+        self.mpi_failed = False  # in the submission at hand
+        self.verdict = folder / VERDICT
         self.board = Board(self.world.rank, folder)
         self.overseer = Overseer(
             folder,
@@ -50,13 +56,27 @@ class Runner:
             self.world.size,
             self._stop,
             launcher=rank.launcher_pid(),
-            file=submission,
-            verdict=folder / VERDICT,
+            verdict=self.verdict,
         )
         self.comm: LabCommunicator | None = None
         self.stalled = (folder / f"{self.world.rank}.stalled").open("w")
         self.world.Barrier()  # every rank's board is there
         self.overseer.start()
+
+    def judge(self, lab: labs.Lab, submission: Path, checks: Sequence[str], folder: Path) -> bool:
+        """Run these checks of a submission; return whether it has left every rank fit for the next one."""
+        folder.mkdir(exist_ok=True)
+        os.chdir(folder)  # files the submission writes go when the folder goes
+        self.submission, self.folder, self.overseer.file = submission, folder, submission
+        self.mpi_failed = False
+        threads = threading.active_count()
+        student: list[object] = []
+        if self.phase(IMPORT, lambda: student.append(learner.load(submission))):
+            for check in lab.checks:
+                if check.name in checks:
+                    self.phase(check.name, lambda check=check: self.check(check, student[0]))  # type: ignore[misc]
+        left = threading.active_count() > threads or psutil.Process().children()
+        return self._all(not left and not self.mpi_failed)
 
     def phase(self, name: str, work: Callable[[], object]) -> bool:
         """Do `work`, leave its outcome, and once all ranks have done so return whether all passed."""
@@ -70,12 +90,18 @@ class Runner:
             work()
         except BaseException as error:  # the submission's sys.exit, too, is an outcome
             outcome = Outcome(kind_of(error), learner.explain(error, self.submission))
+            self.mpi_failed |= is_of_mpi(error)
         self._leave(name, outcome)
         self.board.returned()
-        passed = np.array([outcome.kind == "passed"])
-        self.world.Allreduce(MPI.IN_PLACE, passed, MPI.LAND)
+        passed = self._all(outcome.kind == "passed")
         faulthandler.cancel_dump_traceback_later()
-        return bool(passed[0])
+        self.overseer.begin(math.inf)  # until the next phase
+        return passed
+
+    def _all(self, here: bool) -> bool:
+        everywhere = np.array([here])
+        self.world.Allreduce(MPI.IN_PLACE, everywhere, MPI.LAND)
+        return bool(everywhere[0])
 
     def check(self, check: labs.Check, student: object) -> None:
         # A communicator of its own: what an earlier check left unreceived cannot arrive in this one.
@@ -90,7 +116,7 @@ class Runner:
     def _stop(self, reason: str) -> NoReturn:
         """End the launch; of several ranks that want to, the first one's reason counts."""
         case = f"{self.comm.current_case}: " if self.comm and self.comm.current_case else ""
-        with suppress(FileExistsError), (self.folder / VERDICT).open("x", encoding="utf-8") as file:
+        with suppress(FileExistsError), self.verdict.open("x", encoding="utf-8") as file:
             file.write(case + reason)
         # Everybody leaves by itself, with 0, this rank last: then mpirun ends in its own time, and nobody
         # has to be killed, which takes the launcher a second or two.
@@ -114,17 +140,20 @@ def limit_resources() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
 
 
+def is_of_mpi(error: BaseException | None) -> bool:
+    """Whether an error of MPI is behind `error`."""
+    return error is not None and (
+        isinstance(error, MPI.Exception) or is_of_mpi(error.__cause__) or is_of_mpi(error.__context__)
+    )
+
+
 def main(arguments: list[str]) -> None:
-    lab_folder, submission, folder, limit, *names = arguments
-    lab = labs.load(Path(lab_folder))
-    runner = Runner(Path(submission), Path(folder), float(limit))
+    folder = Path(arguments[0])
+    runner = Runner(folder, float(arguments[1]))
     limit_resources()
-    os.chdir(folder)  # files the submission writes go when the folder goes
-    student: list[object] = []
-    if runner.phase(IMPORT, lambda: student.append(learner.load(runner.submission))):
-        for check in lab.checks:
-            if check.name in names:
-                runner.phase(check.name, lambda check=check: runner.check(check, student[0]))  # type: ignore[misc]
+    for number, (lab, submission, checks) in enumerate(json.loads((folder / TASKS).read_text(encoding="utf-8"))):
+        if not runner.judge(labs.load(Path(lab)), Path(submission), checks, folder / str(number)):
+            break  # the next one gets processes of its own
     # Not through Python's own end: threads and exit handlers of the submission could hold it up.
     MPI.Finalize()
     os._exit(0)

@@ -1,0 +1,348 @@
+"""Known wrong answers of lab 4, as changes of reference.py."""
+
+from __future__ import annotations
+
+from farandole.lab.mutants import Mutant
+
+MUTANTS = [
+    Mutant(
+        name="a_bucket_for_each_parameter",
+        says="Makes a bucket of every parameter: as many messages as there are parameters.",
+        fails={"buckets": "the bucket of parameter 1 would have had room for parameter 0"},
+        changes={
+            "return [bucket.parameters for bucket in buckets.cut(lengths, most)]": """
+            return [range(number, number + 1) for number in reversed(range(len(lengths)))]
+            """,
+        },
+    ),
+    Mutant(
+        name="all_at_once_without_overlap",
+        says="Reduces the whole gradient at once where it does not overlap, in another order of additions.",
+        fails={"same bits": "are the same parts reduced, in the same order?"},
+        changes={"cut(network.lengths, most)": "cut(network.lengths, most if overlap else len(network.gradients))"},
+    ),
+    Mutant(
+        name="always_overlaps",
+        says="Begins during backward even where it is told not to.",
+        fails={"same bits": "without overlap a reduction begins before gradient 0"},
+        changes={"= network, comm, overlap": "= network, comm, True"},
+    ),
+    Mutant(
+        name="begins_with_the_first_gradient",
+        says="Begins a reduction when the first gradient of its bucket is there, before the others are.",
+        fails={
+            "weighted mean": "Were all of them there when the reduction was begun",
+            "same bits": "what is being reduced has been changed",
+            "early": "what is being reduced has been changed",
+            "waits": "what is being reduced has been changed",
+            "one order": "what is being reduced has been changed",
+            "unused parameters": "what is being reduced has been changed",
+        },
+        changes={
+            """
+            self.missing[self.bucket_of[number]] -= 1
+            while self.overlap and len(self.reductions) < len(self.buckets) and not self.missing[len(self.reductions)]:
+                self.hand_over_next()
+            """: """
+            if self.overlap and self.bucket_of[number] == len(self.reductions):
+                self.hand_over_next()
+            """,
+        },
+    ),
+    Mutant(
+        name="closes_a_bucket_too_late",
+        says="Closes a bucket only once it has more than it may.",
+        fails={"buckets": "has 5 elements, and 4 are allowed"},
+        changes={
+            "return [bucket.parameters for bucket in buckets.cut(lengths, most)]": """
+            found, stop, elements = [], len(lengths), 0
+            for number in reversed(range(len(lengths))):
+                elements += lengths[number]
+                if elements >= most or number == 0:
+                    found.append(range(number, stop))
+                    stop, elements = number, 0
+            return found
+            """,
+        },
+    ),
+    Mutant(
+        name="counts_only_once",
+        says="Counts the missing gradients down from the first step on, and never up again.",
+        fails={
+            "early": "step 1: the first reduction, of parameters 10 and 11, begins when backward is over",
+            "unused parameters": "Were all of them there when the reduction was begun",
+            "one order": "Were all of them there when the reduction was begun",
+        },
+        changes={
+            "self.missing = [len(bucket) for bucket in self.buckets]": "",
+            "self.missing: list[int] = []": "self.missing = [len(bucket) for bucket in self.buckets]",
+        },
+    ),
+    Mutant(
+        name="first_parameters_first",
+        says="Cuts from the front: the first bucket is of the first parameters, whose gradients come last.",
+        fails={
+            "buckets": "backward has the last parameters' gradients first",
+            "early": "is the first bucket that of the last parameters",
+            "one order": "is the first bucket that of the last parameters",
+        },
+        changes={
+            "return [bucket.parameters for bucket in buckets.cut(lengths, most)]": """
+            size = len(lengths)
+            found = [bucket.parameters for bucket in buckets.cut(lengths[::-1], most)]
+            return [range(size - bucket.stop, size - bucket.start) for bucket in found]
+            """,
+        },
+    ),
+    Mutant(
+        name="forgets_the_last_bucket",
+        says="Closes a bucket when the next parameter does not fit, and the last one never.",
+        fails={
+            "buckets": "is in no bucket",
+            "weighted mean": "parameter 0 is never reduced",
+            "same bits": "parameter 0 is never reduced",
+            "early": "parameter 0 is never reduced",
+            "waits": "parameter 0 is never reduced",
+            "one order": "parameter 0 is never reduced",
+            "unused parameters": "parameter 0 is never reduced",
+        },
+        changes={
+            "return [bucket.parameters for bucket in buckets.cut(lengths, most)]": """
+            return [bucket.parameters for bucket in buckets.cut(lengths, most)][:-1]
+            """,
+            "self.missing[self.bucket_of[number]] -= 1": """
+            if number not in self.bucket_of:
+                return
+            self.missing[self.bucket_of[number]] -= 1
+            """,
+        },
+    ),
+    Mutant(
+        name="forgets_the_share",
+        says="Sums the gradients up as they are.",
+        fails={
+            "weighted mean": "moves by the sum of the ranks' gradients",
+            "one order": "has other values than in one process",
+            "unused parameters": "has other values than in one process",
+        },
+        changes={"part *= self.share": ""},
+    ),
+    Mutant(
+        name="keeps_the_first_steps_reductions",
+        says="Takes the reductions of the first step for those of the second.",
+        fails={
+            "weighted mean": "step 1: parameters 0 to 11 are never reduced",
+            "same bits": "step 1: parameters 0 to 11 are never reduced",
+            "early": "step 1: parameters 0 to 11 are never reduced",
+            "waits": "step 1: parameters 0 to 11 are never reduced",
+            "one order": "parameters 0 to 11 are never reduced",
+            "unused parameters": "parameters 0 to 11 are never reduced",
+        },
+        changes={"self.share, self.reductions = share, []": "self.share = share"},
+    ),
+    Mutant(
+        name="one_bucket_per_gradient",
+        says="Begins one reduction at most when a gradient comes, though others have been waiting for it.",
+        fails={"one order": "can begin after gradient 8, and begins after gradient 3"},
+        changes={"while self.overlap": "if self.overlap"},
+    ),
+    Mutant(
+        name="one_reduction_at_a_time",
+        says="Waits for a reduction before it begins the next one.",
+        fails={"waits": "backward stands still meanwhile"},
+        changes={
+            "bucket = self.buckets[len(self.reductions)]": """
+            for reduction in self.reductions[-1:]:
+                reduction.wait()
+            bucket = self.buckets[len(self.reductions)]
+            """,
+        },
+    ),
+    Mutant(
+        name="only_buckets_whose_gradients_come",
+        says="Begins no reduction of a bucket with a gradient that does not come.",
+        fails={"unused parameters": "a gradient is not used it does not come, but other ranks may have one, and wait"},
+        changes={
+            "while len(self.reductions) < len(self.buckets):": """
+            while len(self.reductions) < len(self.buckets) and not self.missing[len(self.reductions)]:
+            """,
+        },
+    ),
+    Mutant(
+        name="plain_mean",
+        says="Gives every rank the same weight, however many samples it has.",
+        fails={
+            "weighted mean": "their plain mean: a rank with fewer samples has to count less",
+            "one order": "has other values than in one process",
+            "unused parameters": "has other values than in one process",
+        },
+        changes={"part *= self.share": "part /= self.comm.size"},
+    ),
+    Mutant(
+        name="reduces_a_copy",
+        says="Hands over a copy of the bucket's gradients, into which the sum is then written.",
+        fails={
+            "weighted mean": "begin takes a part of network.gradients itself, not a copy",
+            "same bits": "not a copy",
+            "early": "not a copy",
+            "waits": "not a copy",
+            "one order": "not a copy",
+            "unused parameters": "not a copy",
+        },
+        changes={"part *= self.share": "part = self.share * part"},
+    ),
+    Mutant(
+        name="updates_after_every_bucket",
+        says="Updates after each reduction that it has waited for.",
+        fails={
+            "weighted mean": "the update comes before the wait for parameter 9",
+            "same bits": "the update comes before the wait",
+            "early": "the update comes before the wait",
+            "waits": "the update comes before the wait",
+            "one order": "the update comes before the wait",
+            "unused parameters": "the update comes before the wait",
+        },
+        changes={
+            """
+            for reduction in self.reductions:
+                reduction.wait()
+            self.network.update()
+            """: """
+            for reduction in self.reductions:
+                reduction.wait()
+                self.network.update()
+            """,
+        },
+    ),
+    Mutant(
+        name="updates_before_it_waits",
+        says="Updates while the sums are still on their way, and waits for them afterwards.",
+        fails={
+            "weighted mean": "the update comes before the wait for parameters 10 and 11",
+            "same bits": "the update comes before the wait",
+            "early": "the update comes before the wait",
+            "waits": "the update comes before the wait",
+            "one order": "the update comes before the wait",
+            "unused parameters": "the update comes before the wait",
+        },
+        changes={
+            """
+            for reduction in self.reductions:
+                reduction.wait()
+            self.network.update()
+            """: """
+            self.network.update()
+            for reduction in self.reductions:
+                reduction.wait()
+            """,
+        },
+    ),
+    Mutant(
+        name="waits_at_once",
+        says="Waits for each reduction right where it has been begun, so that backward stands still.",
+        fails={"waits": "is waited for before gradient 9 is there: backward stands still"},
+        changes={
+            "self.reductions.append(self.comm.begin(part))": """
+            self.reductions.append(self.comm.begin(part))
+            self.reductions[-1].wait()
+            """,
+        },
+    ),
+    Mutant(
+        name="waits_for_the_end_of_backward",
+        says="Begins all reductions when backward is over, whether it is to overlap or not.",
+        fails={"early": "begins when backward is over", "one order": "begins when backward is over"},
+        changes={"= network, comm, overlap": "= network, comm, False"},
+    ),
+    Mutant(
+        name="waits_for_the_last_one_only",
+        says="Waits for the last reduction, and takes the others to be done by then.",
+        fails={
+            "weighted mean": "is every reduction waited for before the update?",
+            "same bits": "is every reduction waited for before the update?",
+            "waits": "the update comes before the wait for parameters 10 and 11",
+            "one order": "what stands in a gradient while it is being reduced",
+            "unused parameters": "what stands in a gradient while it is being reduced",
+        },
+        changes={
+            """
+            for reduction in self.reductions:
+                reduction.wait()
+            """: "self.reductions[-1].wait()",
+        },
+    ),
+    Mutant(
+        name="weighs_after_the_beginning",
+        says="Weighs a bucket once its reduction has begun.",
+        fails={
+            "weighted mean": "what is being reduced has been changed: the gradients of parameters 10 and 11",
+            "same bits": "what is being reduced has been changed",
+            "early": "what is being reduced has been changed",
+            "waits": "what is being reduced has been changed",
+            "one order": "what is being reduced has been changed",
+            "unused parameters": "what is being reduced has been changed",
+        },
+        changes={
+            """
+            part *= self.share
+            self.reductions.append(self.comm.begin(part))
+            """: """
+            self.reductions.append(self.comm.begin(part))
+            part *= self.share
+            """,
+        },
+    ),
+    Mutant(
+        name="weighs_the_sum",
+        says="Weighs the sum with its own share, after the reduction.",
+        fails={
+            "weighted mean": "moves by their sum, times this rank's share",
+            "same bits": "end with different parameters",
+            "one order": "has other values than in one process",
+            "unused parameters": "has other values than in one process",
+        },
+        changes={
+            "part *= self.share": "",
+            "self.network.update()": """
+            self.network.gradients *= share
+            self.network.update()
+            """,
+        },
+    ),
+    Mutant(
+        name="whichever_is_complete_first",
+        says="Begins whichever bucket is complete first, on each rank another one.",
+        fails={"one order": "reduction 1 is of", "unused parameters": "all ranks have to begin them in the same order"},
+        changes={
+            "self.share, self.reductions = share, []": "self.share, self.reductions = share, {}",
+            """
+            while len(self.reductions) < len(self.buckets):  # also those of which some gradients never come
+                self.hand_over_next()
+            """: """
+            for index in range(len(self.buckets)):
+                self.hand_over(index)
+            """,
+            "for reduction in self.reductions:": "for reduction in self.reductions.values():",
+            """
+            self.missing[self.bucket_of[number]] -= 1
+            while self.overlap and len(self.reductions) < len(self.buckets) and not self.missing[len(self.reductions)]:
+                self.hand_over_next()
+            """: """
+            index = self.bucket_of[number]
+            self.missing[index] -= 1
+            if self.overlap and not self.missing[index]:
+                self.hand_over(index)
+            """,
+            """
+            def hand_over_next(self) -> None:
+                bucket = self.buckets[len(self.reductions)]
+            """: """
+            def hand_over(self, index):
+                if index in self.reductions:
+                    return
+                bucket = self.buckets[index]
+            """,
+            "self.reductions.append(self.comm.begin(part))": "self.reductions[index] = self.comm.begin(part)",
+        },
+    ),
+]

@@ -1,0 +1,319 @@
+"""Known wrong answers of lab 5, as changes of reference.py."""
+
+from __future__ import annotations
+
+from farandole.lab.mutants import Mutant
+
+MUTANTS = [
+    Mutant(
+        name="asks_all_ranks",
+        says="Asks in a message of its own whether anybody had an overflow.",
+        fails={"one message": "step 0: all_reduce is called 2 times: once is enough"},
+        changes={
+            "self.comm.all_reduce(gradient)": """
+            overflows = np.array([not np.isfinite(gradient).all()], dtype=np.float32)
+            self.comm.all_reduce(overflows)
+            if overflows[0]:
+                gradient[:] = np.inf
+            self.comm.all_reduce(gradient)
+            """,
+        },
+    ),
+    Mutant(
+        name="casts_only_once",
+        says="Casts the parameters in the first step, and computes with these ever after.",
+        fails={
+            "steps": "step 1: master moves by the gradient of the first step's parameters",
+            "shares": "the gradient of the first step's parameters: cast master in every step",
+            "small gradients": "after 4 steps master has moved by",
+        },
+        changes={
+            "half = self.master.astype(np.float16)": """
+            if not hasattr(self, "half"):
+                self.half = self.master.astype(np.float16)
+            """,
+            "self.network.backward(half,": "self.network.backward(self.half,",
+        },
+    ),
+    Mutant(
+        name="counts_across_an_overflow",
+        says="Goes on counting good steps where it was before an overflow.",
+        fails={"scale": "after 2 good steps, 1 overflow, 1 good step the value is 1024, and should be 512"},
+        changes={
+            "class MixedPrecision:": """
+            class LossScale(LossScale):
+                def __init__(self, value=2.0**16, patience=2000):
+                    self.value, self.patience, self.good = value, patience, 0
+
+                def observe(self, finite):
+                    if not finite:
+                        self.value = max(1.0, self.value / 2)
+                        return
+                    self.good += 1
+                    if self.good == self.patience:
+                        self.value, self.good = self.value * 2, 0
+
+
+            class MixedPrecision:
+            """,
+        },
+    ),
+    Mutant(
+        name="divides_by_the_next_scale",
+        says="Tells the scale of the step before it divides by it.",
+        fails={"any scale": "step 0: 43 parameters are others with a scale of 64 than with 256"},
+        changes={
+            "gradient *= share / scale": "gradient *= share",
+            "self.update(gradient)": "self.update(gradient / self.scale.value)",
+        },
+    ),
+    Mutant(
+        name="divides_in_16_bits",
+        says="Divides by the scale before it goes to float32, where small gradients are 0 again.",
+        fails={"small gradients": "master has moved by nothing; it should have by up to"},
+        changes={
+            """
+            gradient = self.network.backward(half, samples, scale).astype(np.float32)
+            gradient *= share / scale
+            """: """
+            gradient = self.network.backward(half, samples, scale)
+            with np.errstate(all="ignore"):
+                gradient = gradient / np.float16(scale)
+            gradient = gradient.astype(np.float32) * share
+            """,
+        },
+    ),
+    Mutant(
+        name="falls_below_one",
+        says="Halves the scale without end: below 1 it makes small gradients smaller.",
+        fails={"scale": "after 3 overflows the value is 0.5, and should be 1"},
+        changes={
+            "class MixedPrecision:": """
+            class LossScale(LossScale):
+                def __init__(self, value=2.0**16, patience=2000):
+                    self.value, self.patience, self.good = value, patience, 0
+
+                def observe(self, finite):
+                    self.good = self.good + 1 if finite else 0
+                    if not finite:
+                        self.value /= 2
+                    elif self.good == self.patience:
+                        self.value, self.good = self.value * 2, 0
+
+
+            class MixedPrecision:
+            """,
+        },
+    ),
+    Mutant(
+        name="forgets_the_share",
+        says="Sums the gradients up as they are.",
+        fails={
+            "steps": "master moves by the sum of the ranks' gradients",
+            "shares": "master moves by the sum of the ranks' gradients",
+            "small gradients": "after 4 steps master has moved by",
+            "small updates": "after 64 steps master has moved by",
+        },
+        changes={"gradient *= share / scale": "gradient *= 1.0 / scale"},
+    ),
+    Mutant(
+        name="forgets_to_divide",
+        says="Scales the loss, and never divides the gradient by the scale.",
+        fails={
+            "steps": "step 0: master moves by the gradient of the scaled loss: divide it by the scale",
+            "shares": "master moves by the gradient of the scaled loss",
+            "small gradients": "after 4 steps master has moved by",
+            "small updates": "after 64 steps master has moved by",
+            "any scale": "step 0: 43 parameters are others with a scale of 4096 than with 256",
+            "skip": "rank 0 leaves out a step without an overflow",
+        },
+        changes={"gradient *= share / scale": "gradient *= share"},
+    ),
+    Mutant(
+        name="goes_on_from_what_was_rounded",
+        says="Updates the copy in 16 bits, so that master forgets what these cannot show.",
+        fails={
+            "steps": "step 1: element",
+            "shares": "is something in 16 bits after backward, the gradient, its sum or master?",
+            "small updates": "float16 shows no single update, so is each of them added to master, in float32?",
+        },
+        changes={
+            "self.master -= self.rate * gradient": """
+            self.master = self.master.astype(np.float16).astype(np.float32) - self.rate * gradient
+            """,
+        },
+    ),
+    Mutant(
+        name="grows_at_every_step_from_then_on",
+        says="Doubles the scale after every step, once the patience is over.",
+        fails={"scale": "after 4 good steps the value is 32, and should be 16"},
+        changes={
+            "class MixedPrecision:": """
+            class LossScale(LossScale):
+                def __init__(self, value=2.0**16, patience=2000):
+                    self.value, self.patience, self.good = value, patience, 0
+
+                def observe(self, finite):
+                    self.good = self.good + 1 if finite else 0
+                    if not finite:
+                        self.value = max(1.0, self.value / 2)
+                    elif self.good >= self.patience:
+                        self.value *= 2
+
+
+            class MixedPrecision:
+            """,
+        },
+    ),
+    Mutant(
+        name="leaves_out_what_16_bits_do_not_show",
+        says="Leaves out an update that would change nothing in 16 bits.",
+        fails={"small updates": "after 64 steps master has moved by nothing"},
+        changes={
+            "self.master -= self.rate * gradient": """
+            moved = self.master - self.rate * gradient
+            if (moved.astype(np.float16) != self.master.astype(np.float16)).any():
+                self.master = moved
+            """,
+        },
+    ),
+    Mutant(
+        name="looks_at_its_own_gradient",
+        says="Decides by its own gradient, so that only the rank with the overflow leaves out the step.",
+        fails={"skip": "step 1, the last rank has an overflow: 31 parameters of rank 0 are infinite or no numbers"},
+        changes={
+            """
+            self.comm.all_reduce(gradient)
+            finite = bool(np.isfinite(gradient).all())
+            """: """
+            finite = bool(np.isfinite(gradient).all())
+            self.comm.all_reduce(gradient)
+            """,
+        },
+    ),
+    Mutant(
+        name="looks_for_infinities_only",
+        says="Takes what is no number for a good gradient: an infinite one and its opposite make one.",
+        fails={"skip": "step 3, the first and the last rank have one, of opposite signs: 31 parameters of rank 0"},
+        changes={"finite = bool(np.isfinite(gradient).all())": "finite = not np.isinf(gradient).any()"},
+    ),
+    Mutant(
+        name="never_grows",
+        says="Halves the scale, and never tries a larger one.",
+        fails={"scale": "after 3 good steps the value is 8, and should be 16"},
+        changes={
+            "class MixedPrecision:": """
+            class LossScale(LossScale):
+                def observe(self, finite):
+                    if not finite:
+                        super().observe(finite)
+
+
+            class MixedPrecision:
+            """,
+        },
+    ),
+    Mutant(
+        name="never_scales",
+        says="Computes in 16 bits without a scale.",
+        fails={
+            "small gradients": "after 4 steps master has moved by nothing",
+            "skip": "step 1, the last rank has an overflow: rank 0 moves",
+        },
+        changes={"scale = self.scale.value": "scale = 1.0"},
+    ),
+    Mutant(
+        name="plain_mean",
+        says="Gives every rank the same weight, however many samples it has.",
+        fails={"shares": "master moves by the plain mean of the ranks' gradients"},
+        changes={"gradient *= share / scale": "gradient *= 1 / self.comm.size / scale"},
+    ),
+    Mutant(
+        name="puts_zeros_for_what_is_infinite",
+        says="Makes zeros of what is not finite, and takes the step.",
+        fails={"skip": "step 1, the last rank has an overflow: rank 0 moves"},
+        changes={
+            """
+            if finite:
+                self.update(gradient)
+            """: "self.update(np.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0))",
+        },
+    ),
+    Mutant(
+        name="reduces_in_16_bits",
+        says="Sums the gradients up over the ranks in 16 bits.",
+        fails={
+            "steps": "is something in 16 bits after backward, the gradient, its sum or master?",
+            "shares": "is something in 16 bits after backward, the gradient, its sum or master?",
+            "one message": "step 0: float16 is added up over the ranks: it is to be float32",
+        },
+        changes={
+            """
+            gradient *= share / scale
+            return gradient
+            """: "return (gradient * share).astype(np.float16)",
+            "self.comm.all_reduce(gradient)": """
+            scale = self.scale.value
+            self.comm.all_reduce(gradient)
+            """,
+            "self.update(gradient)": "self.update(gradient.astype(np.float32) / scale)",
+        },
+    ),
+    Mutant(
+        name="remembers_in_16_bits",
+        says="Keeps the parameters in float16.",
+        fails={
+            "steps": "master is float16: it is to be float32",
+            "shares": "is something in 16 bits after backward",
+            "small updates": "after 64 steps master has moved by nothing",
+        },
+        changes={
+            "self.master = values.copy()": "self.master = values.astype(np.float16)",
+            "self.master -= self.rate * gradient": """
+            self.master = (self.master - self.rate * gradient).astype(np.float16)
+            """,
+        },
+    ),
+    Mutant(
+        name="stays_away_with_an_overflow",
+        says="Returns before the all-reduce if its own gradient is not finite.",
+        fails={
+            "skip": "step 1, the last rank has an overflow: rank 3 does not call all_reduce",
+            "one message": "rank 3 does not call all_reduce: all have to, whatever their own gradient is",
+        },
+        changes={
+            "self.comm.all_reduce(gradient)": """
+            if not np.isfinite(gradient).all():
+                self.scale.observe(False)
+                return
+            self.comm.all_reduce(gradient)
+            """,
+        },
+    ),
+    Mutant(
+        name="tells_the_scale_good_steps_only",
+        says="Leaves out the step without a word to the scale, so that the next one overflows too.",
+        fails={"skip": "rank 0 calls observe 1 time in 2 steps: it wants to hear of each step once"},
+        changes={
+            """
+            self.scale.observe(finite)
+            if finite:
+            """: """
+            if finite:
+                self.scale.observe(True)
+            """,
+        },
+    ),
+    Mutant(
+        name="weighs_the_sum",
+        says="Weighs the sum with its own share, after the reduction.",
+        fails={"shares": "master moves by the sum, times this rank's share"},
+        changes={
+            "gradient *= share / scale": """
+            self.share = share
+            gradient *= 1.0 / scale
+            """,
+            "self.master -= self.rate * gradient": "self.master -= self.rate * (gradient * self.share)",
+        },
+    ),
+]

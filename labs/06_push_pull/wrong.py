@@ -1,0 +1,300 @@
+"""Known wrong answers of lab 6, as changes of reference.py."""
+
+from __future__ import annotations
+
+from farandole.lab.mutants import Mutant
+
+MUTANTS = [
+    Mutant(
+        name="acknowledges_before_applying",
+        says="Acknowledges at once and applies at the end of the worker's turn: its pull comes before its push.",
+        fails={
+            "acknowledged": "does the server apply a push before it acknowledges it?",
+            "two servers": "lacks the worker's own push",
+        },
+        changes={
+            "while True:": """
+            put_off = []
+            while True:
+            """,
+            """
+            if kind == DONE:
+                break
+            """: """
+            if kind == DONE:
+                for push in put_off:
+                    store.push(*push)
+                break
+            """,
+            """
+            applied = store.push(number, worker, clock, gradient)
+            comm.send(np.array([applied], dtype=np.int64), worker)
+            """: """
+            comm.send(np.array([1]), worker)
+            put_off.append((number, worker, clock, gradient))
+            """,
+        },
+    ),
+    Mutant(
+        name="applies_duplicates",
+        says="Keeps no clocks: a push that is sent again is applied again.",
+        fails={
+            "duplicates": "the same push once more, is applied, and must not be",
+            "acknowledged": "the worker's own push twice",
+        },
+        changes={
+            """
+            if self.clocks.seen(number, worker, clock):
+                return False
+            """: "",
+            "self.clocks.note(number, worker, clock)": "",
+        },
+    ),
+    Mutant(
+        name="compares_with_the_last_clock_only",
+        says="Takes for a duplicate only what has the very clock of the last push: an old one is applied again.",
+        fails={"duplicates": "an old push, after a newer one, is applied, and must not be"},
+        changes={
+            "self.clocks = VectorClocks()": "self.last = {}",
+            "if self.clocks.seen(number, worker, clock):": "if self.last.get((number, worker)) == clock:",
+            "self.clocks.note(number, worker, clock)": "self.last[number, worker] = clock",
+        },
+    ),
+    Mutant(
+        name="drops_the_remainder",
+        says="Cuts ranges of keys // ranges: the last keys belong to none.",
+        fails={"ranges": "is in no range, nor any after it"},
+        changes={
+            "return [range(part.start, part.stop) for part in keys.cut(number_of_keys, ranges)]": """
+            length = number_of_keys // ranges
+            return [range(i * length, (i + 1) * length) for i in range(ranges)]
+            """,
+        },
+    ),
+    Mutant(
+        name="goes_by_the_number_of_the_range",
+        says="Looks up the range's number on the ring, where its first key is meant.",
+        fails={"moving": "your own ring has other servers for the first keys"},
+        changes={
+            """
+    return [number for number, part in enumerate(ranges) if before.server_of(part.start) != after.server_of(part.start)]
+    """: """
+            return [number for number in range(len(ranges)) if before.server_of(number) != after.server_of(number)]
+            """,
+        },
+    ),
+    Mutant(
+        name="hash_of_this_process",
+        says="Uses Python's hash(), which for texts is another in every process.",
+        fails={"same everywhere": "the ranks do not agree"},
+        changes={
+            "import numpy as np": """
+            from bisect import bisect
+
+            import numpy as np
+            """,
+            "def cut(number_of_keys: int, ranges: int) -> list[range]:": """
+class HashRing:
+    def __init__(self, servers, virtual_nodes=64):
+        self.nodes = sorted((hash(f"server {server} {i}"), server) for server in servers for i in range(virtual_nodes))
+
+    def server_of(self, key):
+        return self.nodes[bisect(self.nodes, (hash(f"key {key}"), 0)) % len(self.nodes)][1]
+
+
+def cut(number_of_keys: int, ranges: int) -> list[range]:
+""",
+            "after = before.with_server(new)": "after = HashRing([*servers, new])",
+        },
+    ),
+    Mutant(
+        name="ignores_virtual_nodes",
+        says="Puts each server on the circle 64 times, however many virtual nodes are asked for.",
+        fails={"balance": "is virtual_nodes used?"},
+        changes={
+            "def cut(number_of_keys: int, ranges: int) -> list[range]:": """
+            class HashRing(HashRing):
+                def __init__(self, servers, virtual_nodes=64):
+                    super().__init__(servers, virtual_nodes=64)
+
+
+            def cut(number_of_keys: int, ranges: int) -> list[range]:
+            """,
+            "after = before.with_server(new)": "after = HashRing([*servers, new])",
+        },
+    ),
+    Mutant(
+        name="modulo_the_servers",
+        says="Takes the key modulo the number of servers: balanced, but nearly every key moves when one joins.",
+        fails={"joining": "Is it key % servers?", "balance": "is virtual_nodes used?"},
+        changes={
+            "def cut(number_of_keys: int, ranges: int) -> list[range]:": """
+            class HashRing:
+                def __init__(self, servers, virtual_nodes=64):
+                    self.servers = sorted(servers)
+
+                def server_of(self, key):
+                    return self.servers[key % len(self.servers)]
+
+
+            def cut(number_of_keys: int, ranges: int) -> list[range]:
+            """,
+            "after = before.with_server(new)": "after = HashRing([*servers, new])",
+        },
+    ),
+    Mutant(
+        name="named_by_place_in_the_list",
+        says="Hashes a server's place in the list, not its number: when one leaves, the others change their names.",
+        fails={
+            "same everywhere": "by its number, and not by its place in the list?",
+            "joining": "only the keys of server 0 need a new place",
+        },
+        changes={
+            "def cut(number_of_keys: int, ranges: int) -> list[range]:": """
+            class HashRing(HashRing):
+                def __init__(self, servers, virtual_nodes=64):
+                    self.numbers = list(servers)
+                    super().__init__(range(len(self.numbers)), virtual_nodes)
+
+                def server_of(self, key):
+                    return self.numbers[super().server_of(key)]
+
+
+            def cut(number_of_keys: int, ranges: int) -> list[range]:
+            """,
+            "after = before.with_server(new)": "after = HashRing([*servers, new])",
+        },
+    ),
+    Mutant(
+        name="one_clock_per_range",
+        says="Keeps one clock per range for all workers: only the first one's push of an iteration counts.",
+        fails={
+            "duplicates": "another worker's push with the same clock, is not applied",
+            "acknowledged": "with all pushes of earlier rounds",
+        },
+        changes={
+            "if self.clocks.seen(number, worker, clock):": "if self.clocks.seen(number, 0, clock):",
+            "self.clocks.note(number, worker, clock)": "self.clocks.note(number, 0, clock)",
+        },
+    ),
+    Mutant(
+        name="one_clock_per_worker",
+        says="Keeps one clock per worker for all ranges: of a gradient in three ranges, it applies the first.",
+        fails={
+            "duplicates": "a push with the same clock for another range, is not applied",
+            "acknowledged": "after the pull the parameter of key 3 is 0",
+        },
+        changes={
+            "if self.clocks.seen(number, worker, clock):": "if self.clocks.seen(0, worker, clock):",
+            "self.clocks.note(number, worker, clock)": "self.clocks.note(0, worker, clock)",
+        },
+    ),
+    Mutant(
+        name="one_point_per_server",
+        says="Puts each server on the circle only once, however many virtual nodes are asked for.",
+        fails={"balance": "does each server stand at 64 places"},
+        changes={
+            "def cut(number_of_keys: int, ranges: int) -> list[range]:": """
+            class HashRing(HashRing):
+                def __init__(self, servers, virtual_nodes=64):
+                    super().__init__(servers, virtual_nodes=1)
+
+
+            def cut(number_of_keys: int, ranges: int) -> list[range]:
+            """,
+            "after = before.with_server(new)": "after = HashRing([*servers, new])",
+        },
+    ),
+    Mutant(
+        name="pull_is_no_copy",
+        says="Hands out its own array: what a worker has pulled goes on changing.",
+        fails={"store": "a pull is a copy"},
+        changes={"return self.parts[number].copy()": "return self.parts[number]"},
+    ),
+    Mutant(
+        name="pulls_every_range",
+        says="Pulls all ranges, whichever it is asked for: what was not asked for is overwritten, and travels.",
+        fails={"bytes": "do only the ranges that are asked for travel?"},
+        changes={
+            """
+            def pull(self, numbers: Sequence[int], parameters: np.ndarray) -> None:
+                for number in numbers:
+            """: """
+            def pull(self, numbers, parameters):
+                for number in range(len(self.ranges)):
+            """,
+        },
+    ),
+    Mutant(
+        name="pushes_the_beginning",
+        says="Sends as many values as the range has, but from the beginning of the gradient.",
+        fails={
+            "acknowledged": "after the pull the parameter of key 3",
+            "two servers": "after the pull the parameter of key",
+        },
+        changes={
+            "self.comm.send(gradient[part.start : part.stop], server)": """
+            self.comm.send(gradient[: len(part)], server)
+            """,
+        },
+    ),
+    Mutant(
+        name="remainder_to_the_last",
+        says="Gives the last range all keys that are left when keys are divided by ranges.",
+        fails={"ranges": "the longest range has"},
+        changes={
+            "return [range(part.start, part.stop) for part in keys.cut(number_of_keys, ranges)]": """
+            length = number_of_keys // ranges
+            return [range(i * length, number_of_keys if i == ranges - 1 else (i + 1) * length) for i in range(ranges)]
+            """,
+        },
+    ),
+    Mutant(
+        name="serves_in_an_order_of_its_own",
+        says=(
+            "Every other server begins with the last worker: each worker waits for a server that waits for another one."
+        ),
+        fails={"two servers": "deadlock: "},
+        changes={
+            "for worker in list(workers) * rounds:": """
+            order = workers[::-1] if comm.rank % 2 else workers
+            for worker in list(order) * rounds:
+            """,
+        },
+    ),
+    Mutant(
+        name="tells_only_the_servers_it_used",
+        says="Ends the round only at the servers to which it has pushed: the others wait for ever.",
+        fails={"two servers": "deadlock: "},
+        changes={
+            "applied = np.empty(1, dtype=np.int64)": """
+            self.used = {self.holders[number] for number in numbers}
+            applied = np.empty(1, dtype=np.int64)
+            """,
+            "for server in sorted(set(self.holders)):": "for server in self.used:",
+        },
+    ),
+    Mutant(
+        name="up_the_gradient",
+        says="Adds the gradient to the parameters, where it has to be subtracted.",
+        fails={
+            "store": "they go down, against the gradient",
+            "acknowledged": "everything with the wrong sign",
+            "two servers": "everything with the wrong sign",
+        },
+        changes={"self.parts[number] -= self.rate * gradient": "self.parts[number] += self.rate * gradient"},
+    ),
+    Mutant(
+        name="whole_gradient_with_every_range",
+        says="Sends the whole gradient with every range; the server takes the part that it needs.",
+        fails={"bytes": "do only the ranges that are asked for travel?"},
+        changes={
+            "gradient = np.empty(len(ranges[number]))": "gradient = np.empty(ranges[-1].stop)",
+            "applied = store.push(number, worker, clock, gradient)": """
+            part = ranges[number]
+            applied = store.push(number, worker, clock, gradient[part.start : part.stop])
+            """,
+            "self.comm.send(gradient[part.start : part.stop], server)": "self.comm.send(gradient, server)",
+        },
+    ),
+]

@@ -1,0 +1,274 @@
+"""Known wrong answers of lab 7, as changes of `ORIGINAL`, a right answer written out."""
+
+from __future__ import annotations
+
+from farandole.lab.mutants import Mutant
+
+ORIGINAL = """\
+import math
+
+
+class StaleSynchronous:
+    def __init__(self, workers, staleness):
+        self.staleness = staleness
+        self.clocks = dict.fromkeys(workers, 0)
+        self.begun = dict(self.clocks)
+        self.held = []
+
+    def may_start(self, worker):
+        return self.clocks[worker] - min(self.clocks.values()) <= self.staleness
+
+    def started(self, worker):
+        self.begun[worker] += 1
+        return self.release()
+
+    def push(self, worker, clock):
+        self.clocks[worker] += 1
+        self.held.append((worker, clock))
+        return self.release()
+
+    def leave(self, worker):
+        del self.clocks[worker], self.begun[worker]
+        return self.release()
+
+    def release(self):
+        begun = min(self.begun.values(), default=math.inf)
+        now = [(worker, clock) for worker, clock in self.held if clock - self.staleness < begun]
+        self.held = [gradient for gradient in self.held if gradient not in now]
+        return now
+"""
+
+MUTANTS = [
+    Mutant(
+        name="applies_everything_at_once",
+        says="Applies each gradient as it comes: a slower worker then reads some that are too new.",
+        fails={
+            "reads": "that is to be held until worker",
+            "staleness zero": "which mini-batch SGD has not applied yet",
+            "real ranks": "too early or too late",
+        },
+        changes={
+            "import math": "",
+            """
+            self.begun = dict(self.clocks)
+            self.held = []
+            """: "",
+            """
+            self.begun[worker] += 1
+            return self.release()
+            """: "return []",
+            """
+            self.held.append((worker, clock))
+            return self.release()
+            """: "return [(worker, clock)]",
+            """
+            def leave(self, worker):
+                del self.clocks[worker], self.begun[worker]
+                return self.release()
+
+            def release(self):
+                begun = min(self.begun.values(), default=math.inf)
+                now = [(worker, clock) for worker, clock in self.held if clock - self.staleness < begun]
+                self.held = [gradient for gradient in self.held if gradient not in now]
+                return now
+            """: """
+            def leave(self, worker):
+                del self.clocks[worker]
+                return []
+            """,
+        },
+    ),
+    Mutant(
+        name="applies_held_gradients_again",
+        says="Leaves gradients in the list of those that are held when it has applied them.",
+        fails={"every gradient once": "times: by", "real ranks": "applied twice?"},
+        changes={
+            """
+            now = [(worker, clock) for worker, clock in self.held if clock - self.staleness < begun]
+            self.held = [gradient for gradient in self.held if gradient not in now]
+            return now
+            """: "return [(worker, clock) for worker, clock in self.held if clock - self.staleness < begun]",
+        },
+    ),
+    Mutant(
+        name="counts_what_has_only_begun",
+        says="Takes an iteration that the slowest has begun for one that it has completed.",
+        fails={
+            "bound": "ahead",
+            "staleness zero": "may start iteration 1 before worker",
+            "real ranks": "too early or too late",
+        },
+        changes={
+            "return self.clocks[worker] - min(self.clocks.values()) <= self.staleness": """
+            return self.clocks[worker] - min(self.begun.values()) <= self.staleness
+            """,
+        },
+    ),
+    Mutant(
+        name="counts_what_is_completed",
+        says="Holds a gradient of iteration c until everybody has completed iteration c − s, where begun is enough.",
+        fails={"reads": "must be held no longer", "leaving": "must be held no longer"},
+        changes={
+            "begun = min(self.begun.values(), default=math.inf)": """
+            begun = min(self.clocks.values(), default=math.inf)
+            """,
+        },
+    ),
+    Mutant(
+        name="discards_what_a_leaver_has_pushed",
+        says="Takes the held gradients of a worker that leaves away with it.",
+        fails={"leaving": "has never been applied", "real ranks": "is one lost"},
+        changes={
+            "del self.clocks[worker], self.begun[worker]": """
+            del self.clocks[worker], self.begun[worker]
+            self.held = [gradient for gradient in self.held if gradient[0] != worker]
+            """,
+        },
+    ),
+    Mutant(
+        name="drops_what_is_early",
+        says="Applies what may be applied now, and forgets the rest instead of holding it.",
+        fails={
+            "every gradient once": "has never been applied",
+            "reads": "without worker",
+            "staleness zero": "without worker",
+            "leaving": "has never been applied",
+            "real ranks": "is one lost",
+        },
+        changes={"self.held = [gradient for gradient in self.held if gradient not in now]": "self.held = []"},
+    ),
+    Mutant(
+        name="forgets_that_a_worker_left",
+        says="Keeps the clock of a worker that has left: sooner or later all wait for it.",
+        fails={"leaving": "still has to wait", "real ranks": "everybody waits for ever"},
+        changes={
+            """
+            del self.clocks[worker], self.begun[worker]
+            return self.release()
+            """: "return []",
+        },
+    ),
+    Mutant(
+        name="holds_one_iteration_too_long",
+        says="Applies a gradient of iteration c only when everybody has begun c − s + 1.",
+        fails={
+            "reads": "must have been applied by then",
+            "staleness zero": "without worker",
+            "leaving": "must be held no longer",
+            "real ranks": "too early or too late",
+        },
+        changes={
+            "now = [(worker, clock) for worker, clock in self.held if clock - self.staleness < begun]": """
+            now = [(worker, clock) for worker, clock in self.held if clock - self.staleness + 1 < begun]
+            """,
+        },
+    ),
+    Mutant(
+        name="measures_from_the_fastest",
+        says="Compares with the fastest worker instead of the slowest: stops those that are behind.",
+        fails={
+            "bound": "may start after 1 iteration, while worker",
+            "liveness": "although nobody is slower",
+            "staleness zero": "may start iteration 1 before worker",
+            "leaving": "still has to wait",
+            "real ranks": "too early or too late",
+        },
+        changes={
+            "return self.clocks[worker] - min(self.clocks.values()) <= self.staleness": """
+            return max(self.clocks.values()) - self.clocks[worker] <= self.staleness
+            """,
+        },
+    ),
+    Mutant(
+        name="one_too_far",
+        says="Lets a worker be s + 1 ahead at a start: s counted after the iteration, not before it.",
+        fails={
+            "bound": "it is 1 ahead",
+            "staleness zero": "may start iteration 1 before worker",
+            "real ranks": "too early or too late",
+        },
+        changes={
+            "return self.clocks[worker] - min(self.clocks.values()) <= self.staleness": """
+            return self.clocks[worker] - min(self.clocks.values()) <= self.staleness + 1
+            """,
+        },
+    ),
+    Mutant(
+        name="one_too_few",
+        says="Stops a worker that is exactly s ahead; with s = 0 nobody ever starts.",
+        fails={
+            "liveness": "everybody waits for ever",
+            "staleness zero": "although nobody is slower",
+            "real ranks": "everybody waits for ever",
+        },
+        changes={
+            "return self.clocks[worker] - min(self.clocks.values()) <= self.staleness": """
+            return self.clocks[worker] - min(self.clocks.values()) < self.staleness
+            """,
+        },
+    ),
+    Mutant(
+        name="releases_nothing_at_a_leave",
+        says="Forgets that with a worker may leave what the others gradients were held for.",
+        fails={"leaving": "has never been applied"},
+        changes={
+            """
+            del self.clocks[worker], self.begun[worker]
+            return self.release()
+            """: """
+            del self.clocks[worker], self.begun[worker]
+            return []
+            """,
+        },
+    ),
+    Mutant(
+        name="releases_one_iteration_early",
+        says="Applies a gradient of iteration c when everybody has begun c − s − 1.",
+        fails={
+            "reads": "that is to be held until worker",
+            "staleness zero": "which mini-batch SGD has not applied yet",
+            "real ranks": "too early or too late",
+        },
+        changes={
+            "now = [(worker, clock) for worker, clock in self.held if clock - self.staleness < begun]": """
+            now = [(worker, clock) for worker, clock in self.held if clock - self.staleness <= begun]
+            """,
+        },
+    ),
+    Mutant(
+        name="waits_for_the_next_call_at_a_leave",
+        says=(
+            "Answers a leave with nothing while others are there: what "
+            "it has made due waits for the next push or start."
+        ),
+        fails={"leaving": "must be held no longer"},
+        changes={
+            """
+            del self.clocks[worker], self.begun[worker]
+            return self.release()
+            """: """
+            del self.clocks[worker], self.begun[worker]
+            return [] if self.clocks else self.release()
+            """,
+        },
+    ),
+    Mutant(
+        name="waits_until_all_are_level",
+        says="Holds whoever has reached the bound until the slowest has caught up with it altogether.",
+        fails={"liveness": "it is only 1 ahead"},
+        changes={
+            "self.held = []": """
+            self.held = []
+            self.stopped = set()
+            """,
+            "return self.clocks[worker] - min(self.clocks.values()) <= self.staleness": """
+            lead = self.clocks[worker] - min(self.clocks.values())
+            if lead > self.staleness:
+                self.stopped.add(worker)
+            elif lead == 0:
+                self.stopped.discard(worker)
+            return worker not in self.stopped
+            """,
+        },
+    ),
+]

@@ -1,0 +1,306 @@
+"""Known wrong answers of lab 9, as changes of reference.py."""
+
+from __future__ import annotations
+
+from farandole.lab.mutants import Mutant
+
+MUTANTS = [
+    Mutant(
+        name="adds_the_bias_on_every_rank",
+        says="Adds the bias to every rank's part, before they are added up.",
+        fails={
+            "row forward": "has the bias 4 times: add it once",
+            "uneven sizes": "has the bias 4 times",
+            "training": "by the dense layer",
+        },
+        changes={
+            "return all_reduce(x @ self.weight, self.comm) + self.bias": """
+            return all_reduce(x @ self.weight + self.bias, self.comm)
+            """,
+        },
+    ),
+    Mutant(
+        name="adds_to_the_last_gradient",
+        says="Adds every backward pass's gradients to those of the one before.",
+        fails={"training": "contains that of the step before"},
+        changes={
+            "self.weight, self.bias, self.comm = weight[:, own].copy(), bias[own].copy(), comm": """
+            self.weight, self.bias, self.comm = weight[:, own].copy(), bias[own].copy(), comm
+            self.weight_gradient, self.bias_gradient = np.zeros_like(self.weight), np.zeros_like(self.bias)
+            """,
+            """
+            self.weight_gradient = self.x.T @ gradient
+            self.bias_gradient = gradient.sum(axis=0)
+            return all_reduce(gradient @ self.weight.T, self.comm)
+            """: """
+            self.weight_gradient += self.x.T @ gradient
+            self.bias_gradient += gradient.sum(axis=0)
+            return all_reduce(gradient @ self.weight.T, self.comm)
+            """,
+            "self.weight, self.bias, self.comm = weight[own].copy(), bias.copy(), comm": """
+            self.weight, self.bias, self.comm = weight[own].copy(), bias.copy(), comm
+            self.weight_gradient, self.bias_gradient = np.zeros_like(self.weight), np.zeros_like(self.bias)
+            """,
+            """
+            self.weight_gradient = self.x.T @ gradient
+            self.bias_gradient = gradient.sum(axis=0)
+            return gradient @ self.weight.T
+            """: """
+            self.weight_gradient += self.x.T @ gradient
+            self.bias_gradient += gradient.sum(axis=0)
+            return gradient @ self.weight.T
+            """,
+        },
+    ),
+    Mutant(
+        name="adds_up_on_both_ways",
+        says="Adds up in the row layer on the way back as well: gradients of different columns of x.",
+        fails={
+            "row backward": "is a sum over the ranks: each has other columns of x",
+            "uneven sizes": "the same length and type on both sides?",
+            "bytes": "RowLinear.backward on rank 0 sent 216 bytes; it should send nothing",
+            "messages": "RowLinear.backward on rank 0 sent 6 messages; it should send none",
+            "training": "by the dense layer",
+        },
+        changes={"return gradient @ self.weight.T": "return all_reduce(gradient @ self.weight.T, self.comm)"},
+    ),
+    Mutant(
+        name="adds_up_the_columns",
+        says="Adds up what the ranks' columns come to, as after rows.",
+        fails={
+            "column forward": "is a sum over the ranks: their columns are different columns of y",
+            "uneven sizes": "the same length and type on both sides?",
+            "bytes": "ColumnLinear.forward on rank 0 sent 432 bytes; it should send nothing",
+            "messages": "ColumnLinear.forward on rank 0 sent 6 messages; it should send none",
+            "training": "by the dense layer",
+        },
+        changes={"return x @ self.weight + self.bias": "return all_reduce(x @ self.weight + self.bias, self.comm)"},
+    ),
+    Mutant(
+        name="adds_up_the_gradient_of_the_bias",
+        says=(
+            "Adds up the row layer's bias gradient over the ranks, as in "
+            "data parallel training, though each has all of it."
+        ),
+        fails={
+            "row backward": "bias_gradient on rank 0 is 4 times too large",
+            "uneven sizes": "bias_gradient on rank 0 is 4 times too large",
+            "bytes": "RowLinear.backward on rank 0 sent 288 bytes",
+            "messages": "RowLinear.backward on rank 0 sent 6 messages",
+            "training": "RowLinear's bias_gradient",
+        },
+        changes={
+            "return gradient @ self.weight.T": """
+            self.bias_gradient = all_reduce(self.bias_gradient, self.comm)
+            return gradient @ self.weight.T
+            """,
+        },
+    ),
+    Mutant(
+        name="cuts_the_other_way",
+        says="Gives the column layer rows, and the row layer columns.",
+        fails={
+            "parts": "has rows of A",
+            "column forward": "has rows of A",
+            "row forward": "has columns of A",
+            "column backward": "has rows of A",
+            "row backward": "has columns of A",
+            "uneven sizes": "has rows of A",
+            "bytes": "has rows of A",
+            "messages": "has rows of A",
+            "training": "has rows of A",
+        },
+        changes={
+            """
+            own = slices(equal_shares(len(bias), comm.size))[comm.rank]
+            self.weight, self.bias, self.comm = weight[:, own].copy(), bias[own].copy(), comm
+            """: """
+            self.weight = np.array_split(weight, comm.size, axis=0)[comm.rank].copy()
+            self.bias, self.comm = np.array_split(bias, comm.size)[comm.rank].copy(), comm
+            """,
+            """
+            own = slices(equal_shares(len(weight), comm.size))[comm.rank]
+            self.weight, self.bias, self.comm = weight[own].copy(), bias.copy(), comm
+            """: """
+            self.weight = np.array_split(weight, comm.size, axis=1)[comm.rank].copy()
+            self.bias, self.comm = bias.copy(), comm
+            """,
+        },
+    ),
+    Mutant(
+        name="drops_the_remainder",
+        says="Gives every rank as many columns or rows, and leaves out what does not come out even.",
+        fails={
+            "uneven sizes": (
+                "7 inputs, 10 outputs: ColumnLinear's weight on rank 0 has the shape (7, 2) where (7, 3) is right"
+            )
+        },
+        changes={
+            "own = slices(equal_shares(len(bias), comm.size))[comm.rank]": """
+            share = len(bias) // comm.size
+            own = slice(comm.rank * share, (comm.rank + 1) * share)
+            """,
+            "own = slices(equal_shares(len(weight), comm.size))[comm.rank]": """
+            share = len(weight) // comm.size
+            own = slice(comm.rank * share, (comm.rank + 1) * share)
+            """,
+        },
+    ),
+    Mutant(
+        name="forgets_the_sum",
+        says="Takes its own part of y for the whole.",
+        fails={
+            "row forward": "is this rank's part alone",
+            "uneven sizes": "is this rank's part alone",
+            "bytes": "RowLinear.forward on rank 0 sent 0 bytes; an all-reduce of its result sends 1,728",
+            "messages": "RowLinear.forward on rank 0 sent 0 messages",
+            "training": "by the dense layer",
+        },
+        changes={"return all_reduce(x @ self.weight, self.comm) + self.bias": "return x @ self.weight + self.bias"},
+    ),
+    Mutant(
+        name="forgets_the_sum_on_the_way_back",
+        says="Hands back what its own columns contribute to the gradient of x, as if x had been used nowhere else.",
+        fails={
+            "column backward": "add up what all contribute",
+            "uneven sizes": "add up what all contribute",
+            "bytes": "ColumnLinear.backward on rank 0 sent 0 bytes; an all-reduce of its result sends 864",
+            "messages": "ColumnLinear.backward on rank 0 sent 0 messages",
+            "training": "by the dense layer",
+        },
+        changes={"return all_reduce(gradient @ self.weight.T, self.comm)": "return gradient @ self.weight.T"},
+    ),
+    Mutant(
+        name="gathers_and_adds_up",
+        says="Sends every rank's part to every rank, which adds them up: the right sum, and P/2 times the bytes.",
+        fails={
+            "bytes": "is everybody's part sent to everybody",
+            "messages": "RowLinear.forward on rank 0 sent 3 messages",
+        },
+        changes={
+            """
+            total = part.flatten()
+            chunks = [total[chunk] for chunk in chunk_slices(len(total), comm.size)]
+            for step in RING.steps(comm.rank, comm.size):
+                own, arriving = chunks[step.recv], np.empty_like(chunks[step.recv])
+                comm.exchange(chunks[step.send], step.to, arriving, step.source)
+                own[:] = own + arriving if step.reduce else arriving
+            return total.reshape(part.shape)
+            """: """
+            leaving, total = part, part.copy()
+            for _ in range(comm.size - 1):
+                arriving = np.empty_like(part)
+                comm.exchange(leaving, (comm.rank + 1) % comm.size, arriving, (comm.rank - 1) % comm.size)
+                total += arriving
+                leaving = arriving
+            return total
+            """,
+        },
+    ),
+    Mutant(
+        name="gathers_the_columns",
+        says="Gathers the columns of y on every rank, and hands on all of them.",
+        fails={
+            "column forward": "has all columns of y",
+            "uneven sizes": "the same length and type on both sides?",
+            "bytes": "ColumnLinear.forward on rank 0 sent 864 bytes; it should send nothing",
+            "messages": "ColumnLinear.forward on rank 0 sent 3 messages",
+            "training": "ValueError",
+        },
+        changes={
+            "return x @ self.weight + self.bias": """
+            own = x @ self.weight + self.bias
+            blocks = [own] * self.comm.size
+            for step in range(self.comm.size - 1):
+                arriving = np.empty_like(own)
+                leaving = np.ascontiguousarray(blocks[(self.comm.rank - step) % self.comm.size])
+                self.comm.exchange(
+                    leaving, (self.comm.rank + 1) % self.comm.size, arriving, (self.comm.rank - 1) % self.comm.size
+                )
+                blocks[(self.comm.rank - step - 1) % self.comm.size] = arriving
+            return np.concatenate(blocks, axis=1)
+            """,
+        },
+    ),
+    Mutant(
+        name="keeps_a_view",
+        says="Takes a view of its columns or rows: the whole matrix stays in memory with it.",
+        fails={"parts": "ColumnLinear's weight is a view of A"},
+        changes={
+            "weight[:, own].copy(), bias[own].copy()": "weight[:, own], bias[own]",
+            "weight[own].copy(), bias.copy()": "weight[own], bias",
+        },
+    ),
+    Mutant(
+        name="mean_over_the_batch",
+        says="Divides the parameters' gradients by the batch, which the loss has done already.",
+        fails={
+            "column backward": "is a mean over the batch",
+            "row backward": "is a mean over the batch",
+            "uneven sizes": "is a mean over the batch",
+            "training": "by the dense layer",
+        },
+        changes={
+            """
+            self.weight_gradient = self.x.T @ gradient
+            self.bias_gradient = gradient.sum(axis=0)
+            return all_reduce(gradient @ self.weight.T, self.comm)
+            """: """
+            self.weight_gradient = self.x.T @ gradient / len(gradient)
+            self.bias_gradient = gradient.mean(axis=0)
+            return all_reduce(gradient @ self.weight.T, self.comm)
+            """,
+            """
+            self.weight_gradient = self.x.T @ gradient
+            self.bias_gradient = gradient.sum(axis=0)
+            return gradient @ self.weight.T
+            """: """
+            self.weight_gradient = self.x.T @ gradient / len(gradient)
+            self.bias_gradient = gradient.mean(axis=0)
+            return gradient @ self.weight.T
+            """,
+        },
+    ),
+    Mutant(
+        name="sample_by_sample",
+        says="Sums up each sample by itself: the right bytes, in many more messages.",
+        fails={"messages": "sent 36 messages; one all-reduce, of the whole batch together, sends 6"},
+        changes={
+            "total = part.flatten()": """
+            if part.ndim > 1:
+                return np.array([all_reduce(row, comm) for row in part])
+            total = part.flatten()
+            """,
+        },
+    ),
+    Mutant(
+        name="takes_the_mean",
+        says="Divides by the number of ranks, as the all-reduce of lab 2 does.",
+        fails={
+            "row forward": "is a mean over the ranks",
+            "column backward": "is a mean over the ranks",
+            "uneven sizes": "is a mean over the ranks",
+            "training": "by the dense layer",
+        },
+        changes={"return total.reshape(part.shape)": "return total.reshape(part.shape) / comm.size"},
+    ),
+    Mutant(
+        name="turns_the_matrix_once",
+        says="Turns its matrix once, when the layer is made, and goes backward with that for ever.",
+        fails={"training": "does each pass use weight and bias as they are now"},
+        changes={
+            "self.weight, self.bias, self.comm = weight[:, own].copy(), bias[own].copy(), comm": """
+            self.weight, self.bias, self.comm = weight[:, own].copy(), bias[own].copy(), comm
+            self.turned = self.weight.T.copy()
+            """,
+            "return all_reduce(gradient @ self.weight.T, self.comm)": """
+            return all_reduce(gradient @ self.turned, self.comm)
+            """,
+            "self.weight, self.bias, self.comm = weight[own].copy(), bias.copy(), comm": """
+            self.weight, self.bias, self.comm = weight[own].copy(), bias.copy(), comm
+            self.turned = self.weight.T.copy()
+            """,
+            "return gradient @ self.weight.T": "return gradient @ self.turned",
+        },
+    ),
+]

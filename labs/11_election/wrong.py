@@ -1,0 +1,438 @@
+"""Known wrong answers of lab 11, as changes of `ORIGINAL`, a right answer written out."""
+
+from __future__ import annotations
+
+from farandole.lab.mutants import Mutant
+
+ORIGINAL = """\
+from farandole.recovery.election.steps import Message, Timer
+
+
+class Member:
+    def __init__(self, number, members, rng):
+        self.number = number
+        self.others = [member for member in members if member != number]
+        self.majority = len(members) // 2 + 1
+        self.rng = rng
+        self.leader, self.term = None, 0
+        self.voted_for, self.votes = None, set()
+
+    def start(self):
+        self.enter(self.term + 1)
+        self.voted_for = self.number
+        self.votes.add(self.number)
+        return [*self.tell_all("request vote"), self.patience(), *self.lead_if_elected()]
+
+    def receive(self, message):
+        if message.term < self.term:
+            return []
+        if message.term > self.term:
+            self.enter(message.term)
+        if message.kind == "heartbeat":
+            self.leader = message.sender
+            return [self.patience()]
+        if message.kind == "vote":
+            self.votes.add(message.sender)
+            return self.lead_if_elected()
+        if self.voted_for is None:
+            self.voted_for = message.sender
+            return [Message("vote", self.number, message.sender, self.term), self.patience()]
+        return []
+
+    def timeout(self):
+        if self.leader == self.number:
+            return self.lead()
+        return self.start()
+
+    def enter(self, term):
+        self.term = term
+        self.leader = None
+        self.voted_for, self.votes = None, set()
+
+    def lead_if_elected(self):
+        if self.leader is None and len(self.votes) >= self.majority:
+            return self.lead()
+        return []
+
+    def lead(self):
+        self.leader = self.number
+        return [*self.tell_all("heartbeat"), Timer(3.0)]
+
+    def tell_all(self, kind):
+        return [Message(kind, self.number, other, self.term) for other in self.others]
+
+    def patience(self):
+        return Timer(self.rng.uniform(10.0, 20.0))
+"""
+
+MUTANTS = [
+    Mutant(
+        name="candidate_does_not_follow",
+        says="As a candidate it does not hear the heartbeats of the leader of its own term.",
+        fails={"split votes": "the other hears its heartbeat, and at 5 s 0 leads (term 1), 1 knows of no leader"},
+        changes={
+            'if message.kind == "heartbeat":': """
+            if message.kind == "heartbeat" and self.voted_for == self.number:
+                return []
+            if message.kind == "heartbeat":
+            """,
+        },
+    ),
+    Mutant(
+        name="counts_a_vote_twice",
+        says="Counts how many votes have come, not whose.",
+        fails={"duplicates": "with the votes of 1 and 3: 2 of 4"},
+        changes={
+            """
+            self.leader, self.term = None, 0
+            self.voted_for, self.votes = None, set()
+            """: """
+            self.leader, self.term = None, 0
+            self.voted_for, self.votes = None, 0
+            """,
+            "self.votes.add(self.number)": "self.votes += 1",
+            "self.votes.add(message.sender)": "self.votes += 1",
+            "self.voted_for, self.votes = None, set()": "self.voted_for, self.votes = None, 0",
+            "if self.leader is None and len(self.votes) >= self.majority:": """
+            if self.leader is None and self.votes >= self.majority:
+            """,
+        },
+    ),
+    Mutant(
+        name="counts_old_votes",
+        says="Counts votes that were meant for a candidacy of an older term.",
+        fails={
+            "one leader": "it leads in term 2 when votes of term 1 come",
+            "duplicates": "begins to lead in term 6 with only the votes of 1 and 2: 2 of 4",
+        },
+        changes={"if message.term < self.term:": 'if message.term < self.term and message.kind != "vote":'},
+    ),
+    Mutant(
+        name="follows_an_old_heartbeat",
+        says="Follows the heartbeat of a leader whose term is over.",
+        fails={"heal": "by receive(heartbeat from 1, term 1), member 0 takes 1 for the leader of term 2: it is not"},
+        changes={"if message.term < self.term:": 'if message.term < self.term and message.kind != "heartbeat":'},
+    ),
+    Mutant(
+        name="follows_the_candidate",
+        says="Takes the one that it has voted for to be the leader.",
+        fails={"heal": "by receive(request vote from 0, term 2), member 2 takes 0 for the leader of term 2: it is not"},
+        changes={"self.voted_for = message.sender": "self.voted_for = self.leader = message.sender"},
+    ),
+    Mutant(
+        name="gives_away_its_own_vote",
+        says="Counts itself among its voters, and votes for another in the same term.",
+        fails={
+            "one leader": "term 1 had two leaders, 0 from 1.3 s and 1 from 1.3 s: members 0 and 1 voted for both",
+            "split votes": "0 and 2 follow 1 (term 1), 1 follows 0 (term 1)",
+            "duplicates": "members 0 and 1 voted for both",
+        },
+        changes={"self.voted_for = self.number": ""},
+    ),
+    Mutant(
+        name="goes_back_to_an_old_term",
+        says="Adopts the term of every message, an older one too.",
+        fails={
+            "one leader": "it leads in term 1 when votes of term 1 come",
+            "heal": "by receive(heartbeat from 1, term 1), member 0 goes back from term 2 to 1",
+            "duplicates": "member 3 voted for both",
+        },
+        changes={
+            """
+            if message.term < self.term:
+                return []
+            if message.term > self.term:
+            """: "if message.term != self.term:",
+        },
+    ),
+    Mutant(
+        name="half_is_enough",
+        says="Leads with half of the votes.",
+        fails={
+            "majority": "2 members, and 1 alone lives: at 0.0 s member 1 begins to lead, with the votes of 1: 1 of 2",
+            "one leader": "0 had only its own vote: 1 of 2",
+            "duplicates": "with the votes of 1: 1 of 2",
+        },
+        changes={"self.majority = len(members) // 2 + 1": "self.majority = (len(members) + 1) // 2"},
+    ),
+    Mutant(
+        name="heartbeats_do_not_calm_it",
+        says="Does not wait anew when it has heard the leader.",
+        fails={
+            "heartbeats": "member 1 begins term 2, although 0 leads and lives: 0's last heartbeat came 1.1 s before",
+            "heal": "know of no leader",
+        },
+        changes={"return [self.patience()]": "return []"},
+    ),
+    Mutant(
+        name="higher_terms_of_candidates_only",
+        says="Adopts a higher term when it is asked for its vote, but not from a leader's heartbeat.",
+        fails={
+            "one leader": "0 hears the heartbeat of 1, which leads in term 3: it votes for 2, which asks in term 2",
+            "heal": "0 leads (term 2), 1 leads (term 1)",
+        },
+        changes={
+            "if message.term < self.term:": """
+            if message.term > self.term and message.kind == "request vote":
+                self.enter(message.term)
+            if message.term != self.term:
+            """,
+            """
+            if message.term > self.term:
+                self.enter(message.term)
+            """: "",
+        },
+    ),
+    Mutant(
+        name="ignores_higher_terms",
+        says="Takes part in its own term only: a higher one is as foreign to it as an older one.",
+        fails={
+            "agree": "0 knows of no leader (term 1), 1 knows of no leader (term 0)",
+            "cost": "0 'vote' messages have been sent, where 1 would",
+            "heartbeats": "nobody has been elected",
+            "successor": "know of no leader (term 0)",
+            "majority": "that is a majority, and at 150 s",
+            "one leader": "nobody has ever been elected",
+            "heal": "know of no leader (term 0)",
+            "split votes": "nobody has been elected; 0 asked for votes at",
+            "duplicates": "at 5 s 0 knows of no leader (term 1), 1 knows of no leader (term 0)",
+        },
+        changes={
+            "if message.term < self.term:": "if message.term != self.term:",
+            """
+            if message.term > self.term:
+                self.enter(message.term)
+            """: "",
+        },
+    ),
+    Mutant(
+        name="keeps_its_vote",
+        says="Keeps its vote when the term is another: who has voted once never votes for anybody else.",
+        fails={
+            "successor": "2 dies at 20 s, and at 170 s 5 and 11 know of no leader",
+            "one leader": "nobody has ever been elected",
+            "heal": "0, 1 and 2 know of no leader",
+            "split votes": "nobody has been elected; 0 asked for votes at",
+            "duplicates": "nobody has ever been elected",
+        },
+        changes={
+            "if self.voted_for is None:": "if self.voted_for in (None, message.sender):",
+            """
+            self.leader = None
+            self.voted_for, self.votes = None, set()
+            """: """
+            self.leader = None
+            self.votes = set()
+            """,
+        },
+    ),
+    Mutant(
+        name="leads_on_in_the_new_term",
+        says="Adopts a higher term, but remains the leader that it was in the older one.",
+        fails={
+            "one leader": "term 3 had two leaders",
+            "heal": "by receive(request vote from 0, term 2), member 2 takes 1 for the leader of term 2: it is not",
+            "duplicates": "term 3 had two leaders",
+        },
+        changes={
+            "self.voted_for = self.number": """
+            self.leader = None
+            self.voted_for = self.number
+            """,
+            """
+            self.leader = None
+            self.voted_for, self.votes = None, set()
+            """: "self.voted_for, self.votes = None, set()",
+        },
+    ),
+    Mutant(
+        name="leads_with_whoever_has_answered",
+        says="Counts when its timer runs out, and leads if anybody has voted for it: who is silent is taken for dead.",
+        fails={
+            "majority": "1 and 3 alone live: at 11.4 s member 1 begins to lead, with the votes of 1 and 3: 2 of 4",
+            "one leader": "begins to lead in term 9 with only the votes of 1 and 3: 2 of 4",
+            "duplicates": "with the votes of 1 and 3: 2 of 4",
+        },
+        changes={
+            "return self.start()": """
+            if self.leader is None and len(self.votes) > 1:
+                return self.lead()
+            return self.start()
+            """,
+        },
+    ),
+    Mutant(
+        name="never_steps_down",
+        says="Once it leads, it listens to nobody.",
+        fails={"heal": "at 250 s 0 leads (term 2), 1 leads (term 1), 2 follows 0 (term 2)"},
+        changes={"if message.term < self.term:": "if message.term < self.term or self.leader == self.number:"},
+    ),
+    Mutant(
+        name="no_heartbeats",
+        says="Says once that it leads, and never again.",
+        fails={
+            "heartbeats": "although 0 leads and lives: 0's last heartbeat came 11.9 s before",
+            "heal": "at 250 s 0 follows 2 (term 17), 1 knows of no leader",
+        },
+        changes={
+            'return [*self.tell_all("heartbeat"), Timer(3.0)]': """
+            return [*self.tell_all("heartbeat"), Timer(None)]
+            """,
+        },
+    ),
+    Mutant(
+        name="no_vote_for_itself",
+        says="Does not count itself among its voters.",
+        fails={
+            "agree": "0 is the only member, 0 starts: nothing is in the way, and at 5 s 0 knows of no leader",
+            "cost": "0 'heartbeat' messages have been sent, where 1 would",
+            "heartbeats": "nobody has been elected",
+            "successor": "5 and 11 know of no leader",
+            "majority": "0 and 1 alone live: that is a majority, and at 150 s",
+            "split votes": "nobody has been elected; 0 asked for votes at",
+            "duplicates": "at 5 s 0 and 1 know of no leader (term 1)",
+        },
+        changes={"self.votes.add(self.number)": ""},
+    ),
+    Mutant(
+        name="patience_drawn_once",
+        says="Draws its patience once and for all: two that are equally patient stay so.",
+        fails={
+            "split votes": (
+                "0 asked for votes at 0.0, 18.3, 36.6, 54.9 … s, 1 asked for votes at 0.0, 18.3, 36.6, 55.0 … s"
+            )
+        },
+        changes={
+            "self.rng = rng": "self.seconds = rng.uniform(10.0, 20.0)",
+            "return Timer(self.rng.uniform(10.0, 20.0))": "return Timer(self.seconds)",
+        },
+    ),
+    Mutant(
+        name="stands_once",
+        says="Sets no timer when it asks for votes: who is not elected never tries again.",
+        fails={
+            "successor": "5 and 11 know of no leader (term 2)",
+            "heal": "2 knows of no leader (term 2)",
+            "split votes": "0 asked for votes at 0.0 s, 1 asked for votes at 0.0 s",
+        },
+        changes={
+            'return [*self.tell_all("request vote"), self.patience(), *self.lead_if_elected()]': """
+            return [*self.tell_all("request vote"), *self.lead_if_elected()]
+            """,
+        },
+    ),
+    Mutant(
+        name="tells_with_every_vote",
+        says="Says again that it leads with each vote beyond the majority.",
+        fails={"cost": "4 'heartbeat' messages have been sent, where 2 would"},
+        changes={
+            "if self.leader is None and len(self.votes) >= self.majority:": "if len(self.votes) >= self.majority:"
+        },
+    ),
+    Mutant(
+        name="terms_left_out",
+        says="Leaves the term out of its votes.",
+        fails=dict.fromkeys(
+            ("agree", "cost", "heartbeats", "successor", "majority", "one leader", "heal", "split votes", "duplicates"),
+            ", 0), but is in term",
+        ),
+        changes={
+            'return [Message("vote", self.number, message.sender, self.term), self.patience()]': """
+            return [Message("vote", self.number, message.sender), self.patience()]
+            """,
+        },
+    ),
+    Mutant(
+        name="the_same_patience",
+        says="Waits equally long every time, as everybody else does.",
+        fails={
+            "successor": "5 and 11 know of no leader",
+            "heal": "0, 1, 2 and 3 know of no leader",
+            "split votes": (
+                "0 asked for votes at 0.0, 15.0, 30.0, 45.0 … s, 1 asked for votes at 0.0, 15.0, 30.0, 45.0 … s"
+            ),
+        },
+        changes={"return Timer(self.rng.uniform(10.0, 20.0))": "return Timer(15.0)"},
+    ),
+    Mutant(
+        name="the_same_term_again",
+        says="Asks for votes without beginning a new term.",
+        fails={
+            "successor": "5 and 11 know of no leader (term 0)",
+            "one leader": "stands again in term 0: each time needs a term of its own",
+            "split votes": "0 asked for votes at 0.0 s, 1 asked for votes at 0.0 s",
+            "duplicates": "nobody has ever been elected",
+        },
+        changes={"self.enter(self.term + 1)": "self.enter(self.term)"},
+    ),
+    Mutant(
+        name="the_timer_always_starts",
+        says="Begins a new election whenever the timer runs out, though it leads itself.",
+        fails={
+            "agree": "0 knows of no leader (term 2), 1 follows 0 (term 1)",
+            "heartbeats": "member 0 begins term 2, although it has led since 1.7 s itself",
+            "heal": "at 250 s",
+            "split votes": "and at 5 s 0 knows of no leader (term 2)",
+            "duplicates": "at 5 s 0 and 1 know of no leader (term 2)",
+        },
+        changes={
+            """
+            if self.leader == self.number:
+                return self.lead()
+            """: "",
+        },
+    ),
+    Mutant(
+        name="voters_do_not_wait",
+        says="Sets no timer when it gives its vote: if the candidate dies, nobody misses it.",
+        fails={
+            "successor": "it has been voted for and does not lead yet; at 150 s 5 and 11 know of no leader (term 1)"
+        },
+        changes={
+            'return [Message("vote", self.number, message.sender, self.term), self.patience()]': """
+            return [Message("vote", self.number, message.sender, self.term)]
+            """,
+        },
+    ),
+    Mutant(
+        name="votes_for_everybody",
+        says="Gives its vote to everybody who asks for it.",
+        fails={
+            "one leader": "term 1 had two leaders, 0 from 1.3 s and 1 from 1.3 s: members 0 and 1 voted for both",
+            "split votes": "0 and 2 follow 1 (term 1), 1 follows 0 (term 1)",
+            "duplicates": "member 2 voted for both",
+        },
+        changes={
+            """
+            if self.voted_for is None:
+                self.voted_for = message.sender
+                return [Message("vote", self.number, message.sender, self.term), self.patience()]
+            return []
+            """: """
+            self.voted_for = message.sender
+            return [Message("vote", self.number, message.sender, self.term), self.patience()]
+            """,
+        },
+    ),
+    Mutant(
+        name="votes_in_an_old_term",
+        says="Votes in the term in which it is asked, though that is over.",
+        fails={"one leader": "sends Message('vote', 0, 2, 2), but is in term 3"},
+        changes={
+            "if message.term < self.term:": 'if message.term < self.term and message.kind != "request vote":',
+            'return [Message("vote", self.number, message.sender, self.term), self.patience()]': """
+            return [Message("vote", self.number, message.sender, message.term), self.patience()]
+            """,
+        },
+    ),
+    Mutant(
+        name="wants_all_votes",
+        says="Leads only when everybody has voted for it.",
+        fails={
+            "successor": "5 and 11 know of no leader",
+            "majority": "3 members, and 1 and 2 alone live: that is a majority",
+            "split votes": "0, 1 and 2 know of no leader (term 1)",
+        },
+        changes={"self.majority = len(members) // 2 + 1": "self.majority = len(members)"},
+    ),
+]

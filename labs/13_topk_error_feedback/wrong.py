@@ -1,0 +1,373 @@
+"""Known wrong answers of lab 13, as changes of `ORIGINAL`, a right answer written out."""
+
+from __future__ import annotations
+
+from farandole.lab.mutants import Mutant
+
+ORIGINAL = """\
+import numpy as np
+
+
+def largest(vector, k):
+    return np.sort(np.argsort(-np.abs(vector), kind="stable")[:k]).astype(np.int32)
+
+
+def compress(gradient, residual, k):
+    residual += gradient
+    places = largest(residual, k)
+    values = residual[places]
+    residual[places] = 0
+    return places, values
+
+
+def pack(places, values):
+    return np.concatenate([places.astype(np.int32).view(np.uint8), values.astype(np.float32).view(np.uint8)])
+
+
+def unpack(payload):
+    half = len(payload) // 2
+    return payload[:half].view(np.int32), payload[half:].view(np.float32)
+
+
+def sum_of_all(places, values, length, comm):
+    payloads = {comm.rank: pack(places, values)}
+    for distance in range(1, comm.size):
+        to, source = (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size
+        payloads[source] = np.empty_like(payloads[comm.rank])
+        comm.exchange(payloads[comm.rank], to, payloads[source], source)
+    total = np.zeros(length, np.float32)
+    for rank in range(comm.size):
+        own_places, own_values = unpack(payloads[rank])
+        total[own_places] += own_values
+    return total
+
+
+def compress_with_momentum(gradient, velocity, residual, momentum, k):
+    velocity *= momentum
+    velocity += gradient
+    residual += velocity
+    places = largest(residual, k)
+    values = residual[places]
+    residual[places] = 0
+    velocity[places] = 0
+    return places, values
+"""
+
+MUTANTS = [
+    Mutant(
+        name="asks_mpi",
+        says="Lets a collective of MPI gather, which is not counted.",
+        fails={"bytes": "is everything sent through comm"},
+        changes={
+            """
+            payloads = {comm.rank: pack(places, values)}
+            for distance in range(1, comm.size):
+                to, source = (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size
+                payloads[source] = np.empty_like(payloads[comm.rank])
+                comm.exchange(payloads[comm.rank], to, payloads[source], source)
+            """: "",
+            """
+            for rank in range(comm.size):
+                own_places, own_values = unpack(payloads[rank])
+            """: """
+            for payload in comm.mpi.allgather(pack(places, values)):
+                own_places, own_values = unpack(payload)
+            """,
+        },
+    ),
+    Mutant(
+        name="changes_the_gradient",
+        says="Adds the residual to the gradient itself.",
+        fails={"feedback": "changes the gradient"},
+        changes={
+            """
+            residual += gradient
+            places = largest(residual, k)
+            values = residual[places]
+            """: """
+            gradient += residual
+            places = largest(gradient, k)
+            values = gradient[places]
+            residual[:] = gradient
+            """,
+        },
+    ),
+    Mutant(
+        name="chooses_by_the_gradient",
+        says="Chooses by the new gradient alone, so that what is owed elsewhere has to wait.",
+        fails={"feedback": "of what is owed, gradient and residual together", "training": "away from where it"},
+        changes={
+            """
+            residual += gradient
+            places = largest(residual, k)
+            """: """
+            residual += gradient
+            places = largest(gradient, k)
+            """,
+        },
+    ),
+    Mutant(
+        name="divides_by_the_ranks",
+        says="Returns the mean.",
+        fails={"sum": "the result is the mean"},
+        changes={"return total": "return total / np.float32(comm.size)"},
+    ),
+    Mutant(
+        name="everybodys_in_its_own_order",
+        says="Adds up beginning with its own, so that the last bits differ.",
+        fails={"sum": "in an order of its own"},
+        changes={
+            "for rank in range(comm.size):": """
+            for rank in [(comm.rank + i) % comm.size for i in range(comm.size)]:
+            """,
+        },
+    ),
+    Mutant(
+        name="forgets_the_rest",
+        says="Throws away what is not sent.",
+        fails={"feedback": "what is not sent now is to be kept in it", "training": "away from where it"},
+        changes={
+            """
+            residual += gradient
+            places = largest(residual, k)
+            values = residual[places]
+            residual[places] = 0
+            return places, values
+            """: """
+            places = largest(gradient, k)
+            return places, gradient[places]
+            """,
+        },
+    ),
+    Mutant(
+        name="keeps_the_last_rest_only",
+        says="Keeps what this gradient has left, and forgets what was owed before.",
+        fails={"feedback": "what was owed before is gone", "training": "away from where it"},
+        changes={
+            """
+            residual += gradient
+            places = largest(residual, k)
+            values = residual[places]
+            """: """
+            due = residual + gradient
+            places = largest(due, k)
+            residual[:] = gradient
+            """,
+            """
+            residual[places] = 0
+            return places, values
+            """: """
+            residual[places] = 0
+            return places, due[places]
+            """,
+        },
+    ),
+    Mutant(
+        name="keeps_the_velocity",
+        says="Leaves the velocity of what has been sent.",
+        fails={"momentum": "clear it there, too"},
+        changes={"velocity[places] = 0": ""},
+    ),
+    Mutant(
+        name="keeps_what_was_sent",
+        says="Does not clear what is sent, so that it is sent again and again.",
+        fails={"feedback": "will be sent again and again", "training": "away from where it"},
+        changes={
+            """
+            values = residual[places]
+            residual[places] = 0
+            return places, values
+            """: "return places, residual[places]",
+        },
+    ),
+    Mutant(
+        name="largest_values",
+        says="Takes the largest values, where large negative ones are as important.",
+        fails={
+            "largest": "the magnitude counts",
+            "feedback": "is chosen, though",
+            "training": "away from where it",
+            "momentum": "the magnitude counts",
+        },
+        changes={
+            'return np.sort(np.argsort(-np.abs(vector), kind="stable")[:k]).astype(np.int32)': """
+            return np.sort(np.argsort(-vector, kind="stable")[:k]).astype(np.int32)
+            """,
+        },
+    ),
+    Mutant(
+        name="makes_a_new_residual",
+        says="Puts what is left into a new array.",
+        fails={"feedback": "not in a new array", "training": "away from where it"},
+        changes={"residual += gradient": "residual = residual + gradient"},
+    ),
+    Mutant(
+        name="makes_a_new_velocity",
+        says="Puts the velocity into a new array.",
+        fails={"momentum": "it is changed in place"},
+        changes={
+            """
+            velocity *= momentum
+            velocity += gradient
+            """: "velocity = momentum * velocity + gradient",
+        },
+    ),
+    Mutant(
+        name="owes_the_gradient_alone",
+        says="Keeps a velocity, and owes the gradient without it.",
+        fails={"momentum": "not the residual and the velocity together"},
+        changes={"residual += velocity": "residual += gradient"},
+    ),
+    Mutant(
+        name="own_entries_alone",
+        says="Sends nothing.",
+        fails={"sum": "is anything sent", "bytes": "is everything sent through comm", "training": "away from where it"},
+        changes={
+            """
+            payloads = {comm.rank: pack(places, values)}
+            for distance in range(1, comm.size):
+                to, source = (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size
+                payloads[source] = np.empty_like(payloads[comm.rank])
+                comm.exchange(payloads[comm.rank], to, payloads[source], source)
+            """: "",
+            """
+            for rank in range(comm.size):
+                own_places, own_values = unpack(payloads[rank])
+                total[own_places] += own_values
+            """: "total[places] = values",
+        },
+    ),
+    Mutant(
+        name="places_and_values_apart",
+        says="Sends places and values in messages of their own.",
+        fails={"bytes": "places and values travel together"},
+        changes={
+            "payloads = {comm.rank: pack(places, values)}": "everybodys = {comm.rank: (places, values)}",
+            """
+            payloads[source] = np.empty_like(payloads[comm.rank])
+            comm.exchange(payloads[comm.rank], to, payloads[source], source)
+            """: """
+            theirs = np.empty_like(places), np.empty_like(values)
+            comm.exchange(places, to, theirs[0], source)
+            comm.exchange(values, to, theirs[1], source)
+            everybodys[source] = theirs
+            """,
+            """
+            own_places, own_values = unpack(payloads[rank])
+            total[own_places] += own_values
+            """: "total[everybodys[rank][0]] += everybodys[rank][1]",
+        },
+    ),
+    Mutant(
+        name="places_in_order_of_size",
+        says="Returns the places with the largest entry first.",
+        fails={"largest": "do not ascend", "feedback": "do not ascend", "momentum": "do not ascend"},
+        changes={
+            'return np.sort(np.argsort(-np.abs(vector), kind="stable")[:k]).astype(np.int32)': """
+            return np.argsort(-np.abs(vector), kind="stable")[:k].astype(np.int32)
+            """,
+        },
+    ),
+    Mutant(
+        name="places_of_eight_bytes",
+        says="Sends places of 8 bytes.",
+        fails={"payload": "places of 4 bytes are enough", "bytes": "places take 4 bytes"},
+        changes={
+            """
+            return np.concatenate([places.astype(np.int32).view(np.uint8), values.astype(np.float32).view(np.uint8)])
+            """: """
+            return np.concatenate([places.astype(np.int64).view(np.uint8), values.astype(np.float32).view(np.uint8)])
+            """,
+            """
+            half = len(payload) // 2
+            return payload[:half].view(np.int32), payload[half:].view(np.float32)
+            """: """
+            split = len(payload) // 3 * 2
+            return payload[:split].view(np.int64).astype(np.int32), payload[split:].view(np.float32)
+            """,
+        },
+    ),
+    Mutant(
+        name="sends_the_gradient_alone",
+        says="Sends the gradient at the places chosen, and not what was owed there.",
+        fails={"feedback": "the values sent are not what is owed there", "training": "away from where it"},
+        changes={
+            """
+            residual += gradient
+            places = largest(residual, k)
+            values = residual[places]
+            """: """
+            residual += gradient
+            places = largest(residual, k)
+            """,
+            """
+            residual[places] = 0
+            return places, values
+            """: """
+            residual[places] = 0
+            return places, gradient[places]
+            """,
+        },
+    ),
+    Mutant(
+        name="smallest_of_all",
+        says="Sends the smallest entries.",
+        fails={
+            "largest": "others are larger in magnitude",
+            "feedback": "others are larger in magnitude",
+            "training": "away from where it",
+            "momentum": "others are larger in magnitude",
+        },
+        changes={
+            'return np.sort(np.argsort(-np.abs(vector), kind="stable")[:k]).astype(np.int32)': """
+            return np.sort(np.argsort(np.abs(vector), kind="stable")[:k]).astype(np.int32)
+            """,
+        },
+    ),
+    Mutant(
+        name="the_last_one_counts",
+        says="Where several have sent an entry, takes that of the last one.",
+        fails={"sum": "does the last one take the place of the others", "training": "away from where it"},
+        changes={"total[own_places] += own_values": "total[own_places] = own_values"},
+    ),
+    Mutant(
+        name="values_before_places",
+        says="Unpacks in another order than it has packed.",
+        fails={"payload": "does not give back what pack was given"},
+        changes={
+            "return payload[:half].view(np.int32), payload[half:].view(np.float32)": """
+            return payload[half:].view(np.int32), payload[:half].view(np.float32)
+            """,
+            """
+            own_places, own_values = unpack(payloads[rank])
+            total[own_places] += own_values
+            """: """
+            half = len(payloads[rank]) // 2
+            total[payloads[rank][:half].view(np.int32)] += payloads[rank][half:].view(np.float32)
+            """,
+        },
+    ),
+    Mutant(
+        name="whole_vector_around",
+        says="Sends whole vectors around, zeros and all.",
+        fails={"bytes": "zeros and all"},
+        changes={
+            "payloads = {comm.rank: pack(places, values)}": """
+            own = np.zeros(length, np.float32)
+            own[places] = values
+            vectors = {comm.rank: own}
+            """,
+            """
+            payloads[source] = np.empty_like(payloads[comm.rank])
+            comm.exchange(payloads[comm.rank], to, payloads[source], source)
+            """: """
+            vectors[source] = np.empty_like(own)
+            comm.exchange(own, to, vectors[source], source)
+            """,
+            """
+            own_places, own_values = unpack(payloads[rank])
+            total[own_places] += own_values
+            """: "total += vectors[rank]",
+        },
+    ),
+]

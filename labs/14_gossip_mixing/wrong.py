@@ -1,0 +1,323 @@
+"""Known wrong answers of lab 14, as changes of `ORIGINAL`, a right answer written out."""
+
+from __future__ import annotations
+
+from farandole.lab.mutants import Mutant
+
+ORIGINAL = """\
+import numpy as np
+
+
+def metropolis(neighbours):
+    weights = np.zeros((len(neighbours), len(neighbours)))
+    for one, others in enumerate(neighbours):
+        for other in others:
+            weights[one, other] = 1 / (1 + max(len(others), len(neighbours[other])))
+    return weights + np.diag(1 - weights.sum(axis=1))
+
+
+def spectral_gap(weights):
+    moduli = sorted(abs(np.linalg.eigvalsh(weights)))
+    return 1 - moduli[-2] if len(moduli) > 1 else 1.0
+
+
+def one_peer(rank, ranks, number):
+    distances = [2**k for k in range(ranks) if 2**k < ranks] or [0]
+    distance = distances[number % len(distances)]
+    return (rank + distance) % ranks, (rank - distance) % ranks
+
+
+def mix(vector, neighbours, comm):
+    weights = metropolis(neighbours)[comm.rank]
+    old, arriving = vector.copy(), np.empty_like(vector)
+    vector *= weights[comm.rank]
+    for other in sorted(neighbours[comm.rank]):
+        comm.exchange(old, other, arriving, other)
+        vector += weights[other] * arriving
+
+
+def dpsgd_step(vector, gradient, rate, neighbours, comm):
+    move = rate * gradient(vector)
+    mix(vector, neighbours, comm)
+    vector -= move
+
+
+def push_sum_round(values, weights, hearers):
+    new_values, new_weights = np.zeros_like(values), np.zeros_like(weights)
+    for rank, others in enumerate(hearers):
+        for to in (rank, *others):
+            new_values[to] += values[rank] / (1 + len(others))
+            new_weights[to] += weights[rank] / (1 + len(others))
+    return new_values, new_weights
+"""
+
+MUTANTS = [
+    Mutant(
+        name="always_the_next",
+        says="Sends to the next rank in every round: a ring.",
+        fails={"one peer": "are the distances 1, 2, 4"},
+        changes={
+            """
+            distances = [2**k for k in range(ranks) if 2**k < ranks] or [0]
+            distance = distances[number % len(distances)]
+            return (rank + distance) % ranks, (rank - distance) % ranks
+            """: "return (rank + 1) % ranks, (rank - 1) % ranks",
+        },
+    ),
+    Mutant(
+        name="asks_mpi",
+        says="Sends past comm, with a collective of MPI.",
+        fails={"messages": "is everything sent through comm"},
+        changes={
+            """
+            weights = metropolis(neighbours)[comm.rank]
+            old, arriving = vector.copy(), np.empty_like(vector)
+            vector *= weights[comm.rank]
+            for other in sorted(neighbours[comm.rank]):
+                comm.exchange(old, other, arriving, other)
+                vector += weights[other] * arriving
+            """: """
+            everybodys = np.array(comm.mpi.allgather(vector))
+            vector[:] = metropolis(neighbours)[comm.rank] @ everybodys
+            """,
+        },
+    ),
+    Mutant(
+        name="begins_again_too_late",
+        says="Goes on to a distance of as many ranks as there are, which leads back to itself.",
+        fails={"one peer": "the distances begin again"},
+        changes={
+            "distances = [2**k for k in range(ranks) if 2**k < ranks] or [0]": """
+            distances = [2**k for k in range(ranks) if 2**k <= ranks] or [0]
+            """,
+        },
+    ),
+    Mutant(
+        name="distances_of_one_two_three",
+        says="Sends at distances 1, 2, 3, and so on.",
+        fails={"one peer": "the distances begin again"},
+        changes={
+            """
+            distances = [2**k for k in range(ranks) if 2**k < ranks] or [0]
+            distance = distances[number % len(distances)]
+            """: "distance = number % (ranks - 1) + 1 if ranks > 1 else 0",
+        },
+    ),
+    Mutant(
+        name="eigenvalue_itself",
+        says="Returns the eigenvalue and not what it lacks to 1.",
+        fails={"gap": "is the eigenvalue"},
+        changes={"return 1 - moduli[-2] if len(moduli) > 1 else 1.0": "return moduli[-2] if len(moduli) > 1 else 0.0"},
+    ),
+    Mutant(
+        name="everybody_to_everybody",
+        says="Exchanges with all ranks, and weighs most of what comes with 0.",
+        fails={"messages": "which is no neighbour"},
+        changes={
+            """
+            for other in sorted(neighbours[comm.rank]):
+                comm.exchange(old, other, arriving, other)
+                vector += weights[other] * arriving
+            """: """
+            for other in range(comm.size):
+                if other != comm.rank:
+                    comm.exchange(old, other, arriving, other)
+                    vector += weights[other] * arriving
+            """,
+        },
+    ),
+    Mutant(
+        name="goes_uphill",
+        says="Adds the gradient.",
+        fails={"step": "that goes uphill"},
+        changes={"vector -= move": "vector += move"},
+    ),
+    Mutant(
+        name="gradient_after_mixing",
+        says="Computes the gradient at the mixed vector.",
+        fails={"step": "the gradient is that at the mixed vector"},
+        changes={
+            "move = rate * gradient(vector)": "",
+            "vector -= move": "vector -= rate * gradient(vector)",
+        },
+    ),
+    Mutant(
+        name="hears_whom_it_sends_to",
+        says="Listens to the rank that it sends to, which sends to another one.",
+        fails={"one peer": "whom does one hear"},
+        changes={
+            "return (rank + distance) % ranks, (rank - distance) % ranks": """
+            return (rank + distance) % ranks, (rank + distance) % ranks
+            """,
+        },
+    ),
+    Mutant(
+        name="keeps_all_and_sends_more",
+        says="Keeps its values whole and gives parts away besides.",
+        fails={"push-sum": "the sum of all values is another one"},
+        changes={
+            "new_values, new_weights = np.zeros_like(values), np.zeros_like(weights)": """
+            new_values, new_weights = values.copy(), weights.copy()
+            """,
+            "for to in (rank, *others):": "for to in others:",
+        },
+    ),
+    Mutant(
+        name="keeps_nothing",
+        says="Gives all away to those that hear it.",
+        fails={"push-sum": "that it keeps of its own"},
+        changes={
+            """
+            for to in (rank, *others):
+                new_values[to] += values[rank] / (1 + len(others))
+                new_weights[to] += weights[rank] / (1 + len(others))
+            """: """
+            for to in others:
+                new_values[to] += values[rank] / len(others)
+                new_weights[to] += weights[rank] / len(others)
+            """,
+        },
+    ),
+    Mutant(
+        name="largest_degree_of_all",
+        says="Takes the largest degree of the whole graph for every edge: that mixes, but more slowly.",
+        fails={"weights": "not the largest of all"},
+        changes={
+            "weights = np.zeros((len(neighbours), len(neighbours)))": """
+            largest = max(map(len, neighbours))
+            weights = np.zeros((len(neighbours), len(neighbours)))
+            """,
+            "weights[one, other] = 1 / (1 + max(len(others), len(neighbours[other])))": """
+            weights[one, other] = 1 / (1 + largest)
+            """,
+        },
+    ),
+    Mutant(
+        name="nothing_on_the_diagonal",
+        says="Leaves out what a rank keeps of its own.",
+        fails={"weights": "it keeps of its own", "mix": "its own vector is missing", "step": "is mix right"},
+        changes={"return weights + np.diag(1 - weights.sum(axis=1))": "return weights"},
+    ),
+    Mutant(
+        name="own_degree_only",
+        says="Each rank takes the same from all: the rows sum to 1, and the columns do not.",
+        fails={
+            "weights": "Both ends of an edge need the same weight",
+            "mix": "the mean of all has moved",
+            "step": "is mix right",
+        },
+        changes={
+            """
+            for one, others in enumerate(neighbours):
+                for other in others:
+                    weights[one, other] = 1 / (1 + max(len(others), len(neighbours[other])))
+            return weights + np.diag(1 - weights.sum(axis=1))
+            """: """
+            for one, others in enumerate(neighbours):
+                for other in (one, *others):
+                    weights[one, other] = 1 / (1 + len(others))
+            return weights
+            """,
+        },
+    ),
+    Mutant(
+        name="sends_its_row_along",
+        says="Sends the weights in a message of their own before the vector.",
+        fails={"messages": "one to each is enough"},
+        changes={
+            "old, arriving = vector.copy(), np.empty_like(vector)": """
+            old, arriving, theirs = vector.copy(), np.empty_like(vector), np.empty_like(weights)
+            """,
+            "comm.exchange(old, other, arriving, other)": """
+            comm.exchange(weights, other, theirs, other)
+            comm.exchange(old, other, arriving, other)
+            """,
+            "vector += weights[other] * arriving": "vector += theirs[comm.rank] * arriving",
+        },
+    ),
+    Mutant(
+        name="sends_what_is_mixed",
+        says="Sends to the second neighbour what it has already mixed with the first.",
+        fails={"mix": "already mixed", "step": "is mix right"},
+        changes={
+            """
+            old, arriving = vector.copy(), np.empty_like(vector)
+            vector *= weights[comm.rank]
+            """: "",
+            """
+            comm.exchange(old, other, arriving, other)
+            vector += weights[other] * arriving
+            """: """
+            arriving = np.empty_like(vector)
+            comm.exchange(vector, other, arriving, other)
+            vector += weights[other] * (arriving - vector)
+            """,
+        },
+    ),
+    Mutant(
+        name="signed_eigenvalue",
+        says="Takes the second largest eigenvalue, where −1 counts for as much as 1.",
+        fails={"gap": "their moduli count"},
+        changes={
+            """
+            moduli = sorted(abs(np.linalg.eigvalsh(weights)))
+            return 1 - moduli[-2] if len(moduli) > 1 else 1.0
+            """: """
+            eigenvalues = np.sort(np.linalg.eigvalsh(weights))
+            return 1 - eigenvalues[-2] if len(eigenvalues) > 1 else 1.0
+            """,
+        },
+    ),
+    Mutant(
+        name="steps_and_then_mixes",
+        says="Mixes what the step has led to.",
+        fails={"step": "the step first and then the mixing"},
+        changes={
+            "move = rate * gradient(vector)": "vector -= rate * gradient(vector)",
+            "vector -= move": "",
+        },
+    ),
+    Mutant(
+        name="weights_stay_at_home",
+        says="Sends the values and keeps the weight.",
+        fails={"push-sum": "they travel with the values"},
+        changes={
+            "new_values, new_weights = np.zeros_like(values), np.zeros_like(weights)": """
+            new_values = np.zeros_like(values)
+            """,
+            """
+            for rank, others in enumerate(hearers):
+                for to in (rank, *others):
+                    new_values[to] += values[rank] / (1 + len(others))
+                    new_weights[to] += weights[rank] / (1 + len(others))
+            return new_values, new_weights
+            """: """
+            for rank, others in enumerate(hearers):
+                for to in (rank, *others):
+                    new_values[to] += values[rank] / (1 + len(others))
+            return new_values, weights
+            """,
+        },
+    ),
+    Mutant(
+        name="works_on_a_copy",
+        says="Mixes into a new array and leaves the vector as it was.",
+        fails={"mix": "as it was", "step": "own step alone"},
+        changes={
+            """
+            old, arriving = vector.copy(), np.empty_like(vector)
+            vector *= weights[comm.rank]
+            """: "mixed, arriving = weights[comm.rank] * vector, np.empty_like(vector)",
+            """
+            for other in sorted(neighbours[comm.rank]):
+                comm.exchange(old, other, arriving, other)
+                vector += weights[other] * arriving
+            """: """
+            for other in sorted(neighbours[comm.rank]):
+                comm.exchange(vector, other, arriving, other)
+                mixed += weights[other] * arriving
+            vector = mixed
+            """,
+        },
+    ),
+]

@@ -1,0 +1,308 @@
+"""Known wrong answers of lab 15, as changes of `ORIGINAL`, a right answer written out."""
+
+from __future__ import annotations
+
+from farandole.lab.mutants import Mutant
+
+ORIGINAL = """\
+import time
+
+import numpy as np
+
+
+def fit(nbytes, seconds):
+    nbytes, seconds = np.asarray(nbytes, float), np.asarray(seconds, float)
+    weights = 1 / seconds
+    best = None
+    for kept in ([0, 1], [0], [1]):
+        columns = np.stack([weights, weights * nbytes], axis=1)
+        line = np.zeros(2)
+        line[kept] = np.linalg.lstsq(columns[:, kept], seconds * weights)[0]
+        error = ((columns @ line - seconds * weights) ** 2).sum()
+        if (line >= 0).all() and (best is None or error < best[0]):
+            best = error, line
+    alpha, beta = best[1]
+    return float(alpha), float(beta)
+
+
+def all_reduce_seconds(method, ranks, nbytes, alpha, beta):
+    rounds = ranks.bit_length() - 1
+    if method == "ring":
+        return 2 * (ranks - 1) * (alpha + nbytes / ranks * beta)
+    if method == "tree":
+        return 2 * (ranks - 1).bit_length() * (alpha + nbytes * beta)
+    beyond = ranks - 2**rounds
+    return (rounds + (2 if beyond else 0)) * (alpha + nbytes * beta)
+
+
+def slowest(samples, ranks):
+    samples = sorted(samples)
+    return sum(
+        each * (((k + 1) / len(samples)) ** ranks - (k / len(samples)) ** ranks) for k, each in enumerate(samples)
+    )
+
+
+def step_seconds(way, samples, ranks, nbytes, alpha, beta, every=1):
+    ring = all_reduce_seconds("ring", ranks, nbytes, alpha, beta)
+    if way == "server":
+        return slowest(samples, ranks) + 2 * ranks * (alpha + nbytes * beta)
+    if way == "overlapped":
+        return slowest([max(each, ring) for each in samples], ranks)
+    if way == "local":
+        rounds = [sum(samples[k : k + every]) for k in range(0, len(samples) - every + 1, every)]
+        return (slowest(rounds, ranks) + ring) / every
+    return slowest(samples, ranks) + ring
+
+
+def measure(comm):
+    if comm.rank > 1:
+        return 0.0, 0.0
+    sizes = [8, 40_000, 80_000, 200_000]
+    there_and_back(np.zeros(1), comm)
+    times = [min(there_and_back(np.zeros(n // 8), comm) / 2 for _ in range(5)) for n in sizes]
+    return fit(sizes, times)
+
+
+def there_and_back(array, comm):
+    start = time.perf_counter()
+    if comm.rank == 0:
+        comm.send(array, 1)
+        comm.receive(array, 1)
+    else:
+        comm.receive(array, 0)
+        comm.send(array, 0)
+    return time.perf_counter() - start
+"""
+
+MUTANTS = [
+    Mutant(
+        name="a_round_for_a_step",
+        says="Returns what a round of several steps takes.",
+        fails={"step": "the time of one is asked for", "real steps": "local, every 4 steps: a step took"},
+        changes={"return (slowest(rounds, ranks) + ring) / every": "return slowest(rounds, ranks) + ring"},
+    ),
+    Mutant(
+        name="a_server_of_one_worker",
+        says="Forgets that all workers share the server's link.",
+        fails={"step": "all of them go over the server", "real steps": "server: a step took"},
+        changes={
+            "return slowest(samples, ranks) + 2 * ranks * (alpha + nbytes * beta)": """
+            return slowest(samples, ranks) + 2 * (alpha + nbytes * beta)
+            """,
+        },
+    ),
+    Mutant(
+        name="bandwidth_for_beta",
+        says="Returns bytes per second where seconds per byte are asked for.",
+        fails={"fit": "not bytes per second", "measure": "not bytes per second", "real steps": "too long"},
+        changes={"return float(alpha), float(beta)": "return float(alpha), float(1 / beta) if beta else 0.0"},
+    ),
+    Mutant(
+        name="cuts_off_below_zero",
+        says="Puts 0 where the line would begin below it, and leaves the slope as it was.",
+        fails={"fit": "fitted again without it"},
+        changes={
+            "for kept in ([0, 1], [0], [1]):": "for kept in ([0, 1],):",
+            """
+            if (line >= 0).all() and (best is None or error < best[0]):
+                best = error, line
+            """: "best = error, np.maximum(line, 0)",
+        },
+    ),
+    Mutant(
+        name="forgets_the_latency",
+        says="Counts the ring's bytes, and not its messages.",
+        fails={"all reduce": "every message takes α", "step": "too short", "real steps": "synchronous: a step took"},
+        changes={
+            "return 2 * (ranks - 1) * (alpha + nbytes / ranks * beta)": """
+            return 2 * (ranks - 1) * nbytes / ranks * beta
+            """,
+        },
+    ),
+    Mutant(
+        name="half_of_the_ring",
+        says="Goes round the ring once: what is complete never comes back.",
+        fails={"all reduce": "has still to come back", "step": "too short", "real steps": "synchronous: a step took"},
+        changes={
+            "return 2 * (ranks - 1) * (alpha + nbytes / ranks * beta)": """
+            return (ranks - 1) * (alpha + nbytes / ranks * beta)
+            """,
+        },
+    ),
+    Mutant(
+        name="larger_of_the_means",
+        says="Takes the larger of two means for the mean of the larger.",
+        fails={"step": "the larger of the two means"},
+        changes={
+            "return slowest([max(each, ring) for each in samples], ranks)": """
+            return max(slowest(samples, ranks), ring)
+            """,
+        },
+    ),
+    Mutant(
+        name="largest_of_all",
+        says="Takes the largest of all samples for the slowest.",
+        fails={"slowest": "not every step has one so slow", "step": "too long", "real steps": "too long"},
+        changes={
+            """
+        samples = sorted(samples)
+        return sum(
+            each * (((k + 1) / len(samples)) ** ranks - (k / len(samples)) ** ranks) for k, each in enumerate(samples)
+        )
+        """: "return max(samples)",
+        },
+    ),
+    Mutant(
+        name="least_absolute_errors",
+        says="Fits by the absolute errors, so that short messages count for nothing.",
+        fails={"fit": "makes the absolute errors least"},
+        changes={"weights = 1 / seconds": "weights = np.ones(len(seconds))"},
+    ),
+    Mutant(
+        name="long_messages_only",
+        says="Divides the time of a long message by its length, and has no α.",
+        fails={"measure": "α cannot be told", "real steps": "too short"},
+        changes={"return fit(sizes, times)": "return 0.0, times[-1] / sizes[-1]"},
+    ),
+    Mutant(
+        name="mean_of_the_samples",
+        says="Takes the mean for the slowest.",
+        fails={"slowest": "that is the mean", "step": "the slowest is waited for", "real steps": "too short"},
+        changes={
+            """
+        samples = sorted(samples)
+        return sum(
+            each * (((k + 1) / len(samples)) ** ranks - (k / len(samples)) ** ranks) for k, each in enumerate(samples)
+        )
+        """: "return sum(samples) / len(samples)",
+        },
+    ),
+    Mutant(
+        name="negative_latency",
+        says="Fits a line that may begin below 0.",
+        fails={"fit": "neither can be below 0"},
+        changes={
+            "for kept in ([0, 1], [0], [1]):": "for kept in ([0, 1],):",
+            "if (line >= 0).all() and (best is None or error < best[0]):": "if best is None or error < best[0]:",
+        },
+    ),
+    Mutant(
+        name="no_warm_up",
+        says="Takes the mean of all round trips, the first one among them.",
+        fails={"measure": "is the first message left out", "real steps": "too long"},
+        changes={
+            """
+            sizes = [8, 40_000, 80_000, 200_000]
+            there_and_back(np.zeros(1), comm)
+            times = [min(there_and_back(np.zeros(n // 8), comm) / 2 for _ in range(5)) for n in sizes]
+            """: """
+            sizes = [200_000, 8]
+            times = [np.mean([there_and_back(np.zeros(n // 8), comm) / 2 for _ in range(2)]) for n in sizes]
+            """,
+        },
+    ),
+    Mutant(
+        name="one_after_the_other",
+        says="Has an overlapped step's two parts follow each other.",
+        fails={"step": "they go on beside one another"},
+        changes={
+            "return slowest([max(each, ring) for each in samples], ranks)": """
+            return slowest(samples, ranks) + ring
+            """,
+        },
+    ),
+    Mutant(
+        name="powers_of_two_only",
+        says="Doubles as if there were no ranks beyond the largest power of two.",
+        fails={"all reduce": "their vectors come first"},
+        changes={
+            """
+            beyond = ranks - 2**rounds
+            return (rounds + (2 if beyond else 0)) * (alpha + nbytes * beta)
+            """: "return rounds * (alpha + nbytes * beta)",
+        },
+    ),
+    Mutant(
+        name="pushes_and_never_pulls",
+        says="Counts what is pushed to the server, and not what is pulled.",
+        fails={"step": "has also to be pulled", "real steps": "server: a step took"},
+        changes={
+            "return slowest(samples, ranks) + 2 * ranks * (alpha + nbytes * beta)": """
+            return slowest(samples, ranks) + ranks * (alpha + nbytes * beta)
+            """,
+        },
+    ),
+    Mutant(
+        name="the_other_way_round",
+        says="Returns β and α.",
+        fails={"fit": "the other way round", "measure": "α cannot be told", "real steps": "too long"},
+        changes={"return float(alpha), float(beta)": "return float(beta), float(alpha)"},
+    ),
+    Mutant(
+        name="tree_one_too_low",
+        says="Rounds the tree's height down.",
+        fails={"all reduce": "lg P rounded up"},
+        changes={
+            "return 2 * (ranks - 1).bit_length() * (alpha + nbytes * beta)": """
+            return 2 * rounds * (alpha + nbytes * beta)
+            """,
+        },
+    ),
+    Mutant(
+        name="waits_at_every_step",
+        says="Has the slowest waited for at every step, though the ranks meet once a round.",
+        fails={"step": "it is once a round", "real steps": "local, every 4 steps: a step took"},
+        changes={
+            """
+            rounds = [sum(samples[k : k + every]) for k in range(0, len(samples) - every + 1, every)]
+            return (slowest(rounds, ranks) + ring) / every
+            """: "return slowest(samples, ranks) + ring / every",
+        },
+    ),
+    Mutant(
+        name="whole_round_trip",
+        says="Takes a round trip for one message.",
+        fails={"measure": "a round trip is two messages", "real steps": "too long"},
+        changes={
+            "times = [min(there_and_back(np.zeros(n // 8), comm) / 2 for _ in range(5)) for n in sizes]": """
+            times = [min(there_and_back(np.zeros(n // 8), comm) for _ in range(5)) for n in sizes]
+            """,
+        },
+    ),
+    Mutant(
+        name="whole_vector_every_hop",
+        says="Counts the whole vector in each message of the ring.",
+        fails={
+            "all reduce": "is that the whole vector in every message?",
+            "step": "too long",
+            "real steps": "synchronous: a step took",
+        },
+        changes={
+            "return 2 * (ranks - 1) * (alpha + nbytes / ranks * beta)": """
+            return 2 * (ranks - 1) * (alpha + nbytes * beta)
+            """,
+        },
+    ),
+    Mutant(
+        name="without_replacement",
+        says="Draws the ranks' times without putting any back.",
+        fails={"slowest": "may well take equally long", "step": "synchronous, 4 ranks"},
+        changes={
+            "import time": """
+            import math
+            import time
+            """,
+            """
+        samples = sorted(samples)
+        return sum(
+            each * (((k + 1) / len(samples)) ** ranks - (k / len(samples)) ** ranks) for k, each in enumerate(samples)
+        )
+        """: """
+            samples, left = sorted(samples), len(samples)
+            ranks = min(ranks, left)
+            ways = [math.comb(k, ranks) for k in range(left + 1)]
+            return sum(each * (ways[k + 1] - ways[k]) for k, each in enumerate(samples)) / ways[-1]
+            """,
+        },
+    ),
+]
