@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from farandole.lab import Check, Lab, expect
 from farandole.lab.board import named
+from farandole.lab.expectations import counted, expect_returned
 
 if TYPE_CHECKING:
     from farandole.lab.communicator import LabCommunicator
@@ -28,7 +29,7 @@ def check_shares(student: Any, comm: LabCommunicator) -> None:
         given = whole_numbers(student.shares(samples, ranks), call)
         expect(len(given) == ranks, f"{call} has {len(given)} shares for {ranks} ranks: {given}")
         missing = samples - sum(given)
-        expect(missing <= 0, f"{call} is {given}, together {sum(given)}: {count(missing, 'sample')} never used")
+        expect(missing <= 0, f"{call} is {given}, together {sum(given)}: {counted(missing, 'sample')} never used")
         expect(missing >= 0, f"{call} is {given}, together {sum(given)}: there are only {samples} samples")
         spread = max(given) - min(given)
         expect(
@@ -67,8 +68,8 @@ def check_same_steps(student: Any, comm: LabCommunicator) -> None:
         for rank, epoch in enumerate(epochs):
             expect(
                 len(epoch) == steps,
-                f"{samples} samples on {ranks} ranks: rank {rank} has {count(len(epoch), 'batch', 'batches')} "
-                f"where everybody takes {count(steps, 'step')}: the others would wait for it for ever",
+                f"{samples} samples on {ranks} ranks: rank {rank} has {counted(len(epoch), 'batch', 'batches')} "
+                f"where everybody takes {counted(steps, 'step')}: the others would wait for it for ever",
             )
         for rank, epoch in enumerate(epochs):
             sizes = [len(batch) for batch in epoch]
@@ -102,7 +103,7 @@ def check_restart(student: Any, comm: LabCommunicator) -> None:
         rest = epoch_of(student, 200, 1, 4, 5, epoch=3, start=start)
         expect(
             rest == whole[start:],
-            f"start={start} of 5 steps gives {count(len(rest), 'batch', 'batches')}, which should be "
+            f"start={start} of 5 steps gives {counted(len(rest), 'batch', 'batches')}, which should be "
             f"the last {5 - start} of the same epoch from the beginning",
         )
 
@@ -157,7 +158,7 @@ def epoch_of(
     """What the submission's `batches` returns, as lists of numbers; anything else is told."""
     call = f"batches({samples}, {rank}, {ranks}, {steps}, {seed}, {epoch}, {start})"
     given = student.batches(samples, rank, ranks, steps, seed, epoch, start)
-    expect(given is not None, f"{call} returns None: is there a return?")
+    expect_returned(given, call)
     return [rows_of(batch, samples, call) for batch in given]
 
 
@@ -172,7 +173,7 @@ def rows_of(given: Any, samples: int, call: str) -> Rows:
 
 
 def whole_numbers(given: Any, call: str) -> list[int]:
-    expect(given is not None, f"{call} returns None: is there a return?")
+    expect_returned(given, call)
     numbers = np.asarray(given)
     expect(
         numbers.ndim == 1 and (numbers.dtype.kind in "iu" or not numbers.size),
@@ -194,15 +195,11 @@ def each_once(rows: list[Rows], samples: int, where: str, hint: str) -> None:
         many = hint if len(shared) >= len(rows) else ""  # more than the borders of the shares
         expect(False, f"{where}: row {shared[0]} is used by {named(users[shared[0]])}{many}")
     if unused:
-        expect(False, f"{where}: {count(len(unused), 'row')} never used, for instance row {unused[0]}")
+        expect(False, f"{where}: {counted(len(unused), 'row')} never used, for instance row {unused[0]}")
 
 
 def together(batches: list[Rows]) -> Rows:
     return [row for batch in batches for row in batch]
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one}" if number == 1 else f"{number} {many or one + 's'}"
 
 
 LAB = Lab(

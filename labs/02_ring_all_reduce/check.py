@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from farandole.lab import Check, Lab, expect
 from farandole.lab.board import named
+from farandole.lab.expectations import THROUGH_COMM, expect_same_bits
 
 if TYPE_CHECKING:
     from farandole.lab.communicator import LabCommunicator
@@ -126,18 +127,7 @@ def check_any_length(student: Any, comm: Comm) -> None:
 
 def check_same_bits(student: Any, comm: Comm) -> None:
     gradient, _ = all_reduced(student, comm, MANY)
-    everybodys = comm.everybodys(gradient)
-    for other, result in enumerate(everybodys):
-        differ = np.flatnonzero(everybodys[0] != result)
-        if not differ.size:
-            continue
-        close = np.allclose(everybodys[0], result, rtol=1e-9)
-        expect(
-            not close,
-            f"ranks 0 and {other} differ in the last bits of {differ.size:,} elements: each rank adds up in an "
-            "order of its own; let one rank finish a chunk's sum, and the others copy it",
-        )
-        expect(False, f"ranks 0 and {other} end with different vectors, from element {differ[0]} on")
+    expect_same_bits(gradient, comm, "chunk", rtol=1e-9)
 
 
 def check_bytes(student: Any, comm: Comm) -> None:
@@ -149,7 +139,7 @@ def check_bytes(student: Any, comm: Comm) -> None:
     if sent == ring * comm.size:
         hint = "is the whole vector sent at every hop?"
     elif sent == 0:
-        hint = "is everything sent through comm?"
+        hint = THROUGH_COMM
     elif sent == ring // 2:
         hint = "that is one round; the second passes the finished chunks on"
     expect(sent == ring, f"rank {comm.rank} sent {sent:,} bytes where a ring sends {ring:,}: {hint}")
@@ -172,7 +162,7 @@ def check_neighbours(student: Any, comm: Comm) -> None:
     strangers = sorted(comm.partners - {left, right})
     known = named(sorted({left, right}))
     expect(not strangers, f"rank {comm.rank} talked to {named(strangers)}: in a ring it knows only {known}")
-    expect(comm.partners, f"rank {comm.rank} talked to nobody: is everything sent through comm?")
+    expect(comm.partners, f"rank {comm.rank} talked to nobody: {THROUGH_COMM}")
 
 
 def check_type(student: Any, comm: Comm) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from farandole.lab import Check, Lab, expect
 from farandole.lab.board import named
+from farandole.lab.expectations import THROUGH_COMM, expect_same_bits, expect_sent
 
 if TYPE_CHECKING:
     from farandole.lab.communicator import LabCommunicator
@@ -119,23 +120,12 @@ def check_any_length(student: Any, comm: Comm) -> None:
 
 def check_same_bits(student: Any, comm: Comm) -> None:
     vector, _ = all_reduced(student, comm, MANY)
-    everybodys = comm.everybodys(vector)
-    for other, result in enumerate(everybodys):
-        differ = np.flatnonzero(everybodys[0] != result)
-        if not differ.size:
-            continue
-        close = np.allclose(everybodys[0], result, rtol=0, atol=1e-3)
-        expect(
-            not close,
-            f"ranks 0 and {other} differ in the last bits of {differ.size:,} elements: each rank adds up in an "
-            "order of its own; let one rank finish a part's sum, and the others copy it",
-        )
-        expect(False, f"ranks 0 and {other} end with different vectors, from element {differ[0]} on")
+    expect_same_bits(vector, comm, "part", atol=1e-3)
 
 
 def check_messages(student: Any, comm: Comm) -> None:
     all_reduced(student, comm, MANY)
-    expect(comm.messages_sent, f"rank {comm.rank} sent no message: is everything sent through comm?")
+    expect_sent(comm, comm.messages_sent)
     most = 2 * doublings(comm.size)
     expect(
         comm.messages_sent <= most,
@@ -151,7 +141,7 @@ def check_bytes(student: Any, comm: Comm) -> None:
     sent = comm.bytes_sent
     hint = "a half, a quarter, and so on, and the same again on the way back"
     if sent == 0:
-        hint = "is everything sent through comm?"
+        hint = THROUGH_COMM
     elif sent > vector and sent % vector == 0:
         hint = "is the whole vector sent in every round?"
     elif sent == right // 2:
@@ -187,7 +177,7 @@ def check_any_number_of_ranks(student: Any, comm: Comm) -> None:
 def check_folding(student: Any, comm: Comm) -> None:
     """The two messages and one and a half vectors more are what the dearer of the published foldings takes."""
     all_reduced(student, comm, MANY)
-    expect(comm.messages_sent, f"rank {comm.rank} sent no message: is everything sent through comm?")
+    expect_sent(comm, comm.messages_sent)
     rounds, vector = doublings(comm.size), MANY * np.dtype(np.float32).itemsize
     most = 2 * rounds + 2
     expect(

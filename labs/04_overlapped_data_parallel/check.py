@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from farandole.lab import Check, Lab, expect
 from farandole.lab.background import OF_NO_USE, BackgroundCommunicator
+from farandole.lab.expectations import expect_returned
 from farandole.lab.watched_network import BRANCHES, RATE, Event, Network, told
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ def check_buckets(student: Any, comm: Comm) -> None:
     for lengths, most in CUTS:
         with comm.case(f"cut({lengths}, {most})"):
             answer = student.cut(list(lengths), most)
-            expect(answer is not None, "it returns None: is there a return?")
+            expect_returned(answer, "it")
             judge_buckets([sorted(bucket) for bucket in answer], lengths, most)
 
 

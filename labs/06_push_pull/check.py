@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.lab import Check, Lab, expect
+from farandole.lab.expectations import counted, expect_returned
 
 if TYPE_CHECKING:
     from farandole.lab.communicator import LabCommunicator
@@ -27,7 +28,7 @@ def check_ranges(student: Any, comm: Comm) -> None:
     for keys, ranges in ((12, 4), (10, 4), (39, 4), (7, 1), (5, 5), (1000, 64)):
         call = f"cut({keys}, {ranges})"
         parts = student.cut(keys, ranges)
-        expect(parts is not None, f"{call} returns None: is there a return?")
+        expect_returned(parts, call)
         parts = list(parts)
         expect(all(isinstance(part, range) for part in parts), f"{call} should be a list of ranges like range(0, 3)")
         expect(len(parts) == ranges, f"{call} has {len(parts)} ranges")
@@ -49,7 +50,7 @@ def check_same_everywhere(student: Any, comm: Comm) -> None:
     differ = np.flatnonzero((everybodys != everybodys[0]).any(axis=0))
     expect(
         not differ.size,
-        f"the ranks do not agree on who holds {count(differ.size, 'key')} of {KEYS:,}: Python's hash() of a text is "
+        f"the ranks do not agree on who holds {counted(differ.size, 'key')} of {KEYS:,}: Python's hash() of a text is "
         "another one in every process; hashlib's functions are the same everywhere",
     )
     turned = servers_of(student, [3, 1, 0, 2])
@@ -64,7 +65,7 @@ def check_joining(student: Any, comm: Comm) -> None:
     for size in (1, 2, 4, 8):
         before, after = servers_of(student, range(size)), servers_of(student, range(size + 1))
         moved = np.flatnonzero(before != after)
-        who = f"server {size} joins {count(size, 'other')}"
+        who = f"server {size} joins {counted(size, 'other')}"
         expect(moved.size, f"{who}, and none of {KEYS:,} keys moves: what does the new server do?")
         astray = moved[after[moved] != size]
         if astray.size:
@@ -81,8 +82,8 @@ def check_joining(student: Any, comm: Comm) -> None:
             key = astray[0]
             expect(
                 False,
-                f"server 0 leaves {count(size - 1, 'other')}, and key {key} moves from server {before[key]} to server "
-                f"{after[key]}: only the keys of server 0 need a new place",
+                f"server 0 leaves {counted(size - 1, 'other')}, and key {key} moves from server {before[key]} to "
+                f"server {after[key]}: only the keys of server 0 need a new place",
             )
 
 
@@ -113,7 +114,7 @@ def check_moving(student: Any, comm: Comm) -> None:
         ]
         passed_in = list(servers)
         given = student.moving(list(ranges), passed_in, new)
-        expect(given is not None, f"{call} returns None: is there a return?")
+        expect_returned(given, call)
         expect(passed_in == servers, f"{call} changes the list of servers that it is given, to {passed_in}")
         given = list(given)
         expect(
@@ -126,7 +127,7 @@ def check_moving(student: Any, comm: Comm) -> None:
 def check_store(student: Any, comm: Comm) -> None:
     store = student.Store({2: np.arange(5.0), 4: np.zeros(3)}, 0.5)
     before = store.pull(2)
-    expect(before is not None, "Store.pull returns None: is there a return?")
+    expect_returned(before, "Store.pull")
     expect(np.array_equal(before, np.arange(5.0)), f"a pull before any push is {before}, not what the store began with")
     gradient = np.full(5, 4.0)
     applied = store.push(2, 1, 0, gradient)
@@ -245,7 +246,8 @@ class Session:
             )
             expect(
                 applied == len(numbers),
-                f"{where}: push returned {applied} for {count(len(numbers), 'range')} that the server had not had yet",
+                f"{where}: push returned {applied} for {counted(len(numbers), 'range')} that the server had not "
+                "had yet",
             )
             for other in self.workers(size):
                 if other > worker:
@@ -315,10 +317,12 @@ def check_bytes(student: Any, comm: Comm) -> None:
     if comm.rank == 0:
         workers = len(PARTS.workers(comm.size))
         right = PARTS.rounds * workers * (8 * pushed + 8 * width * pulled)
-        what = f"an acknowledgement of 8 bytes for each push, and {count(pulled, 'range')} pulled, per worker and round"
+        what = (
+            f"an acknowledgement of 8 bytes for each push, and {counted(pulled, 'range')} pulled, per worker and round"
+        )
     else:
         right = PARTS.rounds * ((pushed + pulled + 1) * request + 8 * width * pushed)
-        what = f"{pushed} pushes of {width} values, {count(pulled, 'pull')} and one DONE per round"
+        what = f"{pushed} pushes of {width} values, {counted(pulled, 'pull')} and one DONE per round"
     expect(
         comm.bytes_sent == right,
         f"rank {comm.rank} sent {comm.bytes_sent:,} bytes where {right:,} are right ({what}): "
@@ -339,10 +343,6 @@ def servers_of(student: Any, servers: Sequence[int], keys: int = KEYS, **options
 
 def shortened(numbers: list[Any]) -> str:
     return str(numbers) if len(numbers) <= 12 else f"[{', '.join(map(str, numbers[:10]))}, … {len(numbers)} in all]"
-
-
-def count(number: int, one: str) -> str:
-    return f"{number} {one}" if number == 1 else f"{number:,} {one}s"
 
 
 LAB = Lab(

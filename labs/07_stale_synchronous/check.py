@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from farandole.lab import Check, Lab, expect
 from farandole.lab.board import named
+from farandole.lab.expectations import expect_returned
 
 if TYPE_CHECKING:
     from farandole.lab.communicator import LabCommunicator
@@ -64,7 +65,7 @@ class Play:
 
     def may_start(self, worker: int) -> bool:
         answer = self._policy.may_start(worker)
-        expect(answer is not None, f"may_start({worker}) returns None: is there a return?")
+        expect_returned(answer, f"may_start({worker})")
         expect(
             isinstance(answer, bool | np.bool_), f"may_start({worker}) returns {str(answer)[:60]}, not True or False"
         )
@@ -118,7 +119,7 @@ class Play:
 
     def _note(self, answer: Any, call: str) -> list[Gradient]:
         self.last = call
-        expect(answer is not None, f"{call} returns None: is there a return?")
+        expect_returned(answer, call)
         try:
             gradients = [(int(worker), int(clock)) for worker, clock in answer]
         except (TypeError, ValueError):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.lab import Check, Lab, expect
+from farandole.lab.expectations import expect_returned
 from farandole.model_parallel.checker import UNIT, Execution, ScheduleError, execute, most_held
 from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
 from farandole.model_parallel.steps import (
@@ -113,7 +114,7 @@ class Plan:
     def _ask(self, student: Any, stage: int) -> list[Computation]:
         call = f"computations({stage}, {self.stages}, {self.micro_batches})"
         answer = student.computations(stage, self.stages, self.micro_batches)
-        expect(answer is not None, f"{call} returns None: is there a yield?")
+        expect_returned(answer, call, by="yield")
         steps = list(islice(answer, ENOUGH))
         expect(len(steps) < ENOUGH, f"{call} goes on and on: more than {ENOUGH - 1} computations")
         for step in steps:

@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from farandole.lab import Check, Lab, expect
+from farandole.lab.expectations import expect_returned
 from farandole.recovery.election.network import Elected, Network
 from farandole.recovery.election.steps import Action, Message, Timer
 
@@ -74,7 +75,7 @@ class Watched:
     def _looked_at(self, call: str, answer: Any) -> list[Action]:
         self.play.called()
         who = f"member {self.number}'s {call}"
-        expect(answer is not None, f"{who} returns None: is there a return?")
+        expect_returned(answer, who)
         needed = "where a list of Message(…) and Timer(…) is needed"
         expect(isinstance(answer, Iterable), f"{who} returns {told(answer)}, {needed}")
         actions = list(islice(answer, MANY))

@@ -24,6 +24,7 @@ import numpy as np
 from farandole.errors import LaunchError
 from farandole.lab import Check, Lab, expect, learner
 from farandole.lab.board import named
+from farandole.lab.expectations import counted
 from farandole.lab.mortal import MortalCommunicator, OverMpi, PeerLost
 from farandole.lab.simulated_ranks import WHOLE, Call, Death, SimulatedRanks, Stuck
 from farandole.lab.small_training import Worker
@@ -184,7 +185,7 @@ def try_all(student: Any, comm: LabCommunicator, cases: Iterable[Case], dropout:
 
 def undisturbed(student: Any, comm: LabCommunicator, size: int, dropout: bool = False) -> list[Call]:
     """The calls of a training in which nobody dies."""
-    with comm.case(f"{plural(size, 'worker')}, nobody dies"):
+    with comm.case(f"{counted(size, 'worker')}, nobody dies"):
         return Trial(student, comm, size, (), False, dropout).run()
 
 
@@ -225,7 +226,7 @@ def check_divide(student: Any, comm: LabCommunicator) -> None:
         for count in range(20):
             samples = list(range(100, 100 + count))
             parts = [list(student.divide(list(samples), rank, size)) for rank in range(size)]
-            where = f"{plural(count, 'sample')}, {plural(size, 'rank')}: the parts are {parts}"
+            where = f"{counted(count, 'sample')}, {counted(size, 'rank')}: the parts are {parts}"
             expect(sorted(each for part in parts for each in part) == samples, f"{where}: not each sample exactly once")
             lengths = list(map(len, parts))
             expect(max(lengths) - min(lengths) <= 1, f"{where}: the lengths differ by more than one")
@@ -281,7 +282,7 @@ def expect_recovered(student: Any, size: int, deaths: Sequence[Death], all_notic
 def check_nobody_dies(student: Any, comm: LabCommunicator) -> None:
     for size in (1, 2, 3, 4, 5):
         calls = Counter(call.name for call in undisturbed(student, comm, size))
-        with comm.case(f"{plural(size, 'worker')}, nobody dies"):
+        with comm.case(f"{counted(size, 'worker')}, nobody dies"):
             sent, needed = calls["all_reduce"], size * STEPS
             expect(
                 sent == needed, f"{sent} all_reduce in {STEPS} steps, where one per step and rank, {needed}, will do"
@@ -386,10 +387,6 @@ def next_random(state: Any) -> float:
     random = Random()
     random.setstate(state)
     return random.random()
-
-
-def plural(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def nth(count: int) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.lab import Check, Lab, expect
+from farandole.lab.expectations import THROUGH_COMM, expect_returned
 
 if TYPE_CHECKING:
     from farandole.lab.communicator import LabCommunicator
@@ -23,7 +24,7 @@ STEPS, RATE = 600, 0.1
 
 def chosen(answer: Any, call: str, k: int, length: int) -> tuple[Vector, Vector]:
     """Places and values, if they can be such."""
-    expect(answer is not None, f"{call} returns None: is there a return?")
+    expect_returned(answer, call)
     try:
         places, values = (np.asarray(each) for each in answer)
     except (TypeError, ValueError):
@@ -49,7 +50,7 @@ def check_largest(student: Any, comm: Comm) -> None:
         before = vector.copy()
         with comm.case(f"{k} of {length} entries"):
             answer = student.largest(vector, k)
-            expect(answer is not None, "largest returns None: is there a return?")
+            expect_returned(answer, "largest")
             places = np.asarray(answer)
             expect(np.array_equal(vector, before), "largest changes the vector that it is given")
             judge_places(places, "largest", k, length)
@@ -126,7 +127,7 @@ def check_payload(student: Any, comm: Comm) -> None:
             places = np.arange(7, 7 + 2 * k, 2, dtype=np.int32)
             values = np.linspace(-1, 1, k).astype(np.float32)
             payload = student.pack(places, values)
-            expect(payload is not None, "pack returns None: is there a return?")
+            expect_returned(payload, "pack")
             payload = np.asarray(payload)
             expect(payload.dtype == np.uint8, f"pack returns {payload.dtype}; a message of bytes is uint8")
             hint = ": places of 4 bytes are enough for four thousand million entries" if payload.size == 12 * k else ""
@@ -134,7 +135,7 @@ def check_payload(student: Any, comm: Comm) -> None:
                 payload.shape == (8 * k,), f"pack makes {payload.size} bytes of {k} entries, 8 each are {8 * k}{hint}"
             )
             back = student.unpack(payload.copy())
-            expect(back is not None, "unpack returns None: is there a return?")
+            expect_returned(back, "unpack")
             own_places, own_values = (np.asarray(each) for each in back)
             expect(own_places.dtype == np.int32, f"unpack returns places of {own_places.dtype}, not of int32")
             expect(own_values.dtype == np.float32, f"unpack returns values of {own_values.dtype}, not of float32")
@@ -162,7 +163,7 @@ def check_sum(student: Any, comm: Comm) -> None:
             for places, values in each:
                 total[places] += values
             answer = student.sum_of_all(*(part.copy() for part in each[comm.rank]), length, comm)
-            expect(answer is not None, "sum_of_all returns None: is there a return?")
+            expect_returned(answer, "sum_of_all")
             result = np.asarray(answer)
             expect(result.shape == (length,), f"sum_of_all returns shape {result.shape}; it is ({length},)")
             expect(result.dtype == np.float32, f"sum_of_all returns {result.dtype}, not float32")
@@ -199,7 +200,7 @@ def check_bytes(student: Any, comm: Comm) -> None:
     sent, right = comm.bytes_sent, 8 * k * (comm.size - 1)
     hint = "each rank passes P − 1 payloads on, or sends its own to P − 1 ranks"
     if sent == 0:
-        hint = "is everything sent through comm?"
+        hint = THROUGH_COMM
     elif sent >= 4 * length // comm.size:
         hint = "is the whole vector sent, zeros and all? A ring all-reduce would do that as well"
     elif sent == 12 * k * (comm.size - 1):

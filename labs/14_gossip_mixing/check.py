@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.lab import Check, Lab, expect
+from farandole.lab.expectations import expect_returned, expect_sent
 
 if TYPE_CHECKING:
     from farandole.lab.communicator import LabCommunicator
@@ -75,7 +76,7 @@ def right_weights(neighbours: Graph) -> Vector:
 
 
 def matrix(answer: Any, ranks: int) -> Vector:
-    expect(answer is not None, "metropolis returns None: is there a return?")
+    expect_returned(answer, "metropolis")
     weights = np.asarray(answer, dtype=np.float64)
     expect(weights.shape == (ranks, ranks), f"metropolis returns shape {weights.shape}; it is ({ranks}, {ranks})")
     return weights
@@ -137,7 +138,7 @@ def check_gap(student: Any, comm: Comm) -> None:
     for name, weights in cases.items():
         with comm.case(name):
             answer = student.spectral_gap(weights.copy())
-            expect(answer is not None, "spectral_gap returns None: is there a return?")
+            expect_returned(answer, "spectral_gap")
             judge_gap(float(np.real(answer)), np.sort(np.linalg.eigvalsh(weights))[::-1])
 
 
@@ -261,7 +262,7 @@ def check_messages(student: Any, comm: Comm) -> None:
             own, sent = neighbours[comm.rank], comm.messages_sent - messages
             strangers = comm.partners - own
             expect(not strangers, f"rank {comm.rank} talks to rank {min(strangers, default=0)}, which is no neighbour")
-            expect(sent or not own, f"rank {comm.rank} sent no message: is everything sent through comm?")
+            expect_sent(comm, sent or not own)
             expect(
                 sent == len(own),
                 f"rank {comm.rank} sent {sent} messages to {len(own)} neighbour(s): one to each is enough",
@@ -319,7 +320,7 @@ def check_push_sum(student: Any, comm: Comm) -> None:
     total, mean = values.sum(axis=0), values.mean(axis=0)
     for number in range(200):
         answer = student.push_sum_round(values, weights, hearers)
-        expect(answer is not None, "push_sum_round returns None: is there a return?")
+        expect_returned(answer, "push_sum_round")
         if number == 0:
             expect(np.array_equal(values, before), "push_sum_round changes the values that it is given")
         values, weights = (np.asarray(each, dtype=np.float64) for each in answer)

@@ -16,6 +16,7 @@ from farandole.collectives.executor import run
 from farandole.collectives.ring import RING
 from farandole.collectives.schedules import SCHEDULES
 from farandole.lab import Check, Lab, expect
+from farandole.lab.expectations import expect_returned
 from farandole.lab.slow_link import SlowLink
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ SETUP_S = 0.1
 
 def number(answer: Any, call: str) -> float:
     """`answer`, if it is one number, and one that can be a time."""
-    expect(answer is not None, f"{call} returns None: is there a return?")
+    expect_returned(answer, call)
     try:
         value = float(answer)
     except (TypeError, ValueError):
@@ -48,7 +49,7 @@ def number(answer: Any, call: str) -> float:
 
 
 def pair(answer: Any, call: str) -> tuple[float, float]:
-    expect(answer is not None, f"{call} returns None: is there a return?")
+    expect_returned(answer, call)
     try:
         alpha, beta = (float(each) for each in answer)
     except (TypeError, ValueError):
