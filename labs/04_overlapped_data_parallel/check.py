@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from farandole.lab import Check, Lab, expect
 from farandole.lab.background import OF_NO_USE, BackgroundCommunicator
 from farandole.lab.expectations import expect_returned
-from farandole.lab.watched_network import BRANCHES, RATE, Event, Network, told
+from farandole.lab.instrumented_network import BRANCHES, RATE, Event, Network, told
 
 if TYPE_CHECKING:
     from farandole.lab.communicator import LabCommunicator

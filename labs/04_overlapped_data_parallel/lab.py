@@ -25,7 +25,7 @@
 
 # %%
 # %load_ext farandole
-from farandole.lab.watched_network import Network
+from farandole.lab.instrumented_network import Network
 
 # %% [markdown]
 # ## 1 The network, and what it says
@@ -126,7 +126,7 @@ from overlapped_sgd import Overlapped
 
 from farandole.lab.background import BackgroundCommunicator
 from farandole.lab.communicator import LabCommunicator
-from farandole.lab.watched_network import Network, numbers
+from farandole.lab.instrumented_network import Network, numbers
 
 comm = LabCommunicator.world()
 network = Network()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from farandole.lab.background import BackgroundCommunicator
-    from farandole.lab.watched_network import Network
+    from farandole.lab.instrumented_network import Network
 
 
 def cut(lengths: Sequence[int], most: int) -> list[range]:

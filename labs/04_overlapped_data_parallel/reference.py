@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from farandole.data_parallel import buckets
 from farandole.lab.background import BackgroundCommunicator, Reduction
-from farandole.lab.watched_network import Network
+from farandole.lab.instrumented_network import Network
 
 
 def cut(lengths: Sequence[int], most: int) -> list[range]:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.lab import Check, Lab, expect
-from farandole.lab.board import named
 from farandole.lab.expectations import expect_returned
+from farandole.lab.rank_status import named
 
 if TYPE_CHECKING:
     from farandole.lab.communicator import LabCommunicator

@@ -23,11 +23,11 @@ import numpy as np
 
 from farandole.errors import LaunchError
 from farandole.lab import Check, Lab, expect, learner
-from farandole.lab.board import named
 from farandole.lab.expectations import counted
-from farandole.lab.mortal import MortalCommunicator, OverMpi, PeerLost
+from farandole.lab.rank_status import named
 from farandole.lab.simulated_ranks import WHOLE, Call, Death, SimulatedRanks, Stuck
 from farandole.lab.small_training import Worker
+from farandole.lab.ulfm_communicator import OverMpi, PeerLost, UlfmCommunicator
 from farandole.runtime import mpirun, rank
 from farandole.runtime.launcher import run_ranks
 
@@ -162,7 +162,7 @@ class Trial:
             expect(not worker.stale, text)
 
     def _stalled(self, where: str) -> None:
-        """What the overseer will say, should this rank never come back."""
+        """What the deadlock detector will say, should this rank never come back."""
         self.comm.current_case = f"{self.comm.current_case.partition(' (')[0]} ({where})"
 
 
@@ -253,7 +253,7 @@ def expect_recovered(student: Any, size: int, deaths: Sequence[Death], all_notic
     ranks = SimulatedRanks(size, deaths, all_notice)
     given: dict[int, Any] = {}
 
-    def program(number: int, comm: MortalCommunicator) -> None:
+    def program(number: int, comm: UlfmCommunicator) -> None:
         done = True
         try:
             for _ in range(2):
@@ -261,7 +261,7 @@ def expect_recovered(student: Any, size: int, deaths: Sequence[Death], all_notic
         except PeerLost:
             done = False
         new = student.recover(comm, done)
-        right = new is None or isinstance(new, MortalCommunicator)
+        right = new is None or isinstance(new, UlfmCommunicator)
         expect(right, f"recover returns {new!r:.60}, where a communicator or None is needed")
         given[number] = done, new
 

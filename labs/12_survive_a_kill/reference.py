@@ -10,22 +10,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from farandole.lab.mortal import MortalCommunicator, PeerLost
 from farandole.lab.small_training import Worker
+from farandole.lab.ulfm_communicator import PeerLost, UlfmCommunicator
 
 
 def divide(samples: Sequence[int], rank: int, size: int) -> Sequence[int]:
     return samples[rank::size]
 
 
-def recover(comm: MortalCommunicator, done: bool) -> MortalCommunicator | None:
+def recover(comm: UlfmCommunicator, done: bool) -> UlfmCommunicator | None:
     if not done:
         comm.revoke()
     # Who is done is in here, too: so nobody leaves as long as somebody may need its state.
     return None if comm.agree(done) else comm.shrink()
 
 
-def catch_up(comm: MortalCommunicator, worker: Worker) -> None:
+def catch_up(comm: UlfmCommunicator, worker: Worker) -> None:
     steps = comm.all_gather(worker.step)
     newest = max(steps)
     if min(steps) < newest:
@@ -39,15 +39,15 @@ def catch_up(comm: MortalCommunicator, worker: Worker) -> None:
         worker.random.setstate(random)
 
 
-def take_step(comm: MortalCommunicator, worker: Worker) -> None:
+def take_step(comm: UlfmCommunicator, worker: Worker) -> None:
     worker.begun = worker.step, worker.random.getstate()
     worker.compute(divide(worker.batch(), comm.rank, comm.size))
     comm.all_reduce(worker.gradient)
     worker.update()
 
 
-def train(comm: MortalCommunicator, worker: Worker, steps: int) -> None:
-    left: MortalCommunicator | None = comm
+def train(comm: UlfmCommunicator, worker: Worker, steps: int) -> None:
+    left: UlfmCommunicator | None = comm
     while left:
         try:
             catch_up(left, worker)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farandole.lab.mortal import MortalCommunicator, PeerLost  # noqa: F401
 from farandole.lab.small_training import Worker
+from farandole.lab.ulfm_communicator import PeerLost, UlfmCommunicator  # noqa: F401
 
 
 def divide(samples: Sequence[int], rank: int, size: int) -> Sequence[int]:
@@ -20,7 +20,7 @@ def divide(samples: Sequence[int], rank: int, size: int) -> Sequence[int]:
     raise NotImplementedError
 
 
-def recover(comm: MortalCommunicator, done: bool) -> MortalCommunicator | None:
+def recover(comm: UlfmCommunicator, done: bool) -> UlfmCommunicator | None:
     """Agree with all who live on how to go on. Everybody calls it, whether it has noticed a death or not.
 
     Args:
@@ -32,7 +32,7 @@ def recover(comm: MortalCommunicator, done: bool) -> MortalCommunicator | None:
     raise NotImplementedError
 
 
-def catch_up(comm: MortalCommunicator, worker: Worker) -> None:
+def catch_up(comm: UlfmCommunicator, worker: Worker) -> None:
     """Make all workers ready to take the same step, with the same parameters and the same momentum.
 
     That is the step of the one who has come furthest: none that anybody has done is done again. Who is
@@ -44,7 +44,7 @@ def catch_up(comm: MortalCommunicator, worker: Worker) -> None:
     raise NotImplementedError
 
 
-def train(comm: MortalCommunicator, worker: Worker, steps: int) -> None:
+def train(comm: UlfmCommunicator, worker: Worker, steps: int) -> None:
     """Train until `steps` steps are done by all who live, however many die meanwhile.
 
     A step is: compute the gradient of one's own part of `worker.batch()`, sum it over all ranks, update.

@@ -7,7 +7,7 @@ from farandole.lab.mutants import Mutant
 ORIGINAL = """\
 import numpy as np
 
-from farandole.lab.mortal import PeerLost
+from farandole.lab.ulfm_communicator import PeerLost
 
 
 def divide(samples, rank, size):

@@ -9,7 +9,7 @@ import pytest
 
 from farandole.lab import labs
 from farandole.lab.grading import grade
-from farandole.lab.watched_network import Network, data, numbers, told
+from farandole.lab.instrumented_network import Network, data, numbers, told
 from tests.labs.labs_for_tests import on
 
 LAB = labs.find("4")

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farandole.lab.mortal import MortalCommunicator, PeerLost
 from farandole.lab.simulated_ranks import Call, Death, SimulatedRanks, Stuck
+from farandole.lab.ulfm_communicator import PeerLost, UlfmCommunicator
 
-Program = Callable[[MortalCommunicator], object]
+Program = Callable[[UlfmCommunicator], object]
 
 
 def run(program: Program, size: int, *deaths: Death, all_notice: bool = False) -> dict[int, Any]:
     """What `program` returns on each rank, or the PeerLost that it raises; nothing for the dead."""
     found: dict[int, Any] = {}
 
-    def one(comm: MortalCommunicator) -> None:
+    def one(comm: UlfmCommunicator) -> None:
         rank = comm.rank
         try:
             found[rank] = program(comm)
@@ -30,14 +30,14 @@ def run(program: Program, size: int, *deaths: Death, all_notice: bool = False) -
     return found
 
 
-def summed(comm: MortalCommunicator) -> list[float]:
+def summed(comm: UlfmCommunicator) -> list[float]:
     array = np.array([comm.rank + 1.0, 10.0])
     comm.all_reduce(array)
     return list(array)
 
 
 def test_calls_that_nothing_disturbs() -> None:
-    def program(comm: MortalCommunicator) -> object:
+    def program(comm: UlfmCommunicator) -> object:
         array = np.full(3, comm.rank, dtype=float)
         comm.broadcast(array, 2)
         new = comm.shrink()
@@ -59,7 +59,7 @@ def test_a_death_is_noticed_by_one_and_told_to_the_others_by_revoking() -> None:
         SimulatedRanks(4, [Death(1, 0)]).run(tolerant)
 
 
-def tolerant(comm: MortalCommunicator) -> None:
+def tolerant(comm: UlfmCommunicator) -> None:
     try:
         summed(comm)
     except PeerLost:
@@ -74,7 +74,7 @@ def test_who_dies_within_a_call_has_given_its_part_and_some_get_the_result() -> 
 def test_an_array_in_a_call_that_failed_is_spoiled() -> None:
     arrays = {}
 
-    def program(comm: MortalCommunicator) -> None:
+    def program(comm: UlfmCommunicator) -> None:
         array = arrays[comm.rank] = np.full(2, comm.rank + 1.0)
         comm.broadcast(array, 0)
 
@@ -90,7 +90,7 @@ def test_agree_and_shrink_are_whole_whoever_dies() -> None:
 
 
 def test_a_revoked_communicator_is_good_for_agree_and_shrink_alone() -> None:
-    def program(comm: MortalCommunicator) -> object:
+    def program(comm: UlfmCommunicator) -> object:
         if comm.rank == 0:
             comm.revoke()
         comm.agree(False)
@@ -126,7 +126,7 @@ def test_what_never_ends_is_told(program: Program, message: str) -> None:
 
 
 def test_a_killed_rank_may_not_go_on() -> None:
-    def program(comm: MortalCommunicator) -> None:
+    def program(comm: UlfmCommunicator) -> None:
         while True:
             try:
                 comm.all_gather(0)

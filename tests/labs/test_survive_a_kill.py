@@ -21,7 +21,7 @@ ON_PAPER = tuple(check.name for check in LAB.checks if "kill" not in check.name)
 SUMMED_STATE = """
 import copy
 import numpy as np
-from farandole.lab.mortal import PeerLost
+from farandole.lab.ulfm_communicator import PeerLost
 
 def divide(samples, rank, size):
     return np.array_split(samples, size)[rank].tolist()
@@ -70,7 +70,7 @@ def train(comm, worker, steps):
 
 # Nobody is ever ahead: an update is made only when all have agreed that all have the sum.
 AGREED_STEPS = """
-from farandole.lab.mortal import PeerLost
+from farandole.lab.ulfm_communicator import PeerLost
 
 def divide(samples, rank, size):
     return [sample for place, sample in enumerate(samples) if place % size == rank]

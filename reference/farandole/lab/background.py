@@ -15,7 +15,7 @@ import numpy as np
 
 from farandole.collectives.steps import chunk_slices
 from farandole.lab.communicator import LabCommunicator
-from farandole.lab.watched_network import Event, Network, told
+from farandole.lab.instrumented_network import Event, Network, told
 from farandole.runtime.communicator import Buffer
 
 OF_NO_USE = 1e200  # what stands in a part that is being reduced

@@ -17,8 +17,8 @@ from typing import NoReturn, Self
 import numpy as np
 from mpi4py import MPI
 
-from farandole.lab.board import NOBODY, Board
-from farandole.lab.overseer import Overseer
+from farandole.lab.deadlock_detector import DeadlockDetector
+from farandole.lab.rank_status import NOBODY, StatusFile
 from farandole.runtime import rank
 from farandole.runtime.communicator import Buffer, Communicator
 from farandole.runtime.failure import Failure
@@ -36,35 +36,35 @@ class LabCommunicator(Communicator):
         partners: the ranks this one has sent to or received from.
     """
 
-    def __init__(self, mpi: MPI.Intracomm, board: Board | None = None) -> None:
+    def __init__(self, mpi: MPI.Intracomm, status: StatusFile | None = None) -> None:
         super().__init__(mpi)
         self.partners: set[int] = set()
-        self._board = board or Board(mpi.rank)
+        self._status = status or StatusFile(mpi.rank)
         self.current_case = ""
 
     @classmethod
     def world(cls) -> Self:
         """All ranks of this launch, for a ``%%mpi`` cell; a deadlock is then found and told at once."""
         folder = rank.scratch()
-        board = Board(MPI.COMM_WORLD.rank, folder)
-        comm = cls(MPI.COMM_WORLD.Dup(), board)  # collective: from here on every rank's board is there
+        status = StatusFile(MPI.COMM_WORLD.rank, folder)
+        comm = cls(MPI.COMM_WORLD.Dup(), status)  # collective: from here on every rank's status file is there
         if folder:
-            Overseer(folder, comm.rank, comm.size, _give_up, launcher=rank.launcher_pid(), looks=25).start()
-            atexit.register(board.returned)
+            DeadlockDetector(folder, comm.rank, comm.size, _give_up, launcher=rank.launcher_pid(), looks=25).start()
+            atexit.register(status.returned)
         return comm
 
     def send(self, array: Buffer, to: int) -> None:
         """Send `array` to rank `to`; returns once that rank receives it."""
         self._check("send", array, to)
         self._carry(array.nbytes)
-        with self._board.waiting("send", to=to), self.waiting("send", to):
+        with self._status.waiting("send", to=to), self.waiting("send", to):
             self.mpi.Ssend(array, to)
 
     def receive(self, array: Buffer, source: int) -> None:
         """Fill `array` with the next message of rank `source`."""
         self._check("receive", array, source)
         status = MPI.Status()
-        with self._board.waiting("receive", source=source), self.waiting("receive", source), _whole(array, source):
+        with self._status.waiting("receive", source=source), self.waiting("receive", source), _whole(array, source):
             self.mpi.Recv(array, source, status=status)
         _check_filled(status, array, source)
         self._arrived(array.nbytes)
@@ -80,7 +80,7 @@ class LabCommunicator(Communicator):
             )
         self._carry(send.nbytes)
         status = MPI.Status()
-        waiting = self._board.waiting("exchange", to, source)
+        waiting = self._status.waiting("exchange", to, source)
         with waiting, self.waiting("exchange", source), _whole(receive, source):
             self.mpi.Sendrecv(send, to, 0, receive, source, 0, status)
         _check_filled(status, receive, source)
@@ -88,7 +88,7 @@ class LabCommunicator(Communicator):
 
     def barrier(self) -> None:
         """Return once every rank has called it."""
-        with self._board.waiting("barrier"):
+        with self._status.waiting("barrier"):
             super().barrier()
 
     def everybodys(self, array: Buffer, call: str = "the comparison of results") -> list[Buffer]:
@@ -96,7 +96,7 @@ class LabCommunicator(Communicator):
 
         For looking at results, in checks and notebooks; it is not counted.
         """
-        with self._board.waiting(call), self.waiting(call, NOBODY):
+        with self._status.waiting(call), self.waiting(call, NOBODY):
             lengths = np.empty(self.size, dtype=np.int64)
             self.mpi.Allgather(np.array([array.size], dtype=np.int64), lengths)
             together = np.empty(int(lengths.sum()), dtype=array.dtype)

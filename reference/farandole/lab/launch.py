@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Literal
 
 from farandole.errors import LaunchError
-from farandole.lab import board
+from farandole.lab import rank_status
 from farandole.lab.labs import Check, Lab
 from farandole.runtime.launcher import run_ranks
 
 START_S = 60.0  # what a launch may take beside its checks
 IMPORT = "import"  # the phase before the first check
-VERDICT = "verdict"  # the file in which the overseer says why it ended the launch
+VERDICT = "verdict"  # the file in which the deadlock detector says why it ended the launch
 TASKS = "tasks.json"
 
 # What one rank says of one check; "lost": it only saw that another process had died.
@@ -69,7 +69,7 @@ class Launch:
             run_ranks(program, self.ranks, timeout_s=START_S + (self.limit_s + 2) * phases, with_torch=False)
         except LaunchError as error:
             ended = error.message  # how a launch that began ended is in the folder
-        if len(board.read(self.folder, self.ranks)) < self.ranks:
+        if len(rank_status.read(self.folder, self.ranks)) < self.ranks:
             names = ", ".join(sorted({task.submission.name for task in self.tasks}))
             raise LaunchError(f"the checks' processes did not start, which is no fault of {names}: {ended}")
 
@@ -100,7 +100,7 @@ class Launch:
         silent = sorted(set(range(self.ranks)) - {outcome.rank for outcome in outcomes})
         if not silent:
             return where + next(outcome.message for outcome in outcomes if outcome.kind == "lost")
-        who = f"{board.named(silent)} " if self.ranks > 1 else "the process "
+        who = f"{rank_status.named(silent)} " if self.ranks > 1 else "the process "
         return f"{where}{who}ended in the middle: by os._exit, a crash in compiled code, or deaf to the time limit"
 
     def printed(self, number: int, phase: str) -> str:

@@ -27,17 +27,17 @@ import psutil
 from mpi4py import MPI
 
 from farandole.lab import labs, learner
-from farandole.lab.board import Board
 from farandole.lab.communicator import LabCommunicator
+from farandole.lab.deadlock_detector import POLL_S, DeadlockDetector
 from farandole.lab.launch import IMPORT, TASKS, VERDICT, Kind, Outcome
-from farandole.lab.overseer import POLL_S, Overseer
+from farandole.lab.rank_status import StatusFile
 from farandole.runtime import rank
 from farandole.runtime.communicator import LOST
 from farandole.runtime.failure import PeerLost
 
 MEMORY = 2**30  # bytes a submission may take, per rank
 FILE_SIZE = 2**26  # bytes it may write into one file
-LAST_RESORT_S = 3.0  # past the limit, when even the overseer cannot act
+LAST_RESORT_S = 3.0  # past the limit, when even the deadlock detector cannot act
 
 
 class Runner:
@@ -49,8 +49,8 @@ class Runner:
         self.submission = Path()
         self.mpi_failed = False  # in the submission at hand
         self.verdict = folder / VERDICT
-        self.board = Board(self.world.rank, folder)
-        self.overseer = Overseer(
+        self.status = StatusFile(self.world.rank, folder)
+        self.detector = DeadlockDetector(
             folder,
             self.world.rank,
             self.world.size,
@@ -60,14 +60,14 @@ class Runner:
         )
         self.comm: LabCommunicator | None = None
         self.stalled = (folder / f"{self.world.rank}.stalled").open("w")
-        self.world.Barrier()  # every rank's board is there
-        self.overseer.start()
+        self.world.Barrier()  # every rank's status file is there
+        self.detector.start()
 
     def judge(self, lab: labs.Lab, submission: Path, checks: Sequence[str], folder: Path) -> bool:
         """Run these checks of a submission; return whether it has left every rank fit for the next one."""
         folder.mkdir(exist_ok=True)
         os.chdir(folder)  # files the submission writes go when the folder goes
-        self.submission, self.folder, self.overseer.file = submission, folder, submission
+        self.submission, self.folder, self.detector.file = submission, folder, submission
         self.mpi_failed = False
         threads = threading.active_count()
         student: list[object] = []
@@ -81,10 +81,10 @@ class Runner:
     def phase(self, name: str, work: Callable[[], object]) -> bool:
         """Do `work`, leave its outcome, and once all ranks have done so return whether all passed."""
         learner.hold_output(self.folder / f"{name}.{self.world.rank}.printed")
-        self.overseer.begin(self.limit_s)
+        self.detector.begin(self.limit_s)
         # For a loop inside compiled code, which lets no other thread of Python run.
         faulthandler.dump_traceback_later(self.limit_s + LAST_RESORT_S, exit=True, file=self.stalled)
-        self.board.computes()
+        self.status.computes()
         outcome = Outcome("passed", "")
         try:
             work()
@@ -92,10 +92,10 @@ class Runner:
             outcome = Outcome(kind_of(error), learner.explain(error, self.submission))
             self.mpi_failed |= is_of_mpi(error)
         self._leave(name, outcome)
-        self.board.returned()
+        self.status.returned()
         passed = self._all(outcome.kind == "passed")
         faulthandler.cancel_dump_traceback_later()
-        self.overseer.begin(math.inf)  # until the next phase
+        self.detector.begin(math.inf)  # until the next phase
         return passed
 
     def _all(self, here: bool) -> bool:
@@ -105,7 +105,7 @@ class Runner:
 
     def check(self, check: labs.Check, student: object) -> None:
         # A communicator of its own: what an earlier check left unreceived cannot arrive in this one.
-        self.comm = LabCommunicator(self.world.Dup(), self.board)
+        self.comm = LabCommunicator(self.world.Dup(), self.status)
         check.run(student, self.comm)
 
     def _leave(self, name: str, outcome: Outcome) -> None:

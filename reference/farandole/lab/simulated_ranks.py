@@ -2,7 +2,7 @@
 
 Each is a thread of this process, and one runs at a time, until it waits in a call. So every
 moment at which somebody may die can be tried, each in some milliseconds. What the calls promise is
-said in `mortal`; here they do no more than that:
+said in `ulfm_communicator`; here they do no more than that:
 
 - a rank that dies before a call gives nothing to it. One of the living notices, the next one in the
   group (or, if that is asked for, everybody); the others wait until the communicator is revoked;
@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from farandole.lab.board import named
-from farandole.lab.mortal import MortalCommunicator, PeerLost
+from farandole.lab.rank_status import named
+from farandole.lab.ulfm_communicator import PeerLost, UlfmCommunicator
 from farandole.runtime.communicator import Buffer
 
 WHOLE = ("agree", "shrink")  # whoever dies
@@ -130,7 +130,7 @@ class SimulatedRanks:
         self._back = threading.Lock()  # released by a rank that has nothing more to do for now
         self._back.acquire()
 
-    def run(self, program: Callable[[MortalCommunicator], object]) -> None:
+    def run(self, program: Callable[[UlfmCommunicator], object]) -> None:
         """Run `program` on each rank until all have returned or died. Once only.
 
         Raises:
@@ -181,7 +181,7 @@ class _Rank:
     """One simulated rank."""
 
     def __init__(
-        self, ranks: SimulatedRanks, number: int, group: _Group, program: Callable[[MortalCommunicator], object]
+        self, ranks: SimulatedRanks, number: int, group: _Group, program: Callable[[UlfmCommunicator], object]
     ) -> None:
         self.ranks, self.number, self.group = ranks, number, group
         self.ended = False
@@ -266,7 +266,7 @@ class _Rank:
         if self.ranks._ending:
             raise _End
 
-    def _live(self, program: Callable[[MortalCommunicator], object], comm: MortalCommunicator) -> None:
+    def _live(self, program: Callable[[UlfmCommunicator], object], comm: UlfmCommunicator) -> None:
         self.go.acquire()
         try:
             if not self.ranks._ending:
@@ -310,8 +310,8 @@ class _Rank:
         return PeerLost(f"{why}, in {self.name}")
 
 
-class SimulatedCommunicator(MortalCommunicator):
-    """The verbs of `mortal`, for one of the simulated ranks."""
+class SimulatedCommunicator(UlfmCommunicator):
+    """The verbs of `ulfm_communicator`, for one of the simulated ranks."""
 
     def __init__(self, of: _Rank, group: _Group) -> None:
         self._of, self._group = of, group

@@ -1,8 +1,7 @@
 """A thread that ends a rank's launch when it deadlocks or does not come to an end.
 
-Ranks are deadlocked when for a while nobody computes and nobody gets on. That "while" is counted
-in looks at the board, not in seconds: on a machine so busy that messages take long, this thread
-looks more seldom too.
+Ranks are deadlocked when for some time no rank computes and no rank's status changes. That time is counted in looks at
+the status files, not in seconds: on a machine so busy that messages take long, this thread looks less often too.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from pathlib import Path
 
 import psutil
 
-from farandole.lab import board
+from farandole.lab import rank_status
 
 POLL_S = 0.1
 LOOKS = 8  # so many times in a row the same: nothing goes on any more
 PATIENCE_S = 1.0  # a rank that waits lets one that computes report first
 
 
-class Overseer(threading.Thread):
+class DeadlockDetector(threading.Thread):
     """Calls `stop(reason)` once the ranks are deadlocked, or a phase lasts longer than its limit.
 
     Args:
-        folder: where the boards of all `size` ranks are; this process is rank `rank`.
+        folder: where the status files of all `size` ranks are; this process is rank `rank`.
         stop: ends the process; does not return.
         launcher: a process id; without that process this one ends too.
         file: the learner's file, whose current line a time-out names.
@@ -49,7 +48,7 @@ class Overseer(threading.Thread):
         verdict: Path | None = None,
         looks: int = LOOKS,
     ) -> None:
-        super().__init__(name="overseer", daemon=True)
+        super().__init__(name="deadlock detector", daemon=True)
         self.folder, self.rank, self.size = folder, rank, size
         self.stop, self.launcher, self.file, self.verdict = stop, launcher, file, verdict
         self.looks = looks
@@ -61,7 +60,7 @@ class Overseer(threading.Thread):
         self._limit_s, self._ends = limit_s, time.monotonic() + limit_s
 
     def run(self) -> None:
-        before: list[board.Place] = []
+        before: list[rank_status.RankStatus] = []
         looks = 0
         while True:
             time.sleep(POLL_S)
@@ -69,20 +68,20 @@ class Overseer(threading.Thread):
                 os._exit(1)
             if self.verdict is not None and self.verdict.exists():
                 os._exit(0)
-            now = board.read(self.folder, self.size)
+            now = rank_status.read(self.folder, self.size)
             looks = looks + 1 if now == before else 0
-            # All overseers see the same; one of them speaks.
-            if looks >= self.looks and board.first_stuck(now, self.size) == self.rank:
-                self.stop(f"deadlock: {board.describe(now)}")
+            # All detectors see the same; one of them speaks.
+            if looks >= self.looks and rank_status.first_stuck(now, self.size) == self.rank:
+                self.stop(f"deadlock: {rank_status.describe(now)}")
             over = time.monotonic() - self._ends
-            busy = not looks or any(place.rank == self.rank and not place.call for place in now)
+            busy = not looks or any(status.rank == self.rank and not status.call for status in now)
             if over > PATIENCE_S or (over > 0 and busy):
                 self.stop(self._too_long(now, busy))
             before = now
 
-    def _too_long(self, now: list[board.Place], busy: bool) -> str:
+    def _too_long(self, now: list[rank_status.RankStatus], busy: bool) -> str:
         if not busy:
-            return f"no end after {self._limit_s:g} s: {board.describe(now)}"
+            return f"no end after {self._limit_s:g} s: {rank_status.describe(now)}"
         who = f"rank {self.rank} is " if self.size > 1 else ""
         return f"{who}still running after {self._limit_s:g} s{self._current_line()}"
 

@@ -21,10 +21,10 @@ from mpi4py import MPI
 from farandole.runtime.communicator import LOST, Buffer
 from farandole.runtime.failure import PeerLost
 
-__all__ = ["MortalCommunicator", "OverMpi", "PeerLost"]
+__all__ = ["OverMpi", "PeerLost", "UlfmCommunicator"]
 
 
-class MortalCommunicator(ABC):
+class UlfmCommunicator(ABC):
     """Collective calls between ranks 0 … size − 1 of one group, some of which may have died.
 
     `all_reduce`, `all_gather` and `broadcast` raise `PeerLost` if the communicator has been revoked, or
@@ -64,7 +64,7 @@ class MortalCommunicator(ABC):
         """
 
     @abstractmethod
-    def shrink(self) -> MortalCommunicator:
+    def shrink(self) -> UlfmCommunicator:
         """A communicator of those who live, in the same order.
 
         It waits for all who live, also when the communicator has been revoked, and never raises `PeerLost`.
@@ -81,7 +81,7 @@ class MortalCommunicator(ABC):
     def _broadcast(self, array: Buffer, source: int) -> None: ...
 
 
-class OverMpi(MortalCommunicator):
+class OverMpi(UlfmCommunicator):
     """The verbs on real processes, by an MPI that has ULFM.
 
     Args:

@@ -1,7 +1,7 @@
-"""Where every rank of a lab's launch is, for all to see.
+"""What every rank of a lab's launch is doing, readable by all ranks.
 
-Each rank keeps one small memory-mapped file up to date: in which call it waits, and for whom.
-Writing is a store into memory; whoever looks at all of them can tell a deadlock from hard work.
+Each rank keeps one small memory-mapped file up to date: the call in which it waits, and the ranks it waits for.
+Writing is a store into memory. From all files together a deadlock can be told from a long computation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RETURNED = "returned"
 
 
 @dataclass(frozen=True)
-class Place:
+class RankStatus:
     """Rank `rank` is in `call` ("": it computes; "returned": its part is done).
 
     `to` and `source` are the ranks it waits for, -1 for none; `changes` counts its calls.
@@ -46,7 +46,7 @@ class Place:
         return f"waits in {self.call}" + (f" ({', '.join(peers)})" if peers else "")
 
 
-class Board:
+class StatusFile:
     """One rank's entry, in a file of `folder`, or in memory alone when there is no folder."""
 
     def __init__(self, rank: int, folder: Path | None = None) -> None:
@@ -54,7 +54,7 @@ class Board:
         if folder is None:
             self._memory: bytearray | mmap.mmap = bytearray(LAYOUT.size)
         else:
-            path = folder / f"{rank}.board"
+            path = folder / f"{rank}.status"
             path.write_bytes(bytes(LAYOUT.size))
             with path.open("r+b") as file:
                 self._memory = mmap.mmap(file.fileno(), LAYOUT.size)
@@ -80,35 +80,35 @@ class Board:
         LAYOUT.pack_into(self._memory, 0, self._changes, to, source, call.encode()[:64])
 
 
-def read(folder: Path, size: int) -> list[Place]:
-    """Every rank's place, in rank order; ranks that have not begun are left out."""
-    places = []
+def read(folder: Path, size: int) -> list[RankStatus]:
+    """Every rank's status, in rank order; ranks that have not begun are left out."""
+    statuses = []
     for rank in range(size):
-        path = folder / f"{rank}.board"
+        path = folder / f"{rank}.status"
         if path.exists() and len(entry := path.read_bytes()) == LAYOUT.size:
             changes, to, source, call = LAYOUT.unpack(entry)
-            places.append(Place(rank, call.rstrip(b"\0").decode(errors="replace"), to, source, changes))
-    return places
+            statuses.append(RankStatus(rank, call.rstrip(b"\0").decode(errors="replace"), to, source, changes))
+    return statuses
 
 
-def first_stuck(places: Sequence[Place], size: int) -> int | None:
+def first_stuck(statuses: Sequence[RankStatus], size: int) -> int | None:
     """The first rank that waits while nobody computes; if it stays so, that is a deadlock."""
-    if len(places) < size or any(not place.call for place in places):
+    if len(statuses) < size or any(not status.call for status in statuses):
         return None
-    return next((place.rank for place in places if place.waits), None)
+    return next((status.rank for status in statuses if status.waits), None)
 
 
-def describe(places: Sequence[Place]) -> str:
+def describe(statuses: Sequence[RankStatus]) -> str:
     """Who waits where, in one line; ranks with the same to say are named together."""
-    calls = {place.call for place in places}
-    everybody = named([place.rank for place in places])
-    if len(places) > 1 and calls == {"send"}:
+    calls = {status.call for status in statuses}
+    everybody = named([status.rank for status in statuses])
+    if len(statuses) > 1 and calls == {"send"}:
         return f"{everybody} all wait in send: nobody receives"
-    if len(places) > 1 and calls == {"receive"}:
+    if len(statuses) > 1 and calls == {"receive"}:
         return f"{everybody} all wait in receive: nobody sends"
     groups: defaultdict[str, list[int]] = defaultdict(list)
-    for place in places:
-        groups[str(place)].append(place.rank)
+    for status in statuses:
+        groups[str(status)].append(status.rank)
     return "; ".join(f"{named(ranks)} {_plural(said) if len(ranks) > 1 else said}" for said, ranks in groups.items())
 
 
