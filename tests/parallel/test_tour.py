@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from farandole import Run
-from farandole.report.tour import CONDITIONS, STRATEGIES
+from farandole.methods import stops
+from farandole.report.tour import CONDITIONS
 
 STEPS = 70  # of 300: what the page shows is not judged here
 
@@ -37,18 +38,18 @@ def test_the_tour_runs_every_strategy_and_shows_it(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "farandole", "tour", "--steps", str(STEPS), "--out", str(tmp_path / "tour")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=580)
     assert done.returncode == 0, done.stderr
-    for stop in STRATEGIES:
+    for _, stop in stops():
         assert done.stdout.count(f"tour: {stop.name},") == len(CONDITIONS), f"{stop.name} ran too seldom"
 
     page = (tmp_path / "tour" / "index.html").read_text()
     references = References()
     references.feed(page)
-    assert references.rows == len(CONDITIONS) * (1 + len(STRATEGIES))
+    assert references.rows == len(CONDITIONS) * (1 + len(stops()))
     assert not [target for target in references.targets if re.match(r"https?:|/", target)], "opens offline, anywhere"
     assert all((tmp_path / "tour" / target).is_file() for target in references.targets)
 
     runs = [Run.open(file.parent) for file in (tmp_path / "tour").glob("*/summary.json")]
-    assert len(runs) == len(CONDITIONS) * len(STRATEGIES)
+    assert len(runs) == len(CONDITIONS) * len(stops())
     for run in runs:
         workers = 3 if run.summary.scenario == "parameter_server" else 1  # there every gradient is an update
         assert run.summary.steps == STEPS * workers

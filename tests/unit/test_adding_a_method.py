@@ -39,6 +39,11 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     schedules = package / "collectives/schedules.py"
     insert(schedules, "COLLECTIVES: dict[str, Collective] = {\n", block("chain.CHAIN"))
     insert(schedules, "from farandole.collectives import ", "chain, ")
+    insert(package / "methods.py", "METHODS: dict[str, Method] = {\n", block('"clipped_sgd": Method('))
+    topologies = package / "decentralised/topologies.py"
+    insert(topologies, "TOPOLOGIES: dict[str, Callable[[int], tuple[Edges, ...]]] = {\n", block('"star": star'))
+    before_the_table = "    return (_without_loops((one, other) for one in range(ranks) for other in range(ranks)),)\n"
+    insert(topologies, before_the_table, "\n\n" + block("def star("))
     return folder
 
 
@@ -83,6 +88,16 @@ def test_the_new_scenario_is_listed_and_refuses_what_cannot_be(copy: Path) -> No
     assert "--max-norm" in refused.stderr
 
 
+def test_the_row_of_the_new_scenario_and_the_star_are_read(copy: Path) -> None:
+    refused = python(copy, "-m", "farandole", "simulate", "clipped_sgd")
+    assert "clipped_sgd is no method of the simulator: its network is that of ring" in refused.stderr
+    code = "from farandole import methods; print([stop.name for _, stop in methods.stops()])"
+    assert "clipped" in python(copy, "-c", code).stdout
+    drawn = python(copy, "-m", "farandole", "draw", "mixing", "--topology", "star", "-n", "4", "--out", "star.png")
+    assert drawn.returncode == 0, drawn.stderr
+    assert (copy / "star.png").exists()
+
+
 def test_a_bound_that_is_never_reached_changes_nothing(copy: Path) -> None:
     """The page's limit case, by the new collective, on one rank, which needs no launch."""
     small = ["--steps", "2", "--json"]
@@ -98,7 +113,12 @@ def test_a_bound_that_is_never_reached_changes_nothing(copy: Path) -> None:
 def test_whatever_the_page_names_is_there() -> None:
     for path in re.findall(r"`((?:tests|collectives|data_parallel|report|scenarios)/[\w/]+\.py)`", PAGE):
         assert (ROOT / path).exists() or (ROOT / "reference" / "farandole" / path).exists(), path
-    assert "STRATEGIES" in (ROOT / "reference/farandole/report/tour.py").read_text()
+    for table in ("POLICIES` in `parameter_server/policies/__init__.py", "COMPRESSORS` in `compression/table.py",
+                  "TOPOLOGIES` in `decentralised/topologies.py", "METHODS` of `methods.py",
+                  "SCHEDULES` in `model_parallel/schedules/__init__.py"):  # fmt: skip
+        name, file = re.split("` (?:in|of) `", table)
+        assert f"`{table}`" in PAGE
+        assert re.search(rf"^{name}\b.* = ", (ROOT / "reference" / "farandole" / file).read_text(), re.M), table
     program = (ROOT / "tests/parallel/programs/collectives.py").read_text()
     assert "for name in ALL_REDUCES" in program
     assert "\nmessages = {\n" in program

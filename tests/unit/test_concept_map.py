@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from farandole.cost import comparison, ways
-from farandole.report import tour
+from farandole import methods as registry
+from farandole.cost import ways
 from farandole.runtime.record import Summary
 from farandole_tools.bench import methods
 
@@ -236,13 +236,13 @@ def test_errata_are_cited_by_numbers_that_exist(page: Path) -> None:
 
 WORDS = {"seven": 7, "eight": 8, "nine": 9, "fifteen": 15, "sixteen": 16}
 COUNTS = [
-    (("README.md", "docs/index.md"), r"(\w+) ways side by side", len(tour.STRATEGIES)),
-    (("reference/farandole/cli/tour.py",), r"(\w+) ways", len(tour.STRATEGIES)),
+    (("README.md", "docs/index.md"), r"(\w+) ways side by side", len(registry.stops())),
+    (("reference/farandole/cli/tour.py",), r"(\w+) ways", len(registry.stops())),
     (("README.md", "docs/index.md", "docs/methods.md", "reference/farandole_tools/bench/methods.py"),
-     r"(\w+) ways to train", len(methods.METHODS)),
+     r"(\w+) ways to train", len(methods.measured())),
     (("README.md", "docs/cost.md", "reference/farandole/scenarios/sync_cost.py"),
      r"(\w+) ways, predicted", len(ways.WAYS)),
-    (("docs/cost.md", "reference/farandole/cost/comparison.py"), r"(\w+) methods", len(comparison.METHODS)),
+    (("docs/cost.md", "reference/farandole/cost/comparison.py"), r"(\w+) methods", len(registry.simulated())),
     (("docs/design.md",), r"(\w+) of them stand in\s+`parameter_server/policies/`",
      len(list((PACKAGE / "parameter_server" / "policies").glob("*.py"))) - 2),  # beside the room's own, and the base
 ]  # fmt: skip

@@ -18,11 +18,12 @@ from farandole.collectives.hierarchical import hierarchical
 from farandole.collectives.ring import RING
 from farandole.collectives.tree import TREE
 from farandole.cost import cost_function
-from farandole.cost.comparison import METHODS, Choice, compared
+from farandole.cost.comparison import Choice, compared
 from farandole.cost.cost_function import Cost, all_reduce_s, coefficients, noise_scale, steps_needed
 from farandole.cost.simulator import Setting
 from farandole.cost.stragglers import Constant, harmonic, parse
 from farandole.errors import UsageError
+from farandole.methods import simulated
 
 SCHEDULES = {
     "ring": RING, "central": CENTRAL, "tree": TREE, "doubling": DOUBLING, "halving-doubling": HALVING_DOUBLING,
@@ -106,7 +107,7 @@ def test_the_four_sides_of_a_record() -> None:
     assert cost_function.sides(run, goal=0.01).steps_to_loss is None
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", simulated())
 @pytest.mark.parametrize("workers", [1, 2, 4, 16])
 def test_every_method_can_be_compared(method: str, workers: int) -> None:
     setting = Setting(workers, 40, 0.1, parse("lognormal:0.5"), 1e5, LINK)
@@ -116,7 +117,7 @@ def test_every_method_can_be_compared(method: str, workers: int) -> None:
     assert row.to_dict()["method"] == method
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", simulated())
 @pytest.mark.parametrize("straggler", ["constant", "pareto:1.5", "exponential", "slow:worker=0,factor=10"])
 def test_no_method_is_faster_than_without_waiting_and_messages(method: str, straggler: str) -> None:
     """However the few computing times were drawn: where nothing costs anything, asynchronous ones come close."""

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from farandole.cli.simulate import simulate
-from farandole.cost.comparison import MEANT_FOR, METHODS
+from farandole.cost.comparison import MEANT_FOR
 from farandole.cost.simulator import Draws, Setting
 from farandole.cost.stragglers import LogNormal, parse
 from farandole.cost.validation import Recorded, against, recorded
 from farandole.errors import UsageError
+from farandole.methods import simulated
 from farandole.runtime.record import Summary
 from farandole.scenarios import run_app
 
@@ -136,17 +137,19 @@ def test_what_cannot_be_is_refused_in_one_line(words: str, says: str, capsys: py
 
 def test_every_option_that_is_meant_for_some_is_one_and_they_are_methods() -> None:
     assert MEANT_FOR.keys() <= signature(simulate).parameters.keys()
-    assert {method for methods in MEANT_FOR.values() for method in methods} <= set(METHODS)
+    assert {method for methods in MEANT_FOR.values() for method in methods} <= set(simulated())
 
 
 def test_all_are_simulated_and_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     picture = tmp_path / "scaling.svg"
     call("all --topology torus --kappa 2 --workers 4 9 --steps 10 --json --out", str(picture))
     runs = json.loads(capsys.readouterr().out)["runs"]
-    assert [run["method"] for run in runs] == [*METHODS, *METHODS]
+    assert [run["method"] for run in runs] == [*list(simulated()), *list(simulated())]
     apart = {run["method"] for run in runs if run["consensus_error"] is not None}
     assert apart == {"gossip", "ad-psgd"}
-    assert all(f"<!-- {method} -->" in picture.read_text() for method in METHODS), "matplotlib's comment beside a text"
+    assert all(f"<!-- {method} -->" in picture.read_text() for method in simulated()), (
+        "matplotlib's comment beside a text"
+    )
 
 
 def test_topologies_and_rounds_are_drawn_into_a_map(capsys: pytest.CaptureFixture[str]) -> None:

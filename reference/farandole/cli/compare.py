@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 
 from cyclopts import Parameter
 
-from farandole import scenarios
+from farandole import methods, scenarios
 from farandole.cli.run import changed
 from farandole.errors import UsageError
 from farandole.parameter_server.policies import ALIASES, POLICIES
@@ -42,7 +42,7 @@ class CompareOptions:
 
 def command(words: Sequence[str]) -> Callable[..., None]:
     """The command, with the options of the scenarios that `words` name."""
-    named = [word for word in words if word in scenarios.names()]
+    named = [methods.named(word) for word in words if methods.named(word) in scenarios.names()]
     options = _options(named if named and not set(words) & {*MODES, *ALIASES} else [SERVER, *named])
 
     def compare(*names: str, comparing: CompareOptions | None = None, config: RunOptions | None = None) -> None:
@@ -90,7 +90,7 @@ def _compare(names: Sequence[str], comparing: CompareOptions, config: RunOptions
             "compare needs the folders of the runs, or what to run: "
             "farandole compare runs/A runs/B, or farandole compare bsp ssp async"
         )
-    found = {advised(name, ALIASES): _find(name) for name in names}
+    found = {advised(name, ALIASES | methods.aliases()): _find(name) for name in names}
     new = any(isinstance(what, str) for what in found.values())
     if not new and (comparing, config) != (CompareOptions(), type(config)(json=config.json, out=config.out)):
         raise UsageError("these runs are finished, and options cannot change them: leave out all but --json and --out")
@@ -113,8 +113,8 @@ def _find(name: str) -> Run | str:
         return Run.open(name)
     if name in MODES or name in ALIASES:
         return SERVER
-    if name in scenarios.names():
-        return name
+    if methods.named(name) in scenarios.names():
+        return methods.named(name)
     choice = f"an update mode ({', '.join(MODES)}), a scenario ({', '.join(scenarios.names())})"
     raise UsageError(f"there is nothing called {name!r} to compare: give {choice}, or a finished run's folder")
 

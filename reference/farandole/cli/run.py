@@ -8,9 +8,10 @@ from typing import Annotated
 import cyclopts
 from cyclopts import Parameter
 
-from farandole import scenarios
+from farandole import methods, scenarios
 from farandole.errors import LaunchError
 from farandole.runtime import streams
+from farandole.runtime.choices import advised
 from farandole.runtime.launcher import TIMEOUT_S, launch
 from farandole.runtime.numbers import AtLeastOne, Positive
 from farandole.runtime.options import RunOptions
@@ -36,9 +37,10 @@ def app(words: Sequence[str]) -> cyclopts.App:
     named = words[1] if len(words) > 1 else ""
     if named and not named.startswith("-"):
         scenarios.load(named)  # an unknown scenario has its own message
-    for name in [named] if named in scenarios.names() else scenarios.names():
+    chosen = advised(named, methods.aliases())
+    for name in [chosen] if chosen in scenarios.names() else scenarios.names():
         scenario = scenarios.load(name)
-        runner.command(_command(name, scenario.Config), name=name, help=scenario.__doc__)
+        runner.command(_command(name, scenario.Config), name=named if name == chosen else name, help=scenario.__doc__)
     return runner
 
 

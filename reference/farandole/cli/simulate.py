@@ -14,6 +14,7 @@ from farandole.cli import simulate_map, simulate_record
 from farandole.cli.pictures import check, save
 from farandole.decentralised.options import TopologyName
 from farandole.errors import UsageError
+from farandole.methods import METHODS, simulated
 from farandole.runtime.choices import advised
 from farandole.runtime.files import json_text
 from farandole.runtime.numbers import AtLeastOne, NotNegative, NotNegativeReal, Part, Positive, PositiveOrInf, Seed
@@ -131,7 +132,7 @@ def simulate(
 
     from farandole.collectives.costs import Link
     from farandole.cost import stragglers
-    from farandole.cost.comparison import MEANT_FOR, METHODS, Choice, compared
+    from farandole.cost.comparison import MEANT_FOR, Choice, compared
     from farandole.cost.failures import failing
     from farandole.cost.simulator import Setting
     from farandole.parameter_server.policies import ALIASES
@@ -148,9 +149,10 @@ def simulate(
     if collect:
         simulate_map.collect(collect, out or simulate_map.FILE, json)
         return
+    known = simulated()
     named = list(dict.fromkeys(advised(method, ALIASES) for method in methods))
-    chosen = list(METHODS) if named == ["all"] else named
-    _check(chosen, METHODS, workers, steps)
+    chosen = list(known) if named == ["all"] else named
+    _check(chosen, known, workers, steps)
     _check_meant(chosen, given, MEANT_FOR)
     scatter = stragglers.parse(straggler)
     _check_slow_worker(scatter, workers)
@@ -225,7 +227,7 @@ def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _check(methods: Sequence[str], known: Sequence[str], workers: Sequence[int], steps: int) -> None:
+def _check(methods: Sequence[str], known: Collection[str], workers: Sequence[int], steps: int) -> None:
     """
     Raises:
         UsageError: a method or a number that cannot be simulated.
@@ -233,6 +235,9 @@ def _check(methods: Sequence[str], known: Sequence[str], workers: Sequence[int],
     if not methods:
         raise UsageError(f"name a method: {', '.join(known)}, or all")
     if wrong := [method for method in methods if method not in known]:
+        if row := METHODS.get(wrong[0]):
+            reason = row.why_not_simulated or f"it is simulated as {', '.join(row.simulated)}"
+            raise UsageError(f"{wrong[0]} is no method of the simulator: {reason}")
         raise UsageError(f"{wrong[0]!r} is no method: choose from {', '.join(known)}, or all")
     if max(workers) * steps > MOST_GRADIENTS:
         raise UsageError(

@@ -11,9 +11,10 @@ All meet the same computing times, and the same quadratic with noise stands for 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pkgutil import resolve_name
 
+from farandole import methods
 from farandole.collectives.costs import Link
-from farandole.collectives.schedules import COLLECTIVES
 from farandole.cost import gossip, rounds
 from farandole.cost.cost_function import all_reduce_s, hierarchical_s
 from farandole.cost.pairs import Pairs
@@ -21,10 +22,8 @@ from farandole.cost.simulator import Outcome, Setting, Simulation
 from farandole.data_parallel.controller import Controller
 from farandole.parameter_server.policies import POLICIES, Bounds, Policy, named
 
-ALL_REDUCES = tuple(name for name, row in COLLECTIVES.items() if row.is_simulated)
 LOCAL, DYNAMIC_ROUNDS = "local-sgd", "dynamic-rounds"
 GOSSIP, AD_PSGD = "gossip", "ad-psgd"
-METHODS = (*POLICIES, *ALL_REDUCES, LOCAL, DYNAMIC_ROUNDS, GOSSIP, AD_PSGD)
 
 
 def _using(bound: str) -> tuple[str, ...]:
@@ -122,23 +121,45 @@ def mean_of(histogram: dict[int, int]) -> float:
 
 
 def compared(method: str, setting: Setting, choice: Choice) -> Row:
-    """Simulate one of `METHODS`, or a policy by its alias."""
+    """Simulate a method by its name in `methods.METHODS`, or a policy by its alias."""
     method = named(method)
-    if method in POLICIES:
-        policy = _policy(method, setting, choice)
-        return Row(method, setting, Simulation(policy, setting).run())
-    if method == GOSSIP:
-        outcome = gossip.simulated(setting, choice.topology, choice.mixing_every, choice.mix_after_update)
-    elif method == AD_PSGD:
-        outcome = Pairs(setting, choice.topology, choice.mixing_every).run()
-    elif method == DYNAMIC_ROUNDS:
-        controller = Controller(setting.workers, None, not choice.equal_steps, choice.kappa, choice.longest)
-        outcome = dynamic_rounds(setting, controller)
-        setting = replace(setting, steps=outcome.gradients // setting.workers)  # its last round is a whole one
-    else:
-        period = choice.period if method == LOCAL else 1
-        outcome = rounds.simulated(setting, period, _all_reduce_s(method, setting, choice))
+    setting, outcome = resolve_name(methods.simulated()[method])(method, setting, choice)
     return Row(method, setting, outcome)
+
+
+# Each of these simulates one family. They return the setting too, for a method that takes other steps than asked for.
+
+
+def served(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:
+    """A policy of the parameter server, event by event."""
+    return setting, Simulation(_policy(method, setting, choice), setting).run()
+
+
+def all_reduced(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:
+    """Synchronous SGD by an all-reduce."""
+    return setting, rounds.simulated(setting, 1, _all_reduce_s(method, setting, choice))
+
+
+def local(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:
+    """Local SGD, by a ring."""
+    return setting, rounds.simulated(setting, choice.period, _all_reduce_s("ring", setting, choice))
+
+
+def in_dynamic_rounds(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:
+    """Rounds that a controller plans; the last one is a whole one."""
+    controller = Controller(setting.workers, None, not choice.equal_steps, choice.kappa, choice.longest)
+    outcome = dynamic_rounds(setting, controller)
+    return replace(setting, steps=outcome.gradients // setting.workers), outcome
+
+
+def gossiping(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:
+    """D-PSGD on a graph."""
+    return setting, gossip.simulated(setting, choice.topology, choice.mixing_every, choice.mix_after_update)
+
+
+def in_pairs(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:
+    """AD-PSGD."""
+    return setting, Pairs(setting, choice.topology, choice.mixing_every).run()
 
 
 def dynamic_rounds(setting: Setting, controller: Controller) -> Outcome:
@@ -162,4 +183,4 @@ def _all_reduce_s(method: str, setting: Setting, choice: Choice) -> float:
         fitting = max(count for count in range(1, MOST_IN_A_NODE + 1) if setting.workers % count == 0)
         per_node = min(choice.per_node or fitting, setting.workers)
         return hierarchical_s(setting.workers, per_node, setting.nbytes, within, link)
-    return all_reduce_s("ring" if method == LOCAL else method, setting.workers, setting.nbytes, link)
+    return all_reduce_s(method, setting.workers, setting.nbytes, link)

@@ -19,7 +19,9 @@ from typing import Any, Protocol, TypeVar, cast
 
 import cyclopts
 
+from farandole import methods
 from farandole.errors import UsageError
+from farandole.methods import METHODS
 from farandole.runtime.options import RunOptions
 
 LONGEST_WORD = 200
@@ -39,19 +41,22 @@ class Scenario(Protocol):
 
 
 def names() -> list[str]:
-    """Every scenario, in alphabetical order."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    """Every scenario, in alphabetical order: the rows of `METHODS`, and modules here that have none yet."""
+    here = {module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")}
+    return sorted(here | METHODS.keys())
 
 
 def load(name: str) -> Scenario:
-    """The scenario's module.
+    """The scenario's module, by its name or an alias.
 
     Raises:
         UsageError: there is none of that name.
     """
+    name = methods.named(name)
     if name not in names():
         raise UsageError(f"there is no scenario {name!r}: choose from {', '.join(names())}")
-    return cast(Scenario, importlib.import_module(f"{__name__}.{name}"))
+    module = METHODS[name].module if name in METHODS else ""
+    return cast(Scenario, importlib.import_module(module or f"{__name__}.{name}"))
 
 
 def title(scenario: Scenario) -> str:

@@ -12,12 +12,13 @@ learning rate is the same for all but Downpour, whose Adagrad has a scale of its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from farandole.errors import LaunchError, UsageError
-from farandole.parameter_server.policies import POLICIES
+from farandole.methods import METHODS
 from farandole.runtime import guard
 from farandole.runtime.launcher import launch
 from farandole_tools.bench.dynamic import time_to
@@ -26,8 +27,6 @@ ROUNDS = 3
 TARGET = 0.5
 PEER = "ring"
 RECIPE: dict[str, Any] = {"data": "mnist5k", "hidden": 64, "batch": 256, "lr": 0.2, "steps": 160}
-SERVED: dict[str, Any] = {"place": "servers=0,workers=1-3"}  # manager and server are one rank: three workers remain
-PUSH_SUM: dict[str, Any] = {"method": "push-sum", "topology": "one-peer-exponential"}
 CONDITIONS = ("fast", "100 Mbit/s", "straggler")
 
 
@@ -38,44 +37,16 @@ class Method:
     name: str
     scenario: str
     room: str
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any]
 
 
-METHODS = (
-    Method(PEER, "sync_sgd", "data_parallel"),
-    Method("ring, overlapped", "sync_sgd", "data_parallel", {"overlap": True, "bucket_kb": 64}),
-    Method("central aggregator", "sync_sgd", "data_parallel", {"collective": "central"}),
-    Method("halving-doubling", "sync_sgd", "data_parallel", {"collective": "halving-doubling"}),
-    Method("shared memory", "sync_sgd", "data_parallel", {"collective": "window"}),
-    Method("MPI all-reduce", "sync_sgd", "data_parallel", {"collective": "mpi"}),
-    Method("Horovod", "horovod_sgd", "data_parallel"),
-    Method("torch DDP", "ddp_sgd", "data_parallel"),
-    Method("ring, in bfloat16", "sync_sgd", "data_parallel", {"precision": "bfloat16"}),
-    Method("local SGD, 8 steps", "local_sgd", "data_parallel", {"period": 8}),
-    Method("agnostic", "agnostic_sgd", "data_parallel", {"local_batch": 16}),
-    Method("dynamic rounds", "dynamic_sync", "data_parallel"),
-    Method("float16", "compressed_sgd", "compression", {"compressor": "float16"}),
-    Method("QSGD", "compressed_sgd", "compression", {"compressor": "qsgd"}),
-    Method("sign, feedback", "compressed_sgd", "compression", {"compressor": "sign"}),
-    Method("top-k, 1 %", "compressed_sgd", "compression", {"compressor": "top-k"}),
-    Method("DGC, 1 %", "compressed_sgd", "compression", {"compressor": "dgc"}),
-    Method("PowerSGD, rank 2", "compressed_sgd", "compression", {"compressor": "powersgd"}),
-    Method("D-PSGD, ring", "gossip_sgd", "decentralised"),
-    Method("push-sum, one peer", "gossip_sgd", "decentralised", PUSH_SUM),
-    Method("AD-PSGD", "gossip_sgd", "decentralised", {"method": "ad-psgd"}),
-    Method("central directions", "gossip_sgd", "decentralised", {"method": "central-directions"}),
-    *(Method(f"server, {sync}", "parameter_server", "parameter_server", SERVED | {"sync": sync})
-      for sync in POLICIES),
-    Method("server, sign", "parameter_server", "parameter_server", SERVED | {"compressor": "sign"}),
-    Method("server, in a window", "parameter_server", "parameter_server", SERVED | {"transport": "window"}),
-    Method("server, EASGD", "parameter_server", "parameter_server", SERVED | {"update": "elastic"}),
-    Method("Downpour", "downpour", "parameter_server", SERVED | {"lr": 0.02}),
-    Method("layer split", "layer_split", "model_parallel"),
-    Method("pipeline, 1F1B", "pipeline", "model_parallel", {"micro_batches": 8}),
-    Method("two pipelines", "hybrid", "model_parallel", {"pipeline_ranks": 2}),
-    Method("tensor split", "tensor_split", "model_parallel"),
-    Method("sharded optimizer", "hybrid", "model_parallel", {"pipeline_ranks": 1, "shard_optimizer": True}),
-)  # fmt: skip
+def measured() -> list[Method]:
+    """The lines of `METHODS`, synchronous SGD over a ring first."""
+    return [
+        Method(each.name, scenario, row.room, each.options)
+        for scenario, row in METHODS.items()
+        for each in row.measured
+    ]
 
 
 def conditions(ranks: int) -> dict[str, dict[str, Any]]:
@@ -101,7 +72,7 @@ def notes(rows: list[dict[str, Any]]) -> list[str]:
 
 def _under(condition: str, disturbance: dict[str, Any], ranks: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for method in METHODS:
+    for method in measured():
         try:
             seconds, last = _measured(method, disturbance, ranks)
         except UsageError:
@@ -128,7 +99,7 @@ def _measured(method: Method, disturbance: dict[str, Any], ranks: int) -> tuple[
     seconds: list[float | None] = []
     with guard.temporary_folder("farandole-bench-") as folder:
         for number in range(ROUNDS):
-            options = RECIPE | method.options | disturbance
+            options = {**RECIPE, **method.options, **disturbance}
             run = launch(method.scenario, ranks, **options, out=folder / str(number))
             seconds.append(time_to(TARGET, run))
         summary = run.summary

@@ -1,0 +1,240 @@
+"""Every method, one row each: what can be run, and where it is simulated, measured, toured and explained.
+
+``farandole run``, ``list``, ``compare``, ``bench methods``, ``simulate`` and ``tour`` and the tests read `METHODS`.
+What a method consists of has tables of its own, one in each room: `collectives.schedules.COLLECTIVES`,
+`compression.table.COMPRESSORS`, `decentralised.topologies.TOPOLOGIES`, `model_parallel.schedules.SCHEDULES`,
+`parameter_server.policies.POLICIES`.
+
+A row names modules and imports none, so reading the table needs neither torch nor MPI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from farandole.collectives.schedules import COLLECTIVES
+from farandole.parameter_server.policies import POLICIES
+
+Options = Mapping[str, Any]
+
+SIMULATORS = "farandole.cost.comparison"
+# Of the four ranks of the tour and of `bench methods`, one is manager and server: three workers remain.
+SERVED: dict[str, Any] = {"place": "servers=0,workers=1-3"}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A line of `bench methods`: the method with options, under a name of its own."""
+
+    name: str
+    options: Options = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A line of the tour: likewise, with a sentence on what it is; left out where the package `needs` is missing."""
+
+    name: str
+    about: str
+    options: Options = field(default_factory=dict)
+    needs: str = ""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One scenario.
+
+    Attributes:
+        room: where to read it.
+        concept: the row of docs/concept_map.md that explains it.
+        module: has its Config and its main; "": farandole.scenarios.NAME.
+        aliases: other words for it on the command line.
+        simulated: name in `farandole simulate` → "module:function" that simulates it.
+        why_not_simulated: if there is none.
+    """
+
+    room: str
+    concept: str
+    module: str = ""
+    aliases: tuple[str, ...] = ()
+    simulated: Mapping[str, str] = field(default_factory=dict)
+    why_not_simulated: str = ""
+    measured: tuple[Measured, ...] = ()
+    tour: tuple[Stop, ...] = ()
+
+
+MEASURES = "it measures ranks and links, and decides by that"
+AS_RING = "its network is that of ring, and what it computes or sends instead is not modelled"
+PIPELINED = "farandole draw gives a pipeline's idle time, and farandole advise the time of every division"
+AS_SERVER = "its network is that of bsp and async, and how it learns is not modelled"
+RECOVERS = "failures are simulated with any method: --fail-every"
+
+METHODS: dict[str, Method] = {
+    "sync_sgd": Method(
+        "data_parallel", "Data parallel",
+        simulated={name: f"{SIMULATORS}:all_reduced" for name, row in COLLECTIVES.items() if row.is_simulated},
+        measured=(
+            Measured("ring"),
+            Measured("ring, overlapped", {"overlap": True, "bucket_kb": 64}),
+            Measured("central aggregator", {"collective": "central"}),
+            Measured("halving-doubling", {"collective": "halving-doubling"}),
+            Measured("shared memory", {"collective": "window"}),
+            Measured("MPI all-reduce", {"collective": "mpi"}),
+            Measured("ring, in bfloat16", {"precision": "bfloat16"}),
+        ),
+        tour=(
+            Stop("ring all-reduce", "our own ring: each rank talks to its neighbours only"),
+            Stop("central aggregator", "all gradients through rank 0", {"collective": "central"}),
+            Stop("ring, overlapped", "the ring, while backward goes on", {"overlap": True, "bucket_kb": 256}),
+            Stop("shared memory", "gradients lie where all ranks can add them up", {"collective": "window"}),
+            Stop("MPI all-reduce", "the MPI library's own all-reduce", {"collective": "mpi"}),
+        ),
+    ),
+    "horovod_sgd": Method(
+        "data_parallel", "Horovod", why_not_simulated="a library decides what it sends",
+        measured=(Measured("Horovod"),),
+        tour=(Stop("Horovod", "Horovod's DistributedOptimizer over MPI", needs="horovod"),),
+    ),
+    "ddp_sgd": Method(
+        "data_parallel", "DistributedDataParallel", why_not_simulated="a library decides what it sends",
+        measured=(Measured("torch DDP"),),
+        tour=(Stop("torch DDP", "torch's DistributedDataParallel over gloo"),),
+    ),
+    "local_sgd": Method(
+        "data_parallel", "Document 003's six steps: train apart, average weights",
+        simulated={"local-sgd": f"{SIMULATORS}:local"},
+        measured=(Measured("local SGD, 8 steps", {"period": 8}),),
+        tour=(Stop("local SGD", "8 steps apart, then the mean of the parameters", {"period": 8}),),
+    ),
+    "agnostic_sgd": Method(
+        "data_parallel", "Synchronisation-agnostic SGD",
+        why_not_simulated="dynamic-rounds simulates its rule, with a controller that plans the steps",
+        measured=(Measured("agnostic", {"local_batch": 16}),),
+    ),
+    "dynamic_sync": Method(
+        "data_parallel", "Changing the strategy by the system's state",
+        simulated={"dynamic-rounds": f"{SIMULATORS}:in_dynamic_rounds"},
+        measured=(Measured("dynamic rounds"),),
+    ),
+    "compressed_sgd": Method(
+        "compression", "Gradient compression", why_not_simulated=AS_RING,
+        measured=(
+            Measured("float16", {"compressor": "float16"}),
+            Measured("QSGD", {"compressor": "qsgd"}),
+            Measured("sign, feedback", {"compressor": "sign"}),
+            Measured("top-k, 1 %", {"compressor": "top-k"}),
+            Measured("DGC, 1 %", {"compressor": "dgc"}),
+            Measured("PowerSGD, rank 2", {"compressor": "powersgd"}),
+        ),
+        tour=(Stop("top-k, 1 %", "the largest hundredth of each gradient; the rest is kept for later"),),
+    ),
+    "gossip_sgd": Method(
+        "decentralised", "Decentralised SGD",
+        simulated={"gossip": f"{SIMULATORS}:gossiping", "ad-psgd": f"{SIMULATORS}:in_pairs"},
+        measured=(
+            Measured("D-PSGD, ring"),
+            Measured("push-sum, one peer", {"method": "push-sum", "topology": "one-peer-exponential"}),
+            Measured("AD-PSGD", {"method": "ad-psgd"}),
+            Measured("central directions", {"method": "central-directions"}),
+        ),
+        tour=(Stop("gossip on a ring", "each rank averages with its two neighbours; there is no sum of all"),),
+    ),
+    "parameter_server": Method(
+        "parameter_server", "Parameter server", simulated=dict.fromkeys(POLICIES, f"{SIMULATORS}:served"),
+        measured=(
+            *(Measured(f"server, {sync}", SERVED | {"sync": sync}) for sync in POLICIES),
+            Measured("server, sign", SERVED | {"compressor": "sign"}),
+            Measured("server, in a window", SERVED | {"transport": "window"}),
+            Measured("server, EASGD", SERVED | {"update": "elastic"}),
+        ),
+        tour=(
+            Stop("server, ssp", "a parameter server; workers may be 4 iterations apart", SERVED),
+            Stop("server, async", "a parameter server; nobody waits", SERVED | {"sync": "async"}),
+        ),
+    ),
+    "downpour": Method(
+        "parameter_server", "Parameter server with DistBelief",
+        why_not_simulated=AS_SERVER,
+        measured=(Measured("Downpour", SERVED | {"lr": 0.02}),)
+    ),
+    "layer_split": Method(
+        "model_parallel", "Model partitioning by layers",
+        why_not_simulated=PIPELINED,
+        measured=(Measured("layer split"),),
+    ),
+    "pipeline": Method(
+        "model_parallel", "Pipeline parallel", why_not_simulated=PIPELINED,
+        measured=(Measured("pipeline, 1F1B", {"micro_batches": 8}),),
+        tour=(Stop("pipeline, 1F1B", "the model in four stages, each batch in 8 parts", {"micro_batches": 8}),),
+    ),
+    "membership": Method(
+        "recovery", "Membership", why_not_simulated=RECOVERS,
+        tour=(
+            Stop(
+                "a rank killed", "rank 2 is killed at step 60; the others agree on that, and go on",
+                {"optimizer": "sgd", "dropout": 0.0, "fail": "rank=2,step=60"},
+            ),
+        ),
+    ),
+    "hybrid": Method(
+        "model_parallel", "Hybrid of data and model parallel", why_not_simulated=PIPELINED,
+        measured=(
+            Measured("two pipelines", {"pipeline_ranks": 2}),
+            Measured("sharded optimizer", {"pipeline_ranks": 1, "shard_optimizer": True}),
+        ),
+        tour=(Stop("two pipelines", "data parallel over two pipelines of two stages", {"pipeline_ranks": 2}),),
+    ),
+    "tensor_split": Method(
+        "model_parallel", "Blocks of the matrix, tensor parallel",
+        why_not_simulated=PIPELINED,
+        measured=(Measured("tensor split"),),
+    ),
+    "adaptive": Method(
+        "model_parallel", "Adaptive strategy: the mode is chosen from memory and measured speeds",
+        why_not_simulated=MEASURES,
+    ),
+    "backup": Method("recovery", "Backup", why_not_simulated=RECOVERS),
+    "elastic_horovod": Method("recovery", "Elastic training", why_not_simulated=RECOVERS),
+    "restart": Method("recovery", "Restart", why_not_simulated=RECOVERS),
+    "federated": Method(
+        "federated", "Federated learning",
+        why_not_simulated="local-sgd simulates its rounds, with all clients in each",
+    ),
+    "hybrid_parameters": Method(
+        "parameter_server", "Hot parameters at the centre, the rest local",
+        why_not_simulated=AS_SERVER,
+    ),
+    "online": Method("parameter_server", "Online incremental training", why_not_simulated=AS_SERVER),
+    "search": Method(
+        "data_parallel", "8 Tuning: a search over settings",
+        why_not_simulated="its trials do not communicate",
+    ),
+    "small_network": Method(
+        "model_parallel", "Document 003's 10-20-1 network, data and model parallel",
+        why_not_simulated="it is an example of two modes, one after the other",
+    ),
+    "sync_cost": Method("cost", "The cost function C = T_comm + T_comp", why_not_simulated=MEASURES),
+}  # fmt: skip
+
+
+def aliases() -> dict[str, str]:
+    """Other words that are accepted → the names that they stand for."""
+    return {alias: name for name, method in METHODS.items() for alias in method.aliases}
+
+
+def named(word: str) -> str:
+    """Return the method's name, of which `word` may be an alias."""
+    return aliases().get(word, word)
+
+
+def simulated() -> dict[str, str]:
+    """What `farandole simulate` offers: name → "module:function", those of a server first, by room."""
+    found = {name: function for method in METHODS.values() for name, function in method.simulated.items()}
+    return dict.fromkeys(POLICIES, "") | found
+
+
+def stops() -> list[tuple[str, Stop]]:
+    """The tour's lines, each with its scenario."""
+    return [(name, stop) for name, method in METHODS.items() for stop in method.tour]
