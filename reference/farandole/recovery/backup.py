@@ -40,36 +40,48 @@ from farandole.runtime.world import World
 LOSSES = "losses"
 
 
-class BackedUpTraining(DataParallelTraining):
-    """One member's part in a training whose workers keep each other's state."""
+class BackupProtection:
+    """One worker's `Protection`: its state with its buddy, and now and then on disk."""
 
-    options: BackupOptions
-
-    def __init__(self, world: World, scenario: str, options: BackupOptions) -> None:
-        super().__init__(world, scenario, options, options.shard_optimizer)
+    def __init__(self, training: DataParallelTraining) -> None:
+        options = training.options
+        assert isinstance(options, BackupOptions)
+        self.training, self.world, self.options = training, training.world, options
         self.buddies = Buddies(options.backup_every)
-        self.on_disk = OnDisk(world, self.folder, options.checkpoint_every)
+        self.on_disk = OnDisk(training.world, training.folder, options.checkpoint_every)
 
-    def _protect(self, step: int) -> None:
+    def protect(self, step: int) -> None:
+        """Begin to exchange copies, and to write a checkpoint, if it is time to."""
         if self.buddies.due(self.world.comm, step):
             with self.world.communicate("backup"):
                 self.buddies.begin(self.world.comm, self._state(step))
         if self.on_disk.due(step):
-            self.on_disk.save(self._state(step), self.membership.view.number)
+            self.on_disk.save(self._state(step), self.training.membership.view.number)
 
-    def _make_sure(self) -> None:
+    def secure(self) -> None:
+        """Return when the copies have arrived."""
         self.buddies.complete()
 
-    def _protect_all(self) -> None:
+    def protect_now(self) -> None:
+        """Exchange copies of the present state."""
         with self.world.communicate("backup"):
-            self.buddies.save(self.world.comm, self._state(self.step))
+            self.buddies.save(self.world.comm, self._state(self.training.step))
 
-    def _regroup(self) -> None:
-        super()._regroup()
+    def regroup(self) -> None:
+        """Give up the checkpoint that is being written."""
         self.on_disk.abandon()
 
-    def _be_alike(self) -> int:
-        """Go back to the last backup, in memory or on disk, or to the beginning; returns its step."""
+    def first_line(self, step: int) -> int:
+        """Return the first step of the window that `step` is in: the learning rate may follow the window's mean."""
+        return step - step % LOSS_WINDOW
+
+    def restore(self) -> int:
+        """Go back to the last backup, in memory or on disk, or to the beginning; return its step.
+
+        Raises:
+            Unrecoverable: a worker and its buddy have died, and no checkpoint is on disk.
+        """
+        training = self.training
         found = self.buddies.recover(self.world.comm)
         if found is None:
             found = self.on_disk.newest()
@@ -81,29 +93,30 @@ class BackedUpTraining(DataParallelTraining):
                     "checkpoint is on disk: give --checkpoint-every, or a smaller one"
                 )
             self.buddies.forget_after(found.step)
-            if self.membership.leads:
+            if training.membership.leads:
                 print(f"a worker and its buddy have died: back to the checkpoint of step {found.step}", file=sys.stderr)
-        self.replica.restore(found)
-        self.replica.rewind(found.step)
-        self.losses.adopt(found.step, [found.own[slot][LOSSES].numpy() for slot in self._slots_of(found)])
+        training.replica.restore(found)
+        training.replica.rewind(found.step)
+        training.losses.adopt(found.step, [found.own[slot][LOSSES].numpy() for slot in self._slots_of(found)])
         return found.step
 
     def _is_before_the_second_backup(self) -> bool:
         """Whether what is gone is what all began with, which nobody need have kept; not if nobody left was there."""
-        known = np.array([self.buddies.newest or 0, self.step])
+        known = np.array([self.buddies.newest or 0, self.training.step])
         self.world.control.Allreduce(MPI.IN_PLACE, known, MPI.MAX)
         backup, furthest = known.tolist()
         return bool(backup == 0 and furthest != NOT_STARTED)
 
     def _begin_anew(self) -> int:
         """Be as at the very beginning, each in the slot that it has now; returns the first step."""
-        if self.membership.leads:
+        training, options = self.training, self.options
+        if training.membership.leads:
             print("a worker has died before there was a second backup: all begin anew", file=sys.stderr)
-        devices.seed_everything(self.options.seed)
-        self.replica = Replica(self.world, self.options, self.options.shard_optimizer, self.options.adapts)
-        seed_random(self.options.seed, self.world.comm.rank, 0)
+        devices.seed_everything(options.seed)
+        training.replica = Replica(self.world, options, options.shard_optimizer, options.adapts)
+        seed_random(options.seed, self.world.comm.rank, 0)
         self.buddies.forget_after(NOT_STARTED)
-        self.losses.adopt(0, [])
+        training.losses.adopt(0, [])
         return 0
 
     def _slots_of(self, saved: Checkpoint) -> list[int]:
@@ -113,14 +126,10 @@ class BackedUpTraining(DataParallelTraining):
             return [slot]
         return list(range(saved.ranks)) if slot == 0 else []
 
-    def _to_be_written(self) -> int:
-        """The whole window anew: the learning rate may follow its mean."""
-        return self.step - self.step % LOSS_WINDOW
-
     def _state(self, step: int) -> TrainingState:
         """All that decides how the training goes on with `step`, and what its record goes on with."""
-        state = self.replica.state(step)
-        state.own[LOSSES] = torch.from_numpy(self.losses.own_parts(step))
+        state = self.training.replica.state(step)
+        state.own[LOSSES] = torch.from_numpy(self.training.losses.own_parts(step))
         return state
 
 
@@ -139,4 +148,4 @@ def train(scenario: str, options: BackupOptions) -> Summary | None:
             f"--precision {options.precision} goes without --shard-optimizer: no rank has the whole gradient"
         )
     with World.start(options) as world:
-        return BackedUpTraining(world, scenario, options).run()
+        return DataParallelTraining(world, scenario, options, BackupProtection, options.shard_optimizer).run()

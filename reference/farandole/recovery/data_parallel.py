@@ -1,17 +1,15 @@
-"""A data-parallel training that outlives its workers: who is left catches up, and goes on.
+"""A data-parallel training that continues when workers die, join, or fail at a step: what is done in a step.
 
-All workers hold the same parameters, so whoever lives knows all that the dead knew, but for what was
-the dead one's own. After a change of the members (`membership`) the workers compare how far each has
-come. A step whose all-reduce was interrupted has changed no parameters and is taken again; where one
-worker got its result and another did not, who is behind is sent the state of who is ahead. So no step
-is lost and none is done twice. A spare that takes a place is sent the state, too. The loop around it
-is `fault_tolerant_training`'s.
+Each worker computes the gradient of its part of the batch, tries again if that fails on it alone, and all-reduces. From
+the losses that all exchange every ten steps the workers decide together on the learning rate, and on whether another
+worker is to join. How the members find each other again is in `fault_tolerant_training`, and what was kept of the dead
+worker's in its `Protection`: `membership_protection` here, `backup` for copies with buddies.
 """
 
 from __future__ import annotations
 
-import json
 import time
+from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI
@@ -25,45 +23,56 @@ from farandole.models import choices
 from farandole.recovery import join_request
 from farandole.recovery.batches import Batches
 from farandole.recovery.fault_tolerant_training import NOT_STARTED, FaultTolerantTraining, MembersChange
-from farandole.recovery.membership import NobodyLeft
+from farandole.recovery.membership_protection import MembershipProtection
 from farandole.recovery.options import MembershipOptions
-from farandole.recovery.replica import Replica, seed_random
-from farandole.recovery.state import TrainingState
+from farandole.recovery.protection import Protection
+from farandole.recovery.replica import Replica
 from farandole.runtime.buffers import sha256
-from farandole.runtime.communicator import broadcast_text
 from farandole.runtime.record import Summary
 from farandole.runtime.world import World
 
 
 class DataParallelTraining(FaultTolerantTraining):
-    """One member's part in it, be it at work or waiting."""
+    """One member's part in it, as a worker or as a spare.
 
-    def __init__(self, world: World, scenario: str, options: MembershipOptions, sharded: bool = False) -> None:
-        self.options = options
+    Args:
+        protection: makes the `Protection` of this training.
+        sharded: divide the optimizer's state over the workers (ZeRO-1).
+
+    Attributes:
+        concluded_at: the step after which the learning rate was last decided.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        scenario: str,
+        options: MembershipOptions,
+        protection: Callable[[DataParallelTraining], Protection],
+        sharded: bool = False,
+    ) -> None:
+        self.options, self.steps = options, options.steps
         super().__init__(world, scenario, options)
         self.replica = Replica(world, options, sharded, options.adapts)
         self.losses = LossLog(world, self.recorder, options.steps)
         self.driver = BoldDriver(options.lr)
-        self._concluded_at = NOT_STARTED  # the step after which the learning rate was last decided
+        self.concluded_at = NOT_STARTED
         self.failed_tries = 0  # of this worker, since the members last changed
+        self.protection = protection(self)
 
     def _prepare(self) -> None:
         workers = self.world.size - self.options.spares
         self.batches = Batches(self.world, self.options, self.folder, workers)
 
-    def _train(self) -> None:
-        first = self.step
-        for step in range(first, self.options.steps):
-            self._protect(step)
-            loss, share, whole = self._own_part(step)
-            self._make_sure()
-            self.replica.optimizer.step()
-            self.step = step + 1
-            if step == first:
-                self._note_first(step)
-            self.losses.add(step, loss, share, whole)
-            if self.losses.following == self.step:  # all have just exchanged their losses
-                self._draw_conclusions()
+    def _step(self, step: int) -> None:
+        self._own = self._own_part(step)
+        self.protection.secure()
+        self.replica.optimizer.step()
+
+    def _account(self, step: int) -> None:
+        self.losses.add(step, *self._own)
+        if self.losses.following == self.step:  # all have just exchanged their losses
+            self._draw_conclusions()
 
     def _own_part(self, step: int) -> tuple[float, float, int]:
         """The gradient of this worker's part of the batch; taken again if it fails here, which the others wait for.
@@ -109,7 +118,7 @@ class DataParallelTraining(FaultTolerantTraining):
         tries, news, asked = said.tolist()
         many_tries = tries >= self.options.failures and self.membership.can_grow
         if (news or many_tries or asked) and self.step < self.options.steps:
-            self._protect_all()
+            self.protection.protect_now()
             raise MembersChange(more=many_tries, asked=bool(asked))
 
     def _adapt_rate(self) -> None:
@@ -125,52 +134,22 @@ class DataParallelTraining(FaultTolerantTraining):
                     self.event_log.write("undone", self.world.rank, self.step)
             else:
                 self.replica.accept()
-        self._concluded_at = self.step
+        self.concluded_at = self.step
 
     def _is_asked_for_more(self) -> bool:
         """By somebody outside, who has not been answered yet."""
         return join_request.next_request(self.folder, self.event_log) is not None
 
-    def _protect(self, step: int) -> None:
-        """Before each step: keep what could be lost. Here nothing: what the dead knew the others know."""
-
-    def _make_sure(self) -> None:
-        """Before any parameter changes: what is kept is safe."""
-
-    def _protect_all(self) -> None:
-        """Likewise, before somebody joins though nobody has died: then no step need be done again."""
-
     def _regroup(self) -> None:
         self.failed_tries = 0
         self.replica.regroup()
+        self.protection.regroup()
 
     def _catch_up(self) -> None:
         with self.world.comm.waiting("how far the others have come", -1):
             super()._catch_up()
         self.batches.go_to(self.step)
         self.driver = BoldDriver(self.replica.values["lr"], self.replica.values.get("before"))
-
-    def _be_alike(self) -> int:
-        """Have all workers be where the foremost of them is; returns the step to take next."""
-        comm = self.world.comm
-        # Two workers at the same step may differ: one has decided the rate, the other's exchange was interrupted.
-        own = np.array([2 * self.step + (self._concluded_at == self.step != NOT_STARTED)])
-        reached = np.empty(comm.size, dtype=np.int64)
-        comm.mpi.Allgather(own, reached)
-        furthest = int(reached.max())
-        newest, concluded = divmod(furthest, 2)
-        if newest == NOT_STARTED:
-            raise NobodyLeft("every worker has died, and with them what the spares would need to know")
-        if (reached != furthest).any():
-            source = int(reached.argmax())
-            state = send_state(comm.mpi, self.replica.state(newest), source)
-            if own[0] != furthest:
-                self.replica.adopt(state)
-                self._concluded_at = newest if concluded else NOT_STARTED
-            if self.step == NOT_STARTED:
-                seed_random(self.options.seed, self.world.rank, newest)
-        self.replica.rewind(newest)
-        return newest
 
     def _take_over_the_record(self) -> None:
         """The coordinator, perhaps a new one, writes on from where the one before has come to."""
@@ -179,15 +158,11 @@ class DataParallelTraining(FaultTolerantTraining):
         self.losses.last = float(max(told.tolist())[1])  # that of who has come furthest
         written = np.zeros(1, dtype=np.int64)
         if self.membership.leads:
-            written[0] = min(self._to_be_written(), self.recorder.take_over(self.folder))
+            written[0] = min(self.protection.first_line(self.step), self.recorder.take_over(self.folder))
             self.recorder.go_on_from(int(written[0]))
         self.world.control.Bcast(written)
         self.losses.go_on_from(self.step, int(written[0]))
         self.losses.flush(self.step)  # at once: of what is still held back the next death may take the last who know
-
-    def _to_be_written(self) -> int:
-        """From this step on lines are written anew, if they were written before; on who leads."""
-        return self.step
 
     def _finish(self) -> Summary | None:
         test = self.batches.splits.test if self.membership.leads else None
@@ -200,22 +175,6 @@ class DataParallelTraining(FaultTolerantTraining):
             faults=self.event_log.faults() if self.membership.leads else (),
             joined=self.event_log.joined() if self.membership.leads else (),
         )
-
-
-def send_state(mpi: MPI.Intracomm, state: TrainingState, source: int) -> TrainingState:
-    """The state of rank `source`, on all ranks; but for what is each rank's own. Collective.
-
-    Args:
-        state: the own one, with tensors of the same names and shapes, which stay as they are.
-
-    Cost: one broadcast of all its bytes.
-    """
-    values = json.loads(broadcast_text(mpi, json.dumps({"step": state.step} | state.values), source))
-    shared = {}
-    for name in sorted(state.shared):
-        shared[name] = state.shared[name].detach().cpu().clone()
-        mpi.Bcast(shared[name].numpy(), source)
-    return TrainingState(values.pop("step"), shared, {}, values)
 
 
 def check_rate(options: MembershipOptions) -> None:
@@ -241,4 +200,4 @@ def train(scenario: str, options: MembershipOptions) -> Summary | None:
     choices.check(options)
     check_rate(options)
     with World.start(options) as world:
-        return DataParallelTraining(world, scenario, options).run()
+        return DataParallelTraining(world, scenario, options, MembershipProtection).run()

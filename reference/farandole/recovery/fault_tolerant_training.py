@@ -1,12 +1,12 @@
-"""What all trainings that outlive their ranks have in common: the loop, the record, the book of what happened.
+"""The training loop that outlives ranks, the same for every method: steps, and what happens between two of them.
 
     wait       for a slot, as a spare, or at the door
-    train      step after step, until done or somebody is missed
+    train      protect and take step after step, until done or a rank is found missing
     update     the membership (`membership`)
-    catch up   be alike, at the same step; then train again
+    restore    be at the same step as all others (`protection`); then train again
 
-How a step is taken, and how the members come to be alike after a death, is what they differ in: in
-`data_parallel` whoever lives knows all that the dead knew, in `backup` and `pipeline` buddies have copies.
+What a step is, the subclass says: `data_parallel` or `pipeline`. What is kept, and how it is restored after a death, is
+its `Protection`'s. The loop knows neither.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from farandole.recovery.event_log import EventLog, RankWitness
 from farandole.recovery.heartbeat import Heart
 from farandole.recovery.membership import Invited, Membership
 from farandole.recovery.options import FaultTolerantOptions
+from farandole.recovery.protection import Protection
 from farandole.runtime.communicator import LOST, broadcast_text
 from farandole.runtime.failure import PeerLost
 from farandole.runtime.faults import WITH_DEATHS, refuse_message_faults
@@ -50,11 +51,15 @@ class Unrecoverable(PlainError):
 
 
 class FaultTolerantTraining:
-    """One member's part in it, be it at work or waiting.
+    """One member's part in it, as a worker or as a spare.
 
     Attributes:
         step: to be taken next.
+        steps, protection: set by the subclass: steps in all, and what keeps and restores what could be lost.
     """
+
+    steps: int
+    protection: Protection
 
     def __init__(self, world: World, scenario: str, options: FaultTolerantOptions) -> None:
         refuse_message_faults(options.fail, WITH_DEATHS)
@@ -89,9 +94,12 @@ class FaultTolerantTraining:
     def _set_up(self) -> None:
         """What takes time before the first step."""
 
-    def _train(self) -> None:
-        """Take all steps that are left."""
+    def _step(self, step: int) -> None:
+        """Take one step."""
         raise NotImplementedError
+
+    def _account(self, step: int) -> None:
+        """The step is done: record it, and decide with the others on what follows from it."""
 
     def _finish(self) -> Summary | None:
         """All steps are done: evaluate, and write the record."""
@@ -99,10 +107,6 @@ class FaultTolerantTraining:
 
     def _regroup(self) -> None:
         """The members have changed; as a spare, too."""
-
-    def _be_alike(self) -> int:
-        """Have all workers be at the same step; returns it."""
-        raise NotImplementedError
 
     def _take_over_the_record(self) -> None:
         """The coordinator, perhaps a new one, writes on."""
@@ -144,6 +148,17 @@ class FaultTolerantTraining:
             self.heart.forget_all_but(self.membership.view.members)
             self._regroup()
             complete = False
+
+    def _train(self) -> None:
+        """Take all steps that are left."""
+        first = self.step
+        for step in range(first, self.steps):
+            self.protection.protect(step)
+            self._step(step)
+            self.step = step + 1
+            if step == first:
+                self._note_first(step)
+            self._account(step)
 
     def _begin(self) -> None:
         with self.heart.resting():
@@ -190,7 +205,7 @@ class FaultTolerantTraining:
             if self.membership.view.following > self.world.size:  # somebody may have come later
                 self.heart.meet()
             self.recorder.agree_when_it_began(knows=self.step != NOT_STARTED)
-            self.step = self._be_alike()
+            self.step = self.protection.restore()
             if self.membership.leads:  # before anybody goes on, and may fail again
                 self.event_log.write("start", self.world.rank, self.step)
             self._take_over_the_record()

@@ -22,7 +22,6 @@ models Wang et al., "GEMINI: fast failure recovery in distributed training with 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import torch
@@ -33,17 +32,13 @@ from farandole.model_parallel.layer_split import Plan
 from farandole.model_parallel.parts import Layout, Parts
 from farandole.model_parallel.training import Losses, finish, take_step, write_plan
 from farandole.models import choices
-from farandole.recovery.buddies import Buddies
 from farandole.recovery.fault_tolerant_training import FaultTolerantTraining, Unrecoverable
-from farandole.recovery.on_disk import OnDisk
 from farandole.recovery.options import PipelineBackupOptions
 from farandole.recovery.replica import REMEMBERED
+from farandole.recovery.stage_backup import FOR_TWO, StageBackup
 from farandole.recovery.state import TrainingState
 from farandole.runtime.record import Summary
 from farandole.runtime.world import World
-
-BACKUP_EVERY, CHECKPOINT_EVERY = 5, 50  # steps, where only spares are asked for
-FOR_TWO = 2  # spares that a stage and its buddy take when they come back from the disk
 
 
 class BackedUpPipeline(FaultTolerantTraining):
@@ -56,33 +51,20 @@ class BackedUpPipeline(FaultTolerantTraining):
 
     def __init__(self, world: World, scenario: str, options: PipelineBackupOptions, layout: Layout) -> None:
         super().__init__(world, scenario, options)
-        self.options, self.layout = options, layout
+        self.options, self.layout, self.steps = options, layout, options.steps
         self.workers = self.membership.view.workers
-        self.buddies = Buddies(options.backup_every or BACKUP_EVERY)
-        usual = CHECKPOINT_EVERY if options.spares >= FOR_TWO else 0
-        every = usual if options.checkpoint_every is None else options.checkpoint_every
-        self.on_disk = OnDisk(world, self.folder, every)
         self.losses = Losses(options.steps, self.recorder)
         self.parts: Parts | None = None
+        self.protection = StageBackup(self)
 
     def _set_up(self) -> None:
         if self.membership.slot is not None:
             self.parts = Parts(self.world, self.options, self.layout)
             write_plan(self.parts, self.recorder)
 
-    def _train(self) -> None:
-        first = self.step
-        for step in range(first, self.options.steps):
-            if self.buddies.due(self.world.comm, step):
-                with self.world.communicate("backup"):
-                    self.buddies.save(self.world.comm, self._state(step))
-            if self.on_disk.due(step):
-                self.on_disk.save(self._state(step), self.membership.view.number)
-            self.world.begin_step(step)
-            take_step(self._parts, step, self.losses)
-            self.step = step + 1
-            if step == first:
-                self._note_first(step)
+    def _step(self, step: int) -> None:
+        self.world.begin_step(step)
+        take_step(self._parts, step, self.losses)
 
     def _finish(self) -> Summary | None:
         root = self.workers.index(self.membership.view.coordinator)
@@ -98,7 +80,7 @@ class BackedUpPipeline(FaultTolerantTraining):
         if self.parts:
             self.parts.pipeline.abandon()
             self.parts = None
-        self.on_disk.abandon()
+        self.protection.regroup()
         before, self.workers = self.workers, self.membership.view.workers
         if missing := len(before) - len(self.workers):
             dead = [slot for slot, rank in enumerate(before) if rank in self.membership.lost]
@@ -108,25 +90,21 @@ class BackedUpPipeline(FaultTolerantTraining):
                 f"give --spares {self.options.spares + missing} or more"
             )
 
-    def _be_alike(self) -> int:
-        """Go back to the last backup of which every part is alive, or to the last one on disk; returns its step."""
-        state = self.buddies.recover_own(self.world.comm)
-        if state is None:
-            state = self._from_disk()
-        with self.heart.resting():  # who has not had the data loads them
+    def restore(self, state: TrainingState) -> None:
+        """Be the stage that `state` is of, between two steps."""
+        with self.heart.resting():  # a rank that has not had the data loads them
             self.parts = Parts(self.world, self.options, self.layout, Plan.from_json(state.values["plan"]))
         self.parts.shard.go_to(state.step)
-        for name, tensor in self._state(state.step).own.items():
+        for name, tensor in self.state(state.step).own.items():
             tensor.copy_(state.own[name])
-        return state.step
 
     def _take_over_the_record(self) -> None:
         """All losses are written at the end, by whoever leads then: the last stage has them, and its buddy."""
         if self.membership.leads:
             self.recorder.take_over(self.folder)
-            self.recorder.go_on_from(0)
+            self.recorder.go_on_from(self.protection.first_line(self.step))
 
-    def _state(self, step: int) -> TrainingState:
+    def state(self, step: int) -> TrainingState:
         """All that decides how this stage goes on with `step`; the tensors are the originals.
 
         Nothing in a stage draws random numbers, and its data follows from the step.
@@ -137,27 +115,6 @@ class BackedUpPipeline(FaultTolerantTraining):
         if parts.last in parts.pieces:
             own |= {"losses": torch.from_numpy(self.losses.weighted), "times": torch.from_numpy(self.losses.wall_s)}
         return TrainingState(step, {}, own, {"plan": parts.plan.to_json()})
-
-    def _from_disk(self) -> TrainingState:
-        """This stage's state in the newest whole checkpoint.
-
-        Raises:
-            Unrecoverable: there is none.
-        """
-        found = self.on_disk.newest()
-        if found is None:
-            raise Unrecoverable(f"{self._what_is_gone()}, and no whole checkpoint is on disk: start again")
-        self.buddies.forget_after(found.step)
-        if self.membership.leads:
-            print(f"{self._what_is_gone()}: back to the checkpoint of step {found.step}", file=sys.stderr)
-        return found.of_rank(self.world.comm.rank)
-
-    def _what_is_gone(self) -> str:
-        stages = len(self.workers)
-        if not self.buddies.gone:
-            return "nobody who is left has a copy of any stage"
-        copies = (f"stage {slot}, which its buddy, stage {(slot + 1) % stages}," for slot in self.buddies.gone)
-        return f"no copy is left of {' and of '.join(copies)} would have had"
 
     @property
     def _parts(self) -> Parts:

@@ -15,24 +15,18 @@ starts the job again: `farandole supervise`, Slurm (``--requeue``), or the reade
 
 from __future__ import annotations
 
-import sys
 import time
-import uuid
 from pathlib import Path
 
 import numpy as np
-from mpi4py import MPI
 
 from farandole.data_parallel.evaluation import accuracy
 from farandole.data_parallel.loss_log import LossLog
 from farandole.data_parallel.training import samples_used
-from farandole.errors import UsageError
 from farandole.models import choices
-from farandole.recovery import checkpoint
 from farandole.recovery.batches import Batches
-from farandole.recovery.checkpointer import Checkpointer, newest_slot
+from farandole.recovery.checkpoint_protection import CheckpointProtection
 from farandole.recovery.event_log import EventLog, RankWitness
-from farandole.recovery.interval import Cadence
 from farandole.recovery.options import ResumableOptions
 from farandole.recovery.replica import Replica
 from farandole.runtime.buffers import sha256
@@ -53,53 +47,40 @@ class Restartable:
         self.stop = StopRequest(world)
         self.recorder = Recorder(world, scenario, options)
         self.folder = Path(broadcast_text(world.control, str(self.recorder.folder)))
-        self.number = broadcast_text(world.control, uuid.uuid4().hex)
         self.event_log = EventLog(self.folder / "logbook.jsonl")
         world.witness = RankWitness(self.event_log, world.rank)
         world.spare(self.event_log.struck())
         world.starts_before = self.event_log.starts()
         self.batches = Batches(world, options, self.folder, world.size)
         self.replica = Replica(world, options)
-        slot = self._go_back()
-        self.checkpointer = Checkpointer(
-            world,
-            self.folder / checkpoint.CHECKPOINTS,
-            by=options.checkpoint_by,
-            asynchronous=options.checkpoint_async,
-            occupied=slot,
-        )
+        self.protection = CheckpointProtection(self)
+        self.step = self.first_step = self.protection.restore()
+        self.batches.go_to(self.step)
+        self.recorder.go_on_from(self.step)
         self.losses = LossLog(world, self.recorder, options.steps, self.first_step)
 
     def run(self) -> int:
         """Take all steps that are left; returns the step to take next, fewer than all if it was told to stop."""
-        options, world = self.options, self.world
-        cadence = Cadence(options.checkpoint_every, options.mtbf)
+        steps, world = self.options.steps, self.world
         self.recorder.start(self._begin())
-        since, since_s = self.first_step, self.recorder.elapsed_s
-        for step in progress(world.steps(options.steps, self.first_step), options.steps - self.first_step, world.rank):
+        self.protection.begin()
+        for step in progress(world.steps(steps, self.first_step), steps - self.first_step, world.rank):
             self._step(step)
             if step == self.first_step and world.rank == 0:
                 self.event_log.write("first step", 0, step)
-            following = step + 1
+            self.step = step + 1
             stop = self.stop.heard()
-            if following < options.steps and (stop or cadence.due(following - since)):
-                self.losses.flush(following)
-                step_s = (self.recorder.elapsed_s - since_s) / (following - since)
-                state = self.replica.state(following)
-                state.values["start"] = self.number  # parts that different starts have written do not fit together
-                cost_s = self.checkpointer.save(state)
-                cadence.measured(cost_s, self._slowest(step_s))
-                since, since_s = following, self.recorder.elapsed_s
-                if world.rank == 0:
-                    self.event_log.write("checkpoint", 0, following)
-                if stop:
-                    break
+            if stop and self.step < steps:
+                self.protection.protect_now()
+                break
+            if self.step < steps:
+                self.protection.protect(self.step)
         self.stop.complete()
-        self.checkpointer.finish()
-        if following < options.steps and world.rank == 0:
-            self.event_log.write("stop", 0, following)
+        self.protection.secure()
+        if self.step < steps and world.rank == 0:
+            self.event_log.write("stop", 0, self.step)
         self.recorder.stop()
-        return following
+        return self.step
 
     def finish(self) -> Summary | None:
         """Evaluate, and write the record; the summary on rank 0, None elsewhere."""
@@ -122,26 +103,6 @@ class Restartable:
             return None
         return accuracy(self.replica.model, self.batches.splits.test, self.world.device)
 
-    def _go_back(self) -> int | None:
-        """Put everything back to the newest complete checkpoint; returns its slot, None if there is none."""
-        folder = self.folder / checkpoint.CHECKPOINTS
-        slot = newest_slot(self.world, folder)
-        self.first_step = 0
-        if slot is not None:
-            saved = checkpoint.read(folder, slot)
-            if saved.step >= self.options.steps:
-                raise UsageError(
-                    f"the checkpoint in slot-{slot} is of step {saved.step}, and of another training: this one has "
-                    f"{self.options.steps} steps; put back the folder's own checkpoints, or give another --out"
-                )
-            self.replica.restore(saved)
-            self.first_step = saved.step
-            if self.world.rank == 0:
-                print(f"goes on from step {saved.step}, saved in {folder / f'slot-{slot}'}", file=sys.stderr)
-        self.batches.go_to(self.first_step)
-        self.recorder.go_on_from(self.first_step)
-        return slot
-
     def _begin(self) -> float:
         """Note the start; returns how many seconds ago the first one was."""
         self.world.control.Barrier()  # the record's clock begins when all ranks are there
@@ -151,12 +112,6 @@ class Restartable:
             before_s[0] = time.time() - self.event_log.lines()[0].when
         self.world.control.Bcast(before_s)
         return float(before_s[0])
-
-    def _slowest(self, seconds: float) -> float:
-        longest = np.array([seconds])
-        with self.world.comm.waiting("time of a step", -1):
-            self.world.control.Allreduce(MPI.IN_PLACE, longest, MPI.MAX)
-        return float(longest[0])
 
 
 def train(scenario: str, options: ResumableOptions) -> Summary | None:
