@@ -18,7 +18,7 @@ Source: Zheng, Shi & Kalé, "FTC-Charm++: an in-memory checkpoint-based fault to
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from farandole.recovery.checkpoint import Checkpoint, joined, piece
 from farandole.recovery.state import TrainingState, copied
+from farandole.recovery.surviving_copies import choose, gone
 from farandole.runtime.communicator import (
     Buffer,
     Communicator,
@@ -42,9 +43,6 @@ from farandole.runtime.communicator import (
 GENERATIONS = 2
 IN_MEMORY = -1  # the slot of a checkpoint that is on no disk
 TAG = 1  # of a backup's first tensor, and so on: the step that goes on meanwhile sends with 0
-
-# Of each worker, of each backup that it keeps: the step, how many workers there were, whose parts.
-Held = Sequence[Sequence[tuple[int, int, list[int]]]]
 
 
 @dataclass(frozen=True)
@@ -214,41 +212,6 @@ class Buddies:
                 del broken.own[(broken.slot - 1) % broken.slots]
             self._given_up.append(self._under_way)
             self._under_way = None
-
-
-def choose(held: Held) -> tuple[int, int, dict[int, int]] | None:
-    """Which backup to go back to.
-
-    Args:
-        held: what the workers left keep.
-
-    Returns:
-        The step, how many workers there were, and for each of their slots the worker that has the part.
-    """
-    whole = {key: holders for key, holders in _holders(held).items() if len(holders) == key[1]}
-    if not whole:
-        return None
-    step, slots = max(whole)
-    return step, slots, whole[step, slots]
-
-
-def gone(held: Held) -> list[int]:
-    """The slots whose parts nobody has, of the backup that lacks the fewest; none where there is no backup at all."""
-    lacking = [[slot for slot in range(key[1]) if slot not in holders] for key, holders in _holders(held).items()]
-    return min(lacking, key=len, default=[])
-
-
-def _holders(held: Held) -> dict[tuple[int, int], dict[int, int]]:
-    """Of each backup, by its step and how many workers there were: which of those left has each slot's part."""
-    backups: dict[tuple[int, int], dict[int, int]] = {}
-    for worker, generations in enumerate(held):
-        for step, slots, parts in generations:
-            holders = backups.setdefault((step, slots), {})
-            for slot in parts:
-                # Its own part is first: it stands first in the list.
-                if slot not in holders or slot == parts[0]:
-                    holders[slot] = worker
-    return backups
 
 
 def _summary(generation: Generation) -> tuple[int, int, list[int]]:

@@ -17,9 +17,10 @@ from mpi4py import MPI
 
 from farandole.errors import PlainError
 from farandole.recovery import heartbeat, join_request, membership
+from farandole.recovery.admission import Invited
 from farandole.recovery.event_log import EventLog, RankWitness
 from farandole.recovery.heartbeat import Heart
-from farandole.recovery.membership import Invited, Membership
+from farandole.recovery.membership import Membership
 from farandole.recovery.options import FaultTolerantOptions
 from farandole.recovery.protection import Protection
 from farandole.runtime.communicator import LOST, broadcast_text

@@ -13,27 +13,29 @@ them: how a worker is started, what its end means, and the record. Horovod knows
 rank; here each has a number that stays, as under MPI: the first ones their first rank, whoever comes
 later the next one. How the workers train is in `elastic_horovod`.
 
+Horovod's public `horovod.run` does the same with Horovod 0.28.1, but not for these workers:
+
+- It starts a worker on this host only if the host's name resolves to one of its addresses, else by ssh. So a worker
+  cannot have a host name of its own here (worker-0), without which the first failure ends the job, nor be a Slurm step.
+- It does not tell a worker a number that stays, by which --fail, --chaos and the record name it.
+- It waits in `ElasticDriver.get_results`, which may wait for a worker that was never started.
+- It does not report which worker ended when, and whether it died or was ended by the driver.
+
 Source: Horovod 0.28, `horovod.runner.elastic`; Sergeev & Del Balso, "Horovod", 2018.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
-import threading
 import time
-from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import horovod.torch as hvd
-import psutil
 from horovod.runner.elastic.driver import ElasticDriver
 from horovod.runner.elastic.rendezvous import create_rendezvous_handler
-from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
+from horovod.runner.gloo_run import create_run_env_vars
 from horovod.runner.http.http_server import RendezvousServer
 from horovod.runner.util.network import get_driver_ip
 from mpi4py import MPI
@@ -44,108 +46,23 @@ from farandole.data.shares import equal_shares
 from farandole.data_parallel.training import samples_used
 from farandole.errors import PlainError, UsageError
 from farandole.models import choices
-from farandole.recovery.elastic_horovod import NEIGHBOURS, NUMBER, WORKERS, Finished
+from farandole.recovery.elastic_horovod import WORKERS, Finished
 from farandole.recovery.event_log import EventLog
 from farandole.recovery.horovod_hosts import Hosts, discover
+from farandole.recovery.horovod_workers import POLL_S, Workers
 from farandole.recovery.options import ElasticHorovodOptions
-from farandole.runtime import mpirun, processes, rank
 from farandole.runtime.faults import check_ranks, check_steps, refuse_message_faults
-from farandole.runtime.flight_recorder import read_positions
-from farandole.runtime.launcher import TIMED_OUT
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import open_folder
 from farandole.runtime.summary import divergence_in, write_summary
 from farandole.runtime.trace import from_json
 from farandole.scenarios import to_arguments
 
-POLL_S = 0.02
 NOBODY_S = 5.0  # without any worker: then it is over, whatever Horovod still waits for
 
 
 class HorovodGaveUp(PlainError):
     """The training is not done, and no worker is left to do it."""
-
-
-class Workers:
-    """Starts workers, and writes down which have ended.
-
-    Args:
-        folder: of the run.
-        program: what each worker is, as a command's words.
-
-    Attributes:
-        failed: the numbers of those that have died, or failed.
-        ended: the numbers of those that Horovod's driver has had ended.
-        living: how many there are.
-    """
-
-    def __init__(self, hosts: Hosts, folder: Path, program: list[str]) -> None:
-        self.hosts, self.folder, self.program = hosts, folder, program
-        self.event_log = EventLog(folder / "logbook.jsonl")
-        self.environment: dict[str, str] = {}  # what Horovod adds to each one's; known when its driver listens
-        self.failed: list[int] = []
-        self.ended: list[int] = []
-        self.living = 0
-        self.waited_in_vain = threading.Event()  # one of them has: then all are ended
-        self._numbers: set[int] = set()
-        self._lock = threading.Lock()
-
-    def run(self, slot: Any, events: list[threading.Event]) -> tuple[int, float]:
-        """Start a worker and wait for its end; Horovod's driver calls it for each worker, in a thread.
-
-        Args:
-            slot: its host, and its rank at first.
-            events: the end of the job, and the end of this host.
-
-        Returns:
-            Its exit status, and the time of day.
-        """
-        number = self._begin(slot.rank)
-        try:
-            return self._see_through(number, slot, events), time.time()
-        except (OSError, PlainError) as error:  # a host's name, or the file of hosts, is not what it was
-            print(f"worker {number} cannot be started: {error}", file=sys.stderr, flush=True)
-            self.failed.append(number)
-            return 1, time.time()
-        finally:
-            with self._lock:
-                self.living -= 1
-
-    def _see_through(self, number: int, slot: Any, events: list[threading.Event]) -> int:
-        """Start worker `number`, and end it if it has to; its exit status."""
-        own = {NUMBER: str(number), NEIGHBOURS: str(self.hosts.neighbours(slot.hostname))}
-        environment = self.environment | create_slot_env_vars(slot) | own
-        process = subprocess.Popen(
-            self.hosts.command(slot.hostname, self.program, environment),
-            stdin=subprocess.DEVNULL,
-            env=surroundings() | environment,
-            preexec_fn=processes.end_with_parent,
-        )
-        while process.poll() is None and not any(event.is_set() for event in (*events, self.waited_in_vain)):
-            time.sleep(POLL_S)
-        if process.poll() is None:
-            if not self.waited_in_vain.is_set():
-                self.ended.append(number)
-                self._departed(number, "ended")
-            with suppress(psutil.NoSuchProcess):
-                processes.end([psutil.Process(process.pid)])
-        elif process.returncode == TIMED_OUT:
-            self.waited_in_vain.set()
-        elif process.returncode:
-            self.failed.append(number)
-            self._departed(number, "lost")
-        return process.wait()
-
-    def _begin(self, first_rank: int) -> int:
-        with self._lock:
-            number = max(self._numbers) + 1 if first_rank in self._numbers else first_rank
-            self._numbers.add(number)
-            self.living += 1
-            return number
-
-    def _departed(self, number: int, kind: str) -> None:
-        reached = {position.rank: position.step for position in read_positions(self.folder / WORKERS)}
-        self.event_log.write("departed", number, max(0, reached.get(number, 0)), kind)
 
 
 def drive(scenario: str, options: ElasticHorovodOptions) -> Summary:
@@ -206,12 +123,6 @@ def check(options: ElasticHorovodOptions, hosts: Hosts) -> None:
                 f"--{name.replace('_', '-')} {getattr(options, name)}: whoever waits is ended after --wait-timeout "
                 f"{options.wait_timeout:g}; give less"
             )
-
-
-def surroundings() -> dict[str, str]:
-    """This process's environment without what its launcher has put there for it alone, but with the launch's mark."""
-    marks = {name: os.environ[name] for name in (rank.LAUNCH, rank.PROGRESS) if name in os.environ}
-    return mpirun.detect().environment(os.environ) | marks
 
 
 def _drive(options: ElasticHorovodOptions, workers: Workers, interface: str) -> None:

@@ -28,28 +28,22 @@ import numpy as np
 from mpi4py import MPI
 
 from farandole.errors import PlainError, UsageError
+from farandole.recovery.admission import AT_THE_DOOR, NO_NEWS, Admission
 from farandole.recovery.election.over_mpi import elect
 from farandole.recovery.view import NOBODY, View
 from farandole.runtime import rank
 from farandole.runtime.communicator import LOST, ranks_within
 from farandole.runtime.failure import PeerLost
-from farandole.runtime.joining import SpawnRequest, Told
+from farandole.runtime.joining import Told
 from farandole.runtime.world import World
 
 DISMISSED = 1  # tag
 NAP_S = 0.001
 FAREWELL_S = 10.0  # how long, all work being done, somebody is waited for who is just starting
 
-# What the coordinator knows of who was sent for. The others know nothing: an agreement, a bitwise and, leaves its word.
-NO_NEWS, AT_THE_DOOR, LOST_ON_THE_WAY = 0b11, 0b10, 0b01
-
 
 class NobodyLeft(PlainError):
     """Every worker has died."""
-
-
-class Invited(Exception):
-    """This process, which has come later, may `enter` now."""
 
 
 class Membership:
@@ -85,14 +79,12 @@ class Membership:
         self.joined: list[int] = []
         self.sent_for: list[int] = []
         self.was_asked = False
-        self._greeting, self._welcome = greeting, welcome
-        self._called: SpawnRequest | None = None  # on the coordinator: who has been sent for
+        self._admission = Admission(greeting, welcome, world.joining)
         self._before = self.view  # when the update began
         self._missed: list[int] = []  # in this update: who has been sent for and will not come
         self._asked = False  # whether the others know already what this rank would say in an agreement
         self._everyone = MPI.Intracomm(world.control.Dup())
         self._numbers = list(self.view.members)  # of each rank in `_everyone`
-        self._port: str | None = None
         world.outlived = True
         if not world.joining:
             self._form()
@@ -114,7 +106,7 @@ class Membership:
     @property
     def has_news(self) -> bool:
         """Whether who was sent for is ready, or lost: then an `update` is due. Only the coordinator knows."""
-        return self._called is not None and self._called.news != "none"
+        return self._admission.has_news
 
     @property
     def who_answers(self) -> int:
@@ -155,10 +147,8 @@ class Membership:
         """
         joining = self.world.joining
         if joining and not joining.inside:
-            self._port = joining.wait_for_invitation()
-            if self._port is None:
-                return False
-            raise Invited
+            self._admission.wait_for_invitation()
+            return False
         while True:
             try:
                 if self._everyone.Iprobe(MPI.ANY_SOURCE, DISMISSED):
@@ -174,11 +164,8 @@ class Membership:
 
     def enter(self) -> Told:
         """Having come later, take part from now on; returns what the coordinator says at that."""
-        joining = self.world.joining
-        assert joining is not None
-        assert self._port is not None
         with self.world.comm.waiting("entrance", -1):
-            self._everyone, told = joining.enter(self._port)
+            self._everyone, told = self._admission.enter()
             self._numbers = told["numbers"]
             view = told["view"]
             self._before = View(**view | {"workers": tuple(view["workers"]), "spares": tuple(view["spares"])})
@@ -206,8 +193,7 @@ class Membership:
 
     def see_off(self) -> None:
         """All is over: whoever has been sent for and has not joined is told so. Called by every worker."""
-        if self._called:
-            self._called.dismiss(FAREWELL_S)
+        self._admission.see_off(FAREWELL_S)
 
     def _settle(self, more: bool, asked: bool) -> None:
         """Try until all have succeeded; then, if a slot is free all the same, the coordinator sends for somebody."""
@@ -218,7 +204,7 @@ class Membership:
             self.sent_for = [self.view.following]
             self.view = self.view.sending()
             if self.leads:
-                self._called = SpawnRequest(self.sent_for[0], self._greeting())
+                self._admission.send_for(self.sent_for[0])
 
     def _attempt(self, more: bool, asked: bool) -> bool:
         """One try; False if another rank has died meanwhile, or somebody has come."""
@@ -252,52 +238,23 @@ class Membership:
 
     def _all_have_heard(self, number: int) -> bool:
         """Whether there is no news of it. If there is, it is let in now, or given up, and the next try comes after."""
-        called, own = self._called, NO_NEWS
-        if called and called.news != "none":
-            own = AT_THE_DOOR if called.news == "ready" else LOST_ON_THE_WAY
-        try:
-            news = self._everyone.Agree(own)
-        except MPI.Exception:  # somebody has died; the same on all
-            return False
-        if news == NO_NEWS:
-            return True
-        self._called = None
-        if news == AT_THE_DOOR and self._let_in(called):
+        news = self._admission.agree_on_news(self._everyone)
+        if news is None or news == NO_NEWS:
+            return news == NO_NEWS
+        everyone = None
+        if news == AT_THE_DOOR:
+            everyone = self._admission.admit(self._everyone, self._numbers.index(self._before.coordinator))
+        if everyone is not None:
+            self._everyone = everyone
             self._numbers.append(number)
             self._before = self._before.with_the_one_sent_for()
             self.joined.append(number)
-            if called:
-                called.welcome({"numbers": self._numbers, "view": asdict(self._before), "welcome": self._welcome()})
+            self._admission.welcome({"numbers": self._numbers, "view": asdict(self._before)})
         else:
             self._before = self._before.without_the_one_sent_for()
             self._missed.append(number)
-            if called:
-                called.dismiss()
+            self._admission.give_up()
         return False
-
-    def _let_in(self, called: SpawnRequest | None) -> bool:
-        """Make `_everyone` a communicator with the joining process; whether that has succeeded everywhere.
-
-        Args:
-            called: on the coordinator, the joining process.
-        """
-        everyone = None
-        try:
-            port = called.invite() if called else ""
-            between = self._everyone.Accept(port, root=self._numbers.index(self._before.coordinator))
-            everyone = MPI.Intracomm(MPI.Intercomm(between).Merge(high=False))
-            if called:  # a revocation that comes while it is still merging would be its end
-                called.sees_it_inside()
-        except MPI.Exception:
-            self._everyone.Revoke()
-        try:
-            agreed = bool(self._everyone.Agree(int(everyone is not None)))
-        except MPI.Exception:
-            agreed = False
-        if agreed:
-            assert everyone is not None
-            self._everyone = everyone
-        return agreed
 
     def _revoke(self) -> None:
         self.world.comm.revoke()

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from farandole.errors import UsageError
-from farandole.recovery.horovod_driver import Workers
+from farandole.recovery.horovod_workers import Workers
 
 
 class NoHosts:

@@ -1,0 +1,111 @@
+"""How a process that comes later is brought in: the coordinator starts it, and in a membership update all admit it.
+
+    send for    the coordinator starts a process, in a thread (`runtime.joining`); all others train on
+    news        it is ready, or lost: only the coordinator knows, and says so in an agreement of all
+    admit       all accept its connection, and form a communicator with it
+    welcome     the coordinator tells it what the others have agreed on
+
+Until it is welcomed no rank counts on it: whatever goes wrong, it leaves, and that is no loss. Cost: an agreement per
+update while one is on the way; then one collective accept and another agreement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mpi4py import MPI
+
+from farandole.runtime.joining import JoiningProcess, SpawnRequest, Told
+
+# What the coordinator knows of the one sent for. The others know nothing: an agreement, a bitwise and, leaves its word.
+NO_NEWS, AT_THE_DOOR, LOST_ON_THE_WAY = 0b11, 0b10, 0b01
+
+
+class Invited(Exception):
+    """This process, which has come later, may `enter` now."""
+
+
+class Admission:
+    """One member's part in it; only the coordinator has a request.
+
+    Args:
+        greeting, welcome: return what the process is told when it begins, and when it is let in; called on the
+            coordinator.
+        joining: on a process that comes later, its own side.
+    """
+
+    def __init__(
+        self, greeting: Callable[[], Told], welcome: Callable[[], Told], joining: JoiningProcess | None
+    ) -> None:
+        self._greeting, self._welcome, self._joining = greeting, welcome, joining
+        self._request: SpawnRequest | None = None
+        self._port = ""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the one sent for is ready, or lost. Only the coordinator knows."""
+        return self._request is not None and self._request.news != "none"
+
+    def send_for(self, number: int) -> None:
+        """Start the process that will have this number. On the coordinator."""
+        self._request = SpawnRequest(number, self._greeting())
+
+    def agree_on_news(self, everyone: MPI.Intracomm) -> int | None:
+        """Return what there is to know of the one sent for, on all; None: a rank has died. Collective."""
+        own = NO_NEWS
+        if self._request and self._request.news != "none":
+            own = AT_THE_DOOR if self._request.news == "ready" else LOST_ON_THE_WAY
+        try:
+            return everyone.Agree(own)
+        except MPI.Exception:  # the same on all
+            return None
+
+    def admit(self, everyone: MPI.Intracomm, coordinator: int) -> MPI.Intracomm | None:
+        """Return a communicator with the process, last in it; None if that has not succeeded everywhere. Collective."""
+        extended = None
+        try:
+            port = self._request.invite() if self._request else ""
+            between = everyone.Accept(port, root=coordinator)
+            extended = MPI.Intracomm(MPI.Intercomm(between).Merge(high=False))
+            if self._request:  # a revocation that comes while it is still merging would be its end
+                self._request.sees_it_inside()
+        except MPI.Exception:
+            everyone.Revoke()
+        try:
+            return extended if everyone.Agree(int(extended is not None)) else None
+        except MPI.Exception:
+            return None
+
+    def welcome(self, agreed: Told) -> None:
+        """Tell the process that it is in, and what all have agreed on."""
+        request, self._request = self._request, None
+        if request:
+            request.welcome(agreed | {"welcome": self._welcome()})
+
+    def give_up(self) -> None:
+        """The process will not come."""
+        request, self._request = self._request, None
+        if request:
+            request.dismiss()
+
+    def see_off(self, farewell_s: float) -> None:
+        """All is over: tell the process, if one is still on the way."""
+        if self._request:
+            self._request.dismiss(farewell_s)
+
+    def wait_for_invitation(self) -> None:
+        """As the process: wait until it may enter, or is not needed.
+
+        Raises:
+            Invited: it may `enter` now.
+        """
+        assert self._joining is not None
+        port = self._joining.wait_for_invitation()
+        if port is not None:
+            self._port = port
+            raise Invited
+
+    def enter(self) -> tuple[MPI.Intracomm, Told]:
+        """As the process: connect; return the communicator of all, and what it is told there."""
+        assert self._joining is not None
+        return self._joining.enter(self._port)
