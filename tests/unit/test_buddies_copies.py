@@ -152,7 +152,7 @@ def test_an_interrupted_exchange_leaves_the_ward_of_the_backup_before_as_it_was(
     workers = started(3).save(*range(backups))
 
     def begin(comm: Any, buddies: Buddies, training: Training) -> None:
-        if training.place != 2:
+        if training.slot != 2:
             buddies.begin(comm, training.at(99))
 
     workers.each(begin)
