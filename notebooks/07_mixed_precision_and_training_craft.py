@@ -48,7 +48,6 @@ from farandole.data_parallel.gradient_agreement import GradientAgreement
 from farandole.data_parallel.learning_rate import LearningRate
 from farandole.data_parallel.mixed_precision import HalfCopy, MixedPrecisionSGD
 from farandole.data_parallel.search import rounds
-from farandole.data_parallel.training import mean_cross_entropy
 from farandole.models import layerwise, optimizers
 from farandole.models.classifiers import mlp
 from farandole.models.transformer import transformer
@@ -56,6 +55,7 @@ from farandole.report import table, timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
 from farandole.report.curves import smooth
 from farandole.runtime.buffers import FlatBuffers
+from farandole.tasks import mean_cross_entropy
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -354,7 +354,7 @@ model, batch = workloads["transformer"]
 copies = {}
 for layers in ((), ("norms",)):
     own = copy.deepcopy(model)
-    copies[layers] = HalfCopy(own, FlatBuffers(own), "bfloat16", float32_layers=layers)
+    copies[layers] = HalfCopy(own, mean_cross_entropy, FlatBuffers(own), "bfloat16", float32_layers=layers)
     copies[layers].gradient(*batch, share=1.0)
     error = (copies[layers].master.gradients - exact["transformer"]).norm() / exact["transformer"].norm()
     print(f"in float32: {', '.join(layers) or 'none':6} the gradient is wrong by {error:.2%}")
@@ -397,7 +397,9 @@ from farandole.runtime.world import World
 with World.start(RunOptions(wait_timeout=30)) as world:
     torch.manual_seed(0)
     model = mlp(datasets.shape("digits"), 10, 32, 1)
-    mixed = MixedPrecisionSGD(world, model, maker("sgd", 0.3), ALL_REDUCES["ring"], "float16", LossScale(2.0**10))
+    mixed = MixedPrecisionSGD(
+        world, model, mean_cross_entropy, maker("sgd", 0.3), ALL_REDUCES["ring"], "float16", LossScale(2.0**10)
+    )
     train = datasets.split(datasets.load("digits"), seed=0).train
     said = []
     for step in range(3):

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from farandole.federated.averaging import Client, LocalTraining, averaged
+from farandole.tasks import mean_cross_entropy
 
 SIZES = [4, 7, 1]
 LR = 0.5
@@ -41,7 +42,7 @@ def descended(steps: int) -> np.ndarray:
 
 
 def rounds(count: int, epochs: int, batch: int) -> np.ndarray:
-    training = LocalTraining(model(), LR, epochs, batch, seed=0)
+    training = LocalTraining(model(), mean_cross_entropy, LR, epochs, batch, seed=0)
     values = training.flat.values_np.copy()
     for number in range(count):
         parts = [training.contribution(client, values, number)[0] for client in clients()]
@@ -54,7 +55,7 @@ def test_one_step_on_all_they_have_is_gradient_descent_on_everybodys_samples() -
 
 
 def test_a_plain_mean_of_the_clients_would_be_something_else() -> None:
-    training = LocalTraining(model(), LR, 1, 100, seed=0)
+    training = LocalTraining(model(), mean_cross_entropy, LR, 1, 100, seed=0)
     values = training.flat.values_np.copy()
     for number in range(5):
         parts = [training.contribution(client, values, number)[0] for client in clients()]
@@ -68,7 +69,7 @@ def test_more_local_steps_drift_away_from_it() -> None:
 
 def test_one_client_alone_trains_as_it_would_without_a_server() -> None:
     [client, *_] = clients()
-    training = LocalTraining(model(), LR, epochs=3, batch=4, seed=0)
+    training = LocalTraining(model(), mean_cross_entropy, LR, epochs=3, batch=4, seed=0)
     start = training.flat.values_np.copy()
     contribution, loss = training.contribution(client, start, number=0)
     single = model()

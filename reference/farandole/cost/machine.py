@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from farandole.cost.layer_costs import FORWARD_AND_BACKWARD, ModelCost
 from farandole.cost.modes import Device
 from farandole.cost.rehearsal import network
-from farandole.data_parallel.training import mean_cross_entropy
 from farandole.runtime.world import World
+from farandole.tasks import mean_cross_entropy
 
 WARM_UP, REPEATS = 2, 5
 LESS = 8  # times as many samples in a whole batch as in the smaller one

@@ -26,10 +26,11 @@ from farandole.collectives.executor import run
 from farandole.collectives.fitting import Measurement, fitted
 from farandole.collectives.ring import ALL_GATHER
 from farandole.cost.stragglers import Times
-from farandole.data_parallel.training import Strategy
+from farandole.data_parallel.training import MakeStrategy
 from farandole.runtime.communicator import Buffer, Communicator, Pending
 from farandole.runtime.trace import Span
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 WARM_UP = 3
 REPEATS = 5
@@ -95,8 +96,9 @@ def without_network(world: World, link: Link) -> Iterator[PassingTime]:
 
 def computing(
     world: World,
-    make: Callable[[World, nn.Module], Strategy],
+    make: MakeStrategy,
     model: nn.Module,
+    loss: Loss,
     batches: Iterator[Batch],
     steps: int,
     link: Link,
@@ -111,7 +113,7 @@ def computing(
     own, comm = np.empty(steps), world.comm
     world.begin_step(0)
     with without_network(world, link) as network:
-        strategy = make(world, copy.deepcopy(model))
+        strategy = make(world, copy.deepcopy(model), loss)
         for step in range(-WARM_UP, steps):
             with comm.waiting("rehearsal", -1):
                 world.control.Barrier()

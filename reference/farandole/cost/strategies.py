@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from torch import nn
@@ -17,38 +16,37 @@ from farandole.data_parallel.compressed import CompressedSGD
 from farandole.data_parallel.local_sgd import LocalSGD
 from farandole.data_parallel.overlapped import OverlappedSGD
 from farandole.data_parallel.synchronous import SynchronousSGD
-from farandole.data_parallel.training import Strategy
+from farandole.data_parallel.training import MakeStrategy, Strategy
 from farandole.decentralised.dpsgd import DPSGD
 from farandole.decentralised.topologies import topology
 from farandole.models.layerwise import maker_for
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import trained
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
-Make = Callable[[World, nn.Module], Strategy]
 
-
-def makers(options: SyncCostOptions, ranks: int) -> dict[str, Make]:
+def makers(options: SyncCostOptions, ranks: int) -> dict[str, MakeStrategy]:
     """Each way's strategy."""
 
     def optimizer(model: nn.Module) -> MakeOptimizer:
         return maker_for(model, "sgd", options.lr)
 
-    def synchronous(collective: str, world: World, model: nn.Module) -> Strategy:
-        return SynchronousSGD(world, model, optimizer(model), ALL_REDUCES[collective])
+    def synchronous(collective: str, world: World, model: nn.Module, loss: Loss) -> Strategy:
+        return SynchronousSGD(world, model, loss, optimizer(model), ALL_REDUCES[collective])
 
-    def overlapped(world: World, model: nn.Module) -> Strategy:
-        return OverlappedSGD(world, model, optimizer(model), ALL_REDUCES["ring"], 1000 * options.bucket_kb)
+    def overlapped(world: World, model: nn.Module, loss: Loss) -> Strategy:
+        return OverlappedSGD(world, model, loss, optimizer(model), ALL_REDUCES["ring"], 1000 * options.bucket_kb)
 
-    def local(world: World, model: nn.Module) -> Strategy:
-        return LocalSGD(world, model, optimizer(model), ALL_REDUCES["ring"], options.period)
+    def local(world: World, model: nn.Module, loss: Loss) -> Strategy:
+        return LocalSGD(world, model, loss, optimizer(model), ALL_REDUCES["ring"], options.period)
 
-    def compressed(way: str, world: World, model: nn.Module) -> Strategy:
+    def compressed(way: str, world: World, model: nn.Module, loss: Loss) -> Strategy:
         length = sum(each.numel() for each in trained(model))
-        return CompressedSGD(world, model, optimizer(model), compressor(way, length, options))
+        return CompressedSGD(world, model, loss, optimizer(model), compressor(way, length, options))
 
-    def gossip(world: World, model: nn.Module) -> Strategy:
-        return DPSGD(world, model, optimizer(model), topology("ring", ranks))
+    def gossip(world: World, model: nn.Module, loss: Loss) -> Strategy:
+        return DPSGD(world, model, loss, optimizer(model), topology("ring", ranks))
 
     ring = partial(synchronous, "ring")
     return {

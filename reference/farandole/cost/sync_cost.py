@@ -20,6 +20,7 @@ import torch
 from mpi4py import MPI
 from torch import nn
 
+from farandole import tasks
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.costs import Link
 from farandole.cost import rehearsal
@@ -29,7 +30,6 @@ from farandole.cost.rehearsal import Batch
 from farandole.cost.stragglers import Times
 from farandole.cost.strategies import compressor, makers
 from farandole.cost.ways import Calibration, efficiency, predicted
-from farandole.data import datasets
 from farandole.data.sampler import EpochSampler, batch_size, check_filled, steps_per_epoch
 from farandole.data.shares import equal_shares
 from farandole.data_parallel.evaluation import sharded_accuracy
@@ -37,7 +37,6 @@ from farandole.data_parallel.overlapped import OverlappedSGD
 from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.data_parallel.training import Strategy, load_shard, samples_used
 from farandole.errors import UsageError
-from farandole.models import choices
 from farandole.models.layerwise import maker_for
 from farandole.runtime.buffers import sha256, trained
 from farandole.runtime.communicator import Buffer, Communicator
@@ -45,6 +44,7 @@ from farandole.runtime.files import json_text
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,8 @@ class Study:
 
     def __init__(self, world: World, options: SyncCostOptions, recorder: Recorder) -> None:
         self.world, self.options, self.recorder = world, options, recorder
-        splits = datasets.split(datasets.load(options.data), options.seed)
+        self.task = tasks.of(options)
+        splits = self.task.data(options.seed)
         self.test = splits.test if world.rank == 0 else None
         self.shares = equal_shares(len(splits.train), world.size)
         if "large-batch" in options.ways and options.batch * options.period > len(splits.train):
@@ -141,7 +142,7 @@ class Study:
         )
         self.inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
         self.targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
-        self.model = choices.build(options).to(world.device)
+        self.model = self.task.model().to(world.device)
         self.makers = makers(options, world.size)
         self.batches_done = self.samples = 0
 
@@ -166,7 +167,9 @@ class Study:
         length = sum(each.numel() for each in trained(self.model))
         link = rehearsal.network(world, 4 * length)
         computing: dict[str, Times] = {
-            way: rehearsal.computing(world, self.makers[way], self.model, self.batches(way), options.rehearsal, link)
+            way: rehearsal.computing(
+                world, self.makers[way], self.model, self.task.loss, self.batches(way), options.rehearsal, link
+            )
             for way in options.ways
         }
         encoded: dict[str, int] = {way: compressor(way, length, options).nbytes(length)
@@ -189,12 +192,12 @@ class Study:
                 nbytes.append(bucket.nbytes)
                 ready.append(time.perf_counter() - began)
 
-        def make(world: World, model: nn.Module) -> Strategy:
+        def make(world: World, model: nn.Module, loss: Loss) -> Strategy:
             kilobytes = 1000 * self.options.bucket_kb
-            return OverlappedSGD(world, model, maker_for(model, "sgd", self.options.lr), noted, kilobytes)
+            return OverlappedSGD(world, model, loss, maker_for(model, "sgd", self.options.lr), noted, kilobytes)
 
-        steps = self.options.rehearsal
-        rehearsal.computing(self.world, make, self.model, self.batches("overlapped"), steps, link, begun)
+        steps, batches = self.options.rehearsal, self.batches("overlapped")
+        rehearsal.computing(self.world, make, self.model, self.task.loss, batches, steps, link, begun)
         slowest = rehearsal.gathered(self.world, np.array(ready)).max(axis=1).reshape(steps, -1).mean(axis=0)
         return list(zip(nbytes[: len(slowest)], map(float, slowest), strict=True))
 
@@ -214,7 +217,7 @@ class Study:
             squares.append((own, float(gradient @ gradient)))
 
         optimizer = maker_for(self.model, "sgd", self.options.lr)
-        strategy = SynchronousSGD(world, copy.deepcopy(self.model), optimizer, watched)
+        strategy = SynchronousSGD(world, copy.deepcopy(self.model), self.task.loss, optimizer, watched)
         batches = self.batches("ring")
         for _ in range(self.options.rehearsal):
             strategy.step(*next(batches))
@@ -225,7 +228,7 @@ class Study:
     def measured(self, way: str) -> Measurement:
         """Train in this way, and time it."""
         world, larger = self.world, self.larger(way)
-        strategy = self.makers[way](world, copy.deepcopy(self.model))
+        strategy = self.makers[way](world, copy.deepcopy(self.model), self.task.loss)
         steps, batches = self.options.steps // larger, self.batches(way)
         losses, exchanging, clock = np.empty(steps), np.empty(steps), np.empty(steps)
         first, sent_before = self.batches_done, world.comm.bytes_sent
@@ -271,7 +274,7 @@ class Study:
             measured_comm_s=float(least.mean()) / larger,
             bytes_sent=float(latest[1]) / steps / larger,
             final_loss=float(losses[-1]),
-            test_accuracy=sharded_accuracy(measured.model, self.test, world),
+            test_accuracy=sharded_accuracy(measured.model, self.test, world, self.task.metric),
             steps_to_loss=int(reached[0] + 1) * larger if len(reached) else None,
             efficiency={
                 workers: efficiency(way, calibration, workers) for workers in (world.size, *self.options.scale)
@@ -284,7 +287,7 @@ def run(scenario: str, options: SyncCostOptions) -> tuple[Summary | None, Findin
 
     The summary's loss, accuracy and parameters are those of the first way; its times and bytes are of all together.
     """
-    choices.check(options)
+    tasks.of(options)  # refuses a model that cannot read the data before MPI starts
     with World.start(options) as world:
         recorder = Recorder(world, scenario, options)
         study = Study(world, options, recorder)

@@ -25,10 +25,11 @@ import numpy as np
 from torch import Tensor, nn
 
 from farandole.collectives.executor import AllReduce
-from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import SGD
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 
 class AgnosticSGD(Strategy):
@@ -44,6 +45,7 @@ class AgnosticSGD(Strategy):
         self,
         world: World,
         model: nn.Module,
+        loss: Loss,
         lr: float,
         pace: float,
         local_batch: int | None,
@@ -53,6 +55,7 @@ class AgnosticSGD(Strategy):
     ) -> None:
         self.world = world
         self.model = model
+        self.loss = loss
         self.pace, self.local_batch, self.normalised = pace, local_batch, normalised
         self.all_reduce = all_reduce
         self.bytes_are_counted = bytes_are_counted
@@ -76,7 +79,7 @@ class AgnosticSGD(Strategy):
             steps = list(zip(inputs.split(size), targets.split(size), strict=True)) if len(targets) else []
             for its_inputs, its_targets in steps:
                 self.flat.zero_gradients()
-                mean_loss = mean_cross_entropy(self.model(its_inputs), its_targets)
+                mean_loss = self.loss(self.model(its_inputs), its_targets)
                 mean_loss.backward()
                 self.optimizer.step()
                 loss += mean_loss.item() * len(its_targets) / len(targets)

@@ -24,10 +24,11 @@ from farandole.compression.majority_vote import MajorityVote
 from farandole.compression.non_finite import check_sum
 from farandole.compression.powersgd import PowerSGD
 from farandole.compression.terngrad import TernGrad
-from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 
 class CompressedSGD(Strategy):
@@ -44,11 +45,13 @@ class CompressedSGD(Strategy):
         self,
         world: World,
         model: nn.Module,
+        loss: Loss,
         make_optimizer: MakeOptimizer,
         compressor: Compressor | PowerSGD | MajorityVote,
     ) -> None:
         self.world = world
         self.model = model
+        self.loss = loss
         self.compressor = compressor
         self.flat = FlatBuffers(model)
         self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
@@ -57,7 +60,7 @@ class CompressedSGD(Strategy):
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = mean_cross_entropy(self.model(inputs), targets)
+            mean_loss = self.loss(self.model(inputs), targets)
             (mean_loss * share).backward()
             self.flat.to_host()
 

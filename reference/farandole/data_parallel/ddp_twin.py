@@ -17,9 +17,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
 from farandole.data_parallel.backward_clock import BackwardClock
-from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.data_parallel.training import Strategy
 from farandole.runtime.communicator import broadcast_text
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 
 class DdpSGD(Strategy):
@@ -27,9 +28,10 @@ class DdpSGD(Strategy):
 
     bytes_are_counted = False
 
-    def __init__(self, world: World, model: nn.Module, lr: float, timeout_s: float) -> None:
+    def __init__(self, world: World, model: nn.Module, loss: Loss, lr: float, timeout_s: float) -> None:
         self.world = world
         self.model = model
+        self.loss = loss
         join_process_group(world, timeout_s)
         self.clock = BackwardClock(world, model)
         self.parallel = DistributedDataParallel(model)
@@ -38,7 +40,7 @@ class DdpSGD(Strategy):
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
         self.optimizer.zero_grad(set_to_none=False)
         self.clock.start()
-        mean_loss = mean_cross_entropy(self.parallel(inputs), targets)
+        mean_loss = self.loss(self.parallel(inputs), targets)
         with self.world.comm.waiting_for_library("DDP's all-reduce", sign="gloo"):
             (mean_loss * (share * self.world.size)).backward()
         self.clock.backward_has_ended()

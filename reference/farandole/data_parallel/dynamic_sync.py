@@ -22,19 +22,19 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 from torch import nn
 
+from farandole import tasks
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.data import datasets, label_skew
 from farandole.data_parallel.agnostic import AgnosticSGD
 from farandole.data_parallel.controller import Controller
 from farandole.data_parallel.evaluation import sharded_accuracy
 from farandole.data_parallel.options import DynamicOptions
-from farandole.data_parallel.training import mean_cross_entropy
 from farandole.errors import UsageError
-from farandole.models import choices
 from farandole.runtime.buffers import sha256
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
+from farandole.tasks import Task
 
 LOSS_EVERY = 16  # steps, at least, from one measurement of the loss to the next
 
@@ -46,17 +46,17 @@ def train(scenario: str, options: DynamicOptions) -> Summary | None:
     samples, before the round that its line tells of; the last line's is the round there would have been. The record's
     seconds are those of the training, without the ones that measuring the loss has taken; the summary's have these too.
     """
-    choices.check(options)
+    task = tasks.of(options)
     with World.start(options) as world:
         recorder = Recorder(world, scenario, options)
-        splits = datasets.split(datasets.load(options.data), options.seed)
+        splits = task.data(options.seed)
         rows = _rows(splits.train, options, world)
         inputs, targets = (torch.from_numpy(part[rows]).to(world.device) for part in _parts(splits.train))
         share = len(rows) / len(splits.train)
         samples = Samples(len(rows), options.seed, world.rank)
         size = max(1, options.batch // world.size)
-        model = choices.build(options).to(world.device)
-        method = AgnosticSGD(world, model, options.lr, 1.0, size, True, ALL_REDUCES[options.collective])
+        model = task.model().to(world.device)
+        method = AgnosticSGD(world, model, task.loss, options.lr, 1.0, size, True, ALL_REDUCES[options.collective])
         controller = Controller(world.size, options.period, not options.equal_steps, options.kappa, options.longest)
         done = used = loss_due = 0
         loss = measuring_s = 0.0
@@ -65,7 +65,7 @@ def train(scenario: str, options: DynamicOptions) -> Summary | None:
             plan, over = controller.plan, done >= options.steps
             if over or done >= loss_due:
                 trained = recorder.elapsed_s
-                loss = common_loss(world, model, inputs, targets, share)
+                loss = common_loss(world, task, model, inputs, targets, share)
                 loss_due = done + LOSS_EVERY
                 most, fewest = max(plan.steps), min(plan.steps)
                 figures = {"loss": loss, "period": plan.period, "most_steps": most, "fewest_steps": fewest}
@@ -89,7 +89,7 @@ def train(scenario: str, options: DynamicOptions) -> Summary | None:
             steps=done,
             samples=used,
             final_loss=loss,
-            test_accuracy=sharded_accuracy(model, splits.test if world.rank == 0 else None, world),
+            test_accuracy=sharded_accuracy(model, splits.test if world.rank == 0 else None, world, task.metric),
             params_sha256=sha256(model),
         )
 
@@ -119,10 +119,12 @@ def told_to_all(world: World, *own: float) -> NDArray[np.float64]:
     return table
 
 
-def common_loss(world: World, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, share: float) -> float:
+def common_loss(
+    world: World, task: Task, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, share: float
+) -> float:
     """The mean loss over all ranks' samples. Collective, and not counted: it is for the record."""
     with world.trace.span("loss", "compute"), torch.no_grad():
-        total = np.array([share * mean_cross_entropy(model(inputs), targets).item()])
+        total = np.array([share * task.loss(model(inputs), targets).item()])
     with world.comm.waiting("sum of losses", -1):
         world.control.Allreduce(MPI.IN_PLACE, total)
     return float(total[0])

@@ -22,26 +22,29 @@ from farandole.data import shards
 from farandole.data.datasets import Dataset
 from farandole.data.shares import equal_shares
 from farandole.runtime.world import World
+from farandole.tasks import Metric, correct_predictions
 
 BATCH = 512  # samples
 
 
-def right_answers(model: nn.Module, dataset: Dataset, device: torch.device) -> int:
-    """How often `model` is right: about an image, or about a next character."""
+def right_answers(
+    model: nn.Module, dataset: Dataset, device: torch.device, metric: Metric = correct_predictions
+) -> int:
+    """Return the metric summed over `dataset`: how often `model` is right about an image or a character."""
     right, training = 0, model.training
     model.eval()  # no dropout, and BatchNorm's running statistics
     for start in range(0, len(dataset), BATCH):
         part = dataset[slice(start, start + BATCH)]
         with torch.no_grad():
-            guesses = model(torch.from_numpy(part.inputs).to(device)).argmax(dim=-1).cpu().numpy()
-        right += int((guesses == part.targets).sum())
+            outputs = model(torch.from_numpy(part.inputs).to(device))
+            right += metric(outputs, torch.from_numpy(part.targets).to(device))
     model.train(training)
     return right
 
 
-def accuracy(model: nn.Module, dataset: Dataset, device: torch.device) -> float:
-    """Share of `dataset` that `model` gets right, 0 to 1: of the images, or of all next characters."""
-    return right_answers(model, dataset, device) / dataset.targets.size
+def accuracy(model: nn.Module, dataset: Dataset, device: torch.device, metric: Metric = correct_predictions) -> float:
+    """Return the share of `dataset` that `model` gets right, 0 to 1: of the images, or of all next characters."""
+    return right_answers(model, dataset, device, metric) / dataset.targets.size
 
 
 def loss(model: nn.Module, dataset: Dataset, device: torch.device) -> float:
@@ -58,8 +61,10 @@ def loss(model: nn.Module, dataset: Dataset, device: torch.device) -> float:
     return total / dataset.targets.size
 
 
-def sharded_accuracy(model: nn.Module, dataset: Dataset | None, world: World) -> float:
-    """The same, by all ranks, each of which has this model. Collective.
+def sharded_accuracy(
+    model: nn.Module, dataset: Dataset | None, world: World, metric: Metric = correct_predictions
+) -> float:
+    """Return the same, computed by all ranks, each of which has this model. Collective.
 
     Args:
         dataset: on rank 0; each rank gets its share of it.
@@ -67,7 +72,7 @@ def sharded_accuracy(model: nn.Module, dataset: Dataset | None, world: World) ->
     count = np.array([len(dataset) if dataset else 0])
     world.control.Bcast(count)
     share = shards.scatter(dataset, equal_shares(int(count[0]), world.size), world.comm)
-    counts = np.array([right_answers(model, share, world.device), share.targets.size])
+    counts = np.array([right_answers(model, share, world.device, metric), share.targets.size])
     with world.comm.waiting("evaluation", -1):
         world.control.Allreduce(MPI.IN_PLACE, counts)
     right, answers = counts.tolist()

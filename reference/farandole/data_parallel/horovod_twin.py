@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from farandole.data_parallel.backward_clock import BackwardClock
-from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.data_parallel.training import Strategy
 from farandole.errors import UsageError
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 
 class HorovodSGD(Strategy):
@@ -21,7 +22,7 @@ class HorovodSGD(Strategy):
 
     bytes_are_counted = False
 
-    def __init__(self, world: World, model: nn.Module, lr: float) -> None:
+    def __init__(self, world: World, model: nn.Module, loss: Loss, lr: float) -> None:
         # MPI is initialised by now: Horovod finding it so leaves its finalisation to mpi4py.
         try:
             import horovod.torch as hvd
@@ -30,6 +31,7 @@ class HorovodSGD(Strategy):
         hvd.init()
         self.world = world
         self.model = model
+        self.loss = loss
         self.clock = BackwardClock(world, model)
         self.optimizer = hvd.DistributedOptimizer(
             SGD(model.parameters(), lr=lr), named_parameters=model.named_parameters()
@@ -38,7 +40,7 @@ class HorovodSGD(Strategy):
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
         self.optimizer.zero_grad()
         self.clock.start()
-        mean_loss = mean_cross_entropy(self.model(inputs), targets)
+        mean_loss = self.loss(self.model(inputs), targets)
         (mean_loss * (share * self.world.size)).backward()
         self.clock.backward_has_ended()
         with self.world.comm.waiting_for_library("Horovod's all-reduce", sign="Horovod"):

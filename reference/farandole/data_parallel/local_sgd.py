@@ -23,10 +23,11 @@ import numpy as np
 from torch import Tensor, nn
 
 from farandole.collectives.executor import AllReduce
-from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 
 class LocalSGD(Strategy):
@@ -42,6 +43,7 @@ class LocalSGD(Strategy):
         self,
         world: World,
         model: nn.Module,
+        loss: Loss,
         make_optimizer: MakeOptimizer,
         all_reduce: AllReduce,
         period: int | None,
@@ -51,6 +53,7 @@ class LocalSGD(Strategy):
     ) -> None:
         self.world = world
         self.model = model
+        self.loss = loss
         self.all_reduce = all_reduce
         self.period, self.alpha, self.synchronous = period, alpha, synchronous
         self.bytes_are_counted = bytes_are_counted
@@ -64,7 +67,7 @@ class LocalSGD(Strategy):
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = mean_cross_entropy(self.model(inputs), targets)
+            mean_loss = self.loss(self.model(inputs), targets)
             mean_loss.backward()
         with self.world.compute("update"):
             self.optimizer.step()

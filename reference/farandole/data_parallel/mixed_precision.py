@@ -30,11 +30,12 @@ from torch import Tensor, nn
 from farandole.collectives.executor import AllReduce
 from farandole.data_parallel.float32_layers import keep_in_float32
 from farandole.data_parallel.loss_scale import LossScale
-from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers, trained
 from farandole.runtime.communicator import Buffer
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 KINDS = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -44,7 +45,8 @@ class HalfCopy:
 
     Args:
         model: in float32.
-        master: its buffers.
+        loss: (outputs in float32, targets) → their mean loss.
+        master: the model's buffers.
         precision: "float16", with a scale of the loss, or "bfloat16", without.
         scale: to begin with; None: a new one.
         float32_layers: the layers of the copy that stay in float32 (`float32_layers.keep_in_float32`).
@@ -57,12 +59,13 @@ class HalfCopy:
     def __init__(
         self,
         model: nn.Module,
+        loss: Loss,
         master: FlatBuffers,
         precision: str,
         scale: LossScale | None = None,
         float32_layers: Sequence[str] = (),
     ) -> None:
-        self.master = master
+        self.loss, self.master = loss, master
         self.scale = (scale or LossScale()) if precision == "float16" else None
         self.kind = KINDS[precision]
         self.module = copy.deepcopy(model).to(self.kind)
@@ -79,7 +82,7 @@ class HalfCopy:
             half.data.copy_(master.data)
             half.grad = None
         outputs = self.module(inputs.to(self.kind) if inputs.is_floating_point() else inputs)
-        mean_loss = mean_cross_entropy(outputs.float(), targets)
+        mean_loss = self.loss(outputs.float(), targets)
         (mean_loss * scale).backward()
         for half, master in self._pairs:
             _put_gradient(half, master)
@@ -105,7 +108,7 @@ class MixedPrecisionSGD(Strategy):
 
     Args:
         model: in float32; it becomes the master copy.
-        precision, scale, float32_layers: as of `HalfCopy`.
+        loss, precision, scale, float32_layers: as of `HalfCopy`.
         gradients: memory for the gradient, where it is to lie in a certain place.
 
     Attributes:
@@ -117,6 +120,7 @@ class MixedPrecisionSGD(Strategy):
         self,
         world: World,
         model: nn.Module,
+        loss: Loss,
         make_optimizer: MakeOptimizer,
         all_reduce: AllReduce,
         precision: str,
@@ -130,7 +134,7 @@ class MixedPrecisionSGD(Strategy):
         self.all_reduce = all_reduce
         self.bytes_are_counted = bytes_are_counted
         self.master = FlatBuffers(model, gradients)
-        self.half = HalfCopy(model, self.master, precision, scale, float32_layers)
+        self.half = HalfCopy(model, loss, self.master, precision, scale, float32_layers)
         self.scale = self.half.scale
         self.optimizer = make_optimizer(self.master.values, self.master.gradients)
 

@@ -24,11 +24,12 @@ from torch import Tensor, nn
 from farandole.collectives.executor import AllReduce
 from farandole.data_parallel.backward_clock import BackwardClock
 from farandole.data_parallel.buckets import cut
-from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers, trained
 from farandole.runtime.communicator import Buffer
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 
 class OverlappedSGD(Strategy):
@@ -44,6 +45,7 @@ class OverlappedSGD(Strategy):
         self,
         world: World,
         model: nn.Module,
+        loss: Loss,
         make_optimizer: MakeOptimizer,
         all_reduce: AllReduce,
         bucket_bytes: int,
@@ -53,6 +55,7 @@ class OverlappedSGD(Strategy):
     ) -> None:
         self.world = world
         self.model = model
+        self.loss = loss
         self.all_reduce = all_reduce
         self.overlap = overlap
         self.bytes_are_counted = bytes_are_counted
@@ -75,7 +78,7 @@ class OverlappedSGD(Strategy):
         self._reductions = []
         self._missing = [len(bucket.parameters) for bucket in self.buckets]
         self.clock.start()
-        mean_loss = mean_cross_entropy(self.model(inputs), targets)
+        mean_loss = self.loss(self.model(inputs), targets)
         (mean_loss * share).backward()
         self.clock.backward_has_ended()
         while len(self._reductions) < len(self.buckets):

@@ -26,13 +26,13 @@ import torch
 from mpi4py import MPI
 from torch import nn
 
+from farandole import tasks
 from farandole.data import datasets
 from farandole.data.sampler import EpochSampler, steps_per_epoch
 from farandole.data_parallel.evaluation import sharded_accuracy
 from farandole.data_parallel.options import SearchOptions
-from farandole.data_parallel.training import mean_cross_entropy, samples_used
+from farandole.data_parallel.training import samples_used
 from farandole.errors import UsageError
-from farandole.models import choices
 from farandole.models.optimizers import SGD
 from farandole.runtime.buffers import FlatBuffers, sha256
 from farandole.runtime.files import json_text
@@ -65,7 +65,7 @@ def draw(options: SearchOptions) -> list[Trial]:
     """
     widths = options.widths or (options.hidden,)
     for width in widths:
-        choices.check(replace(options, hidden=width))
+        tasks.of(replace(options, hidden=width))
     trials = []
     for number in range(options.trials):
         noise = np.random.default_rng([options.seed, number])  # the same trial, however many there are
@@ -97,7 +97,8 @@ class Contender:
     def __init__(self, trial: Trial, options: SearchOptions, splits: datasets.Splits[datasets.Dataset], world: World):
         self.trial, self.splits, self.device = trial, splits, world.device
         torch.manual_seed(options.seed)
-        self.model = choices.build(replace(options, hidden=trial.hidden)).to(world.device)
+        self.task = tasks.of(replace(options, hidden=trial.hidden))
+        self.model = self.task.model().to(world.device)
         self.flat = FlatBuffers(self.model)
         self.optimizer = SGD(self.flat.values, self.flat.gradients, trial.lr)
         self.epoch = steps_per_epoch(len(splits.train), options.batch)
@@ -118,7 +119,7 @@ class Contender:
 
     def _loss(self, part: datasets.Dataset) -> torch.Tensor:
         outputs = self.model(torch.from_numpy(part.inputs).to(self.device))
-        return mean_cross_entropy(outputs, torch.from_numpy(part.targets).to(self.device))
+        return self.task.loss(outputs, torch.from_numpy(part.targets).to(self.device))
 
 
 class Search:
@@ -134,7 +135,8 @@ class Search:
         self.ranking = draw(options)
         self.plan = rounds(options.trials, options.steps)
         self.done = {trial.number: trial for trial in self.ranking}
-        self.splits = datasets.split(datasets.load(options.data), options.seed)
+        self.task = tasks.of(options)
+        self.splits = self.task.data(options.seed)
         self.owner: dict[int, int] = {}  # of each trial in this round
         self.own: dict[int, Contender] = {}
 
@@ -217,7 +219,7 @@ def run(scenario: str, options: SearchOptions) -> tuple[Summary | None, list[Tri
             steps=options.steps,
             samples=samples,
             final_loss=search.ranking[0].loss,
-            test_accuracy=sharded_accuracy(model, test, world),
+            test_accuracy=sharded_accuracy(model, test, world, search.task.metric),
             params_sha256=sha256(model),
             may_diverge=True,
         )

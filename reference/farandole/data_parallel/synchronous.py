@@ -15,23 +15,21 @@ the pace. Source: Chen et al., "Revisiting distributed synchronous SGD", 2016.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
 
 from farandole.collectives.executor import AllReduce
-from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.communicator import Buffer
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 
 class SynchronousSGD(Strategy):
     """A model trained in step with its copies on all other ranks.
 
     Args:
-        loss: (outputs, targets) → the mean over the samples, 0 for none.
         gradients: memory for the gradient, where it is to lie in a certain place.
     """
 
@@ -39,17 +37,17 @@ class SynchronousSGD(Strategy):
         self,
         world: World,
         model: nn.Module,
+        loss: Loss,
         make_optimizer: MakeOptimizer,
         all_reduce: AllReduce,
         bytes_are_counted: bool = True,
-        loss: Callable[[Tensor, Tensor], Tensor] = mean_cross_entropy,
         gradients: Buffer | None = None,
     ) -> None:
         self.world = world
         self.model = model
+        self.loss = loss
         self.all_reduce = all_reduce
         self.bytes_are_counted = bytes_are_counted
-        self.loss = loss
         self.flat = FlatBuffers(model, gradients)
         self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
 

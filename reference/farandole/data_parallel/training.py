@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
+from farandole import tasks
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.data import datasets, shards
 from farandole.data.sampler import EpochSampler, batch_size, check_filled, steps_per_epoch
@@ -26,7 +26,6 @@ from farandole.data_parallel.learning_rate import LearningRate
 from farandole.data_parallel.loss_log import LossLog, Observation
 from farandole.data_parallel.options import DataParallelOptions, LoopOptions
 from farandole.errors import UsageError
-from farandole.models import choices
 from farandole.runtime.buffers import mean_statistics, sha256, trained
 from farandole.runtime.communicator import broadcast_text
 from farandole.runtime.progress import progress
@@ -34,10 +33,14 @@ from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.stop_request import StopRequest
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 
 class Strategy(Protocol):
     """One way of taking steps together.
+
+    Every strategy is made of a `World`, this rank's copy of the model and the task's loss (outputs, targets → their
+    mean loss, 0 for an empty part), and of what the method itself needs.
 
     Attributes:
         model: this rank's copy.
@@ -72,6 +75,9 @@ class Strategy(Protocol):
     def finish(self) -> None:
         """No further step will be taken: have `model` be what was trained. Collective."""
         return  # nothing to do, for most
+
+
+MakeStrategy = Callable[[World, nn.Module, Loss], Strategy]
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ class Loop(Protocol):
 def train(
     scenario: str,
     options: LoopOptions,
-    make_strategy: Callable[[World, nn.Module], Strategy],
+    make_strategy: MakeStrategy,
     rate: LearningRate | None = None,
     loop: Loop | None = None,
 ) -> Summary | None:
@@ -122,20 +128,20 @@ def train(
 
     After a SIGUSR1 to any rank the training ends within `2 * LOSS_WINDOW` steps, and is evaluated and recorded.
     """
-    choices.check(options)
+    task = tasks.of(options)
     with World.start(options) as world:
         stop = StopRequest(world)
         recorder = Recorder(world, scenario, options)
-        splits = datasets.split(datasets.load(options.data), options.seed) if world.rank == 0 else None
+        splits = task.data(options.seed) if world.rank == 0 else None
         count = np.array([len(splits.train) if splits else 0])
         world.control.Bcast(count)
         shares = _shares(options, int(count[0]), world.size)
         everything = splits.train if splits else None
         shard = load_shard(options.loading, everything, dict(enumerate(shares)), world, recorder.shard_folder)
-        model = choices.build(options).to(world.device)
+        model = task.model().to(world.device)
         if not trained(model):
             raise UsageError("the model has no parameter to train: set requires_grad=True for at least one")
-        strategy = make_strategy(world, model)
+        strategy = make_strategy(world, model, task.loss)
         if not strategy.bytes_are_counted:
             world.comm.refuse("a library")
         outcome = (loop or in_step)(world, options, strategy, shard, shares, recorder, rate, stop)
@@ -144,7 +150,7 @@ def train(
             steps=outcome.steps,
             samples=outcome.samples,
             final_loss=outcome.final_loss,
-            test_accuracy=sharded_accuracy(strategy.model, splits.test if splits else None, world),
+            test_accuracy=sharded_accuracy(strategy.model, splits.test if splits else None, world, task.metric),
             params_sha256=sha256(strategy.model),
             bytes_are_counted=strategy.bytes_are_counted,
             staleness=outcome.staleness,
@@ -178,16 +184,6 @@ def load_shard(
     place = Path(broadcast_text(world.control, str(folder)))
     shard = shards.read(place, list(shares).index(world.rank) if world.rank in shares else 0, len(shares))
     return shard if world.rank in shares else shard[:0]
-
-
-def mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The mean loss of a part of the batch, of text over all its characters; 0, with zero gradients, for an empty part.
-
-    Args:
-        logits: of shape (samples, classes), or (samples, context, classes).
-        targets: of shape (samples,), or (samples, context).
-    """
-    return cross_entropy(logits.flatten(0, -2), targets.flatten()) if len(targets) else logits.sum() * 0
 
 
 def in_step(

@@ -31,7 +31,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from farandole.data_parallel.loss_log import Observation
-from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.data_parallel.training import Strategy
 from farandole.decentralised.attendant import PAUSE_S, Attendant
 from farandole.decentralised.exchange import average, consensus
 from farandole.decentralised.pairing import partners
@@ -39,6 +39,7 @@ from farandole.decentralised.topologies import Topology
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 PAIR = 3  # MPI tag
 
@@ -61,12 +62,13 @@ class ADPSGD(Strategy):
         self,
         world: World,
         model: nn.Module,
+        loss: Loss,
         make_optimizer: MakeOptimizer,
         graph: Topology,
         every: int = 1,
         seed: int = 0,
     ) -> None:
-        self.world, self.model, self.every = world, model, every
+        self.world, self.model, self.loss, self.every = world, model, loss, every
         self.flat = FlatBuffers(model)
         self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
         self.flat.values_to_host()
@@ -86,7 +88,7 @@ class ADPSGD(Strategy):
         with self.world.compute("forward and backward"):
             self._load()
             self.flat.zero_gradients()
-            mean_loss = mean_cross_entropy(self.model(inputs), targets)
+            mean_loss = self.loss(self.model(inputs), targets)
             (mean_loss * (share * self.world.size)).backward()
         self._done += 1
         if self._partners and self._done % self.every == 0:

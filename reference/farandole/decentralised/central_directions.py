@@ -26,12 +26,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from farandole.data_parallel.loss_log import Observation
-from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.data_parallel.training import Strategy
 from farandole.decentralised.exchange import average, consensus
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 CENTRE = 0
 
@@ -59,8 +60,10 @@ class CentralDirections(Strategy):
 
     bytes_are_counted = True
 
-    def __init__(self, world: World, model: nn.Module, make_optimizer: MakeOptimizer, own_weight: float) -> None:
-        self.world, self.model, self.own_weight = world, model, own_weight
+    def __init__(
+        self, world: World, model: nn.Module, loss: Loss, make_optimizer: MakeOptimizer, own_weight: float
+    ) -> None:
+        self.world, self.model, self.loss, self.own_weight = world, model, loss, own_weight
         self.flat = FlatBuffers(model)
         self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
         length = self.flat.gradients_np.size + 1  # the share goes with its gradient
@@ -70,7 +73,7 @@ class CentralDirections(Strategy):
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = mean_cross_entropy(self.model(inputs), targets)
+            mean_loss = self.loss(self.model(inputs), targets)
             mean_loss.backward()
         with self.world.communicate("directions"):
             self.flat.to_host()

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from farandole.compression.compressor import Compressor, Payload, Vector
 from farandole.compression.non_finite import check_own
 from farandole.data_parallel.loss_log import Observation
-from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.data_parallel.training import Strategy
 from farandole.decentralised.exchange import average, consensus, swap
 from farandole.decentralised.mixing import doubly_stochastic
 from farandole.decentralised.steps import Mixing
@@ -39,6 +39,7 @@ from farandole.errors import UsageError
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 
 class PublicCopies:
@@ -92,6 +93,7 @@ class ChocoSGD(Strategy):
         self,
         world: World,
         model: nn.Module,
+        loss: Loss,
         make_optimizer: MakeOptimizer,
         graph: Topology,
         compressor: Compressor,
@@ -103,7 +105,8 @@ class ChocoSGD(Strategy):
                 f"{graph.name} has other neighbours in each round, and --compressor needs the same ones, who know of "
                 "each other already: take another --topology"
             )
-        self.world, self.model, self.compressor, self.every = world, model, compressor, every
+        self.world, self.model, self.loss = world, model, loss
+        self.compressor, self.every = compressor, every
         self.flat = FlatBuffers(model)
         self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
         steps = [doubly_stochastic(graph, rank, 0) for rank in range(world.size)]  # all find the same fault, or none
@@ -115,7 +118,7 @@ class ChocoSGD(Strategy):
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = mean_cross_entropy(self.model(inputs), targets)
+            mean_loss = self.loss(self.model(inputs), targets)
             (mean_loss * (share * self.world.size)).backward()
         with self.world.compute("update"):
             self.optimizer.step()

@@ -24,13 +24,14 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from farandole.data_parallel.loss_log import Observation
-from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.data_parallel.training import Strategy
 from farandole.decentralised.exchange import Mixer, average, consensus
 from farandole.decentralised.mixing import doubly_stochastic
 from farandole.decentralised.topologies import Topology
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 
 class DPSGD(Strategy):
@@ -48,12 +49,13 @@ class DPSGD(Strategy):
         self,
         world: World,
         model: nn.Module,
+        loss: Loss,
         make_optimizer: MakeOptimizer,
         graph: Topology,
         every: int = 1,
         after_update: bool = False,
     ) -> None:
-        self.world, self.model = world, model
+        self.world, self.model, self.loss = world, model, loss
         self.every, self.after_update = every, after_update
         self.flat = FlatBuffers(model)
         self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
@@ -63,7 +65,7 @@ class DPSGD(Strategy):
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = mean_cross_entropy(self.model(inputs), targets)
+            mean_loss = self.loss(self.model(inputs), targets)
             (mean_loss * (share * self.world.size)).backward()
         self._done += 1
         mixes = self._done % self.every == 0

@@ -23,13 +23,14 @@ import numpy as np
 from torch import Tensor, nn
 
 from farandole.data_parallel.loss_log import Observation
-from farandole.data_parallel.training import Strategy, mean_cross_entropy
+from farandole.data_parallel.training import Strategy
 from farandole.decentralised.exchange import Mixer, average, consensus
 from farandole.decentralised.mixing import pushing
 from farandole.decentralised.topologies import Topology
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 
 class PushSum(Strategy):
@@ -45,9 +46,9 @@ class PushSum(Strategy):
     bytes_are_counted = True
 
     def __init__(
-        self, world: World, model: nn.Module, make_optimizer: MakeOptimizer, graph: Topology, every: int = 1
+        self, world: World, model: nn.Module, loss: Loss, make_optimizer: MakeOptimizer, graph: Topology, every: int = 1
     ) -> None:
-        self.world, self.model, self.every = world, model, every
+        self.world, self.model, self.loss, self.every = world, model, loss, every
         self.flat = FlatBuffers(model)
         self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
         self.flat.values_to_host()
@@ -58,7 +59,7 @@ class PushSum(Strategy):
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = mean_cross_entropy(self.model(inputs), targets)
+            mean_loss = self.loss(self.model(inputs), targets)
             (mean_loss * (share * self.world.size)).backward()
         with self.world.compute("update"):  # of x, by a gradient that was computed at z
             self._have(self.pushed[:-1])

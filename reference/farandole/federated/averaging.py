@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from farandole.data_parallel.training import mean_cross_entropy
 from farandole.models.optimizers import SGD
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.communicator import Buffer
+from farandole.tasks import Loss
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class LocalTraining:
         seed: with the client and the round it decides on the order.
     """
 
-    def __init__(self, model: nn.Module, lr: float, epochs: int, batch: int, seed: int) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, loss: Loss, lr: float, epochs: int, batch: int, seed: int) -> None:
+        self.model, self.loss = model, loss
         self.epochs, self.batch, self.seed = epochs, batch, seed
         self.flat = FlatBuffers(model)
         self.optimizer = SGD(self.flat.values, self.flat.gradients, lr)
@@ -67,12 +67,12 @@ class LocalTraining:
         self.flat.values_np[:] = values
         self.flat.values_from_host()
         with torch.no_grad():
-            loss = mean_cross_entropy(self.model(client.inputs), client.targets).item()
+            loss = self.loss(self.model(client.inputs), client.targets).item()
         order = np.random.default_rng([self.seed, client.number, number])
         for _ in range(self.epochs):
             for rows in torch.from_numpy(order.permutation(len(client))).split(self.batch):
                 self.flat.zero_gradients()
-                mean_cross_entropy(self.model(client.inputs[rows]), client.targets[rows]).backward()
+                self.loss(self.model(client.inputs[rows]), client.targets[rows]).backward()
                 self.optimizer.step()
         self.flat.values_to_host()
         moved = len(client) * (self.flat.values_np.astype(np.float64) - values)

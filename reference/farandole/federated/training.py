@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
+from farandole import tasks
 from farandole.collectives.executor import run
 from farandole.collectives.tree import BROADCAST
 from farandole.data import datasets
@@ -22,12 +23,12 @@ from farandole.federated.aggregation import SERVER, Aggregation, PlainSum, Round
 from farandole.federated.averaging import Client, LocalTraining, averaged
 from farandole.federated.clients import host, participants, possessions, survivors
 from farandole.federated.options import FederatedOptions
-from farandole.models import choices
 from farandole.runtime.buffers import sha256
 from farandole.runtime.progress import progress
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
+from farandole.tasks import Task
 
 
 class Federation:
@@ -39,7 +40,7 @@ class Federation:
             finite.
     """
 
-    def __init__(self, world: World, options: FederatedOptions, train: datasets.Dataset) -> None:
+    def __init__(self, world: World, options: FederatedOptions, task: Task, train: datasets.Dataset) -> None:
         self.world, self.options = world, options
         classes = train.targets if train.targets.ndim == 1 else np.zeros(len(train), np.int64)
         owned = possessions(classes, options.clients, options.concentration, options.seed)
@@ -49,8 +50,8 @@ class Federation:
             for number, rows in enumerate(owned)
             if host(number, world.size) == world.rank
         }
-        self.model = choices.build(options).to(world.device)
-        self.training = LocalTraining(self.model, options.lr, options.epochs, options.batch, options.seed)
+        self.model = task.model().to(world.device)
+        self.training = LocalTraining(self.model, task.loss, options.lr, options.epochs, options.batch, options.seed)
         self.values = self.training.flat.values_np.copy()
         self.aggregation: Aggregation = PlainSum(world.comm)
         if options.secure:
@@ -100,7 +101,7 @@ def check(options: FederatedOptions) -> None:
     Raises:
         UsageError: saying what would fit.
     """
-    choices.check(options)
+    task = tasks.of(options)
     if options.per_round > options.clients:
         raise UsageError(f"--per-round {options.per_round}: there are {options.clients} clients; give as many or fewer")
     if options.threshold and not options.secure:
@@ -112,7 +113,7 @@ def check(options: FederatedOptions) -> None:
         raise UsageError(
             f"--threshold {options.threshold}: a round has {options.per_round} clients; give as many or fewer"
         )
-    if len(datasets.shape(options.data)) == 1 and not isinf(options.concentration):
+    if task.is_text and not isinf(options.concentration):
         raise UsageError(f"--data {options.data} has no classes to divide: give --concentration inf")
 
 
@@ -124,10 +125,11 @@ def threshold(options: FederatedOptions) -> int:
 def train(scenario: str, options: FederatedOptions) -> Summary | None:
     """All rounds, the evaluation and the record; the summary on rank 0, None elsewhere."""
     check(options)
+    task = tasks.of(options)
     with World.start(options) as world:
         recorder = Recorder(world, scenario, options)
-        splits = datasets.split(datasets.load(options.data), options.seed)
-        federation = Federation(world, options, splits.train)
+        splits = task.data(options.seed)
+        federation = Federation(world, options, task, splits.train)
         loss = 0.0
         recorder.start()
         for number in progress(world.steps(options.steps), options.steps, world.rank):
@@ -142,7 +144,9 @@ def train(scenario: str, options: FederatedOptions) -> Summary | None:
             steps=options.steps,
             samples=federation.samples,
             final_loss=loss,
-            test_accuracy=sharded_accuracy(federation.model, splits.test if world.rank == SERVER else None, world),
+            test_accuracy=sharded_accuracy(
+                federation.model, splits.test if world.rank == SERVER else None, world, task.metric
+            ),
             params_sha256=sha256(federation.model),
         )
 

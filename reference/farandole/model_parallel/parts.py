@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from farandole.data import datasets
-from farandole.data_parallel.training import mean_cross_entropy
+from farandole import tasks
+from farandole.data.datasets import Dataset, Splits
 from farandole.errors import UsageError
 from farandole.model_parallel import layer_split
 from farandole.model_parallel.batches import Shard
@@ -31,11 +31,11 @@ from farandole.model_parallel.tensor.split import split, whole
 from farandole.model_parallel.tensor.units import units
 from farandole.model_parallel.versions import StashingStage, SynchronisedStage
 from farandole.model_parallel.zero import ReplicatedOptimizer, ShardedOptimizer
-from farandole.models import choices
 from farandole.models.optimizers import maker
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.grid import Grid, coordinates
 from farandole.runtime.world import World
+from farandole.tasks import Task
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -71,8 +71,8 @@ class Layout:
 
 
 @lru_cache(maxsize=1)  # a training that outlives its ranks makes its parts anew
-def _splits(data: str, seed: int) -> datasets.Splits[datasets.Dataset]:
-    return datasets.split(datasets.load(data), seed)
+def _splits(task: Task, seed: int) -> Splits[Dataset]:
+    return task.data(seed)
 
 
 class Parts:
@@ -90,7 +90,7 @@ class Parts:
         self.world, self.options, self.layout = world, options, layout
         self.grid = Grid(world.comm, data=layout.data, pipeline=layout.pipeline, tensor=layout.tensor)
         self.place = self.grid.coordinates
-        choices.check(options)
+        self.task = tasks.of(options)
         if layout.vertical_sync and layout.schedule.flushes:
             raise UsageError(
                 f"--vertical-sync is for --schedule pipedream: stages of {layout.schedule.name} always use one version"
@@ -134,15 +134,15 @@ class Parts:
         )
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean cross-entropy, of logits that tensor ranks may have divided among them."""
+        """Return the task's loss, of logits that tensor ranks may have divided among them."""
         if self.tensor.size == 1:
-            return mean_cross_entropy(outputs, targets)
-        return divided_cross_entropy(outputs, targets, datasets.classes(self.options.data), self.tensor)
+            return self.task.loss(outputs, targets)
+        return divided_cross_entropy(outputs, targets, self.task.classes, self.tensor)
 
     @property
-    def splits(self) -> datasets.Splits[datasets.Dataset]:
+    def splits(self) -> Splits[Dataset]:
         """All samples; whoever asks loads them."""
-        return _splits(self.options.data, self.options.seed)
+        return _splits(self.task, self.options.seed)
 
     def gather(self, root: int = 0) -> nn.Sequential | None:
         """The whole model on rank `root` of `world.comm`; None elsewhere. Collective."""
@@ -161,7 +161,7 @@ class Parts:
 
     def layers(self) -> list[nn.Module]:
         """All layers of the model, unsplit; between them activations are whole on all tensor ranks."""
-        model = choices.build(self.options).to(self.dtype)
+        model = self.task.model().to(self.dtype)
         return units(model) if self.layout.tensor > 1 else list(model)
 
     def _cut(self, layers: list[nn.Module]) -> Plan:

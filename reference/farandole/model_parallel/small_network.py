@@ -96,7 +96,7 @@ def data_parallel(world: World, model: nn.Sequential, seed: int, steps: int, sta
     shares, epoch = equal_shares(SAMPLES, world.size), steps_per_epoch(SAMPLES, BATCH)
     first = slices(shares)[world.rank].start
     sampler = EpochSampler(shares[world.rank], epoch, seed, world.rank)
-    strategy = SynchronousSGD(world, model, maker("sgd", LR), ALL_REDUCES["ring"], loss=mean_squared_error)
+    strategy = SynchronousSGD(world, model, mean_squared_error, maker("sgd", LR), ALL_REDUCES["ring"])
     for step in world.steps(start + steps, start):
         rows = torch.from_numpy(first + next(sampler)).to(world.device)
         share = len(rows) / sum(batch_size(each, epoch, step) for each in shares)

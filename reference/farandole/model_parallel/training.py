@@ -63,7 +63,9 @@ def finish(
         steps=steps,
         samples=sum(map(parts.shard.whole, range(steps))),
         final_loss=final_loss,
-        test_accuracy=accuracy(model.float(), parts.splits.test, parts.world.device) if model else None,
+        test_accuracy=accuracy(model.float(), parts.splits.test, parts.world.device, parts.task.metric)
+        if model
+        else None,
         params_sha256=sha256(parts.module),
         memory=account(parts),
         roles=parts.roles(),

@@ -18,7 +18,7 @@ from farandole.compression.table import FEEDBACK
 from farandole.data import datasets
 from farandole.data.shares import equal_shares, proportional_shares
 from farandole.data_parallel.evaluation import accuracy, loss
-from farandole.data_parallel.training import load_shard, mean_cross_entropy
+from farandole.data_parallel.training import load_shard
 from farandole.errors import UsageError
 from farandole.models.choices import build
 from farandole.parameter_server import choices
@@ -31,6 +31,7 @@ from farandole.runtime import devices
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
+from farandole.tasks import mean_cross_entropy
 
 
 def dense(

@@ -38,11 +38,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from farandole.data_parallel.training import mean_cross_entropy
 from farandole.parameter_server.client import Client, Start
 from farandole.parameter_server.header import NO_TASK
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
+from farandole.tasks import mean_cross_entropy
 
 Array = NDArray[Any]
 NextBatch = Callable[[], tuple[Tensor, Tensor, float]]

@@ -28,7 +28,6 @@ from torch import Tensor, nn
 
 from farandole.data import datasets
 from farandole.data.streams import RotatingDigits
-from farandole.data_parallel.training import mean_cross_entropy
 from farandole.errors import UsageError
 from farandole.parameter_server import choices, cluster
 from farandole.parameter_server.classification import Trainee
@@ -43,6 +42,7 @@ from farandole.runtime.files import json_text
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
+from farandole.tasks import mean_cross_entropy
 
 LAST_PART = 0.1  # of the stream: what the summary's test accuracy is about
 

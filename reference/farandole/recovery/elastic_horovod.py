@@ -37,7 +37,6 @@ from torch import Tensor, nn
 from farandole.data import datasets, shards
 from farandole.data.elastic_sampler import ElasticSampler, divide
 from farandole.data_parallel.evaluation import accuracy
-from farandole.data_parallel.training import mean_cross_entropy
 from farandole.models import choices
 from farandole.recovery.event_log import UNKNOWN, EventLog, RankWitness
 from farandole.recovery.options import ElasticHorovodOptions
@@ -52,6 +51,7 @@ from farandole.runtime.launcher import TIMED_OUT
 from farandole.runtime.progress import progress
 from farandole.runtime.trace import Trace, to_json
 from farandole.runtime.watchdog import Waiting, Watchdog
+from farandole.tasks import mean_cross_entropy
 
 # What the driver tells a worker: its number, and how many workers share its machine.
 NUMBER = "FARANDOLE_WORKER_NUMBER"

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from farandole.data_parallel.gradient_agreement import GradientAgreement
 from farandole.data_parallel.mixed_precision import HalfCopy
 from farandole.data_parallel.options import check_precision
-from farandole.data_parallel.training import mean_cross_entropy
 from farandole.errors import UsageError
 from farandole.model_parallel.zero import ReplicatedOptimizer, ShardedOptimizer
 from farandole.models import choices
@@ -28,6 +27,7 @@ from farandole.recovery.options import ReplicaOptions
 from farandole.recovery.state import TrainingState, misfit_of
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
+from farandole.tasks import mean_cross_entropy
 
 REMEMBERED = "optimizer/"  # names of what the optimizer remembers begin so
 AGREEMENT = "agreement of gradients"
@@ -55,7 +55,9 @@ class Replica:
         check_precision(options)
         half = options.precision != "float32"
         layers = options.float32_layers
-        self.half = HalfCopy(self.model, self.flat, options.precision, None, layers) if half else None
+        self.half = (
+            HalfCopy(self.model, mean_cross_entropy, self.flat, options.precision, None, layers) if half else None
+        )
         self.agreement = GradientAgreement(self.flat.values) if adapts == "gradients" else None
         self._accepted = self.flat.values.clone() if adapts == "loss" else None
         self.optimizer = self._make_optimizer()

@@ -48,13 +48,15 @@ def main(config: Config) -> None:
     from farandole.data_parallel.training import train
     from farandole.report.table import print_summary
     from farandole.runtime.world import World
+    from farandole.tasks import Loss
 
-    def strategy(world: World, model: nn.Module) -> AgnosticSGD:
+    def strategy(world: World, model: nn.Module, loss: Loss) -> AgnosticSGD:
         if config.paces and len(config.paces) != world.size:
             raise UsageError(f"--paces has {len(config.paces)} numbers: give one for each of {world.size} ranks")
         return AgnosticSGD(
             world,
             model,
+            loss,
             config.lr,
             config.paces[world.rank] if config.paces else 1.0,
             config.local_batch,

@@ -41,13 +41,16 @@ def main(config: Config) -> None:
     from farandole.report.table import print_summary
     from farandole.runtime.buffers import trained
     from farandole.runtime.world import World
+    from farandole.tasks import Loss
 
     check(config, config.optimizer)
 
-    def strategy(world: World, model: nn.Module) -> CompressedSGD:
+    def strategy(world: World, model: nn.Module, loss: Loss) -> CompressedSGD:
         make = maker_for(model, config.optimizer, config.lr, config.l2, config.weight_decay)
         shapes = [tuple(each.shape) for each in trained(model)]
-        return CompressedSGD(world, model, make, choices.build(config, shapes, config.seed, world.rank, world.size))
+        return CompressedSGD(
+            world, model, loss, make, choices.build(config, shapes, config.seed, world.rank, world.size)
+        )
 
     print_summary(train("compressed_sgd", config, strategy, LearningRate.of(config)), config.json)
 

@@ -25,7 +25,9 @@ def main(config: Config) -> None:
     from farandole.data_parallel.training import train
     from farandole.report.table import print_summary
 
-    summary = train("ddp_sgd", config, lambda world, model: DdpSGD(world, model, config.lr, config.wait_timeout))
+    summary = train(
+        "ddp_sgd", config, lambda world, model, loss: DdpSGD(world, model, loss, config.lr, config.wait_timeout)
+    )
     print_summary(summary, config.json)
 
 

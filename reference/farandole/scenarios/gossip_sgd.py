@@ -131,24 +131,25 @@ def main(config: Config) -> None:
     from farandole.models.layerwise import maker_for
     from farandole.report.table import print_summary
     from farandole.runtime.world import World
+    from farandole.tasks import Loss
 
-    def strategy(world: World, model: nn.Module) -> Strategy:
+    def strategy(world: World, model: nn.Module, loss: Loss) -> Strategy:
         make = maker_for(model, config.optimizer, config.lr, config.l2, config.weight_decay)
         if config.method == "central-directions":
-            return CentralDirections(world, model, make, config.own_weight)
+            return CentralDirections(world, model, loss, make, config.own_weight)
         if config.graph:
             graph = graph_file.read(config.graph, world.size)
         else:
             graph = topologies.topology(config.topology, world.size)
         if config.method == "push-sum":
-            return PushSum(world, model, make, graph, config.mixing_every)
+            return PushSum(world, model, loss, make, graph, config.mixing_every)
         if config.method == "ad-psgd":
-            return ADPSGD(world, model, make, graph, config.mixing_every, config.seed)
+            return ADPSGD(world, model, loss, make, graph, config.mixing_every, config.seed)
         if config.compressor != "none":
             common, own = np.random.default_rng([config.seed, 0]), np.random.default_rng([config.seed, 1 + world.rank])
             compressor = plain(config.compressor, config, common, own, unbiased=False)
-            return ChocoSGD(world, model, make, graph, compressor, config.moves_by, config.mixing_every)
-        return DPSGD(world, model, make, graph, config.mixing_every, config.mix_after_update)
+            return ChocoSGD(world, model, loss, make, graph, compressor, config.moves_by, config.mixing_every)
+        return DPSGD(world, model, loss, make, graph, config.mixing_every, config.mix_after_update)
 
     loop = whoever_is_ready if config.method == "ad-psgd" else in_step
     print_summary(train("gossip_sgd", config, strategy, LearningRate.of(config), loop), config.json)

@@ -25,7 +25,7 @@ def main(config: Config) -> None:
     from farandole.data_parallel.training import train
     from farandole.report.table import print_summary
 
-    summary = train("horovod_sgd", config, lambda world, model: HorovodSGD(world, model, config.lr))
+    summary = train("horovod_sgd", config, lambda world, model, loss: HorovodSGD(world, model, loss, config.lr))
     print_summary(summary, config.json)
 
 

@@ -51,11 +51,13 @@ def main(config: Config) -> None:
     from farandole.models.layerwise import maker_for
     from farandole.report.table import print_summary
     from farandole.runtime.world import World
+    from farandole.tasks import Loss
 
-    def strategy(world: World, model: nn.Module) -> LocalSGD:
+    def strategy(world: World, model: nn.Module, loss: Loss) -> LocalSGD:
         return LocalSGD(
             world,
             model,
+            loss,
             maker_for(model, config.optimizer, config.lr, config.l2, config.weight_decay),
             ALL_REDUCES[config.collective],
             period=None if config.once else config.period,

@@ -65,6 +65,7 @@ def main(config: Config) -> None:
     from farandole.report.table import print_summary
     from farandole.runtime.buffers import trained
     from farandole.runtime.world import World
+    from farandole.tasks import Loss
 
     if config.precision != "float32" and (config.overlap or config.bucket_kb):
         raise UsageError(f"--precision {config.precision} goes without --overlap and --bucket-kb")
@@ -72,7 +73,7 @@ def main(config: Config) -> None:
     check_precision(config)
     rate = LearningRate.of(config)
 
-    def strategy(world: World, model: nn.Module) -> Strategy:
+    def strategy(world: World, model: nn.Module, loss: Loss) -> Strategy:
         make = maker_for(model, config.optimizer, config.lr, config.l2, config.weight_decay)
         all_reduce, gradients = ALL_REDUCES.get(config.collective), None
         if all_reduce is None:
@@ -83,14 +84,14 @@ def main(config: Config) -> None:
         ours = config.collective != "mpi"  # what MPI sends inside its own is not ours to count
         if config.precision != "float32":
             mixed = partial(MixedPrecisionSGD, precision=config.precision, float32_layers=config.float32_layers)
-            return mixed(world, model, make, all_reduce, bytes_are_counted=ours, gradients=gradients)
+            return mixed(world, model, loss, make, all_reduce, bytes_are_counted=ours, gradients=gradients)
         bucket_kb = config.bucket_kb or (BUCKET_KB if config.overlap else None)
         kind = (
             partial(OverlappedSGD, bucket_bytes=1000 * bucket_kb, overlap=config.overlap)
             if bucket_kb
             else SynchronousSGD
         )
-        return kind(world, model, make, all_reduce, bytes_are_counted=ours, gradients=gradients)
+        return kind(world, model, loss, make, all_reduce, bytes_are_counted=ours, gradients=gradients)
 
     print_summary(train("sync_sgd", config, strategy, rate), config.json)
 

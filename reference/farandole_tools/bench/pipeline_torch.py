@@ -23,9 +23,9 @@ from torch.distributed.pipelining import (
 )
 
 from farandole.data_parallel.ddp_twin import join_process_group
-from farandole.data_parallel.training import mean_cross_entropy
 from farandole.model_parallel.layer_split import Plan, cut
 from farandole.runtime.world import World
+from farandole.tasks import mean_cross_entropy
 from farandole_tools.bench.pipeline_task import Task
 
 # Some take one stage, some a list.

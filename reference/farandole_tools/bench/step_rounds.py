@@ -24,6 +24,7 @@ from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
+from farandole.tasks import mean_cross_entropy
 from farandole_tools.bench.step_task import BUCKET_BYTES, LR, MODELS, OURS, batch, parameters
 from farandole_tools.bench.timing import slowest_s
 
@@ -35,15 +36,22 @@ def make(world: World, name: str, case: str) -> Strategy:
     torch.manual_seed(0)
     model = MODELS[case]()
     if name == "ddp":
-        return DdpSGD(world, model, LR, timeout_s=60.0)
+        return DdpSGD(world, model, mean_cross_entropy, LR, timeout_s=60.0)
     if name == "Horovod":
-        return HorovodSGD(world, model, LR)
+        return HorovodSGD(world, model, mean_cross_entropy, LR)
     collective, overlapped = OURS[name]
     kind = partial(OverlappedSGD, bucket_bytes=BUCKET_BYTES) if overlapped else SynchronousSGD
     if collective != "window":
-        return kind(world, model, maker("sgd", LR), ALL_REDUCES[collective])
+        return kind(world, model, mean_cross_entropy, maker("sgd", LR), ALL_REDUCES[collective])
     vectors = SharedVectors(world.comm, parameters(case))
-    return kind(world, model, maker("sgd", LR), lambda _, part: vectors.all_reduce(part), gradients=vectors.own)
+    return kind(
+        world,
+        model,
+        mean_cross_entropy,
+        maker("sgd", LR),
+        lambda _, part: vectors.all_reduce(part),
+        gradients=vectors.own,
+    )
 
 
 def measure(world: World, names: list[str], case: str, rounds: int) -> dict[str, list[float]]:

@@ -15,6 +15,7 @@ from farandole.models.optimizers import maker
 from farandole.runtime.buffers import sha256
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
+from farandole.tasks import mean_cross_entropy
 
 NAMES = [
     "none",
@@ -43,7 +44,9 @@ def trained(world: World, name: str, bad: float) -> str:
     feedback = True if not shared and name in ("qsgd", "terngrad") else None
     options = CompressionOptions(compressor=name, fraction=0.05, feedback=feedback, share_scales=shared)
     compressor = build(options, shapes, 5, world.rank, world.size)
-    strategy = CompressedSGD(world, model, maker("momentum" if name != "dgc" else "sgd", 0.1), compressor)
+    strategy = CompressedSGD(
+        world, model, mean_cross_entropy, maker("momentum" if name != "dgc" else "sgd", 0.1), compressor
+    )
     noise = np.random.default_rng(world.rank)
     for step in range(GOOD_STEPS + 1):
         inputs = torch.from_numpy(noise.standard_normal((6, 20), np.float32))

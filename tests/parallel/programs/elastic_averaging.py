@@ -7,7 +7,6 @@ import torch
 
 from farandole.data import datasets
 from farandole.data.shares import equal_shares, slices
-from farandole.data_parallel.training import mean_cross_entropy
 from farandole.models.choices import build
 from farandole.parameter_server import choices, cluster
 from farandole.parameter_server.classification import Trainee
@@ -17,6 +16,7 @@ from farandole.parameter_server.training import Batches, application
 from farandole.runtime import devices
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.world import World
+from farandole.tasks import mean_cross_entropy
 
 OPTIONS = PolicyOptions(
     sync="bsp", update="elastic", period=3, steps=18, lr=0.1, hidden=16, batch=90, servers=1, wait_timeout=30

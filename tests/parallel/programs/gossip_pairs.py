@@ -14,6 +14,7 @@ from farandole.decentralised.topologies import topology
 from farandole.models.optimizers import SGD, maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
+from farandole.tasks import mean_cross_entropy
 
 GRAPH, COUNT, LR = sys.argv[1], int(sys.argv[2]), 0.05
 
@@ -35,7 +36,7 @@ def model() -> nn.Module:
 
 with World.start(RunOptions(wait_timeout=30)) as world:
     noise = np.random.default_rng(world.rank)
-    pairs = ADPSGD(world, model(), maker("sgd", LR), topology(GRAPH, world.size), seed=5)
+    pairs = ADPSGD(world, model(), mean_cross_entropy, maker("sgd", LR), topology(GRAPH, world.size), seed=5)
     pairs.optimizer = Remembering(pairs.flat.values, pairs.flat.gradients, LR)
     start = pairs.x.copy()
     work = Distribution(world, COUNT)
