@@ -393,6 +393,7 @@ from farandole.models.optimizers import maker
 from farandole.runtime.buffers import sha256
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
+from farandole.tasks import mean_cross_entropy
 
 with World.start(RunOptions(wait_timeout=30)) as world:
     torch.manual_seed(0)
