@@ -22,7 +22,29 @@ from farandole.runtime.record import Run
 from tests.children import heeds_signals
 
 SUPERVISE = [sys.executable, "-m", "farandole", "supervise"]
-IMPATIENT = "import sys; from farandole import cli; cli.supervise.GRACE_S = 0.2; cli.main(sys.argv[1:])"
+IMPATIENT = """
+import sys
+from farandole import cli
+cli.supervise.GRACE_S = cli.supervise.FOLLOWS_S = 0.2
+cli.main(sys.argv[1:])
+"""
+# Stands for a launch: it begins, and ends as a launch does after each signal.
+LAUNCH = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+try:
+    print("begun", file=sys.stderr, flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+OF_A_LAUNCH = f"""
+import sys
+from farandole import cli
+cli.supervise.FOLLOWS_S = 0.2
+cli.supervise.OURS = [sys.executable, "-c", {LAUNCH!r}]
+cli.main(sys.argv[1:])
+"""
 PATIENCE_S = 60
 MARK = "FARANDOLE_TEST_SUPERVISED"
 
@@ -253,15 +275,17 @@ def test_the_command_line_says_so_and_ends_with_2(tmp_path: Path) -> None:
     assert done.stderr == "farandole: sync_sgd cannot go on from where it was; restart can\n"
 
 
-def signalled(signal_number: int, whom: str, start: list[str], script: str, folder: Path) -> tuple[int, list[str]]:
+def signalled(signal_number: int, whom: str, start: list[str], command: str, folder: Path) -> tuple[int, list[str]]:
     """Exit code and last lines of a supervised command that gets a signal after its first line; nothing is left.
 
     Args:
         whom: "all", as the terminal does it, or "supervise" alone.
+        command: a shell's, or "run …" of the program itself.
     """
     mark = uuid.uuid4().hex
+    words = command.split() if command.startswith("run ") else ["sh", "-c", command]
     process = subprocess.Popen(
-        [*start, "--", "sh", "-c", script, "--out", "x"],
+        [*start, "--", *words, "--out", "x"],
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
@@ -318,25 +342,10 @@ def test_ctrl_c_that_reached_it_alone_ends_the_command(tmp_path: Path) -> None:
     assert signalled(signal.SIGINT, "supervise", start, script, tmp_path) == (130, [INTERRUPTED])
 
 
-def test_ctrl_c_that_reached_it_alone_is_passed_on(tmp_path: Path) -> None:
-    """The command ends by it, with its own words and exit status, and not by SIGTERM."""
-    script = (
-        "trap 'echo interrupted >&2; exit 130' INT; trap 'exit 143' TERM; echo begun >&2; while :; do sleep 0.05; done"
-    )
-    ours = f"import sys; from farandole import cli; cli.supervise.OURS = ['sh', '-c', {script!r}]; "
-    start = [sys.executable, "-c", ours + "cli.supervise.GRACE_S = 3; cli.main(sys.argv[1:])"]
-    words = [*start, "supervise", "--", "run", "restart", "--out", "x"]
-    mark = uuid.uuid4().hex
-    environment = os.environ | {MARK: mark}
-    process = subprocess.Popen(
-        words, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment, preexec_fn=heeds_signals
-    )
-    try:
-        assert process.stderr is not None
-        assert process.stderr.readline() == "begun\n"
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=PATIENCE_S)
-        assert (process.returncode, said) == (130, "interrupted\n")
-        assert processes.find(MARK, mark) == []
-    finally:
-        processes.end(processes.find(MARK, mark))
+@pytest.mark.parametrize(("signal_number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_launch_ends_by_the_signal_that_reached_supervise_alone(
+    signal_number: int, code: int, tmp_path: Path
+) -> None:
+    start = [sys.executable, "-c", OF_A_LAUNCH, "supervise"]
+    ended = signalled(signal_number, "supervise", start, "run restart", tmp_path)
+    assert ended == (code, []), "the launch itself says how it has ended"

@@ -18,6 +18,7 @@ from farandole.runtime.numbers import NotNegative, Positive
 OURS = [sys.executable, "-P", "-m", "farandole"]
 USAGE_ERROR = 2  # exit status of a command whose options were refused
 GRACE_S = 15.0  # time for the command to end its ranks after a signal
+FOLLOWS_S = 3.0  # time for the command to end after the terminal's own SIGINT
 
 
 def supervise(
@@ -107,17 +108,17 @@ def _run(words: list[str]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes], interrupted: bool) -> None:
-    """Interrupt or terminate the command, and kill it if it does not end."""
+    """End the command by the signal that ended this process, and kill it if it does not end.
+
+    A terminal sends its SIGINT to the command as well. So the command is sent another only if it does not end.
+    """
     if interrupted:
         with suppress(subprocess.TimeoutExpired):
-            process.wait(
-                GRACE_S / 3
-            )  # a terminal sends SIGINT to the command, too, and a second one would be forwarded
-        process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE_S)
-    process.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(GRACE_S)
+            process.wait(FOLLOWS_S)
+    for number in (signal.SIGINT, signal.SIGTERM) if interrupted else (signal.SIGTERM,):
+        if process.poll() is None:
+            process.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S)
     process.kill()
     process.wait()
