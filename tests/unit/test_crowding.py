@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from farandole.errors import UsageError
 from farandole.runtime import crowding, rank_starter
-from farandole.runtime.crowding import CLEAR_LINE, StartReport, prepare
+from farandole.runtime.crowding import CLEAR_LINE, StartReport, check_memory, prepare
 
 WARNING = (
     "farandole: 9 ranks on 2 cores: they take long to start and share the cores, so their times say little; "
@@ -92,3 +94,29 @@ def test_torch_is_imported_once_where_ranks_share_cores(
         monkeypatch.setenv(name, value)
     prepare(ranks)
     assert len(started) == starts
+
+
+@pytest.mark.parametrize(
+    ("ranks", "model_bytes", "says"),
+    [
+        (100, 0, ""),
+        (101, 0, "101 ranks: they take 1.0 GB of memory or more, and 1.0 GB are free: give at most 100"),
+        (50, 500_000_000, ""),
+        (51, 500_000_000, "51 ranks: they take 1.0 GB of memory or more, and 1.0 GB are free: give at most 50"),
+        (1, 3_000_000_000, "the model and its gradient take 3.0 GB, and 1.0 GB of memory are free: give a smaller"),
+    ],
+)
+def test_what_cannot_fit_into_memory_is_refused_before_it_starts(
+    ranks: int, model_bytes: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowding.psutil, "virtual_memory", lambda: SimpleNamespace(available=10**9))
+    for name in ("SLURM_JOB_ID", crowding.placement.HOSTS):
+        monkeypatch.delenv(name, raising=False)
+    if not says:
+        check_memory(ranks, model_bytes)
+        return
+    with pytest.raises(UsageError) as refused:
+        check_memory(ranks, model_bytes)
+    assert str(refused.value).startswith(says)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    check_memory(ranks, model_bytes)  # other hosts' memory is not known here

@@ -92,3 +92,13 @@ def test_the_usual_models_are_these_bit_for_bit(model: Any) -> None:
     torch.manual_seed(4)
     assert sha256(built) == sha256(BY_HAND[model]())
     assert str(built) == str(BY_HAND[model]())
+
+
+@pytest.mark.parametrize(("data", "model"), FITTING)
+@pytest.mark.parametrize(("hidden", "depth"), [(16, 1), (160, 2), (320, 4)])
+def test_the_memory_of_a_model_is_bounded_from_below(data: Any, model: Any, hidden: int, depth: int) -> None:
+    options = TrainingOptions(data=data, model=model, hidden=hidden, depth=min(depth, 3) if model == "cnn" else depth)
+    needed = 2 * sum(each.nbytes for each in build(options).parameters())
+    assert options.least_bytes() <= needed
+    if model != "cnn" and (hidden, depth) == (320, 4):
+        assert options.least_bytes() > 0.5 * needed

@@ -40,3 +40,8 @@ class TrainingOptions(RunOptions):
 
     def steps_at_most(self, ranks: int) -> int | None:
         return self.steps
+
+    def least_bytes(self) -> int:
+        """Return the bytes of the square weight matrices and of their gradients, in float32."""
+        squares = {"mlp": self.depth - 1, "transformer": 12 * self.depth}.get(self.model, 0)
+        return 2 * 4 * squares * self.hidden**2

@@ -13,9 +13,13 @@ import time
 from pathlib import Path
 from typing import IO
 
+import psutil
+
+from farandole.errors import UsageError
 from farandole.runtime import placement, processes, rank_starter
 
 SENSIBLE_PER_CORE = 4
+LEAST_BYTES = 10_000_000  # that a rank has to itself: Python, numpy and MPI, without torch
 SAYS_AFTER_S = 5.0
 REFRESH_S = 0.5
 CLEAR_LINE = "\r\033[K"
@@ -27,9 +31,33 @@ def prepare(ranks: int) -> None:
     In a Slurm job, or with FARANDOLE_WARM=0 in the environment, each rank imports torch itself (reason: see
     `farandole_tools.forked_ranks.fork_server`).
     """
-    elsewhere = placement.HOSTS in os.environ or "SLURM_JOB_ID" in os.environ
-    if ranks > processes.available_cores() and not elsewhere:
+    if ranks > processes.available_cores() and not _elsewhere():
         rank_starter.prepare()
+
+
+def check_memory(ranks: int, model_bytes: int = 0) -> None:
+    """Refuse a launch that is certain to need more memory than this host has free.
+
+    Args:
+        model_bytes: what all ranks together need for the model, at least.
+
+    Raises:
+        UsageError: it does not fit; says how many ranks would.
+    """
+    if _elsewhere():
+        return
+    available = psutil.virtual_memory().available
+    if model_bytes > available:
+        raise UsageError(
+            f"the model and its gradient take {_gigabytes(model_bytes)}, and {_gigabytes(available)} of memory are "
+            "free: give a smaller --hidden or --depth"
+        )
+    most = (available - model_bytes) // LEAST_BYTES
+    if ranks > most:
+        raise UsageError(
+            f"{ranks} ranks: they take {_gigabytes(ranks * LEAST_BYTES + model_bytes)} of memory or more, and "
+            f"{_gigabytes(available)} are free: give at most {most}"
+        )
 
 
 class StartReport:
@@ -90,3 +118,12 @@ class StartReport:
     def _write(self, text: str) -> None:
         self.stream.write(text)
         self.stream.flush()
+
+
+def _elsewhere() -> bool:
+    """Whether ranks may start on other hosts."""
+    return placement.HOSTS in os.environ or "SLURM_JOB_ID" in os.environ
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB"

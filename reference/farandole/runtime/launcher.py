@@ -110,6 +110,7 @@ def run_ranks(
         UsageError: the ranks refused what they were given, or no MPI is installed.
     """
     _check(ranks, timeout_s)
+    crowding.check_memory(ranks)
     surroundings.check_interpreter()
     mpi, hosts = mpirun.detect(), placement.chosen()
     number = uuid.uuid4().hex
@@ -207,12 +208,13 @@ def launch(
 
     _check(ranks, timeout_s)
     surroundings.check_interpreter()
-    module = load(scenario)
+    module, asked = load(scenario), ranks
     if module.Config.starts_workers:
         if "workers" in options:
             raise UsageError(f"{scenario} starts as many workers as are asked for by -n: leave out --workers")
         options, ranks = options | {"workers": ranks}, 1
     config = parse(module.Config, to_arguments(options))
+    crowding.check_memory(asked, config.least_bytes())
     with folders.claimed(scenario, config.out, module.Config.resumes) as folder:
         crowding.prepare(ranks)
         arguments = to_arguments(options | {"out": folder})

@@ -98,6 +98,10 @@ class RunOptions:
             **{f"--link-change {change}": change.step for change in self.link_change},
         }
 
+    def least_bytes(self) -> int:
+        """Return a lower bound of the memory that all ranks together need for the model; 0 where none is known."""
+        return 0
+
     def steps_at_most(self, ranks: int) -> int | None:
         """Return how many steps, as --fail and --slow count them, a rank may come to; None: nothing limits them."""
         return None
