@@ -226,7 +226,7 @@ def commands() -> dict[int, list[str]]:
     return found
 
 
-def train(ranks: int, trainings: list[str], timeout_s: float = 300) -> dict[str, Any]:
+def train(ranks: int, trainings: list[str], timeout_s: float = 570) -> dict[str, Any]:
     """Train all of them in one launch: "numerics", and of each command in "trainings" what it came to."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(trainings))
@@ -259,7 +259,7 @@ def main() -> None:
     for ranks, trainings in commands().items():
         if chosen and ranks not in chosen:
             continue
-        first, *others = [train(ranks, trainings, timeout_s=1800) for _ in range(2 if record else 1)]
+        first, *others = [train(ranks, trainings) for _ in range(2 if record else 1)]
         for answer in others:
             if changing := [*differences(first["trainings"], answer["trainings"], KINDS)]:
                 sys.exit("\n".join([f"on {ranks} ranks, two runs differ:", *changing]))

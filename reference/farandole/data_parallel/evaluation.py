@@ -16,13 +16,12 @@ import numpy as np
 import torch
 from mpi4py import MPI
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from farandole.data import shards
 from farandole.data.datasets import Dataset
 from farandole.data.shares import equal_shares
 from farandole.runtime.world import World
-from farandole.tasks import Metric, correct_predictions
+from farandole.tasks import Loss, Metric, correct_predictions
 
 BATCH = 512  # samples
 
@@ -47,16 +46,19 @@ def accuracy(model: nn.Module, dataset: Dataset, device: torch.device, metric: M
     return right_answers(model, dataset, device, metric) / dataset.targets.size
 
 
-def loss(model: nn.Module, dataset: Dataset, device: torch.device) -> float:
-    """Return the mean cross-entropy of `model` over `dataset`; for text, over all next characters."""
+def loss(model: nn.Module, dataset: Dataset, device: torch.device, of_part: Loss) -> float:
+    """Return the mean loss of `model` over `dataset`; for text, over all next characters.
+
+    Args:
+        of_part: (outputs, targets) → the mean loss of a part.
+    """
     total, training = 0.0, model.training
     model.eval()
     for start in range(0, len(dataset), BATCH):
         part = dataset[slice(start, start + BATCH)]
         with torch.no_grad():
-            logits = model(torch.from_numpy(part.inputs).to(device))
-            targets = torch.from_numpy(part.targets).to(device)
-            total += cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="sum").item()
+            outputs = model(torch.from_numpy(part.inputs).to(device))
+            total += of_part(outputs, torch.from_numpy(part.targets).to(device)).item() * part.targets.size
     model.train(training)
     return total / dataset.targets.size
 

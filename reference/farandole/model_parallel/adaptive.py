@@ -10,16 +10,15 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from farandole import tasks
 from farandole.cost import machine
 from farandole.cost.layer_costs import of_model
 from farandole.cost.modes import Device, Mode, ranked
-from farandole.data import datasets
 from farandole.errors import UsageError
 from farandole.model_parallel.options import AdaptiveOptions
 from farandole.model_parallel.parts import DTYPES, Layout, Parts
 from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
 from farandole.model_parallel.training import finish, loop, write_plan
-from farandole.models import choices
 from farandole.runtime.files import json_text
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
@@ -37,7 +36,7 @@ def train(options: AdaptiveOptions) -> tuple[Summary | None, list[Mode], list[De
     Raises:
         UsageError: no mode fits the memory.
     """
-    choices.check(options)
+    tasks.of(options)  # refuses a model that cannot read the data before MPI starts
     with World.start(options) as world:
         with torch.random.fork_rng():  # so the training draws the same numbers as without it
             devices, modes = _predicted(world, options)
@@ -60,15 +59,15 @@ def train(options: AdaptiveOptions) -> tuple[Summary | None, list[Mode], list[De
 def _predicted(world: World, options: AdaptiveOptions) -> tuple[list[Device], list[Mode]]:
     dtype = DTYPES[options.precision]
     costs = of_model(options, dtype)
-    model = choices.build(options).to(world.device, dtype)
-    shape, classes = datasets.shape(options.data), datasets.classes(options.data)
+    task = tasks.of(options)
+    model = task.model().to(world.device, dtype)
     draw = np.random.default_rng(options.seed)
-    if options.data == "pydoc":
-        inputs = torch.from_numpy(draw.integers(classes, size=(options.batch, *shape)))
+    if task.is_text:
+        inputs = torch.from_numpy(draw.integers(task.classes, size=(options.batch, *task.shape)))
         targets = inputs
     else:
-        inputs = torch.from_numpy(draw.random((options.batch, *shape))).to(dtype)
-        targets = torch.from_numpy(draw.integers(classes, size=options.batch))
+        inputs = torch.from_numpy(draw.random((options.batch, *task.shape))).to(dtype)
+        targets = torch.from_numpy(draw.integers(task.classes, size=options.batch))
     memory = options.memory_mb * MB if options.memory_mb else None
     devices = machine.measured(world, model, costs[0], (inputs, targets), options.flops, memory)
     return devices, ranked(costs, devices, options.batch, options.optimizer)

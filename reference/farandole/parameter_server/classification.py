@@ -127,7 +127,7 @@ class Trainee:
             self._validation = datasets.split(datasets.load(self.options.data), self.options.seed).validation
         self.flat.values_np[:] = table
         self.flat.values_from_host()
-        return loss(self.model, self._validation, self.world.device)
+        return loss(self.model, self._validation, self.world.device, mean_cross_entropy)
 
     def _contribution(self) -> Contribution:
         if self.options.update == "blend":
