@@ -564,7 +564,7 @@ def test_history_waits_no_longer_where_enough_have_come_before_the_step_began(en
         actions = policy.push(Push(worker, 0, 0.25), now=10.0)
     assert [type(action) for action in actions] == [Apply], "step 0 is over"
     assert policy.step == 1
-    assert bool(policy.tick(now=10.0)) == at_once
+    assert bool(policy.tick(now=10.5)) == at_once, "enough have been in since the step began, at 10"
     assert policy.step == 1 + at_once
 
 
