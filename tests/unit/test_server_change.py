@@ -68,19 +68,19 @@ def test_nobody_passes_the_border_and_then_nothing_is_on_its_way() -> None:
     """Worker 1 is two iterations ahead; it waits at the border for worker 2, which no policy would make it do."""
     answers: list[Header] = []
     shard = shard_of(Asynchronous([1, 2]), answers)
-    shard.hold_from = 2
+    shard.ledger.hold_from = 2
     for worker in (1, 2):
         shard.pull(Header(Kind.PULL, worker=worker, number=0), 0.0)
     iteration(shard, 1, 0)
     iteration(shard, 1, 1)
-    assert not shard.all_wait
+    assert not shard.ledger.all_wait
     iteration(shard, 2, 0)
-    assert not shard.all_wait
+    assert not shard.ledger.all_wait
     iteration(shard, 2, 1)
-    assert shard.all_wait
+    assert shard.ledger.all_wait
     assert max(answer.clock for answer in answers if answer.kind == Kind.GRANT) == 1
-    assert [question.number for question in shard.give_up_pulls()] == [2, 2]
-    assert not shard.all_wait
+    assert [question.number for question in shard.ledger.give_up_pulls()] == [2, 2]
+    assert not shard.ledger.all_wait
 
 
 def test_a_push_from_before_the_change_does_not_count_again() -> None:

@@ -166,3 +166,31 @@ def test_history_does_not_wait_for_the_late_for_ever() -> None:
     history = simulated(lambda workers: History(workers, 3, patience=0.5), setting)
     assert history.wall_s / 100 == pytest.approx(0.15, rel=0.15)
     assert simulated(Minibatch, setting).wall_s / 100 == pytest.approx(1.0)
+
+
+# Seconds, seconds waited, final loss; gradients applied, begun and dropped; sums of staleness and lead. Recorded
+# while the simulator has a bookkeeping of its own, apart from the servers' `Ledger`.
+RECORDED = {
+    ("bsp", 0): (4.523321020515161, 16.231085471509047, 0.05122923584749292, 140, 140, 0, 0, 0),
+    ("bsp", 1): (3.798995555672281, 13.457245626549348, 0.04121440452690149, 140, 140, 0, 0, 0),
+    ("ssp", 0): (2.3679133240466643, 1.6364047431147168, 0.05023568128597681, 140, 140, 0, 760, 242),
+    ("ssp", 1): (2.212718330938762, 2.091441867911538, 0.041037379478701286, 140, 140, 0, 730, 245),
+    ("asynchronous", 0): (2.084605823538985, 0.0, 0.04993713199279588, 140, 140, 0, 819, 428),
+    ("asynchronous", 1): (2.212718330938762, 0.0, 0.04127676973589324, 140, 140, 0, 819, 357),
+    ("half", 0): (2.866199256264951, 4.744220653490674, 0.04989130630798892, 140, 140, 0, 773, 248),
+    ("half", 1): (2.63171139013936, 5.254683500616068, 0.04056478886712377, 140, 140, 0, 754, 250),
+    ("partial", 0): (3.431690785616303, 8.729024607464204, 0.05185796515330012, 120, 140, 20, 0, 114),
+    ("partial", 1): (2.8428938810015945, 7.162858463283559, 0.0443095948746388, 120, 137, 17, 0, 126),
+    ("dssp", 0): (2.7775411346702903, 4.162506124754732, 0.05015969648547318, 140, 140, 0, 648, 125),
+    ("dssp", 1): (2.877862945406265, 6.564142562178057, 0.04110339684184178, 140, 140, 0, 593, 131),
+    ("history", 0): (4.161597039134945, 13.718861610330435, 0.0546785823633829, 132, 140, 8, 0, 48),
+    ("history", 1): (3.5923653357775724, 11.975505646383736, 0.04191860209720247, 135, 139, 4, 1, 36),
+}
+
+
+@pytest.mark.parametrize(("name", "seed"), RECORDED)
+def test_outcomes_are_as_recorded(name: str, seed: int) -> None:
+    found = simulated(EVERY[name], Setting(7, 20, 0.1, parse("lognormal:0.8"), 1e5, Link(1e-3, 1e-8), 2, seed=seed))
+    sums = [sum(value * times for value, times in histogram.items()) for histogram in (found.staleness, found.lead)]
+    figures = (found.wall_s, found.wait_s, found.final_loss, found.gradients, found.computed, found.dropped, *sums)
+    assert figures == pytest.approx(RECORDED[name, seed], rel=1e-9)

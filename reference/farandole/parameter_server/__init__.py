@@ -4,8 +4,9 @@ Start with ``minimal``: a whole stale synchronous training in one file, with blo
 same parts, each as an object of its own.
 
 Reading order: ``keys`` (which server has which parameters), ``policies`` (when a gradient counts and which worker may
-go on), ``update_rules`` and ``corrections`` (what a gradient does), ``shard`` (these put together: one server's part,
-without messages), ``header`` and ``mailbox`` (what messages contain, and how they travel), ``server``, ``client`` and
+go on), ``update_rules`` and ``corrections`` (what a gradient does), ``core.ledger`` (the bookkeeping of pulls and
+pushes, without values), ``shard`` (these put together: one server's part, without messages), ``header`` and ``mailbox``
+(what messages contain, and how they travel), ``server``, ``client`` and
 its thread's ``conversation``, ``manager``, ``cleaning``, ``tree`` (the roles), ``placement`` and ``cluster`` (all roles
 on their ranks), ``succession``, ``sessions`` and ``departures`` (when ranks die), ``server_change``, ``server_manager``
 and ``resharding`` (when servers join or leave as planned), ``training``, ``contributions`` and ``classification`` (a

@@ -77,7 +77,7 @@ class Resharder:
 
     def tick(self) -> None:
         """Report to the manager, once no gradient is on its way here any more."""
-        if self._borders and not self._is_ready and self.world.rank in self._before and self.part.shard.all_wait:
+        if self._borders and not self._is_ready and self.world.rank in self._before and self.part.shard.ledger.all_wait:
             self._is_ready = True
             self.mailbox.send(MANAGER, REQUEST, Header(Kind.READY))
 
@@ -94,14 +94,14 @@ class Resharder:
     def _hold(self) -> None:
         """Let no worker start the iteration at the border; on a server that stands by, none at all."""
         border = self._borders[0] if self._borders else None
-        self.part.shard.hold_from = border if self.world.rank in self._before else 0
+        self.part.shard.ledger.hold_from = border if self.world.rank in self._before else 0
 
     def _change_to(self, ring: NDArray[np.int32]) -> None:
         """Redirect the waiting workers, and send the keys that move, to the servers of the new ring."""
         shard, own = self.part.shard, self.world.rank
         self._after = self.assign([int(server) for server in ring])
         if own in self._before:
-            for question in shard.give_up_pulls():
+            for question in shard.ledger.give_up_pulls():
                 self.part.rows.pop(question.worker, None)
                 moved = Header(Kind.MOVED, worker=question.worker, home=own, number=question.number, count=len(ring))
                 self.mailbox.hand_on(question.worker, ANSWER, moved, [ring])
