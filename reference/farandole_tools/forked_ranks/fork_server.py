@@ -47,7 +47,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
-from farandole.runtime import rank_starter
+from farandole.runtime import rank_starter, signals
 from farandole_tools.forked_ranks import fork_client
 from farandole_tools.forked_ranks.fork_client import ADDRESS, FORWARDED, LIMITS, NUMBER, STREAMS
 
@@ -66,7 +66,7 @@ def start(*modules: str) -> None:
     Args:
         modules: further modules that it imports, because nearly every rank would.
     """
-    with _starting:
+    with _starting, signals.held():  # a signal in between would leave the folder, or the process for a while
         if ADDRESS not in os.environ and sys.platform == "linux":
             _start(modules)
 
@@ -98,12 +98,13 @@ def _start(modules: Sequence[str]) -> None:
     os.environ[rank_starter.MODULE] = fork_client.__name__
 
     def stop() -> None:
-        os.environ.pop(ADDRESS, None)
-        os.environ.pop(rank_starter.MODULE, None)
-        process.stdin.close()  # type: ignore[union-attr]
-        process.terminate()  # it may still be importing; no launch is running any more
-        process.wait()
-        shutil.rmtree(folder, ignore_errors=True)  # a terminated fork server does not remove it
+        with signals.held():  # a terminated fork server does not remove its folder, so this process has to
+            os.environ.pop(ADDRESS, None)
+            os.environ.pop(rank_starter.MODULE, None)
+            process.stdin.close()  # type: ignore[union-attr]
+            process.terminate()  # it may still be importing; no launch is running any more
+            process.wait()
+            shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(stop)
 
