@@ -53,8 +53,9 @@ def run(schedule: Schedule, comm: Communicator, buffer: Buffer) -> None:
             if each.source is not None:
                 receives.append((_on_wire(arriving), each.source))
         _communicate(comm, sends, receives)
-        for own, arriving in sums:
-            np.add(own, arriving, out=own)
+        with np.errstate(over="ignore", invalid="ignore"):  # of a training that diverges, whose loss reports it
+            for own, arriving in sums:
+                np.add(own, arriving, out=own)
 
 
 def run_segmented_ring(comm: Communicator, buffer: Buffer) -> None:

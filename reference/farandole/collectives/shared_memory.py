@@ -105,8 +105,9 @@ class SharedVectors:
         first, *others = self.vectors
         self.meet()
         into[:] = first[: len(into)]
-        for vector in others:
-            into += vector[: len(into)]
+        with np.errstate(over="ignore", invalid="ignore"):  # of a training that diverges, whose loss reports it
+            for vector in others:
+                into += vector[: len(into)]
 
     def meet(self) -> None:
         """What any rank has written before, all can read afterwards. Collective."""
@@ -127,8 +128,9 @@ class SharedVectors:
         length = BLOCK // total.itemsize
         for start in range(part.start, part.stop, length):
             block = slice(start, min(start + length, part.stop))
-            for vector in others:
-                total[block] += vector[block]
+            with np.errstate(over="ignore", invalid="ignore"):  # as above
+                for vector in others:
+                    total[block] += vector[block]
             yield block
 
 

@@ -111,7 +111,8 @@ class Losses:
         What each rank knows stays as it is: where stages may die it is asked for again.
         """
         known_here = parts.place["tensor"] == 0  # every tensor rank has the same loss
-        losses, walls_s = self.weighted * known_here, self.wall_s.copy()
+        losses = self.weighted.copy() if known_here else np.zeros_like(self.weighted)  # 0 times infinity is no number
+        walls_s = self.wall_s.copy()
         world = parts.world
         with world.comm.waiting("sum of losses", -1):
             world.control.Allreduce(MPI.IN_PLACE, losses)
