@@ -221,6 +221,5 @@ def run(scenario: str, options: SearchOptions) -> tuple[Summary | None, list[Tri
             final_loss=search.ranking[0].loss,
             test_accuracy=sharded_accuracy(model, test, world, search.task.metric),
             params_sha256=sha256(model),
-            may_diverge=True,
         )
         return summary, trials

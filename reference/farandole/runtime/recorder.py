@@ -71,7 +71,7 @@ class Recorder:
         self.folder = folder
         if self._metrics is None:
             self._metrics = (folder / "metrics.jsonl").open("ab", buffering=0)
-        lines = (folder / "metrics.jsonl").read_text(errors="replace").splitlines()
+        lines = (folder / "metrics.jsonl").read_text("utf-8", errors="replace").splitlines()
         return max((int(step) + 1 for step in map(_step_of, lines) if step < float("inf")), default=0)
 
     def go_on_from(self, step: int) -> None:
@@ -79,7 +79,7 @@ class Recorder:
         if self._metrics:
             self._metrics.close()
             file = Path(str(self._metrics.name))
-            lines = file.read_text(errors="replace").splitlines()  # damaged lines have no step and are dropped
+            lines = file.read_text("utf-8", errors="replace").splitlines()  # damaged lines have no step and are dropped
             kept = [line for line in lines if _step_of(line) < step]
             self._void_from = step if len(kept) < len(lines) else None
             write(file, "".join(line + "\n" for line in kept))
@@ -207,7 +207,6 @@ class Recorder:
         faults: Sequence[dict[str, Any]] = (),
         joined: Sequence[dict[str, Any]] = (),
         ring_bytes: int | None = None,
-        may_diverge: bool = False,
         server_changes: Sequence[dict[str, Any]] = (),
         tasks: dict[str, Any] | None = None,
         stopping: dict[str, Any] | None = None,
@@ -277,7 +276,7 @@ class Recorder:
             server_changes=list(server_changes),
             tasks=tasks,
             stopping=stopping,
-            diverged=None if may_diverge else first_divergence(own["diverged"] for own in ranks),
+            diverged=first_divergence(own["diverged"] for own in ranks),
             unwritten=[f"{file} ({why})" for file, why in self._unwritten.items()],
         )
 
