@@ -192,12 +192,44 @@ def test_a_folder_or_nothing_in_the_place_of_a_file_is_refused(tmp_path: Path, n
         (run.folder / name).mkdir(exist_ok=True)
 
 
-@pytest.mark.parametrize(("field", "value"), [("ranks", "two"), ("members", 3), ("bytes_sent", [None]), ("faults", {})])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("ranks", "two"),
+        ("members", 3),
+        ("bytes_sent", [None]),
+        ("faults", {}),
+        ("ranks", 10**24),
+        ("wait_s", [10**24, 0.1]),
+        ("wall_s", math.nan),
+        ("wall_s", math.inf),
+    ],
+)
 def test_a_summary_with_a_field_of_another_type_is_refused(tmp_path: Path, field: str, value: Any) -> None:
     run = a_run(tmp_path / "r", [2.3])
     (run.folder / "summary.json").write_text(json.dumps(json.loads(SUMMARY.to_json()) | {field: value}))
     with pytest.raises(UsageError, match=rf"damaged \({field} is not of type [a-z]"):
         assert run.summary
+
+
+@pytest.mark.parametrize("fields", [{"members": []}, {"steps": -1}, {"wall_s": -1.0}], ids=str)
+def test_a_summary_of_no_possible_run_is_refused(tmp_path: Path, fields: dict[str, Any]) -> None:
+    run = a_run(tmp_path / "r", [2.3])
+    (run.folder / "summary.json").write_text(json.dumps(json.loads(SUMMARY.to_json()) | fields))
+    with pytest.raises(UsageError, match=r"summary\.json is damaged \(.*\): run the scenario again$"):
+        assert run.summary
+
+
+@pytest.mark.parametrize("value", ["1" + "0" * 24, "NaN", "-Infinity"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "trace.json"])
+def test_a_number_that_no_run_writes_is_refused(tmp_path: Path, name: str, value: str) -> None:
+    run = a_run(tmp_path / "r", [2.3])
+    text = (run.folder / name).read_text()
+    key = {"metrics.jsonl": '"wall_s": 0.0', "trace.json": '"ts": 0.0'}[name]
+    assert key in text
+    (run.folder / name).write_text(text.replace(key, f"{key.partition(':')[0]}: {value}"))
+    with pytest.raises(UsageError, match=name):
+        assert [run.metrics, run.trace]
 
 
 def test_an_older_summary_is_read_without_what_was_not_measured_then(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def draw(run: Run, file: Path, steps: int = STEPS_SHOWN, title: str = "") -> Pat
     Args:
         title: what stands above it. [default: the scenario's name]
     """
-    rows = run.summary.ranks + (first_failure(run) is not None)
+    rows = len(run.summary.members) + (first_failure(run) is not None)
     figure = Figure(figsize=(10, 1.2 + 0.45 * rows), layout="constrained")
     plot(run, figure.subplots(), steps, title)
     figure.savefig(file, dpi=120)

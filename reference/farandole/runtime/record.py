@@ -24,6 +24,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from farandole.errors import UsageError
 from farandole.runtime.files import json_text, read_lines, read_object
+from farandole.runtime.numbers import LARGEST_SEED
 
 AGAIN = "run the scenario again"  # the remedy for a damaged record
 LINE: dict[str, Any] = {"step": int, "wall_s": float, "loss": float | None}  # required keys of a metrics.jsonl line
@@ -178,10 +179,13 @@ class Run:
         if wrong := [name for name, value in known.items() if not _fits(value, hints[name])]:
             raise UsageError(f"{file} is damaged ({wrong[0]} is not of type {_type_name(hints[wrong[0]])}): {AGAIN}")
         try:
-            return Summary(**known)  # a record of an older version may lack fields that have a default
+            summary = Summary(**known)  # a record of an older version may lack fields that have a default
         except TypeError as error:
             lacking = [name for name in hints if name not in values]
             raise UsageError(f"{file} lacks {', '.join(lacking)}: {AGAIN}") from error
+        if not summary.members or summary.steps < 0 or summary.wall_s < 0:
+            raise UsageError(f"{file} is damaged (it has no members, or negative steps or wall_s): {AGAIN}")
+        return summary
 
     @property
     def config(self) -> dict[str, Any]:
@@ -236,8 +240,10 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, list) and all(_fits(each, arguments[0]) for each in value)
     if kind is dict:
         return isinstance(value, dict) and all(_fits(each, arguments[1]) for each in value.values())
+    if hint is float and isinstance(value, float):
+        return math.isfinite(value)  # JSON has no other numbers, but Python reads them
     if hint in (int, float):
-        return isinstance(value, int | hint) and not isinstance(value, bool)
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_SEED
     return hint is Any or isinstance(value, hint)
 
 
