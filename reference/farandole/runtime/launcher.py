@@ -123,6 +123,8 @@ def run_ranks(
             rank.PROGRESS: str(int(progress)),
             "COLUMNS": str(shutil.get_terminal_size().columns),
         }
+        # torch's compiler makes its cache as soon as it is imported, by default in a folder that stays.
+        environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(scratch / "torchinductor"))
         if hosts:
             environment |= hosts.environment()
         if hosts or not with_torch:  # what starts ranks sooner is on this host
