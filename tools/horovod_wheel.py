@@ -69,12 +69,12 @@ def cache_folder(mpicxx: str) -> Path:
 def raise_cxx_standard(source: Path) -> None:
     changed = 0
     for file in [source / "CMakeLists.txt", source / "horovod" / "torch" / "CMakeLists.txt"]:
-        lines = file.read_text().splitlines(keepends=True)
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
         for number, line in enumerate(lines):
             if "CMAKE_CXX_STANDARD 14" in line:
                 lines[number] = line.replace("CMAKE_CXX_STANDARD 14", "CMAKE_CXX_STANDARD 20")
                 changed += 1
-        file.write_text("".join(lines))
+        file.write_text("".join(lines), encoding="utf-8")
     if not changed:
         raise SystemExit("horovod: no line to raise the C++ standard in; this is not the source of 0.28.1")
 
@@ -82,10 +82,10 @@ def raise_cxx_standard(source: Path) -> None:
 def pip(*arguments: str, log: Path, **environment: str) -> None:
     """Run pip; on failure show the end of its log, where the compiler's message is."""
     command = [sys.executable, "-m", "pip", *arguments, "--constraint", str(CONSTRAINTS)]
-    with log.open("a") as output:
+    with log.open("a", encoding="utf-8") as output:
         done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | environment)
     if done.returncode:
-        print("".join(log.read_text().splitlines(keepends=True)[-40:]), file=sys.stderr)
+        print("".join(log.read_text(encoding="utf-8").splitlines(keepends=True)[-40:]), file=sys.stderr)
         raise SystemExit(f"horovod: '{' '.join(command)}' failed; its last lines are above")
 
 

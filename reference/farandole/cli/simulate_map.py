@@ -89,7 +89,7 @@ def _part(path: Path) -> dict[str, Any]:
     """
     wrong = f"{path} is no part of a map: give files that farandole simulate --map --json has printed"
     try:
-        part = json.loads(path.read_text())
+        part = json.loads(path.read_text(encoding="utf-8"))
         found = {key: part[key] for key in ("methods", "title", "map")}
         assert all(place.keys() == {"link_gbps", "sigma", "method"} for place in found["map"])
         assert found["map"]

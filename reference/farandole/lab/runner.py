@@ -59,7 +59,7 @@ class Runner:
             verdict=self.verdict,
         )
         self.comm: LabCommunicator | None = None
-        self.stalled = (folder / f"{self.world.rank}.stalled").open("w")
+        self.stalled = (folder / f"{self.world.rank}.stalled").open("w", encoding="utf-8")
         self.world.Barrier()  # every rank's status file is there
         self.detector.start()
 
@@ -110,7 +110,7 @@ class Runner:
 
     def _leave(self, name: str, outcome: Outcome) -> None:
         unfinished = self.folder / f"{name}.{self.world.rank}.unfinished"
-        unfinished.write_text(json.dumps([outcome.kind, outcome.message]))
+        unfinished.write_text(json.dumps([outcome.kind, outcome.message]), encoding="utf-8")
         unfinished.rename(unfinished.with_suffix(".outcome"))
 
     def _stop(self, reason: str) -> NoReturn:

@@ -85,12 +85,12 @@ class Finished:
 
     def leave(self, folder: Path) -> None:
         unfinished = folder / f"{self.number}.unfinished"
-        unfinished.write_text(json.dumps(asdict(self)))
+        unfinished.write_text(json.dumps(asdict(self)), encoding="utf-8")
         unfinished.rename(unfinished.with_suffix(".json"))
 
     @classmethod
     def read(cls, file: Path) -> Finished:
-        return cls(**json.loads(file.read_text()))
+        return cls(**json.loads(file.read_text(encoding="utf-8")))
 
 
 class Worker:
@@ -216,7 +216,7 @@ class Worker:
         A commit has been kept by all before rank 0 returns from it, so nothing is written that could be undone.
         """
         if hvd.rank() == 0:
-            with (self.folder / "metrics.jsonl").open("a+") as file:
+            with (self.folder / "metrics.jsonl").open("a+", encoding="utf-8") as file:
                 file.seek(0)
                 written = sum(1 for _ in file)  # a line a step
                 lines = [line for line in state.window if line["step"] >= written]

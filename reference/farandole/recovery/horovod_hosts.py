@@ -142,7 +142,7 @@ class _ReadAgain(HostDiscovery):  # type: ignore[misc]
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
         try:
-            lines = [line.strip() for line in self.file.read_text().splitlines()]
+            lines = [line.strip() for line in self.file.read_text(encoding="utf-8").splitlines()]
         except OSError as error:
             raise UsageError(f"--hosts-file {self.file} cannot be read ({error.strerror})") from error
         found = {}

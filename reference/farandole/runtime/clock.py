@@ -23,7 +23,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # Linux: another one for each
 
 def offset_to_rank_0(comm: MPI.Intracomm) -> float:
     """Seconds to add to this rank's `time.perf_counter()` to read rank 0's; 0 on rank 0's host. Collective."""
-    clocks = all_gather_text(comm, BOOT_ID.read_text() if BOOT_ID.exists() else socket.gethostname())
+    clocks = all_gather_text(comm, BOOT_ID.read_text(encoding="utf-8") if BOOT_ID.exists() else socket.gethostname())
     firsts = {clocks.index(clock) for clock in clocks}
     offsets = np.empty(comm.size)
     comm.Allgather(np.array([bounce(comm, firsts - {0})]), offsets)

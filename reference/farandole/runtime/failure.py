@@ -86,7 +86,7 @@ class Failure:
         if folder is not None:
             # Renamed into place: the launcher acts on the file's presence.
             unfinished = folder / f"{self.rank}.failure"
-            unfinished.write_text(json.dumps(asdict(self)))
+            unfinished.write_text(json.dumps(asdict(self)), encoding="utf-8")
             unfinished.rename(unfinished.with_suffix(".failure.json"))
             return
         if self.rank and self.kind == "interrupted":
@@ -150,7 +150,7 @@ def _users_part(trace: TracebackType | None) -> TracebackType | None:
 
 def first_failure(folder: Path) -> Failure | None:
     """The report that explains a failed launch, or None when no rank left one."""
-    reports = [Failure(**json.loads(path.read_text())) for path in folder.glob("*.failure.json")]
+    reports = [Failure(**json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("*.failure.json")]
     if not reports:
         return None
     first = min(reports, key=lambda report: (KINDS.index(report.kind), report.when))

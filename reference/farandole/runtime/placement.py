@@ -65,7 +65,7 @@ def chosen() -> Placement | None:
         return None
     folder = Path(place)
     try:
-        about = json.loads((folder / "hosts.json").read_text())
+        about = json.loads((folder / "hosts.json").read_text(encoding="utf-8"))
         placement = Placement(about["names"], about["subnet"], folder / "agent")
     except PermissionError as error:
         raise _for_root(place) from error

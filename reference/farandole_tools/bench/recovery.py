@@ -179,7 +179,9 @@ def torchrun(ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
         processes.end(processes.find(rank.LAUNCH, number))
     if done.returncode:
         raise LaunchError(f"torchrun ended with {done.returncode}; the last it said:\n{done.stderr[-2000:]}")
-    killed, back = ([float(line) for line in (place / name).read_text().split()] for name in ("killed", "back"))
+    killed, back = (
+        [float(line) for line in (place / name).read_text(encoding="utf-8").split()] for name in ("killed", "back")
+    )
     return [end - start for start, end in zip(killed, back, strict=True)]
 
 

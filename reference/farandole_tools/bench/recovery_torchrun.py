@@ -27,13 +27,13 @@ SNAPSHOT_EVERY = 5  # steps
 
 def note(file: Path) -> None:
     """Append the time of day; it is there when this returns."""
-    with file.open("a") as stream:
+    with file.open("a", encoding="utf-8") as stream:
         stream.write(f"{time.time()!r}\n")
 
 
 def noted(file: Path) -> int:
     """How many times there are."""
-    return len(file.read_text().split()) if file.exists() else 0
+    return len(file.read_text(encoding="utf-8").split()) if file.exists() else 0
 
 
 def main(folder: Path, kills: int, every: int, recipe: dict[str, float | str]) -> None:

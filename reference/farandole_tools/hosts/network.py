@@ -88,11 +88,11 @@ def why_not() -> str | None:
 
 def status(folder: Path) -> Status:
     try:
-        about = json.loads((folder / "hosts.json").read_text())
+        about = json.loads((folder / "hosts.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return Status(folder, {}, None)
     alive = {process.pid for process in processes.find(HOLDER, str(folder))}
-    numbers = {name: int((folder / f"{name}.pid").read_text()) for name in about["names"]}
+    numbers = {name: int((folder / f"{name}.pid").read_text(encoding="utf-8")) for name in about["names"]}
     return Status(folder, {name: pid if pid in alive else None for name, pid in numbers.items()}, about["mbps"])
 
 
@@ -124,24 +124,24 @@ def up(folder: Path, count: int, mbps: float | None = None, subnet: str = SUBNET
     if len(addresses) < count + 1:
         raise UsageError(f"--subnet {subnet} has too few addresses for {count} hosts and this machine")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "agent").write_text(AGENT)
+    (folder / "agent").write_text(AGENT, encoding="utf-8")
     (folder / "agent").chmod(0o700)
     known = [f"{address} {name}" for name, address in zip(names, addresses, strict=False)]
     here = f"{addresses[-1]} {socket.gethostname()}"
-    (folder / "etc_hosts").write_text("\n".join(["127.0.0.1 localhost", here, *known]) + "\n")
+    (folder / "etc_hosts").write_text("\n".join(["127.0.0.1 localhost", here, *known]) + "\n", encoding="utf-8")
     try:
         _run("ip", "link", "add", BRIDGE, "type", "bridge")
         _run("ip", "addr", "add", f"{addresses[-1]}/{network.prefixlen}", "dev", BRIDGE)
         _run("ip", "link", "set", BRIDGE, "up")
         for name, address in zip(names, addresses, strict=False):
             holder = _hold(folder, name)
-            (folder / f"{name}.pid").write_text(str(holder))
+            (folder / f"{name}.pid").write_text(str(holder), encoding="utf-8")
             _connect(holder, name, f"{address}/{network.prefixlen}", mbps)
     except BaseException:  # Ctrl-C too
         down(folder)
         raise
     about = {"names": names, "subnet": subnet, "mbps": mbps}
-    (folder / "hosts.json").write_text(json.dumps(about, indent=2))
+    (folder / "hosts.json").write_text(json.dumps(about, indent=2), encoding="utf-8")
     return status(folder)
 
 
@@ -173,7 +173,7 @@ def _hold(folder: Path, name: str) -> int:
     )
     deadline = time.monotonic() + APPEAR_S
     while time.monotonic() < deadline and process.poll() is None:
-        if Path(f"/proc/{process.pid}/comm").read_text().strip() == "sleep":
+        if Path(f"/proc/{process.pid}/comm").read_text(encoding="utf-8").strip() == "sleep":
             return process.pid
         time.sleep(0.01)
     process.kill()

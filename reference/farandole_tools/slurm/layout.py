@@ -103,7 +103,8 @@ def create(folder: Path, nodes: int) -> None:
         "last_node_port": port + nodes,
     }
     for name in ("slurm.conf", "gres.conf", "task_prolog.sh"):
-        (folder / name).write_text(Template((TEMPLATES / name).read_text()).substitute(values))
+        text = Template((TEMPLATES / name).read_text(encoding="utf-8")).substitute(values)
+        (folder / name).write_text(text, encoding="utf-8")
     (folder / "task_prolog.sh").chmod(0o700)
 
 
@@ -154,5 +155,5 @@ def log_tail(folder: Path, name: str, lines: int = 10) -> str:
     text = ""
     for suffix in ("err", "log"):
         path = folder / "log" / f"{name}.{suffix}"
-        text += path.read_text(errors="replace") if path.exists() else ""
+        text += path.read_text("utf-8", errors="replace") if path.exists() else ""
     return "\n".join(text.splitlines()[-lines:])

@@ -254,7 +254,7 @@ def _start_daemons(folder: Path) -> None:
     ]
     slurmds = {node: ["slurmd", "-N", node] for node in layout.node_names(folder)}
     for name, command in {"munged": munged, "slurmctld": ["slurmctld"], **slurmds}.items():
-        with (folder / "log" / f"{name}.err").open("w") as errors:
+        with (folder / "log" / f"{name}.err").open("w", encoding="utf-8") as errors:
             try:
                 subprocess.run(
                     command,

@@ -85,7 +85,7 @@ def ray_rounds(workers: int, elements: int, rounds: int) -> list[float]:
             for _ in range(DAEMONS_MAY_START_MORE):
                 processes.end(processes.find(rank.LAUNCH, number))
         if done.returncode:
-            said = errors.read_text(errors="replace").strip()
+            said = errors.read_text("utf-8", errors="replace").strip()
             raise LaunchError(f"{RAY} ended with {done.returncode}; the last it said:\n{said[-2000:]}")
-        seconds: list[float] = json.loads(output.read_text().splitlines()[-1])
+        seconds: list[float] = json.loads(output.read_text(encoding="utf-8").splitlines()[-1])
         return seconds
