@@ -55,12 +55,12 @@ from farandole.data import datasets
 from farandole.data.elastic_sampler import ElasticSampler, divide
 from farandole.data.sampler import EpochSampler, steps_per_epoch
 from farandole.data.shares import equal_shares
+from farandole.launching import supervised_launch
 from farandole.recovery import checkpoint
 from farandole.recovery.event_log import EventLog
 from farandole.recovery.interval import expected_s, young
 from farandole.recovery.replica import Replica
 from farandole.recovery.state import TrainingState
-from farandole.recovery.supervisor import supervised_launch
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
 from farandole.report.curves import smooth
 

@@ -39,9 +39,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from farandole import launch
+from farandole.launching import supervised_launch
 from farandole.recovery.event_log import EventLog
 from farandole.recovery.interval import daly, young
-from farandole.recovery.supervisor import supervised_launch
 from farandole.recovery.view import View
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
 from farandole.runtime.chaos import Chaos

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from farandole.errors import LaunchError, UsageError
-    from farandole.runtime.launcher import launch
+    from farandole.launching import launch
     from farandole.runtime.record import Run
 
 __version__ = "0.1.0"
@@ -33,7 +33,7 @@ HOMES = {
     "LaunchError": "farandole.errors",
     "Run": "farandole.runtime.record",
     "UsageError": "farandole.errors",
-    "launch": "farandole.runtime.launcher",
+    "launch": "farandole.launching",
 }
 
 

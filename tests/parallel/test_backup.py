@@ -16,8 +16,8 @@ from farandole import LaunchError, Run, launch
 from farandole.model_parallel.zero import ShardedOptimizer
 from farandole.models.optimizers import Adam
 from farandole.recovery.event_log import EventLog
+from farandole.runtime.command_line import to_arguments
 from farandole.runtime.launcher import run_ranks
-from farandole.scenarios import to_arguments
 from tests.parallel.conftest import assert_same_training
 
 PROGRAM = str(Path(__file__).parent / "programs" / "mortal_training.py")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from farandole import LaunchError, Run, UsageError, launch
-from farandole.scenarios import parse
+from farandole.runtime.command_line import parse
 from farandole.scenarios.hybrid_parameters import Config
 from tests.parallel.test_sparse import CLASSES, HEADER, ROW_NUMBER, equals_the_single_process, run
 

@@ -18,9 +18,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from farandole import launching
 from farandole.errors import LaunchError, UsageError
-from farandole.runtime import launcher, mpirun, processes
-from farandole.runtime.launcher import Output, launch, run_ranks
+from farandole.launching import launch
+from farandole.runtime import mpirun, processes
+from farandole.runtime.launcher import Output, run_ranks
 from tests.children import heeds_signals
 from tests.conftest import SESSION
 
@@ -93,7 +95,7 @@ def test_what_the_ranks_refuse_is_one_line_too(tmp_path: Path) -> None:
 
 def test_a_record_that_nobody_has_lived_to_write_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where ranks outlive each other the rest may have done all that they had to do."""
-    monkeypatch.setattr(launcher, "run_ranks", lambda *_, **__: Output(["", ""], ["", ""]))
+    monkeypatch.setattr(launching, "run_ranks", lambda *_, **__: Output(["", ""], ["", ""]))
     with pytest.raises(LaunchError, match="the rank that writes the record died before it did"):
         launch("parameter_server", 3, out=tmp_path / "run")
 

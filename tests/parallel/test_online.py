@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farandole import launch, scenarios
+from farandole import launch
 from farandole.errors import UsageError
 from farandole.parameter_server.placement import Placement
+from farandole.runtime import command_line
 from farandole.runtime.record import Run
 from farandole.scenarios.online import Config
 
@@ -163,7 +164,7 @@ def test_a_reader_has_its_rank_to_itself(place: str, says: str) -> None:
 )
 def test_options_that_do_not_fit_are_refused(words: list[str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        scenarios.parse(Config, words)
+        command_line.parse(Config, words)
 
 
 @pytest.mark.parametrize(

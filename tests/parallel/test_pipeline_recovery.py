@@ -22,8 +22,8 @@ from farandole.models.options import TrainingOptions
 from farandole.recovery.event_log import EventLog
 from farandole.report.pipeline_picture import measured
 from farandole.runtime.chaos import Chaos
+from farandole.runtime.command_line import to_arguments
 from farandole.runtime.launcher import run_ranks
-from farandole.scenarios import to_arguments
 
 PROGRAM = str(Path(__file__).parent / "programs" / "mortal_training.py")
 SOAK = os.environ.get("FARANDOLE_SOAK") == "1"  # make soak

@@ -18,8 +18,8 @@ import pytest
 
 from farandole import LaunchError, Run, UsageError, launch
 from farandole.data_parallel.loss_scale import FIRST
+from farandole.launching import supervised_launch
 from farandole.recovery.event_log import EventLog
-from farandole.recovery.supervisor import supervised_launch
 from farandole.runtime.failure import CAN_GO_ON
 
 STEPS = 60

@@ -14,7 +14,7 @@ from farandole.data import text
 from farandole.errors import UsageError
 from farandole.parameter_server.choices import check, check_workload
 from farandole.parameter_server.header import FIELDS
-from farandole.scenarios import parse
+from farandole.runtime.command_line import parse
 from farandole.scenarios.parameter_server import Config
 
 HEADER, ROW_NUMBER, CLASSES = 8 * len(FIELDS), 4, 8

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from farandole import scenarios
+from farandole.runtime import command_line
 from farandole_tools.slurm.sandbox import Sandbox
 from tests.slurm.jobs import programs, run, run_it, words_of
 
@@ -116,7 +117,7 @@ def test_what_it_names_exists(script: Path) -> None:
 def test_its_options_are_the_scenarios(script: Path, tmp_path: Path) -> None:
     for words in programs(words_of(script, tmp_path, "--seed", "3")):
         assert words[0] == f"farandole.scenarios.{scenario_of(script)}"
-        config = scenarios.parse(scenarios.load(scenario_of(script)).Config, words[1:])
+        config = command_line.parse(scenarios.load(scenario_of(script)).Config, words[1:])
         assert config.expect_ranks == RANKS[script.stem]
         assert str(config.out) == f"runs/{script.stem}-7" + ("/2" if script.stem == "search_array" else "")
         assert config.seed == 3, "what follows the script's name goes to the scenario"

@@ -13,8 +13,8 @@ import pytest
 from farandole.cli.simulate import simulate
 from farandole.cost.measured_link import measured_link
 from farandole.errors import UsageError
+from farandole.runtime.command_line import run_app
 from farandole.runtime.record import Run
-from farandole.scenarios import run_app
 from tests.unit.test_table import SUMMARY
 
 ALPHA, BETA = 2e-4, 4e-7  # 20 Mbit/s

@@ -14,7 +14,7 @@ from farandole.errors import UsageError
 from farandole.models.choices import MODELS, READERS, build, check
 from farandole.models.options import TrainingOptions
 from farandole.runtime.buffers import sha256
-from farandole.scenarios import parse
+from farandole.runtime.command_line import parse
 from farandole.scenarios.sync_sgd import Config
 
 FITTING = [("digits", "mlp"), ("digits", "cnn"), ("mnist5k", "mlp"), ("mnist5k", "cnn"), ("pydoc", "transformer")]

@@ -15,7 +15,7 @@ from farandole.cost.machine import fitted
 from farandole.cost.modes import Device, Mode, predicted, ranked
 from farandole.errors import UsageError
 from farandole.models.options import TrainingOptions
-from farandole.scenarios import run_app
+from farandole.runtime.command_line import run_app
 
 FAST, SLOW = Link(1e-6, 1e-11), Link(1e-4, 1e-7)
 GB = 1e9

@@ -17,7 +17,7 @@ from farandole import scenarios
 from farandole.cli import compare, run
 from farandole.errors import UsageError
 from farandole.recovery.replica import seed_random
-from farandole.runtime import devices
+from farandole.runtime import command_line, devices
 from farandole.runtime.chaos import Chaos
 from farandole.runtime.faults import Fail, Slow
 from farandole.runtime.links import LinkChange
@@ -78,7 +78,7 @@ def _options() -> list[Any]:
 def _parser(name: str, hint: Any) -> Parse:
     """Parse one option as scenarios and commands do."""
     config = Parameter(name="*")(make_dataclass("Options", [(name, hint, None)], kw_only=True))
-    return lambda words: getattr(scenarios.parse(config, words), name)
+    return lambda words: getattr(command_line.parse(config, words), name)
 
 
 OPTIONS = _options()
@@ -115,10 +115,10 @@ def test_the_walk_finds_the_options() -> None:
 
 
 def test_a_seed_is_any_unsigned_integer_of_64_bits() -> None:
-    assert scenarios.parse(RunOptions, ["--seed", str(LARGEST_SEED)]).seed == LARGEST_SEED
+    assert command_line.parse(RunOptions, ["--seed", str(LARGEST_SEED)]).seed == LARGEST_SEED
     for wrong in (-1, LARGEST_SEED + 1):
         with pytest.raises(UsageError, match="--seed"):
-            scenarios.parse(RunOptions, scenarios.to_arguments({"seed": wrong}))
+            command_line.parse(RunOptions, command_line.to_arguments({"seed": wrong}))
     devices.seed_everything(LARGEST_SEED + 3)  # as a method derives it from the largest
     seed_random(LARGEST_SEED, rank=7, step=10**6)
 

@@ -14,9 +14,10 @@ from farandole.cli.run import changed
 from farandole.data_parallel.options import SearchOptions
 from farandole.data_parallel.search import rounds
 from farandole.errors import UsageError
+from farandole.launching import launch
+from farandole.runtime import command_line
 from farandole.runtime.chaos import Chaos
 from farandole.runtime.faults import Fail, Slow, Slowness, check_ranks, check_steps
-from farandole.runtime.launcher import launch
 from farandole.runtime.links import Link, LinkChange
 from farandole.runtime.record import Run, new_folder
 from farandole.runtime.recorder import without_effect
@@ -24,7 +25,7 @@ from farandole.scenarios.sync_sgd import Config
 
 
 def test_defaults_are_the_dataclass_itself() -> None:
-    assert scenarios.parse(Config, []) == Config()
+    assert command_line.parse(Config, []) == Config()
 
 
 def test_options_survive_the_way_to_the_ranks() -> None:
@@ -41,7 +42,7 @@ def test_options_survive_the_way_to_the_ranks() -> None:
         json=True,
         out=Path("x y"),
     )
-    assert scenarios.parse(Config, scenarios.to_arguments(changed(config))) == config
+    assert command_line.parse(Config, command_line.to_arguments(changed(config))) == config
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_a_launch_from_python_is_as_strict(given: dict[str, Any], complaint: str
 )
 def test_what_does_not_fit_is_refused_in_one_line(arguments: list[str], complaint: str) -> None:
     with pytest.raises(UsageError) as refused:
-        scenarios.parse(Config, arguments)
+        command_line.parse(Config, arguments)
     message = str(refused.value)
     assert complaint in message
     assert "\n" not in message
@@ -116,7 +117,7 @@ def test_a_fault_for_a_rank_that_is_not_there_is_refused() -> None:
     "given", [["--fail", "rank=0,step=2000000000"], ["--slow", "rank=0,factor=2,from=2000000000"]], ids=["fail", "slow"]
 )
 def test_a_fault_beyond_the_last_step_is_refused(scenario: str, given: list[str]) -> None:
-    config = scenarios.parse(scenarios.load(scenario).Config, given)
+    config = command_line.parse(scenarios.load(scenario).Config, given)
     with pytest.raises(
         UsageError, match=r"would never strike: the last step is \d+; give that or an earlier one"
     ) as no:
@@ -148,7 +149,7 @@ def test_a_fault_beyond_the_last_step_is_refused(scenario: str, given: list[str]
 )
 def test_how_many_steps_a_rank_may_come_to(scenario: str, options: list[str], steps: int | None) -> None:
     given = [] if scenario == "online" else ["--steps", "20"]
-    config = scenarios.parse(scenarios.load(scenario).Config, [*given, *options])
+    config = command_line.parse(scenarios.load(scenario).Config, [*given, *options])
     assert config.steps_at_most(4) == steps
     check_steps({"--link-change step=19,mbps=2": 19} if scenario != "search" else {}, steps)
     if steps is not None:

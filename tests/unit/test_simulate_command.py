@@ -21,8 +21,8 @@ from farandole.cost.stragglers import LogNormal, parse
 from farandole.cost.validation import Recorded, against, recorded
 from farandole.errors import UsageError
 from farandole.methods import simulated
+from farandole.runtime.command_line import run_app
 from farandole.runtime.record import Summary
-from farandole.scenarios import run_app
 
 
 def call(words: str, *more: str) -> None:

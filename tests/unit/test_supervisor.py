@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from farandole import cli, scenarios
+from farandole import cli, launching
 from farandole.errors import FlawedLaunch, LaunchError, UsageError
-from farandole.recovery import supervisor
-from farandole.recovery.supervisor import LONGEST_PAUSE_S, supervise, supervised_launch
-from farandole.runtime import processes
+from farandole.launching import supervised_launch
+from farandole.recovery.supervisor import LONGEST_PAUSE_S, supervise
+from farandole.runtime import command_line, processes
 from farandole.runtime.record import Run
 from tests.children import heeds_signals
 
@@ -144,7 +144,7 @@ def test_every_start_gets_the_same_folder_and_options(
         return Run(options["out"])
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(supervisor, "launch", launch)
+    monkeypatch.setattr(launching, "launch", launch)
     run = supervised_launch("restart", 2, timeout_s=5.0, out=out, steps=9, announce=lambda _: None)
     assert len(starts) == 3
     assert set(starts) == {("restart", 2, ("out", run.folder), ("steps", 9), ("timeout_s", 5.0))}
@@ -155,7 +155,7 @@ def test_every_start_gets_the_same_folder_and_options(
 def test_what_cannot_go_on_from_where_it_was_is_not_even_started(
     out: Path | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "launch", lambda *_, **__: pytest.fail("it was started"))
+    monkeypatch.setattr(launching, "launch", lambda *_, **__: pytest.fail("it was started"))
     with pytest.raises(UsageError, match="sync_sgd cannot go on from where it was; restart can"):
         supervised_launch("sync_sgd", 2, out=out)
 
@@ -263,7 +263,7 @@ def test_what_does_not_fit_is_refused_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as refused:
-        scenarios.run_app(cli.app, ["supervise", *words])
+        command_line.run_app(cli.app, ["supervise", *words])
     assert str(refused.value).startswith(complaint)
     assert "\n" not in str(refused.value)
     assert not list(tmp_path.iterdir()), "nothing has been begun"

@@ -12,7 +12,7 @@ from farandole.decentralised.mixing import pushing
 from farandole.decentralised.topologies import TOPOLOGIES, topology
 from farandole.errors import UsageError
 from farandole.report import topology_picture
-from farandole.scenarios import run_app
+from farandole.runtime.command_line import run_app
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)

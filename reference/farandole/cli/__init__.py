@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import cyclopts
 
-import farandole
+from farandole import __version__
 from farandole.cli import (
     advise,
     compare,
@@ -28,9 +28,9 @@ from farandole.cli import (
 )
 from farandole.errors import LaunchError, UsageError
 from farandole.runtime import choices, signals, streams
+from farandole.runtime.command_line import run_app
 from farandole.runtime.failure import describe
 from farandole.runtime.flight_recorder import NO_STEP
-from farandole.scenarios import run_app
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
@@ -39,7 +39,7 @@ OUTPUT_LOST = FAILED = 1
 app = cyclopts.App(
     name="farandole",
     help="Distributed training, learned by running it. Each command explains itself with --help.",
-    version=farandole.__version__,
+    version=__version__,
     suppress_keyboard_interrupt=False,
 )
 app.command(scenario_list.list_scenarios, name="list")

@@ -95,8 +95,8 @@ def _of_this_machine(
 ) -> None:
     from farandole.collectives.costs import Link
     from farandole.cost.modes import Device, Mode
+    from farandole.launching import launch
     from farandole.report import modes_table
-    from farandole.runtime.launcher import launch
 
     with tempfile.TemporaryDirectory(prefix="farandole-") as folder:
         given = {name: value for name, value in here.items() if value is not None}

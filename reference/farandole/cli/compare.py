@@ -12,12 +12,13 @@ from cyclopts import Parameter
 from farandole import methods, scenarios
 from farandole.cli.run import changed
 from farandole.errors import UsageError
+from farandole.launching import launch
 from farandole.parameter_server.policies import ALIASES, POLICIES
 from farandole.report import table
 from farandole.runtime import folders, rank_starter
 from farandole.runtime.choices import advised
 from farandole.runtime.files import json_text
-from farandole.runtime.launcher import TIMEOUT_S, launch
+from farandole.runtime.launcher import TIMEOUT_S
 from farandole.runtime.numbers import AtLeastOne, Positive
 from farandole.runtime.options import RunOptions
 from farandole.runtime.record import Run

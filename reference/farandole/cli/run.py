@@ -10,9 +10,10 @@ from cyclopts import Parameter
 
 from farandole import methods, scenarios
 from farandole.errors import LaunchError
+from farandole.launching import launch
 from farandole.runtime import streams
 from farandole.runtime.choices import advised
-from farandole.runtime.launcher import TIMEOUT_S, launch
+from farandole.runtime.launcher import TIMEOUT_S
 from farandole.runtime.numbers import AtLeastOne, Positive
 from farandole.runtime.options import RunOptions
 

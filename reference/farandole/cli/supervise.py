@@ -36,6 +36,7 @@ def supervise(
         restarts: how often it is run again at most.
         backoff: seconds before the first restart; each following pause is twice as long, up to a minute.
     """
+    from farandole import launching
     from farandole.recovery import supervisor
     from farandole.runtime import folders
 
@@ -51,7 +52,7 @@ def supervise(
         if words[0] == "run":
             if len(words) < 2 or words[1].startswith("-"):
                 raise UsageError("which scenario? Write its name after run, for instance: run restart -n 4")
-            supervisor.check_resumes(words[1])
+            launching.check_resumes(words[1])
             new = [] if has_out else ["--out", str(until_the_end.enter_context(folders.reserved(words[1])))]
             words = [*OURS, *words, *new]
         elif not has_out:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from farandole import methods
 from farandole.errors import UsageError
+from farandole.launching import launch
 from farandole.report import table
 from farandole.runtime import folders, rank_starter
 from farandole.runtime.numbers import AtLeastOne
+from farandole.runtime.record import Run
+
+if TYPE_CHECKING:
+    from farandole.methods import Stop
 
 FOLDER = Path("runs/tour")
 
@@ -34,7 +43,7 @@ def tour(*, out: Path = FOLDER, steps: AtLeastOne = 300) -> None:
     with folders.held(out):
         _make_way(out)
         rank_starter.prepare()
-        runs, left_out = stops.run_all(out, recipe, lambda what: print(f"tour: {what} …", flush=True))
+        runs, left_out = _run_all(out, recipe, lambda what: print(f"tour: {what} …", flush=True))
         page = stops.write_page(out, recipe, runs, left_out)
     tables = [
         table.comparison({name: run.summary for name, run in by_name.items()}, condition)
@@ -44,6 +53,26 @@ def tour(*, out: Path = FOLDER, steps: AtLeastOne = 300) -> None:
     for stop in left_out:
         print(f"{stop.name} is left out: {stop.needs} is not installed (farandole doctor says how)")
     print(f"{time.monotonic() - start:.0f} s; the pictures: {page}")
+
+
+def _run_all(
+    folder: Path, recipe: Mapping[str, Any], announce: Callable[[str], None]
+) -> tuple[dict[str, dict[str, Run]], list[Stop]]:
+    """Run every strategy under every condition; returns the runs, and the rows left out."""
+    from farandole.report import tour as stops
+
+    left_out = [stop for _, stop in methods.stops() if stop.needs and find_spec(stop.needs) is None]
+    runs: dict[str, dict[str, Run]] = {}
+    for condition, disturbance in stops.CONDITIONS.items():
+        runs[condition] = {}
+        for scenario, stop in methods.stops():
+            if stop in left_out:
+                continue
+            announce(f"{stop.name}, {condition}")
+            out = folder / f"{stop.name} {condition}".replace(" ", "-").replace("×", "x").lower()
+            options = {**recipe, **stop.options, **disturbance, "out": out}
+            runs[condition][stop.name] = launch(scenario, stops.RANKS, timeout_s=120, **options)
+    return runs, left_out
 
 
 def _make_way(out: Path) -> None:

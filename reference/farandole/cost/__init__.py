@@ -6,5 +6,6 @@ by formula), ``simulator`` (the very policies of the parameter server, driven by
 (fifteen methods on one axis), ``validation`` and ``measured_link`` (a real run, predicted from its own computing
 times; α and β from two). Then ``sync_cost``: ``ways`` (what is predicted), ``strategies`` and ``rehearsal`` (what
 is measured before), ``options``. Then the choice of a parallel mode: ``layer_costs`` (from shapes),
-``machine`` (measured), ``modes`` (predicted), ``advice`` (how many devices).
+``machine`` (measured), ``modes`` (predicted), ``adaptive`` (the ranks choose theirs), ``advice`` (how many
+devices).
 """

@@ -14,13 +14,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
-import farandole
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
     from farandole.lab.communicator import LabCommunicator
 
-LABS = Path(farandole.__file__).parents[2] / "labs"
+LABS = Path(__file__).parents[3] / "labs"
 
 
 class Wrong(Exception):

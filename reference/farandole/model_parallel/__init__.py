@@ -7,7 +7,7 @@ of a model; ``deferred`` and ``versions`` for zero-bubble and PipeDream), ``exec
 MPI). ``tensor`` cuts inside the layers; ``zero`` divides the optimizer's state; ``hybrid`` says which
 grids of data × pipeline × tensor there are, ``parts`` puts a rank into one, ``batches`` feeds it and
 ``training`` runs it. ``memory``, ``footprint`` and ``accounting`` say what each rank holds, measured and
-by formula. ``adaptive`` lets the ranks choose the grid. ``small_network`` is document 003's example.
+by formula. ``small_network`` is document 003's example.
 
 A *stage* is a rank of a pipeline; a *chunk* is one of the pieces of the model on a stage, which along
 the whole model are numbered as *virtual stages*; a *unit* is a group of layers that tensor ranks

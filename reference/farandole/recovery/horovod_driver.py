@@ -51,12 +51,12 @@ from farandole.recovery.event_log import EventLog
 from farandole.recovery.horovod_hosts import Hosts, discover
 from farandole.recovery.horovod_workers import POLL_S, Workers
 from farandole.recovery.options import ElasticHorovodOptions
+from farandole.runtime.command_line import to_arguments
 from farandole.runtime.faults import check_ranks, check_steps, refuse_message_faults
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import open_folder
 from farandole.runtime.summary import divergence_in, write_summary
 from farandole.runtime.trace import from_json
-from farandole.scenarios import to_arguments
 
 NOBODY_S = 5.0  # without any worker: then it is over, whatever Horovod still waits for
 

@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from itertools import count
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from farandole.errors import FlawedLaunch, LaunchError, UsageError
-from farandole.runtime import folders
+from farandole.errors import FlawedLaunch, LaunchError
 from farandole.runtime.failure import CAN_GO_ON
-from farandole.runtime.launcher import TIMEOUT_S, launch
-from farandole.runtime.record import Run
 
 Result = TypeVar("Result")
 
@@ -56,43 +52,3 @@ def supervise(
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
     raise AssertionError("count() does not end")
-
-
-def supervised_launch(
-    scenario: str,
-    ranks: int = 4,
-    *,
-    restarts: int = RESTARTS,
-    backoff_s: float = BACKOFF_S,
-    announce: Callable[[str], None] = print,
-    timeout_s: float = TIMEOUT_S,
-    **options: Any,
-) -> Run:
-    """`launch`, started again from the last checkpoint when a rank is lost.
-
-    Raises:
-        UsageError: as `launch`; or the scenario cannot go on from where it was.
-        LaunchError: as `supervise`.
-    """
-    check_resumes(scenario)
-    out = options.pop("out", None)
-    with nullcontext(out) if out else folders.reserved(scenario) as folder:
-        return supervise(
-            lambda: launch(scenario, ranks, timeout_s=timeout_s, out=folder, **options),
-            restarts=restarts,
-            backoff_s=backoff_s,
-            announce=announce,
-        )
-
-
-def check_resumes(scenario: str) -> None:
-    """Check that a restart of `scenario` resumes where the previous start ended.
-
-    Raises:
-        UsageError: the scenario cannot resume.
-    """
-    from farandole import scenarios
-
-    if not scenarios.load(scenario).Config.resumes:
-        able = [name for name in scenarios.names() if scenarios.load(name).Config.resumes]
-        raise UsageError(f"{scenario} cannot go on from where it was; {', '.join(able)} can")

@@ -6,8 +6,7 @@ lines are those of `methods.METHODS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib.util import find_spec
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import jinja2
 from farandole import methods
 from farandole.methods import Stop
 from farandole.report import curves, table, timeline
-from farandole.runtime.launcher import launch
 from farandole.runtime.record import Run
 
 RANKS = 4
@@ -24,24 +22,6 @@ SLOW = "rank=3,factor=3"
 # Enough work per step that it, and not the start of a message, sets the pace on a laptop.
 RECIPE: dict[str, Any] = {"data": "mnist5k", "batch": 256, "hidden": 256, "lr": 0.5}
 CONDITIONS: dict[str, dict[str, Any]] = {"even": {}, "one rank 3× slower": {"slow": SLOW}}
-
-
-def run_all(
-    folder: Path, recipe: Mapping[str, Any], announce: Callable[[str], None]
-) -> tuple[dict[str, dict[str, Run]], list[Stop]]:
-    """Run every strategy under every condition; returns the runs, and the rows left out."""
-    left_out = [stop for _, stop in methods.stops() if stop.needs and find_spec(stop.needs) is None]
-    runs: dict[str, dict[str, Run]] = {}
-    for condition, disturbance in CONDITIONS.items():
-        runs[condition] = {}
-        for scenario, stop in methods.stops():
-            if stop in left_out:
-                continue
-            announce(f"{stop.name}, {condition}")
-            out = folder / f"{stop.name} {condition}".replace(" ", "-").replace("×", "x").lower()
-            options = {**recipe, **stop.options, **disturbance, "out": out}
-            runs[condition][stop.name] = launch(scenario, RANKS, timeout_s=120, **options)
-    return runs, left_out
 
 
 def write_page(

@@ -21,12 +21,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from farandole.errors import FlawedLaunch, LaunchError, LaunchInterrupted, UsageError
 from farandole.runtime import (
-    crowding,
-    folders,
     guard,
     mpirun,
     placement,
@@ -39,7 +37,6 @@ from farandole.runtime import (
 from farandole.runtime.crowding import StartReport
 from farandole.runtime.failure import EXIT_CODE, Failure, first_failure
 from farandole.runtime.flight_recorder import NO_STEP, read_positions
-from farandole.runtime.record import Run
 
 TIMEOUT_S = 900.0
 TIMED_OUT = 124  # as the command `timeout` says it
@@ -109,7 +106,7 @@ def run_ranks(
         LaunchInterrupted: Ctrl-C was pressed; the exception carries the ranks' output.
         UsageError: the ranks refused what they were given, or no MPI is installed.
     """
-    _check(ranks, timeout_s)
+    check(ranks, timeout_s)
     crowding.check_memory(ranks)
     surroundings.check_interpreter()
     mpi, hosts = mpirun.detect(), placement.chosen()
@@ -181,60 +178,6 @@ def run_ranks(
         return output
 
 
-def launch(
-    scenario: str,
-    ranks: int = 4,
-    *,
-    timeout_s: float = TIMEOUT_S,
-    follow: bool = False,
-    progress: bool = False,
-    **options: Any,
-) -> Run:
-    """Run a scenario on `ranks` processes.
-
-    Args:
-        scenario: a name that ``farandole list`` shows.
-        ranks: of a scenario that starts its workers itself, how many of these.
-        options: the fields of the scenario's Config; a fault as text or object, or a list of them:
-            ``launch("sync_sgd", ranks=4, steps=100, slow="rank=3,factor=3")``.
-
-    Returns:
-        The finished run: ``run.summary``, ``run.metrics``, ``run.folder``. A run that diverged is returned too;
-        ``run.summary.diverged`` and a line on standard error report it.
-
-    Raises:
-        UsageError: an unknown scenario or option, or a value that does not fit.
-        LaunchError: a rank failed, or the time-out passed.
-    """
-    from farandole.scenarios import load, parse, to_arguments
-
-    _check(ranks, timeout_s)
-    surroundings.check_interpreter()
-    module, asked = load(scenario), ranks
-    if module.Config.starts_workers:
-        if "workers" in options:
-            raise UsageError(f"{scenario} starts as many workers as are asked for by -n: leave out --workers")
-        options, ranks = options | {"workers": ranks}, 1
-    config = parse(module.Config, to_arguments(options))
-    crowding.check_memory(asked, config.least_bytes())
-    with folders.claimed(scenario, config.out, module.Config.resumes) as folder:
-        crowding.prepare(ranks)
-        arguments = to_arguments(options | {"out": folder})
-        program = ["-m", module.__name__, *arguments]
-        try:
-            output = str(run_ranks(program, ranks, timeout_s=timeout_s, follow=follow, progress=progress))
-        except FlawedLaunch as flawed:
-            run = Run(folder, flawed.output)
-            if not (run.is_finished and run.summary.diverged and not run.summary.unwritten):
-                raise
-            print(f"farandole: {flawed}", file=sys.stderr, flush=True)
-            return run
-        run = Run(folder, output)
-        if not run.is_finished:  # in a fault-tolerant scenario the other ranks may have ended before
-            raise LaunchError(f"the rank that writes the record died before it did: {folder} is incomplete", 1, output)
-        return run
-
-
 def _watch(
     job: subprocess.Popen[bytes], ranks: int, scratch: Path, timeout_s: float, follower: Follower | None
 ) -> bool:
@@ -260,7 +203,7 @@ def _watch(
     return job.poll() is not None or _all_done(scratch, ranks)
 
 
-def _check(ranks: int, timeout_s: float) -> None:
+def check(ranks: int, timeout_s: float) -> None:
     """Refuse what can be no number of ranks, or no time.
 
     Raises:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
-import farandole
+from farandole import __version__
 from farandole.runtime import trace
 from farandole.runtime.faults import MESSAGE_FAULTS
 from farandole.runtime.files import json_text, read_lines, write
@@ -98,7 +98,7 @@ def divergence_in(folder: Path) -> dict[str, int | None] | None:
 def versions() -> dict[str, str]:
     """What computes and communicates here."""
     found = {
-        "farandole": farandole.__version__,
+        "farandole": __version__,
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "numpy": np.__version__,

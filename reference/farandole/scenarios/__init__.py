@@ -14,19 +14,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast
-
-import cyclopts
+from collections.abc import Callable
+from typing import Any, Protocol, cast
 
 from farandole import methods
 from farandole.errors import UsageError
 from farandole.methods import METHODS
+from farandole.runtime.command_line import ConfigType, parse
 from farandole.runtime.options import RunOptions
-
-LONGEST_WORD = 200
-
-ConfigType = TypeVar("ConfigType", bound=RunOptions)
 
 
 class Scenario(Protocol):
@@ -62,54 +57,6 @@ def load(name: str) -> Scenario:
 def title(scenario: Scenario) -> str:
     """The first line of the scenario's docstring."""
     return (scenario.__doc__ or "").strip().splitlines()[0]
-
-
-def parse(config_type: type[ConfigType], arguments: Sequence[str]) -> ConfigType:
-    """A Config from command-line words.
-
-    Raises:
-        UsageError: an unknown option or a value that does not fit, in one line.
-    """
-    parsed: list[ConfigType] = []
-
-    def accept(config: RunOptions | None = None) -> None:
-        parsed.append(cast(ConfigType, config) if config else config_type())
-
-    accept.__annotations__["config"] = config_type | None
-    app = cyclopts.App(default_command=accept, version_flags=(), help_flags=())
-    run_app(app, arguments)
-    return parsed[0]
-
-
-def run_app(app: cyclopts.App, arguments: Sequence[str]) -> None:
-    """Run a cyclopts app; what it has to say of bad input becomes a UsageError of one line."""
-    try:
-        app(list(arguments), exit_on_error=False, print_error=False, result_action="return_none")
-    except cyclopts.CycloptsError as error:
-        raise UsageError(one_line(error)) from error
-
-
-def one_line(error: cyclopts.CycloptsError) -> str:
-    """Return the error's message as one line, with very long words shortened."""
-    words = str(error).split()
-    return " ".join(word if len(word) <= LONGEST_WORD else f"{word[:20]}…" for word in words)
-
-
-def to_arguments(options: Mapping[str, Any]) -> list[str]:
-    """Options as command-line words: {"steps": 5, "slow": [a, b], "align": False} → --steps 5 --slow a --slow b …"""
-    words: list[str] = []
-    for name, value in options.items():
-        flag = "--" + name.replace("_", "-")
-        if value is None:
-            continue
-        if value is True:
-            words.append(flag)
-        elif value is False:
-            words.append("--no-" + flag.removeprefix("--"))
-        else:
-            for item in value if isinstance(value, list | tuple) else [value]:
-                words += [flag, str(item)]
-    return words
 
 
 def run_as_program(config_type: type[ConfigType], main: Callable[[ConfigType], None]) -> None:

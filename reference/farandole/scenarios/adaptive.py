@@ -24,7 +24,7 @@ class Config(AdaptiveOptions):
 
 
 def main(config: Config) -> None:
-    from farandole.model_parallel.adaptive import train
+    from farandole.cost.adaptive import train
     from farandole.report import modes_table
     from farandole.report.table import print_summary
 

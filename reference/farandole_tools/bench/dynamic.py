@@ -19,8 +19,8 @@ from statistics import median
 from typing import Any
 
 from farandole.errors import LaunchError
+from farandole.launching import launch
 from farandole.runtime import guard
-from farandole.runtime.launcher import launch
 from farandole.runtime.record import Run
 from farandole_tools.bench.recovery import state_bytes
 from farandole_tools.forked_ranks import fork_server

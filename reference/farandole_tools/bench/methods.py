@@ -18,9 +18,9 @@ from statistics import median
 from typing import Any
 
 from farandole.errors import LaunchError, UsageError
+from farandole.launching import launch
 from farandole.methods import METHODS
 from farandole.runtime import guard
-from farandole.runtime.launcher import launch
 from farandole_tools.bench.dynamic import time_to
 
 ROUNDS = 3

@@ -24,9 +24,9 @@ from farandole.parameter_server.options import ServerOptions
 from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.policies import Minibatch
 from farandole.parameter_server.update_rules import SGD
+from farandole.runtime.command_line import parse
 from farandole.runtime.numbers import AtLeastOne
 from farandole.runtime.world import World
-from farandole.scenarios import parse
 from farandole_tools.bench import ps_task
 from farandole_tools.bench.timing import slowest_s
 

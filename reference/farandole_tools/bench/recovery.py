@@ -33,10 +33,10 @@ from statistics import median
 from typing import Any
 
 from farandole.errors import LaunchError, UsageError
+from farandole.launching import launch, supervised_launch
 from farandole.recovery.event_log import EventLog
-from farandole.recovery.supervisor import supervised_launch
 from farandole.runtime import guard, processes, rank
-from farandole.runtime.launcher import TIMED_OUT, launch, run_ranks
+from farandole.runtime.launcher import TIMED_OUT, run_ranks
 from farandole.runtime.record import Run, Summary
 
 ROUNDS_PROGRAM = "farandole_tools.bench.recovery_rounds"

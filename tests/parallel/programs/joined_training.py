@@ -18,8 +18,9 @@ import time
 from farandole.recovery.data_parallel import DataParallelTraining
 from farandole.recovery.membership import Membership
 from farandole.runtime import rank
+from farandole.runtime.command_line import parse
 from farandole.runtime.joining import JoiningProcess, SpawnRequest
-from farandole.scenarios import load, parse
+from farandole.scenarios import load
 
 NAP_S = 0.01
 LATE_S = 40.0

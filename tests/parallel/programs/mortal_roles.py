@@ -21,7 +21,8 @@ from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.mailbox import Mailbox
 from farandole.parameter_server.manager import Manager
 from farandole.parameter_server.server import Server
-from farandole.scenarios import load, parse
+from farandole.runtime.command_line import parse
+from farandole.scenarios import load
 
 
 def die() -> None:

@@ -24,9 +24,10 @@ from farandole.recovery.checkpoint import Checkpoint
 from farandole.recovery.data_parallel import DataParallelTraining
 from farandole.recovery.membership import Membership
 from farandole.recovery.pipeline import BackedUpPipeline
+from farandole.runtime.command_line import parse
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
-from farandole.scenarios import load, parse
+from farandole.scenarios import load
 
 SPARES_LIFE_S = 0.5
 

@@ -15,8 +15,9 @@ from mpi4py import MPI
 from numerics import numerics
 
 from farandole.runtime import devices
+from farandole.runtime.command_line import parse
 from farandole.runtime.communicator import broadcast_text
-from farandole.scenarios import load, parse
+from farandole.scenarios import load
 
 devices.available_cores = lambda: 1
 devices.limit_threads(1)

@@ -13,7 +13,8 @@ import numpy as np
 from farandole.parameter_server import replicas
 from farandole.parameter_server.task_replica import TaskReplica
 from farandole.parameter_server.update_rules import Add
-from farandole.scenarios import load, parse
+from farandole.runtime.command_line import parse
+from farandole.scenarios import load
 
 
 class Counting(TaskReplica):

@@ -1,0 +1,110 @@
+"""Launching a scenario from Python: ``launch``, and ``supervised_launch``, which restarts it from its last checkpoint.
+
+``farandole run``, ``farandole supervise`` and notebooks use these functions. Below them `runtime.launcher` starts,
+watches and ends the ranks, and `recovery.supervisor` decides about another start.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+from farandole import scenarios
+from farandole.errors import FlawedLaunch, LaunchError, UsageError
+from farandole.recovery.supervisor import BACKOFF_S, RESTARTS, supervise
+from farandole.runtime import crowding, folders, surroundings
+from farandole.runtime.command_line import parse, to_arguments
+from farandole.runtime.launcher import TIMEOUT_S, check, run_ranks
+from farandole.runtime.record import Run
+
+
+def launch(
+    scenario: str,
+    ranks: int = 4,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    follow: bool = False,
+    progress: bool = False,
+    **options: Any,
+) -> Run:
+    """Run a scenario on `ranks` processes.
+
+    Args:
+        scenario: a name that ``farandole list`` shows.
+        ranks: of a scenario that starts its workers itself, how many of these.
+        options: the fields of the scenario's Config; a fault as text or object, or a list of them:
+            ``launch("sync_sgd", ranks=4, steps=100, slow="rank=3,factor=3")``.
+
+    Returns:
+        The finished run: ``run.summary``, ``run.metrics``, ``run.folder``. A run that diverged is returned too;
+        ``run.summary.diverged`` and a line on standard error report it.
+
+    Raises:
+        UsageError: an unknown scenario or option, or a value that does not fit.
+        LaunchError: a rank failed, or the time-out passed.
+    """
+    check(ranks, timeout_s)
+    surroundings.check_interpreter()
+    module, asked = scenarios.load(scenario), ranks
+    if module.Config.starts_workers:
+        if "workers" in options:
+            raise UsageError(f"{scenario} starts as many workers as are asked for by -n: leave out --workers")
+        options, ranks = options | {"workers": ranks}, 1
+    config = parse(module.Config, to_arguments(options))
+    crowding.check_memory(asked, config.least_bytes())
+    with folders.claimed(scenario, config.out, module.Config.resumes) as folder:
+        crowding.prepare(ranks)
+        arguments = to_arguments(options | {"out": folder})
+        program = ["-m", module.__name__, *arguments]
+        try:
+            output = str(run_ranks(program, ranks, timeout_s=timeout_s, follow=follow, progress=progress))
+        except FlawedLaunch as flawed:
+            run = Run(folder, flawed.output)
+            if not (run.is_finished and run.summary.diverged and not run.summary.unwritten):
+                raise
+            print(f"farandole: {flawed}", file=sys.stderr, flush=True)
+            return run
+        run = Run(folder, output)
+        if not run.is_finished:  # in a fault-tolerant scenario the other ranks may have ended before
+            raise LaunchError(f"the rank that writes the record died before it did: {folder} is incomplete", 1, output)
+        return run
+
+
+def supervised_launch(
+    scenario: str,
+    ranks: int = 4,
+    *,
+    restarts: int = RESTARTS,
+    backoff_s: float = BACKOFF_S,
+    announce: Callable[[str], None] = print,
+    timeout_s: float = TIMEOUT_S,
+    **options: Any,
+) -> Run:
+    """`launch`, started again from the last checkpoint when a rank is lost.
+
+    Raises:
+        UsageError: as `launch`; or the scenario cannot go on from where it was.
+        LaunchError: as `supervise`.
+    """
+    check_resumes(scenario)
+    out = options.pop("out", None)
+    with nullcontext(out) if out else folders.reserved(scenario) as folder:
+        return supervise(
+            lambda: launch(scenario, ranks, timeout_s=timeout_s, out=folder, **options),
+            restarts=restarts,
+            backoff_s=backoff_s,
+            announce=announce,
+        )
+
+
+def check_resumes(scenario: str) -> None:
+    """Check that a restart of `scenario` resumes where the previous start ended.
+
+    Raises:
+        UsageError: the scenario cannot resume.
+    """
+    if not scenarios.load(scenario).Config.resumes:
+        able = [name for name in scenarios.names() if scenarios.load(name).Config.resumes]
+        raise UsageError(f"{scenario} cannot go on from where it was; {', '.join(able)} can")
