@@ -16,6 +16,7 @@ ORDER = [
     "runtime",
     "data",
     "models",
+    "tasks",
     "collectives",
     "compression",
     "data_parallel",

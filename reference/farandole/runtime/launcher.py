@@ -25,6 +25,7 @@ from typing import IO
 
 from farandole.errors import FlawedLaunch, LaunchError, LaunchInterrupted, UsageError
 from farandole.runtime import (
+    crowding,
     guard,
     mpirun,
     placement,
