@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from farandole.errors import UsageError
+from farandole.model_parallel import checker
 from farandole.model_parallel.checker import ScheduleError, check, execute, most_held
 from farandole.model_parallel.schedules import NAMES, choose, pipedream
 from farandole.model_parallel.steps import (
@@ -16,13 +18,19 @@ from farandole.model_parallel.steps import (
     BackwardWeight,
     Computation,
     Forward,
+    ReceiveActivation,
+    ReceiveGradient,
     Schedule,
+    SendActivation,
+    SendGradient,
+    Step,
     Times,
     Update,
+    with_messages,
 )
 
 STAGES, MICRO_BATCHES = range(1, 9), range(1, 17)
-TIMES = [Times(), Times(1, 1.2, 0.8), Times(2, 3, 1), Times(1, 1, 2), Times(2, 0.5, 1)]
+TIMES = [Times(), Times(1, 1.2, 0.8), Times(2, 3, 1), Times(1, 1, 2), Times(2, 0.5, 1), Times(0.5, 2, 1)]
 SCHEDULES = [*(choose(name) for name in NAMES if name != "interleaved"), *(choose("interleaved", v) for v in (1, 2, 3))]
 IDS = [f"{schedule.name}-{schedule.chunks}" for schedule in SCHEDULES]
 
@@ -44,6 +52,9 @@ def test_order_memory_and_bubble(schedule: Schedule) -> None:
             assert execution.stash == [schedule.stash(s, stages, micro_batches) for s in range(stages)], where
             bubble = schedule.bubble_of_total(stages, micro_batches, times)
             assert execution.bubble_of_total == pytest.approx(bubble), where
+            work, idle = micro_batches * times.both, schedule.idle(stages, micro_batches, times)
+            assert execution.total == pytest.approx(work + idle), where
+            assert schedule.bubble_of_ideal(stages, micro_batches, times) == pytest.approx(idle / work), where
             messages = 2 * micro_batches * (stages * schedule.chunks - 1)
             assert sum(execution.messages) == messages, where
 
@@ -90,6 +101,7 @@ def test_pipedream_holds_as_many_versions_as_it_says(vertical: bool) -> None:
             assert pipedream.most_versions(stage, stages, 3 * stages, vertical=vertical) == right
             assert pipedream.version(stage, stages, 99, vertical=True) == 99 - (stages - 1)
     assert [pipedream.most_versions(stage, 4, 2, vertical=vertical) for stage in range(4)] == [1, 1, 1, 1 + vertical]
+    assert [pipedream.most_versions(stage, 4, 1, vertical=vertical) for stage in range(4)] == [1, 1, 1, 1]
 
 
 ONE_F_ONE_B = choose("1f1b")
@@ -120,6 +132,12 @@ def in_halves_swapped(steps: list[Computation]) -> list[Computation]:
     return steps[:place] + halves + steps[place + 1 :]
 
 
+def without_its_last_update(stage: int, stages: int, batches: int) -> Iterator[Computation]:
+    """PipeDream, but for the last stage's last update."""
+    steps = choose("pipedream").computations(stage, stages, batches)
+    return (step for step in steps if stage < stages - 1 or step != Update(batches - 1))
+
+
 def of_two_minds(stage: int, stages: int, steps: list[Computation]) -> list[Computation]:
     """The first stage wants each gradient before it goes on, the last one all activations before it begins."""
     mind = choose("naive") if stage == 0 else choose("gpipe")
@@ -134,6 +152,7 @@ def of_two_minds(stage: int, stages: int, steps: list[Computation]) -> list[Comp
         (1, lambda s, steps: swapped(steps, Forward(0), Backward(0)), "before forward"),
         (1, lambda s, steps: [*steps, Backward(1)], "more than once"),
         (1, lambda s, steps: [*steps, Backward(8)], "does not exist"),
+        (1, lambda s, steps: [*steps, BackwardWeight(0, chunk=1)], "does not exist"),
         (1, lambda s, steps: without(steps, Backward(4)), "backward once"),
         (1, lambda s, steps: without(steps, Forward(4)), "never takes micro-batch 4"),
         (2, lambda s, steps: in_halves_swapped(steps), "halves swapped"),
@@ -149,6 +168,30 @@ def test_a_wrong_schedule_is_found(
         check(wrong, stages, 8)
 
 
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+@pytest.mark.parametrize("stages", [1, 2, 3, 5])
+def test_each_message_names_the_stage_that_has_the_other_end(stages: int, chunks: int) -> None:
+    schedule = choose("interleaved", chunks)
+    for stage in range(stages):
+        for step in with_messages(schedule.computations(stage, stages, stages), stage, stages, chunks):
+            if isinstance(step, SendActivation | SendGradient):
+                assert step.peer == step.virtual_stage % stages, "the stage that will use it"
+            elif isinstance(step, ReceiveActivation):
+                assert step.peer == (step.virtual_stage - 1) % stages
+            elif isinstance(step, ReceiveGradient):
+                assert step.peer == (step.virtual_stage + 1) % stages
+
+
+def test_a_message_to_the_wrong_stage_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def astray(*arguments: Any) -> Iterator[Step]:
+        for step in with_messages(*arguments):
+            yield replace(step, peer=2) if step == SendActivation(1, 1, peer=1) else step
+
+    monkeypatch.setattr(checker, "with_messages", astray)
+    with pytest.raises(ScheduleError, match=r"1f1b, 3 stages, 4 micro-batches: deadlock, .*stage 1 in Receive"):
+        check(ONE_F_ONE_B, 3, 4)
+
+
 def test_stages_that_wait_for_each_other_are_found() -> None:
     with pytest.raises(ScheduleError, match=r"deadlock.*stage 0.*stage 1"):
         check(changed(of_two_minds), 2, 8)
@@ -157,6 +200,9 @@ def test_stages_that_wait_for_each_other_are_found() -> None:
 def test_without_a_flush_every_gradient_has_its_update() -> None:
     with pytest.raises(ScheduleError, match="right after each gradient"):
         check(replace(ONE_F_ONE_B, flushes=False), 2, 8)
+    endless = choose("pipedream")
+    with pytest.raises(ScheduleError, match="stage 1 must update once after each of 8 gradients"):
+        check(replace(endless, computations=without_its_last_update), 2, 8)
 
 
 def test_memory_is_counted_between_the_halves_too() -> None:
@@ -172,3 +218,4 @@ def test_memory_is_counted_between_the_halves_too() -> None:
     assert most_held(steps, {0: 10}, late={0: 12}) == 24, "more is left between the halves than before them"
     whole: list[Computation] = [Forward(0), Forward(1), Backward(0), Backward(1)]
     assert most_held(whole, {0: 1}, again={0: 9}) == 11
+    assert most_held(steps, {0: 1}, again={0: 9}) == 11, "the half for the inputs computes it again"

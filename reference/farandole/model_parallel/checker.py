@@ -7,7 +7,7 @@ line; on it every rule is checked for every micro-batch and every piece of the m
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -29,6 +29,7 @@ from farandole.model_parallel.steps import (
 )
 
 UNIT = Times()
+Sent = tuple[type[Step], int, int, int, int]  # kind, micro-batch, virtual stage that uses it, sender, receiver
 
 
 class ScheduleError(AssertionError):
@@ -92,7 +93,7 @@ def execute(schedule: Schedule, stages: int, micro_batches: int, times: Times = 
         for stage in range(stages)
     ]
     clock, at = [0.0] * stages, [0] * stages
-    under_way: dict[tuple[type[Step], int, int], float] = {}  # what is sent → when it arrives
+    under_way: dict[Sent, float] = {}  # what is sent → when it arrives
     intervals: list[Interval] = []
     messages = [0] * stages
     moved = True
@@ -102,12 +103,12 @@ def execute(schedule: Schedule, stages: int, micro_batches: int, times: Times = 
             while at[stage] < len(plan):
                 step = plan[at[stage]]
                 if isinstance(step, ReceiveActivation | ReceiveGradient):
-                    key = _sent_as(step)
+                    key = _sent_as(step, stage)
                     if key not in under_way:
                         break
                     clock[stage] = max(clock[stage], under_way.pop(key))
                 elif isinstance(step, SendActivation | SendGradient):
-                    under_way[type(step), step.micro_batch, step.virtual_stage] = clock[stage]
+                    under_way[type(step), step.micro_batch, step.virtual_stage, stage, step.peer] = clock[stage]
                     messages[stage] += 1
                 else:
                     start, clock[stage] = clock[stage], clock[stage] + duration(step, times, schedule.chunks)
@@ -120,10 +121,11 @@ def execute(schedule: Schedule, stages: int, micro_batches: int, times: Times = 
         waits = "; ".join(f"stage {stage} in {step}" for stage, step in stuck.items())
         raise ScheduleError(f"{where}: deadlock, waiting for what is never sent: {waits}")
     if under_way:
-        kind, micro_batch, virtual_stage = next(iter(under_way))
+        kind, micro_batch, virtual_stage, source, destination = next(iter(under_way))
         what = f"{kind.__name__} of micro-batch {micro_batch} for virtual stage {virtual_stage}"
+        what += f", sent by stage {source} to {destination}"
         raise ScheduleError(f"{where}: nobody receives {what}")
-    one_each = dict.fromkeys(range(schedule.chunks), 1)
+    one_each: dict[int, int] = defaultdict(lambda: 1)  # also for a chunk that does not exist, which `check` reports
     stash = [most_held((own.step for own in intervals if own.stage == stage), one_each) for stage in range(stages)]
     return Execution(stages, intervals, stash, messages, times)
 
@@ -216,8 +218,8 @@ def _check_stage(schedule: Schedule, stage: int, micro_batches: int, steps: list
                 raise ScheduleError(
                     f"{where} must take micro-batch {micro_batch} backward once, whole or in two halves"
                 )
-            order = [forward, whole] if first is None else [forward, first, second]
-            if order != sorted(order, key=lambda place: -1 if place is None else place):
+            order = [place for place in (forward, whole, first, second) if place is not None]
+            if order != sorted(order):
                 raise ScheduleError(
                     f"{where} takes micro-batch {micro_batch} backward before forward, or its halves swapped"
                 )
@@ -237,6 +239,6 @@ def _check_updates(schedule: Schedule, where: str, micro_batches: int, steps: li
         raise ScheduleError(f"{where} must update once after each of {micro_batches} gradients")
 
 
-def _sent_as(step: ReceiveActivation | ReceiveGradient) -> tuple[type[Step], int, int]:
+def _sent_as(step: ReceiveActivation | ReceiveGradient, stage: int) -> Sent:
     sent = SendActivation if isinstance(step, ReceiveActivation) else SendGradient
-    return sent, step.micro_batch, step.virtual_stage
+    return sent, step.micro_batch, step.virtual_stage, step.peer, stage
