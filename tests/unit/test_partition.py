@@ -61,3 +61,8 @@ def test_equal_layers_are_dealt_out_evenly(layers: int, parts: int) -> None:
 def test_more_parts_than_layers_is_said_in_one_line(parts: int) -> None:
     with pytest.raises(UsageError, match=r"3 layers cannot be cut into .* at most 3"):
         min_max_partition([1.0, 2.0, 3.0], parts)
+
+
+def test_evenness_is_the_sum_of_squares() -> None:
+    """Parts of 8, 9, 2, 4 and of 7, 1, 9, 6 have the same largest one; the sum of squares is 165 or 167."""
+    assert min_max_partition([7, 1, 9, 2, 4], 4) == [slice(0, 2), slice(2, 3), slice(3, 4), slice(4, 5)]
