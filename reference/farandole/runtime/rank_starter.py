@@ -14,7 +14,7 @@ import os
 from importlib import import_module
 
 GROUP = "farandole.rank_starter"
-MODULE = "FARANDOLE_RANK_STARTER"
+MODULE = "FARANDOLE_STARTER"  # FARANDOLE_RANK_… is what a launch inside a launch must not inherit
 
 
 def prepare() -> None:
