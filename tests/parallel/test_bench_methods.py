@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from farandole import scenarios
 from farandole.errors import LaunchError, UsageError
+from farandole.methods import Method
 from farandole_tools.bench import methods
 
 
@@ -52,14 +54,17 @@ def test_its_options_are_the_scenarios(method: methods.Method) -> None:
 
 
 def test_one_of_each_room_really_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    rooms = {method.room: method for method in reversed(methods.measured())}
-    monkeypatch.setattr(methods, "METHODS", tuple(rooms.values()))
+    rooms: dict[str, tuple[str, Method]] = {}
+    for name, row in methods.METHODS.items():
+        if row.measured:
+            rooms.setdefault(row.room, (name, replace(row, measured=row.measured[:1])))
+    monkeypatch.setattr(methods, "METHODS", dict(rooms.values()))
     monkeypatch.setattr(methods, "CONDITIONS", ("fast",))
     monkeypatch.setattr(methods, "conditions", lambda ranks: {"fast": {}})
     monkeypatch.setattr(methods, "RECIPE", methods.RECIPE | {"steps": 8, "hidden": 16})
     monkeypatch.setattr(methods, "TARGET", 3.0)
     rows = methods.rows(4)
-    assert len(rows) == len(rooms) == 5
+    assert len(rows) == len(rooms) >= 5
     for row in rows:
         assert row["median_s"] > 0
         assert row["peers"]["ring"]["ratio"] == pytest.approx(row["peers"]["ring"]["median_s"] / row["median_s"])
