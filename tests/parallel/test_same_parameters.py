@@ -30,3 +30,7 @@ def test_a_training_that_differs_is_reported() -> None:
         "c: not recorded",
     ]
     assert not [*differences(expected, expected, ("parameters", "bytes"))]
+    served = "parameter_server --steps 4"
+    one, other = {"parameters": ["1"], "bytes": [3]}, {"parameters": ["1"], "bytes": [4]}
+    assert not [*differences({served: one}, {served: other}, ("parameters", "bytes"))]
+    assert [*differences({"a": one}, {"a": other}, ("parameters", "bytes"))]
