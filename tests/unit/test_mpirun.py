@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import UsageError
+from farandole.runtime import rank_starter
 from farandole.runtime.mpirun import Mpi, has_ulfm, parse_version
 from farandole.runtime.placement import Placement
+from farandole_tools.forked_ranks.fork_client import ADDRESS
 
 HYDRA = """HYDRA build details:
     Version:                                 4.0.2
@@ -93,3 +95,11 @@ def test_what_the_user_sets_for_mpi_is_kept_but_not_what_an_enclosing_mpirun_has
     assert mpi.environment({"OMPI_MCA_btl_tcp_flags": "put"})["OMPI_MCA_btl_tcp_flags"] == "put"
     assert inner["OMPI_MCA_osc"] == "^ucx"
     assert mpi.environment(settings | {"PMIX_RANK": "0"})["OMPI_MCA_btl"] == "^ofi"
+
+
+def test_a_launch_forwards_the_fork_servers_variables_to_its_ranks() -> None:
+    """Without these two variables each rank would import torch itself, and nothing else would be wrong."""
+    settings = {rank_starter.MODULE: "some.module", ADDRESS: "python:/some/socket"}
+    for base in (settings, settings | {"PMIX_RANK": "0"}):
+        inner = Mpi(Path("mpirun"), "Open MPI", (5, 0, 11), True).environment(base)
+        assert settings.items() <= inner.items()
