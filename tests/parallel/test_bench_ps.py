@@ -22,8 +22,10 @@ RANKS = 4
 ELEMENTS = 250_001
 ROUNDS = 2
 
+RAY = pytest.param("Ray", marks=pytest.mark.alone)  # its daemons must be there within 30 s, which no option changes
 
-@pytest.mark.parametrize("name", ["Ray", "torch RPC", "MPI Send and Recv", "1 copy", "4 copies at once"])
+
+@pytest.mark.parametrize("name", [RAY, "torch RPC", "MPI Send and Recv", "1 copy", "4 copies at once"])
 def test_a_peer_does_its_rounds(name: str) -> None:
     if name == "Ray" and (reason := launching.why_no_ray(RANKS - 1, ELEMENTS)):
         pytest.skip(reason)
@@ -32,6 +34,7 @@ def test_a_peer_does_its_rounds(name: str) -> None:
     assert min(seconds) > 0
 
 
+@pytest.mark.alone
 def test_ray_leaves_nothing_behind_when_its_time_is_out(monkeypatch: pytest.MonkeyPatch) -> None:
     if reason := launching.why_no_ray(RANKS - 1, ELEMENTS):
         pytest.skip(reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.parallel.same_parameters import KINDS, commands, differences, recorded, train
+from tests.parallel.same_parameters import HEADER_BYTES, KINDS, commands, differences, recorded, train
 
 BY_RANKS = commands()
 
@@ -30,7 +30,16 @@ def test_a_training_that_differs_is_reported() -> None:
         "c: not recorded",
     ]
     assert not [*differences(expected, expected, ("parameters", "bytes"))]
+
+
+def test_heartbeats_are_no_difference() -> None:
     served = "parameter_server --steps 4"
-    one, other = {"parameters": ["1"], "bytes": [3]}, {"parameters": ["1"], "bytes": [4]}
-    assert not [*differences({served: one}, {served: other}, ("parameters", "bytes"))]
-    assert [*differences({"a": one}, {"a": other}, ("parameters", "bytes"))]
+    expected = {served: {"parameters": ["1"], "bytes": [300, 500], "messages": [3, 5]}}
+    for messages, sent in ([4, 5], [300 + HEADER_BYTES, 500]), ([3, 3], [300, 500 - 2 * HEADER_BYTES]):
+        found = {served: {"parameters": ["1"], "bytes": sent, "messages": messages}}
+        assert not [*differences(expected, found, KINDS)]
+        found = {served: {"parameters": ["2"], "bytes": sent, "messages": messages}}
+        assert len([*differences(expected, found, KINDS)]) == 1
+        found = {served: {"parameters": ["1"], "bytes": [sent[0] + 8, sent[1]], "messages": messages}}
+        assert len([*differences(expected, found, KINDS)]) == 2
+    assert [*differences({"a": expected[served]}, {"a": found[served]}, KINDS)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated
@@ -72,6 +71,18 @@ def _out(words: list[str]) -> Path:
     return Path(given)
 
 
+def _written(file: Path) -> tuple[int, int] | None:
+    """What changes whenever the file is written anew; None: it is not there.
+
+    Its time alone would not do: file systems keep it by a clock that may be some milliseconds late.
+    """
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
 def _run(words: list[str]) -> None:
     """Run it to its end; its output is this program's.
 
@@ -82,7 +93,8 @@ def _run(words: list[str]) -> None:
     """
     from farandole.runtime import processes, signals
 
-    is_ours, begun = words[: len(OURS)] == OURS, time.time()
+    is_ours, summary = words[: len(OURS)] == OURS, _out(words) / "summary.json"
+    before = _written(summary)
     with signals.held() as held:
         try:
             process = subprocess.Popen(words, preexec_fn=processes.end_with_parent)
@@ -96,11 +108,9 @@ def _run(words: list[str]) -> None:
             if is_ours and process.returncode > 0:
                 raise SystemExit(process.returncode) from None  # the command has printed the reason
             raise
-    if code > 0:
-        with suppress(OSError):
-            # A training that has written its summary is complete: it diverged, or a file could not be written.
-            if (_out(words) / "summary.json").stat().st_mtime >= begun:
-                raise SystemExit(code)
+    if code > 0 and _written(summary) not in {None, before}:
+        # The training is complete: it diverged, or a file could not be written.
+        raise SystemExit(code)
     if is_ours and code == USAGE_ERROR:
         raise SystemExit(code)
     if code:
