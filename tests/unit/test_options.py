@@ -45,6 +45,11 @@ def test_options_survive_the_way_to_the_ranks() -> None:
     assert command_line.parse(Config, command_line.to_arguments(changed(config))) == config
 
 
+def test_a_value_that_begins_with_a_hyphen_is_no_option() -> None:
+    config = Config(out=Path("-x"))
+    assert command_line.parse(Config, command_line.to_arguments(changed(config))) == config
+
+
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [

@@ -59,5 +59,6 @@ def to_arguments(options: Mapping[str, Any]) -> list[str]:
             words.append("--no-" + flag.removeprefix("--"))
         else:
             for item in value if isinstance(value, list | tuple) else [value]:
-                words += [flag, str(item)]
+                word = str(item)  # one that begins with a hyphen would be read as an option
+                words += [f"{flag}={word}"] if word.startswith("-") else [flag, word]
     return words
