@@ -326,7 +326,7 @@ class NoRecord:
 
 def work(client):
     values = np.empty(1000)
-    while world.rank == 3 and (start := client.wait(client.start(values), "pull")):
+    while world.rank == 3 and (start := client.wait(client.pull(values), "pull")):
         first = client.push(np.ones(1000), start.clock, share=0.5)
         second = client.push(np.ones(1000), start.clock, share=0.5)
         client.wait(first, "push")

@@ -93,7 +93,7 @@ def test_both_servers_of_a_part_stay_the_same_where_time_decides(under_mpirun: C
     assert answer["ticks"] > 0, "a worker was late, and not waited for"
 
 
-@pytest.mark.parametrize("place", ["_take", "_hand_on", "handle"])
+@pytest.mark.parametrize("place", ["receive", "_forward", "handle"])
 @pytest.mark.parametrize("dies_after", [1, 7])
 def test_acknowledged_pushes_survive_a_servers_death(
     under_mpirun: Callable[..., Any], dies_after: int, place: str

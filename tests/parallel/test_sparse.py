@@ -13,8 +13,8 @@ from farandole import launch
 from farandole.data import text
 from farandole.errors import UsageError
 from farandole.parameter_server.choices import check, check_workload
-from farandole.parameter_server.conversation import ALIVE_S
 from farandole.parameter_server.header import FIELDS
+from farandole.parameter_server.rpc_channel import HEARTBEAT_S
 from farandole.runtime.command_line import parse
 from farandole.scenarios.parameter_server import Config
 
@@ -78,9 +78,9 @@ def test_bytes_are_those_of_the_touched_rows(tmp_path: Path) -> None:
     # A worker: a pull with row numbers and a push with numbers and rows in each step, and a last pull; it sends
     # a report a step, and a word at the end. So its bytes tell how many rows it has pushed and pulled.
     headers = (steps + 1) + steps + steps + 1
-    # A worker that waits for longer than ALIVE_S says that it is there.
+    # A worker that waits for longer than HEARTBEAT_S says that it is there.
     heartbeats = [messages - (headers + (steps + 1) + 2 * steps) for messages in summary.messages_sent[2:]]
-    assert all(0 <= number <= summary.wall_s / ALIVE_S for number in heartbeats)
+    assert all(0 <= number <= summary.wall_s / HEARTBEAT_S for number in heartbeats)
     train = text.split(text.load(), 0).train
     samples_sent = summary.samples_per_s * summary.wall_s
     assert samples_sent == pytest.approx(2 * len(train)), "two epochs"

@@ -78,13 +78,13 @@ def test_a_server_that_is_told_of_the_end_completes_what_is_begun() -> None:
     answers: list[Header] = []
     shard = Shard(np.zeros(2), [KeyRange(0, 2)], Asynchronous([1, 2]), SGD(1.0), None, 100, answers.append)
     for worker in (1, 2):
-        shard.pull(Header(Kind.PULL, worker=worker, number=1), 0.0)
-    shard.end(Header(Kind.END, worker=0, number=7), 0.0)
-    assert (answers[-1].kind, answers[-1].worker, answers[-1].number) == (Kind.FINISHED, 0, 7)
-    shard.push(Header(Kind.PUSH, worker=1, clock=0, share=1.0, number=2), Gradient([np.ones(2)]), 0.0)
+        shard.pull(Header(Kind.PULL, worker=worker, request_id=1), 0.0)
+    shard.end(Header(Kind.END, worker=0, request_id=7), 0.0)
+    assert (answers[-1].kind, answers[-1].worker, answers[-1].request_id) == (Kind.FINISHED, 0, 7)
+    shard.push(Header(Kind.PUSH, worker=1, clock=0, share=1.0, request_id=2), Gradient([np.ones(2)]), 0.0)
     assert answers[-1].kind == Kind.APPLIED
-    shard.pull(Header(Kind.PULL, worker=1, number=3), 0.0)
-    assert (answers[-1].kind, answers[-1].number) == (Kind.FINISHED, 3)
+    shard.pull(Header(Kind.PULL, worker=1, request_id=3), 0.0)
+    assert (answers[-1].kind, answers[-1].request_id) == (Kind.FINISHED, 3)
 
 
 @pytest.mark.parametrize(

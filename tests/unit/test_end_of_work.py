@@ -1,7 +1,7 @@
-"""Whoever of the services dies while the work ends, and whenever each of the others learns of it: all hear of the end.
+"""Services die while the work ends, and each rank detects it at another time: every live rank receives STOP.
 
-The real manager, cleaning node and servers of each rank, and workers that have only to leave, over a network in which
-messages of any two ranks keep their order and nothing else does. A dead rank's last messages may be lost.
+The real manager, cleaning node and servers of each rank, and workers that only leave, over a network that keeps the
+order of messages between two ranks and no other order. A dead rank's last messages may be lost.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from farandole.parameter_server.chain_replication import ChainReplication, NoSuccessor
 from farandole.parameter_server.cleaning import CleaningNode
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.keys import KeyRange
-from farandole.parameter_server.mailbox import ANSWER, Mailbox
 from farandole.parameter_server.manager import Manager
+from farandole.parameter_server.message_queue import ANSWER, MessageQueue
 from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.policies import Asynchronous
-from farandole.parameter_server.server import Server
+from farandole.parameter_server.replicated_server import ReplicatedKVServer
 from farandole.parameter_server.service import Role
 from farandole.parameter_server.shard import Shard
-from farandole.parameter_server.succession import NobodyToSucceed, Succession
 from farandole.parameter_server.update_rules import SGD
 from farandole.runtime.trace import Trace
 from farandole.runtime.world import World
@@ -47,8 +47,8 @@ class Network:
         self.living = set(range(ranks))
 
 
-class Post(Mailbox):
-    """One rank's mailbox."""
+class Outbox(MessageQueue):
+    """One rank's message queue."""
 
     def __init__(self, network: Network, rank: int, lost: set[int]) -> None:
         self.network, self.rank, self.lost = network, rank, lost
@@ -59,7 +59,7 @@ class Post(Mailbox):
         if to not in self.lost:
             self.network.under_way[self.rank, to].append((tag, replace(header, source=self.rank)))
 
-    def hand_on(self, to: int, tag: int, header: Header, payload: Sequence[Any]) -> None:
+    def forward(self, to: int, tag: int, header: Header, payload: Sequence[Any]) -> None:
         assert not payload
         self.send(to, tag, header)
 
@@ -68,8 +68,8 @@ class Member:
     """One rank: the roles that it has or may have to take over, as a service, or what is left of a worker."""
 
     def __init__(self, network: Network, rank: int, placement: Placement) -> None:
-        self.rank, self.succession = rank, Succession(placement, replicas=2)
-        self.post = Post(network, rank, self.succession.lost)
+        self.rank, self.replication = rank, ChainReplication(placement, replicas=2)
+        self.post = Outbox(network, rank, self.replication.lost)
         self.has_heard = False
         self.roles: list[Role] = []
         self._missed: set[int] = set()
@@ -78,35 +78,35 @@ class Member:
         if rank in placement.workers:
             self._leave()
             return
-        if rank in self.succession.homes:
+        if rank in self.replication.partitions:
             self.roles.append(self._server(world))
-        if self.succession.may_clean(rank):
-            self.roles.append(CleaningNode(world, self.post, self.succession))
-        if rank in self.succession.managers:
+        if self.replication.may_clean(rank):
+            self.roles.append(CleaningNode(world, self.post, self.replication))
+        if rank in self.replication.managers:
             clients, services = dict.fromkeys(placement.workers, 0), {0, placement.cleaner, *placement.servers}
             self.roles.append(
-                Manager(rank, self.post, self.succession, clients, services, lambda report: None, float("inf"))
+                Manager(rank, self.post, self.replication, clients, services, lambda report: None, float("inf"))
             )
 
-    def _server(self, world: World) -> Server:
+    def _server(self, world: World) -> ReplicatedKVServer:
         def make(reply: Callable[[Header], None], before_moving: Callable[[], None]) -> Shard:
             return Shard(np.zeros(1), [KeyRange(0, 1)], Asynchronous([]), SGD(1.0), None, None, reply, before_moving)
 
-        homes = [home for home in self.succession.homes if self.rank in self.succession.chain(home)]
-        return Server(world, self.post, self.succession, {(home, 0): make for home in homes})
+        names = [(partition, 0) for partition in self.replication.stored_at(self.rank)]
+        return ReplicatedKVServer(world, self.post, self.replication, dict.fromkeys(names, make))
 
     def _leave(self) -> None:
-        if self._asked != (manager := self.succession.manager):
+        if self._asked != (manager := self.replication.manager):
             self._asked = manager
             self.post.send(manager, 1, Header(Kind.LEAVE, worker=self.rank))
 
     def take(self, tag: int, header: Header) -> None:
-        """A message has come; as in `service.serve`, and in `conversation`."""
+        """A message has arrived; as in `service.serve`, and in `rpc_channel`."""
         if header.kind == Kind.STOP:
             self.has_heard = True
             for role in self.roles:
                 role.stop()
-            for manager in () if self.roles else self.succession.managers:
+            for manager in () if self.roles else self.replication.managers:
                 self.post.send(manager, 1, Header(Kind.STOP))
         elif tag != ANSWER:
             [role] = [role for role in self.roles if header.kind in role.kinds]
@@ -114,9 +114,9 @@ class Member:
 
     def learn(self, dead: set[int]) -> None:
         """Of these deaths."""
-        self.succession.lost |= dead
+        self.replication.lost |= dead
         for role in self.roles:
-            role.miss()
+            role.on_failure()
         if not self.roles:
             self._leave()
 
@@ -146,7 +146,7 @@ def test_all_who_live_hear_of_the_end(placement: Placement, data: st.DataObject)
             else:
                 tag, header = network.under_way[first, second].popleft()
                 members[second].take(tag, header)
-    except NobodyToSucceed:
+    except NoSuccessor:
         assume(False)  # both who had a part, or a role, have died
     assert [rank for rank in network.living if not members[rank].has_heard] == []
 
@@ -157,7 +157,7 @@ def possible(
     """What may happen next; whoever has heard of the end takes in nothing more."""
     listening = [rank for rank in sorted(network.living) if not members[rank].has_heard]
     actions = [("dies", rank, rank) for rank in dying if rank in listening]
-    actions += [("learns", rank, rank) for rank in listening if dead - members[rank].succession.lost]
+    actions += [("learns", rank, rank) for rank in listening if dead - members[rank].replication.lost]
     comes = sorted(pair for pair, messages in network.under_way.items() if messages and pair[1] in listening)
     return actions + [("comes", *pair) for pair in comes]
 

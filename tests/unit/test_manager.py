@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from farandole.parameter_server import manager as module
+from farandole.parameter_server.chain_replication import ChainReplication
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.manager import Manager
 from farandole.parameter_server.placement import Placement
-from farandole.parameter_server.succession import Succession
 
 SILENCE_S = 30.0
 
@@ -21,9 +21,9 @@ def test_whoever_is_silent_is_taken_for_dead_but_not_by_one_who_has_not_listened
 ) -> None:
     now, sent = [0.0], []
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    mailbox: Any = SimpleNamespace(send=lambda to, tag, header: sent.append((header.kind, header.worker)))
-    succession = Succession(Placement.usual(4))
-    manager = Manager(0, mailbox, succession, {2: 0, 3: 0}, (0, 1), cast(Any, None), SILENCE_S)
+    messages: Any = SimpleNamespace(send=lambda to, tag, header: sent.append((header.kind, header.worker)))
+    replication = ChainReplication(Placement.usual(4))
+    manager = Manager(0, messages, replication, {2: 0, 3: 0}, (0, 1), cast(Any, None), SILENCE_S)
 
     now[0] += 2 * SILENCE_S  # something has held the manager up, while the messages have been waiting
     manager.tick()

@@ -61,7 +61,7 @@ def shard_of(policy: Policy, answers: list[Header]) -> Shard:
 
 def iteration(shard: Shard, worker: int, clock: int) -> None:
     shard.push(Header(Kind.PUSH, worker=worker, clock=clock, share=0.5), Gradient([np.ones(4)]), 0.0)
-    shard.pull(Header(Kind.PULL, worker=worker, number=clock + 1), 0.0)
+    shard.pull(Header(Kind.PULL, worker=worker, request_id=clock + 1), 0.0)
 
 
 def test_nobody_passes_the_border_and_then_nothing_is_on_its_way() -> None:
@@ -70,7 +70,7 @@ def test_nobody_passes_the_border_and_then_nothing_is_on_its_way() -> None:
     shard = shard_of(Asynchronous([1, 2]), answers)
     shard.ledger.hold_from = 2
     for worker in (1, 2):
-        shard.pull(Header(Kind.PULL, worker=worker, number=0), 0.0)
+        shard.pull(Header(Kind.PULL, worker=worker, request_id=0), 0.0)
     iteration(shard, 1, 0)
     iteration(shard, 1, 1)
     assert not shard.ledger.all_wait
@@ -79,7 +79,7 @@ def test_nobody_passes_the_border_and_then_nothing_is_on_its_way() -> None:
     iteration(shard, 2, 1)
     assert shard.ledger.all_wait
     assert max(answer.clock for answer in answers if answer.kind == Kind.GRANT) == 1
-    assert [question.number for question in shard.ledger.give_up_pulls()] == [2, 2]
+    assert [question.request_id for question in shard.ledger.give_up_pulls()] == [2, 2]
     assert not shard.ledger.all_wait
 
 

@@ -35,14 +35,14 @@ class Harness:
     def pull(self, worker: int) -> Kind | None:
         """The answer, if it comes at once."""
         before = len(self.answers)
-        self.shard.pull(Header(Kind.PULL, worker=worker, number=100 + worker), self.now)
-        own = [answer for answer in self.answers[before:] if answer.number == 100 + worker]
+        self.shard.pull(Header(Kind.PULL, worker=worker, request_id=100 + worker), self.now)
+        own = [answer for answer in self.answers[before:] if answer.request_id == 100 + worker]
         return Kind(own[0].kind) if own else None
 
     def push(self, worker: int, clock: int, gradient: float, share: float = 0.5, number: int = 1) -> list[Kind]:
         before = len(self.answers)
         pieces = [np.full(len(part), gradient) for part in RANGES]
-        header = Header(Kind.PUSH, worker=worker, clock=clock, share=share, number=number)
+        header = Header(Kind.PUSH, worker=worker, clock=clock, share=share, request_id=number)
         self.shard.push(header, Gradient(pieces), self.now)
         return [Kind(answer.kind) for answer in self.answers[before:] if answer.kind in (Kind.APPLIED, Kind.DROPPED)]
 
@@ -95,7 +95,7 @@ def test_ranges_of_one_gradient_count_together() -> None:
     shard.pull(1)
 
     def push(part: int, value: float) -> None:
-        header = Header(Kind.PUSH, worker=1, clock=0, part=part, share=1.0, number=part)
+        header = Header(Kind.PUSH, worker=1, clock=0, part=part, share=1.0, request_id=part)
         shard.shard.push(header, Gradient([np.full(len(RANGES[part]), value)]), 0.0)
 
     push(1, 2.0)
@@ -104,7 +104,7 @@ def test_ranges_of_one_gradient_count_together() -> None:
     assert not shard.values.any(), "half a gradient moves nothing"
     push(0, 1.0)
     assert shard.values.tolist() == [-1.0, -1.0, -2.0, -2.0, -2.0]
-    assert {answer.number for answer in shard.answers if answer.kind == Kind.APPLIED} == {0, 1}
+    assert {answer.request_id for answer in shard.answers if answer.kind == Kind.APPLIED} == {0, 1}
 
 
 def test_stale_does_not_show_a_slow_reader_what_is_too_new() -> None:
@@ -211,7 +211,7 @@ def test_cleaning_removes_clock_pull_and_half_a_gradient_and_lets_the_others_go_
     shard.pull(2)
     shard.push(1, 0, 4.0)
     shard.pull(1)
-    half = Header(Kind.PUSH, worker=2, clock=0, part=0, share=0.5, number=9)
+    half = Header(Kind.PUSH, worker=2, clock=0, part=0, share=0.5, request_id=9)
     shard.shard.push(half, Gradient([np.ones(2)]), 0.0)
     assert shard.shard.clean(2, 0.0) == (0, 1, 1)
     assert shard.values.tolist() == [-4.0] * 5, "the mean of those that are there"
@@ -228,7 +228,7 @@ def test_sparse_gradients_move_the_union_of_their_rows_once() -> None:
     shard.pull(2)
     for worker, rows, value in ((1, [0, 3], 2.0), (2, [3, 4], 4.0)):
         gradient = Gradient([np.full((2, 2), value)], np.array(rows))
-        header = Header(Kind.PUSH, worker=worker, clock=0, share=0.5, number=1, count=2)
+        header = Header(Kind.PUSH, worker=worker, clock=0, share=0.5, request_id=1, count=2)
         shard.shard.push(header, gradient, 0.0)
     assert shard.values[:, 0].tolist() == [-1.0, 0.0, 0.0, -3.0, -2.0]
     assert shard.shard.updates == 1

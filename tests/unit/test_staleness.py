@@ -20,39 +20,39 @@ class Server:
         self.shard = Shard(values, [KeyRange(0, 4)], policy, SGD(0.1), None, None, self.answers.append)
 
     def pull(self, worker: int, number: int) -> None:
-        self.shard.pull(Header(Kind.PULL, worker=worker, number=number), 0.0)
+        self.shard.pull(Header(Kind.PULL, worker=worker, request_id=number), 0.0)
 
     def push(self, worker: int, number: int, clock: int, read: int = LAST) -> None:
-        header = Header(Kind.PUSH, worker=worker, number=number, clock=clock, share=0.5, read=read)
+        header = Header(Kind.PUSH, worker=worker, request_id=number, clock=clock, share=0.5, read=read)
         self.shard.push(header, Gradient([np.ones(4)]), 0.0)
 
     def staleness(self, worker: int, number: int) -> int:
         """Of the push with this number."""
-        [answer] = [a for a in self.answers if (a.kind, a.worker, a.number) == (Kind.APPLIED, worker, number)]
+        [answer] = [a for a in self.answers if (a.kind, a.worker, a.request_id) == (Kind.APPLIED, worker, number)]
         return answer.staleness
 
 
 def test_a_push_names_the_pull_it_was_computed_at() -> None:
     server = Server(Asynchronous([1, 2]))
-    server.pull(1, number=1)
-    server.push(2, number=1, clock=0)
-    server.push(2, number=2, clock=1)
-    server.pull(1, number=2)
-    server.push(2, number=3, clock=2)
-    server.push(1, number=3, clock=0, read=1)
-    assert server.staleness(1, number=3) == 3
-    server.push(1, number=4, clock=1)
-    assert server.staleness(1, number=4) == 1, "named none: the last pull; its own update does not count"
+    server.pull(1, request_id=1)
+    server.push(2, request_id=1, clock=0)
+    server.push(2, request_id=2, clock=1)
+    server.pull(1, request_id=2)
+    server.push(2, request_id=3, clock=2)
+    server.push(1, request_id=3, clock=0, read=1)
+    assert server.staleness(1, request_id=3) == 3
+    server.push(1, request_id=4, clock=1)
+    assert server.staleness(1, request_id=4) == 1, "named none: the last pull; its own update does not count"
 
 
 def test_a_gradient_that_the_policy_holds_back_keeps_its_pull() -> None:
     server = Server(Stale([1, 2], 2))
-    server.pull(1, number=1)
-    server.push(1, number=2, clock=0)
-    assert server.staleness(1, number=2) == 0
-    server.pull(2, number=1)
-    server.pull(1, number=3)
-    server.push(2, number=2, clock=0)
-    server.pull(1, number=4)
-    server.push(1, number=5, clock=1, read=3)
-    assert server.staleness(1, number=5) == 1
+    server.pull(1, request_id=1)
+    server.push(1, request_id=2, clock=0)
+    assert server.staleness(1, request_id=2) == 0
+    server.pull(2, request_id=1)
+    server.pull(1, request_id=3)
+    server.push(2, request_id=2, clock=0)
+    server.pull(1, request_id=4)
+    server.push(1, request_id=5, clock=1, read=3)
+    assert server.staleness(1, request_id=5) == 1

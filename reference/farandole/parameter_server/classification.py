@@ -22,11 +22,12 @@ from farandole.data_parallel.training import load_shard
 from farandole.errors import UsageError
 from farandole.models.choices import build
 from farandole.parameter_server import choices
-from farandole.parameter_server.client import Client, Start
+from farandole.parameter_server.batches import Batches
 from farandole.parameter_server.contributions import Contribution, PushElastic, PushGradient, PushParameters
+from farandole.parameter_server.kv_worker import KVWorker, Start
 from farandole.parameter_server.options import PolicyOptions, ServerOptions
 from farandole.parameter_server.top_k import TopK
-from farandole.parameter_server.training import Batches, pull
+from farandole.parameter_server.training import pull
 from farandole.runtime import devices
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.recorder import Recorder
@@ -77,7 +78,7 @@ class Trainee:
         self._encoders: dict[int, Compressor] = {}  # a server's part each
         self.top_k = TopK(len(self.table), options.topk, self.table.dtype) if options.topk else None
 
-    def work(self, client: Client) -> None:
+    def work(self, client: KVWorker) -> None:
         """Iterations, until there is no work left."""
         contribution = self._contribution()
         policy = choices.make_policy(self.options, list(self.shares))
@@ -142,7 +143,7 @@ class Trainee:
         mean_loss.backward()
         return mean_loss.item()
 
-    def _push(self, client: Client, pushed: NDArray[Any], start: Start, share: float) -> None:
+    def _push(self, client: KVWorker, pushed: NDArray[Any], start: Start, share: float) -> None:
         if self.plain_bytes is not None:
             self.plain_bytes += pushed.nbytes
             check_own(pushed)

@@ -19,14 +19,14 @@ from __future__ import annotations
 import numpy as np
 
 from farandole.parameter_server.classification import Trainee
-from farandole.parameter_server.client import Client
+from farandole.parameter_server.kv_worker import KVWorker
 from farandole.parameter_server.training import pull
 
 
 class TwiceTrainee(Trainee):
     """A node: it applies the aggregated gradient itself, and sends its new parameters."""
 
-    def work(self, client: Client) -> None:
+    def work(self, client: KVWorker) -> None:
         """Iterations of two rounds, until there is no work left."""
         batches, inputs, targets = self._material()
         aggregated = np.empty_like(self.flat.values_np)

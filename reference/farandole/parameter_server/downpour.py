@@ -38,8 +38,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from farandole.parameter_server.client import Client, Start
 from farandole.parameter_server.header import NO_TASK
+from farandole.parameter_server.kv_worker import KVWorker, Start
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
 from farandole.tasks import mean_cross_entropy
@@ -76,7 +76,7 @@ class Replica:
         self._read = 0  # the fetch that our copy comes from
         self._oldest_read: int | None = None  # the fetch that the first gradient of the sum was computed at
 
-    def work(self, client: Client) -> None:
+    def work(self, client: KVWorker) -> None:
         """Iterations, until there is no work left and every gradient has been pushed."""
         for iteration in count():
             if not self._refresh(client, iteration):
@@ -91,25 +91,25 @@ class Replica:
             self._send_sum(client, iteration - 1)
         self._finish_push(client)
 
-    def _refresh(self, client: Client, iteration: int) -> bool:
+    def _refresh(self, client: KVWorker, iteration: int) -> bool:
         """Fetch if it is time, and let take effect what has arrived; False if there is no work left."""
         due = iteration % self.n_fetch == 0
         if self._fetch and (due or self._fetch.done()) and not self._take_fetched(client):
             return False
         if due:
-            self._fetch = client.start(self._arriving)
+            self._fetch = client.pull(self._arriving)
             if iteration == 0 or not self.overlap:
                 return self._take_fetched(client)
         return True
 
-    def _take_fetched(self, client: Client) -> bool:
+    def _take_fetched(self, client: KVWorker) -> bool:
         assert self._fetch
         with self.world.trace.span("fetch", "communicate"):
             start: Start | None = client.wait(self._fetch, "fetch")
         self._fetch = None
         if start is None:
             return False
-        self._read = start.number
+        self._read = start.request_id
         self.flat.values_np[:] = self._arriving
         self.flat.values_from_host()
         return True
@@ -128,7 +128,7 @@ class Replica:
             self.flat.values.add_(self.flat.gradients, alpha=-self.local_lr)
         return loss.item(), len(targets)
 
-    def _send_sum(self, client: Client, clock: int, task: int = NO_TASK) -> None:
+    def _send_sum(self, client: KVWorker, clock: int, task: int = NO_TASK) -> None:
         """Push the gradients summed up so far; `clock` is the last one's iteration, `task` their task."""
         assert self._oldest_read is not None
         self._finish_push(client)
@@ -139,7 +139,7 @@ class Replica:
         if not self.overlap:
             self._finish_push(client)
 
-    def _finish_push(self, client: Client) -> None:
+    def _finish_push(self, client: KVWorker) -> None:
         if self._push:
             with self.world.trace.span("push", "communicate"):
                 client.wait(self._push, "the answer to a push")

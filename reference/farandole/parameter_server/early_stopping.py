@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.errors import UsageError
-from farandole.parameter_server.client import Client
+from farandole.parameter_server.kv_worker import KVWorker
 from farandole.parameter_server.options import PolicyOptions
 from farandole.parameter_server.policies import POLICIES
 
@@ -85,7 +85,7 @@ class Watch:
         self.checks: list[dict[str, float]] = []
         self.ended: str | None = None
 
-    def work(self, client: Client) -> None:
+    def work(self, client: KVWorker) -> None:
         """Check the loss until it ends the training, or no worker is left."""
         due = 0.0
         while not self.ended and client.wait(client.progress(), "the manager's answer").workers:
@@ -98,7 +98,7 @@ class Watch:
         """Return the record's entry (`Summary.stopping`)."""
         return {"ended": self.ended, "checks": self.checks}
 
-    def _check(self, client: Client) -> None:
+    def _check(self, client: KVWorker) -> None:
         versions = client.wait(client.read(self._incoming), "reading of the parameters")
         loss = self._loss(self._incoming)
         self.checks.append({"wall_s": self._elapsed_s(), "updates": versions[min(versions)], "loss": loss})

@@ -28,7 +28,6 @@ from numpy.typing import DTypeLike
 from farandole.errors import UsageError
 from farandole.models.sparse_logistic import touched_rows
 from farandole.parameter_server import choices
-from farandole.parameter_server.client import Client, Start
 from farandole.parameter_server.cold_rows import ColdRows
 from farandole.parameter_server.frequency import (
     CENTRE,
@@ -38,9 +37,10 @@ from farandole.parameter_server.frequency import (
     divide,
     predicted_rows_sent,
 )
-from farandole.parameter_server.options import HybridOptions
+from farandole.parameter_server.kv_worker import KVWorker, Start
 from farandole.parameter_server.placement import MANAGER
 from farandole.parameter_server.sparse import CLASSES, Array, Rows, SparseTrainee
+from farandole.parameter_server.sparse_options import HybridOptions
 from farandole.runtime.files import json_text
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -86,7 +86,7 @@ class HybridTrainee(SparseTrainee):
             members = world.comm.split(int(world.rank in self.workers), world.rank)
             self.cold = ColdRows(members, self.division.home, self._place, self.local, self.rule)
 
-    def pull(self, client: Client, rows: Rows, values: Array) -> Start | None:
+    def pull(self, client: KVWorker, rows: Rows, values: Array) -> Start | None:
         """Wait for permission and the rows at the centre; the own ones are here."""
         central = self.division.home[rows] == CENTRE
         pulled = np.empty((int(central.sum()), CLASSES), values.dtype)
@@ -101,7 +101,7 @@ class HybridTrainee(SparseTrainee):
             values[~central] = self.local[self._place[rows[~central]]]
         return start
 
-    def push(self, client: Client, rows: Rows, gradients: Array, start: Start, share: float) -> None:
+    def push(self, client: KVWorker, rows: Rows, gradients: Array, start: Start, share: float) -> None:
         """Push the gradient of the rows at the centre, and update the own ones."""
         central = self.division.home[rows] == CENTRE
         super().push(client, self._place[rows[central]], gradients[central], start, share)

@@ -31,12 +31,14 @@ from farandole.data.streams import RotatingDigits
 from farandole.errors import UsageError
 from farandole.parameter_server import choices, cluster
 from farandole.parameter_server.classification import Trainee
-from farandole.parameter_server.client import Client
+from farandole.parameter_server.groups import place
 from farandole.parameter_server.header import Header
-from farandole.parameter_server.options import OnlineOptions
+from farandole.parameter_server.kv_worker import KVWorker
+from farandole.parameter_server.online_options import OnlineOptions
 from farandole.parameter_server.report_lines import ByCount
+from farandole.parameter_server.reports import Reports
 from farandole.parameter_server.serving import Reader
-from farandole.parameter_server.training import Reports, application, place, pull
+from farandole.parameter_server.training import application, pull
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.files import json_text
 from farandole.runtime.record import Summary
@@ -141,7 +143,7 @@ class Learner(Trainee):
         self._frozen: nn.Module = self.model
         self._right = 0
 
-    def work(self, client: Client) -> None:
+    def work(self, client: KVWorker) -> None:
         """Iterations, until the stream has ended."""
         stream = self.streams[self.world.rank]
         freeze_at = math.ceil(self.options.freeze_after * stream.steps)

@@ -1,67 +1,40 @@
-"""What the scenario downpour runs: replicas on real data, servers with Adagrad, labels that may need alignment.
+"""The scenario downpour: replicas on real data, and servers with Adagrad.
 
-With --label-sets each worker knows some classes only, in its own numbering. It tells the manager
-the names of its labels and is told what its numbers are in the common numbering: a few hundred
-bytes, once. Without that the workers train one model on targets that mean different things, and
-what an answer means depends on whom one asks. So accuracy is the mean over the workers of how
-often the name that a worker reads out of an answer is the right one, on all classes; a worker that
-has been told the common numbering can read every answer.
+With --label-sets and --no-align each worker interprets the model's outputs in its own numbering (`replica_data`). So
+the accuracy is the mean over the workers: how often the name that a worker reads from an output is the right one, on
+all classes. A worker that knows the common numbering can read every output.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from farandole.data import datasets
-from farandole.data.shares import equal_shares
 from farandole.data_parallel.evaluation import accuracy
-from farandole.data_parallel.training import load_shard
 from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.parameter_server import cluster
-from farandole.parameter_server.classification import share_data
-from farandole.parameter_server.departures import Departures
+from farandole.parameter_server.application import Application
+from farandole.parameter_server.batches import Batches
 from farandole.parameter_server.downpour import Replica
-from farandole.parameter_server.labels import align, local_label_sets
-from farandole.parameter_server.local_labels import DIGITS, by_worker, numbered
-from farandole.parameter_server.options import DownpourOptions
-from farandole.parameter_server.placement import MANAGER, Placement
+from farandole.parameter_server.downpour_options import DownpourOptions
+from farandole.parameter_server.failure_log import FailureLog
+from farandole.parameter_server.groups import place
+from farandole.parameter_server.local_labels import numbered
+from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.policies import Asynchronous
+from farandole.parameter_server.replica_data import Material, everything, known_labels, share
 from farandole.parameter_server.report_lines import ByCount
+from farandole.parameter_server.reports import Reports
 from farandole.parameter_server.task_replica import MiniBatches, TaskReplica
 from farandole.parameter_server.tasks import TaskQueue
-from farandole.parameter_server.training import Batches, Reports, place
 from farandole.parameter_server.update_rules import Adagrad
 from farandole.runtime.buffers import sha256
-from farandole.runtime.communicator import broadcast_text, gather_text
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
-
-
-@dataclass(frozen=True)
-class Material:
-    """What there is to learn from.
-
-    Attributes:
-        shard: our own samples.
-        shares: how many samples each worker has, by rank.
-        meanings: for each worker, the names that it gives to the model's outputs; none without --label-sets,
-            where an output means the same to all.
-        test: on rank 0, the samples to judge by; their targets are the digits themselves, or characters.
-    """
-
-    shard: datasets.Dataset
-    shares: dict[int, int]
-    meanings: list[list[str]]
-    test: datasets.Dataset | None
 
 
 def train(scenario: str, options: DownpourOptions) -> Summary | None:
@@ -71,19 +44,19 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
         _check_tasks(options)
     with World.start(options) as world:
         placement = _place(world, options)
-        known = _known_labels(options, len(placement.workers))
+        known = known_labels(options, len(placement.workers))
         recorder = Recorder(world, scenario, options)
         replica: Replica
         tasks: TaskQueue | None = None
         if options.tasks:
-            material = _everything(world, options, placement)
+            material = everything(world, options, placement)
             replica, tasks = _task_replica(world, options, material)
         else:
-            material = _share(world, recorder, options, placement, known)
+            material = share(world, recorder, options, placement, known)
             replica = _replica(world, options, material)
-        departures = Departures.where_possible(world, recorder, options, placement)
-        reports = Reports(recorder, ByCount(len(placement.workers)), options.steps, departures)
-        application = cluster.Application(
+        failure_log = FailureLog.where_possible(world, recorder, options, placement)
+        reports = Reports(recorder, ByCount(len(placement.workers)), options.steps, failure_log)
+        application = Application(
             table=replica.flat.values_np,
             workers=placement.workers,
             clients=placement.workers,
@@ -100,7 +73,7 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
             [application],
             work=replica.work,
             reported=reports.add,
-            survivor=reports if departures else None,
+            survivor=reports if failure_log else None,
             tasks=tasks,
         )
         replica.flat.values_np[:] = outcome.tables[0]
@@ -112,7 +85,7 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
             final_loss=reports.loss,
             test_accuracy=_accuracy(world, replica, material, options),
             params_sha256=sha256(replica.model),
-            faults=departures.faults() if departures else (),
+            faults=failure_log.faults() if failure_log else (),
             tasks=tasks.figures() if tasks else None,
             **outcome.figures(),
         )
@@ -123,67 +96,6 @@ def _place(world: World, options: DownpourOptions) -> Placement:
     if placement.aggregators:
         raise UsageError("downpour has no aggregators, since replicas do not go in step: leave them out of --place")
     return placement
-
-
-def _known_labels(options: DownpourOptions, workers: int) -> list[list[str]]:
-    """For each worker the names of its labels, in its own numbering; none if all know all."""
-    if options.label_sets is None:
-        if not options.align:
-            raise UsageError("--no-align has no meaning where all replicas know all classes: give --label-sets too")
-        return []
-    if options.data == "pydoc":
-        raise UsageError("--label-sets divides the names of the digits: give --data digits or mnist5k, or leave it out")
-    if options.capabilities:
-        raise UsageError("--capabilities and --label-sets both say who gets which samples: leave out one of them")
-    return local_label_sets(DIGITS, workers, options.label_sets, options.seed)
-
-
-def _share(
-    world: World, recorder: Recorder, options: DownpourOptions, placement: Placement, known: list[list[str]]
-) -> Material:
-    """Every worker gets its samples, and if need be the common numbering of its labels. Collective."""
-    workers = placement.workers
-    if options.label_sets is None:
-        shard, shares, splits = share_data(world, recorder, options, workers)
-        return Material(shard, shares, known, splits.test if splits else None)
-
-    train, test = None, None
-    sizes = np.zeros(len(workers), dtype=np.int64)
-    if world.rank == 0:
-        splits = datasets.split(datasets.load(options.data), options.seed)
-        shards = by_worker(splits.train, known)
-        sizes[:] = [len(shard) for shard in shards]
-        inputs, targets = zip(*((shard.inputs, shard.targets) for shard in shards), strict=True)
-        train, test = datasets.Dataset(np.concatenate(inputs), np.concatenate(targets)), splits.test
-    world.control.Bcast(sizes)
-    shares = dict(zip(workers, sizes.tolist(), strict=True))
-    shard = load_shard(options.loading, train, shares, world, recorder.shard_folder)
-    if options.align:
-        own = known[workers.index(world.rank)] if world.rank in workers else []
-        names, to_common = _agree(world, workers, own)
-        known = [names] * len(workers)
-        if world.rank in workers:
-            shard = datasets.Dataset(shard.inputs, to_common[shard.targets])
-    return Material(shard, shares, known, test)
-
-
-def _agree(world: World, workers: Sequence[int], own: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """The workers tell the manager their labels; it aligns them and tells everybody. Collective.
-
-    Args:
-        own: our labels' names, in our numbering; ignored on a rank that is no worker.
-
-    Returns:
-        The names in the common numbering, and our number → common number.
-    """
-    texts = gather_text(world.control, json.dumps(own), MANAGER)
-    answer = ""
-    if world.rank == MANAGER:
-        alignment = align([json.loads(texts[rank]) for rank in workers])
-        to_common = [numbers.tolist() for numbers in alignment.to_common]
-        answer = json.dumps([alignment.names, dict(zip(workers, to_common, strict=True))])
-    names, to_common_of = json.loads(broadcast_text(world.control, answer, MANAGER))
-    return names, np.array(to_common_of.get(str(world.rank), []), dtype=np.int64)
 
 
 def _replica(world: World, options: DownpourOptions, material: Material) -> Replica:
@@ -230,14 +142,6 @@ def _check_tasks(options: DownpourOptions) -> None:
         if given:
             remedy = f"give --n-fetch {options.n_push} too" if options.n_fetch != options.n_push else "leave it out"
             raise UsageError(f"--tasks does not go with {what}; {remedy}")
-
-
-def _everything(world: World, options: DownpourOptions, placement: Placement) -> Material:
-    """Load all samples on every worker, since each may receive any; `shares` is the average per worker."""
-    splits = datasets.split(datasets.load(options.data), options.seed)
-    shares = equal_shares(len(splits.train), len(placement.workers))
-    of_rank = dict(zip(placement.workers, shares, strict=True))
-    return Material(splits.train, of_rank, [], splits.test if world.rank == 0 else None)
 
 
 def _task_replica(world: World, options: DownpourOptions, material: Material) -> tuple[TaskReplica, TaskQueue]:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from farandole.parameter_server.corrections import Correction
 from farandole.parameter_server.header import ROW_NUMBER, Header, Kind
 from farandole.parameter_server.keys import Assignment, KeyRange, moves
-from farandole.parameter_server.mailbox import ANSWER, REQUEST, Mailbox
+from farandole.parameter_server.kv_server import Part
+from farandole.parameter_server.message_queue import ANSWER, REQUEST, MessageQueue
 from farandole.parameter_server.placement import MANAGER
 from farandole.parameter_server.policies import Policy, Push
-from farandole.parameter_server.server import Server
 from farandole.parameter_server.server_change import ServerChange
 from farandole.parameter_server.update_rules import UpdateRule, memory
 from farandole.runtime.world import World
@@ -33,6 +33,7 @@ class Resharder:
     """One server's part in the changes; it serves a single application.
 
     Args:
+        part: this server's keys.
         ring: the servers that have keys at the start.
         assign: returns which server of a ring has which of the initial ranges.
         rule, correction: make the update rule and the correction for a part with other keys.
@@ -43,16 +44,16 @@ class Resharder:
     def __init__(
         self,
         world: World,
-        mailbox: Mailbox,
-        server: Server,
+        messages: MessageQueue,
+        part: Part,
         ring: Sequence[int],
         changes: Sequence[ServerChange],
         assign: Callable[[Sequence[int]], Assignment],
         rule: Callable[[Array], UpdateRule],
         correction: Callable[[], Correction | None],
     ) -> None:
-        self.world, self.mailbox = world, mailbox
-        self.part = server.parts[world.rank, 0]
+        self.world, self.messages = world, messages
+        self.part = part
         self.assign, self._rule, self._correction = assign, rule, correction
         self._before = assign(ring)
         self._after: Assignment | None = None  # the next assignment, until all its keys have arrived
@@ -65,13 +66,13 @@ class Resharder:
     def handle(self, header: Header) -> None:
         if header.kind == Kind.RING:
             ring = np.empty(header.count, ROW_NUMBER)
-            self.mailbox.take([ring], header.source)
+            self.messages.receive([ring], header.source)
             with self.world.trace.span("move keys", "communicate"):
                 self._change_to(ring)
         else:
             like = self.part.shard.values
             arrays = [np.empty((header.count, *like.shape[1:]), like.dtype) for _ in range(1 + len(self._remembered))]
-            self.mailbox.take(arrays, header.source)
+            self.messages.receive(arrays, header.source)
             self._arrived[header.source] = header.clock, arrays
         self._go_on_if_all_is_there()
 
@@ -79,9 +80,9 @@ class Resharder:
         """Report to the manager, once no gradient is on its way here any more."""
         if self._borders and not self._is_ready and self.world.rank in self._before and self.part.shard.ledger.all_wait:
             self._is_ready = True
-            self.mailbox.send(MANAGER, REQUEST, Header(Kind.READY))
+            self.messages.send(MANAGER, REQUEST, Header(Kind.READY))
 
-    def miss(self) -> None:
+    def on_failure(self) -> None:
         pass
 
     def stop(self) -> None:
@@ -101,17 +102,19 @@ class Resharder:
         shard, own = self.part.shard, self.world.rank
         self._after = self.assign([int(server) for server in ring])
         if own in self._before:
-            for question in shard.ledger.give_up_pulls():
-                self.part.rows.pop(question.worker, None)
-                moved = Header(Kind.MOVED, worker=question.worker, home=own, number=question.number, count=len(ring))
-                self.mailbox.hand_on(question.worker, ANSWER, moved, [ring])
+            for pull in shard.ledger.give_up_pulls():
+                self.part.rows.pop(pull.worker, None)
+                moved = Header(
+                    Kind.MOVED, worker=pull.worker, partition=own, request_id=pull.request_id, count=len(ring)
+                )
+                self.messages.forward(pull.worker, ANSWER, moved, [ring])
         before = self.world.comm.bytes_sent
         arrays = [self._by_range(array) for array in (shard.values, *self._remembered.values())]
         for (source, to), ranges in moves(self._before, self._after).items():
             if source == own:
                 payload = [np.concatenate([pieces[part] for part in ranges]) for pieces in arrays]
                 header = Header(Kind.MOVE, clock=shard.updates, count=len(payload[0]))
-                self.mailbox.hand_on(to, REQUEST, header, payload)
+                self.messages.forward(to, REQUEST, header, payload)
                 self._sent[0] += header.count
         self._sent[1] += self.world.comm.bytes_sent - before
 
@@ -140,11 +143,11 @@ class Resharder:
         if own not in self._before:
             catch_up(shard.policy, border)
         shard.replace(values, ranges, rule, self._correction(), updates)
-        self.part.moved = updates
+        self.part.traced = updates
         self._before, self._after, self._is_ready = self._after, None, False
         self._hold()
         shard.answer_pulls(time.monotonic())
-        self.mailbox.hand_on(MANAGER, REQUEST, Header(Kind.SETTLED), [self._sent])
+        self.messages.forward(MANAGER, REQUEST, Header(Kind.COMPLETE), [self._sent])
         self._sent = np.zeros(2, np.int64)
 
     def _by_range(self, array: Array) -> Pieces:
@@ -161,8 +164,8 @@ def catch_up(policy: Policy, clock: int) -> None:
     """Replay to a policy all iterations before `clock`, which it has not seen; no update is applied."""
     now = time.monotonic()
     for iteration in range(next(iter(policy.clocks.values()), clock), clock):
-        moment = now + iteration - clock  # of start and push: the durations are not known here
+        timestamp = now + iteration - clock  # of start and push: the durations are not known here
         for worker in list(policy.clocks):
-            policy.started(worker, moment)
+            policy.started(worker, timestamp)
         for worker in list(policy.clocks):
-            policy.push(Push(worker, iteration, 1.0), moment)
+            policy.push(Push(worker, iteration, 1.0), timestamp)

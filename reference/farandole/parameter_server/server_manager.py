@@ -8,7 +8,7 @@ clocks on all servers.
     manager → servers   RING       the servers from now on: their numbers, from which each rank computes the assignment
     server  → workers   MOVED      send the waiting pull to these servers
     server  → server    MOVE       the keys that move, with the update rule's state for them
-    servers → manager   SETTLED    all keys have arrived; pulls are granted again
+    servers → manager   COMPLETE   all keys have arrived; pulls are granted again
 
 With consistent hashing about 1/S of the keys move when one of S servers joins or leaves (`keys`); with equal parts,
 half of them.
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from farandole.parameter_server.header import ROW_NUMBER, Header, Kind
-from farandole.parameter_server.mailbox import REQUEST, Mailbox
+from farandole.parameter_server.message_queue import REQUEST, MessageQueue
 from farandole.parameter_server.server_change import ServerChange
 
 
@@ -43,12 +43,12 @@ class ServerManager:
         done: the completed changes, in the record's form (`Summary.server_changes`).
     """
 
-    kinds = frozenset({Kind.READY, Kind.SETTLED})
+    kinds = frozenset({Kind.READY, Kind.COMPLETE})
 
     def __init__(
-        self, mailbox: Mailbox, servers: Sequence[int], ring: Sequence[int], changes: Sequence[ServerChange]
+        self, messages: MessageQueue, servers: Sequence[int], ring: Sequence[int], changes: Sequence[ServerChange]
     ) -> None:
-        self.mailbox, self.servers, self.ring = mailbox, sorted(servers), list(ring)
+        self.messages, self.servers, self.ring = messages, sorted(servers), list(ring)
         self.done: list[dict[str, Any]] = []
         self._changes = list(changes)
         self._waiting_for = set(self.ring)
@@ -56,20 +56,20 @@ class ServerManager:
         self._began = 0.0
 
     def handle(self, header: Header) -> None:
-        if header.kind == Kind.SETTLED:
+        if header.kind == Kind.COMPLETE:
             moved = np.empty(2, np.int64)
-            self.mailbox.take([moved], header.source)
+            self.messages.receive([moved], header.source)
             self._keys, self._nbytes = self._keys + int(moved[0]), self._nbytes + int(moved[1])
         elif self._waiting_for == set(self.ring):
             self._began = time.perf_counter()
         self._waiting_for.discard(header.source)
         if not self._waiting_for:
-            self._end() if header.kind == Kind.SETTLED else self._announce()
+            self._end() if header.kind == Kind.COMPLETE else self._announce()
 
     def tick(self) -> None:
         pass
 
-    def miss(self) -> None:
+    def on_failure(self) -> None:
         pass
 
     def stop(self) -> None:
@@ -81,7 +81,7 @@ class ServerManager:
         self._waiting_for = set(self.servers)
         ring = np.array(self.ring, ROW_NUMBER)
         for server in self.servers:
-            self.mailbox.hand_on(server, REQUEST, Header(Kind.RING, count=len(ring)), [ring])
+            self.messages.forward(server, REQUEST, Header(Kind.RING, count=len(ring)), [ring])
 
     def _end(self) -> None:
         change = self._changes.pop(0)

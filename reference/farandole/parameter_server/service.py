@@ -1,4 +1,4 @@
-"""The event loop of a rank that serves: one message after the other, to whichever role it is for."""
+"""The event loop of a service rank: it hands each message to the role that handles its kind."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from farandole.parameter_server.client import Client
 from farandole.parameter_server.header import Header, Kind
-from farandole.parameter_server.mailbox import Mailbox
+from farandole.parameter_server.kv_worker import KVWorker
+from farandole.parameter_server.message_queue import MessageQueue
 from farandole.runtime.failure import PeerLost
 
 
@@ -17,45 +17,45 @@ class Role(Protocol):
     """A manager, server or cleaning node.
 
     Attributes:
-        kinds: the messages that are for it.
+        kinds: the messages that it handles.
     """
 
     kinds: frozenset[Kind]
 
     def handle(self, header: Header) -> None:
-        """A message has come; a payload after it is still to be taken."""
+        """A header has arrived; its payload, if any, is still to be received."""
 
     def tick(self) -> None:
-        """Called every few milliseconds, less often while messages come one upon the other."""
+        """Called every few milliseconds, less often while messages keep arriving."""
 
-    def miss(self) -> None:
-        """Ranks have died; the mailbox knows which."""
+    def on_failure(self) -> None:
+        """Ranks have died; they are in the message queue's `lost`."""
 
     def stop(self) -> None:
         """The work is over."""
 
 
 @contextmanager
-def beside(client: Client | None, work: Callable[[Client], None] | None) -> Iterator[None]:
-    """Run `work` with `client` in a second thread of this rank during the body; with None there is no thread.
+def beside(kv: KVWorker | None, work: Callable[[KVWorker], None] | None) -> Iterator[None]:
+    """Run `work` with `kv` in a second thread of this rank during the body; with None there is no thread.
 
     Raises:
         BaseException: the error that ended the thread, after the body; the client has left in any case.
     """
     errors: list[BaseException] = []
 
-    def run(client: Client, work: Callable[[Client], None]) -> None:
-        with client:
+    def run(kv: KVWorker, work: Callable[[KVWorker], None]) -> None:
+        with kv:
             try:
-                work(client)
+                work(kv)
             except BaseException as error:
                 errors.append(error)
-            client.leave_with_the_others()
+            kv.leave_with_the_others()
 
-    if not client or not work:
+    if not kv or not work:
         yield
         return
-    thread = threading.Thread(target=run, args=(client, work), name="beside the service", daemon=True)
+    thread = threading.Thread(target=run, args=(kv, work), name="beside the service", daemon=True)
     thread.start()
     yield
     thread.join()
@@ -63,29 +63,29 @@ def beside(client: Client | None, work: Callable[[Client], None] | None) -> Iter
         raise errors[0]
 
 
-def serve(mailbox: Mailbox, roles: Sequence[Role]) -> None:
-    """Serve until the manager says STOP. Messages of one kind all go to one role."""
+def serve(messages: MessageQueue, roles: Sequence[Role]) -> None:
+    """Serve until STOP arrives. All messages of one kind go to one role."""
     by_kind: Mapping[int, Role] = {kind: role for role in roles for kind in role.kinds}
-    missed: set[int] = set()
+    handled: set[int] = set()
 
     def tick() -> None:
-        miss()
+        handle_failures()
         for role in roles:
             role.tick()
 
-    def miss() -> None:
-        if dead := (mailbox.lost or set()) - missed:
-            missed.update(dead)
+    def handle_failures() -> None:
+        if dead := (messages.lost or set()) - handled:
+            handled.update(dead)
             for role in roles:
-                role.miss()
+                role.on_failure()
 
-    while (header := mailbox.wait(tick)).kind != Kind.STOP:
+    while (header := messages.wait(tick)).kind != Kind.STOP:
         try:
             by_kind[header.kind].handle(header)
         except PeerLost as error:  # in the middle of a message
-            mailbox.note_loss(error)
-        miss()
+            messages.on_failure(error)
+        handle_failures()
     for role in roles:
         role.stop()
-    with mailbox.comm.waiting("messages to leave", -1):
-        mailbox.flush()
+    with messages.comm.waiting("messages to leave", -1):
+        messages.flush()

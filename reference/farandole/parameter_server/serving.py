@@ -1,7 +1,7 @@
 """Serving predictions with parameters that are being trained at the same time.
 
 A reader is a client that does not train. Now and then it reads the parameters from the servers, by
-`Client.read`: it has no clock, so no policy waits for it, and no worker is told of it. Each server
+`KVWorker.read`: it has no clock, so no policy waits for it, and no worker is told of it. Each server
 answers from one version of its part, for it moves nothing while an answer is on its way; parts of
 different servers may be some updates apart, as they are for a worker. The reader puts them into its
 model in one go, between two answers.
@@ -24,7 +24,7 @@ from torch import nn
 
 from farandole.data.datasets import Dataset
 from farandole.data.streams import rotated
-from farandole.parameter_server.client import Client
+from farandole.parameter_server.kv_worker import KVWorker
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -94,7 +94,7 @@ class Reader:
         self._read_at = -np.inf
         self._versions: dict[int, int] = {}
 
-    def work(self, client: Client) -> None:
+    def work(self, client: KVWorker) -> None:
         """Read and answer until no worker is left; the last answers are the final parameters'."""
         workers_left = True
         while workers_left:
@@ -108,7 +108,7 @@ class Reader:
                 pause = min(QUESTIONS_EVERY_S, self.publish_every_s) - (time.perf_counter() - begin)
                 time.sleep(max(0.0, pause))
 
-    def _read(self, client: Client) -> None:
+    def _read(self, client: KVWorker) -> None:
         """Take over the servers' parameters."""
         self._reading += 1
         self.world.begin_step(self._reading)
@@ -118,7 +118,7 @@ class Reader:
         self.flat.values_np[:] = self._incoming
         self.flat.values_from_host()
 
-    def _answer(self, client: Client, position: int) -> None:
+    def _answer(self, client: KVWorker, position: int) -> None:
         """Predict for the next held-out samples, at the stream's angle."""
         numbers = np.arange(QUESTIONS) + QUESTIONS * len(self.served)
         questions = self.held_out[numbers % len(self.held_out)]

@@ -1,9 +1,8 @@
 """One application's parameters on one server: values, an update rule and a correction on top of a `Ledger`.
 
 A pull is a worker's request to start its next iteration. It is answered with the parameters once the policy permits it.
-A push brings a gradient, and the policy decides when it counts. The ledger does the bookkeeping; the shard carries out
-what it returns, in order. No messages here: the owner of a shard passes a function that sends the answers, and tests
-collect them in a list.
+A push brings a gradient, and the policy decides when it counts. The ledger does the bookkeeping. The shard carries out
+the events that it returns, in order. A shard sends no messages: its owner passes a function that sends the answers.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Shard:
         limit: how many gradients may be begun (or steps be taken, if the policy works in rounds)
             before workers are told that there is no work left; None: another server counts.
         reply: sends an answer to `header.worker` at once; after a GRANT, also the values.
-        before_moving: called before the values change: nobody may still be reading them then.
+        before_moving: called before the values change; it returns when no rank reads them any more.
 
     Attributes:
         ledger: the bookkeeping of pulls and pushes.
@@ -72,7 +71,7 @@ class Shard:
 
     @property
     def updates(self) -> int:
-        """How often the values have been moved."""
+        """The number of times that the values have been moved."""
         return self.ledger.updates
 
     @property
@@ -80,44 +79,44 @@ class Shard:
         """Pushes of workers that had been removed, or of steps that were over."""
         return self.ledger.late
 
-    def pull(self, question: Header, now: float) -> None:
-        """A worker asks to start its next iteration."""
-        self._carry_out(self.ledger.pull(question.worker, now, question, question.number))
+    def pull(self, request: Header, now: float) -> None:
+        """A worker requests to start its next iteration."""
+        self._carry_out(self.ledger.pull(request.worker, now, request, request.request_id))
 
     def push(self, header: Header, gradient: Gradient, now: float) -> None:
-        """A gradient has come, whole or one range of it; a duplicate changes nothing."""
+        """A gradient has arrived, whole or one range of it; a duplicate changes nothing."""
         worker, clock, part = header.worker, header.clock, header.part
         if part != ALL_RANGES and not self.ledger.refuses(worker, clock, part, header.task):
             gradient = self._collected(header, gradient.pieces[0])
         push = Push(worker, clock, header.share)
         self._carry_out(
-            self.ledger.push(push, gradient, now, header.number, part=part, read=header.read, task=header.task)
+            self.ledger.push(push, gradient, now, header.request_id, part=part, read=header.read, task=header.task)
         )
 
     def tick(self, now: float) -> bool:
-        """Time has passed; returns whether that has changed anything."""
+        """Let time pass; return whether that has changed anything."""
         events = self.ledger.tick(now)
         self._carry_out(events)
         return bool(events)
 
-    def end(self, question: Header, now: float) -> None:
+    def end(self, request: Header, now: float) -> None:
         """Permit no further iteration; those that have begun are completed."""
-        self._reply(Header(Kind.FINISHED, worker=question.worker, number=question.number))
+        self._reply(self._answer(Kind.FINISHED, request))
         self.ledger.limit = 0
         self.answer_pulls(now)
 
     def clean(self, worker: int, now: float) -> tuple[int, int, int]:
-        """Remove what a worker that is gone has left behind.
+        """Remove the state of a worker that has left or died.
 
         Returns:
-            How many waiting pulls, clocks, and incomplete pushes that was.
+            The numbers of waiting pulls, clocks and incomplete pushes that were removed.
         """
         events, removed = self.ledger.remove(worker, now)
         self._carry_out(events)
         return removed
 
     def answer_pulls(self, now: float) -> None:
-        """Let every waiting worker go on that may, after the ledger's `hold_from` or `limit` has changed."""
+        """Answer every waiting pull that can be answered, after the ledger's `hold_from` or `limit` has changed."""
         self._carry_out(self.ledger.answer_pulls(now))
 
     def replace(
@@ -130,7 +129,7 @@ class Shard:
         self.ledger.restart(updates, len(ranges))
 
     def _collected(self, header: Header, piece: Array) -> Gradient:
-        """The ranges of one gradient that have come so far, `piece` among them."""
+        """Return the ranges of one gradient that have arrived so far, including `piece`."""
         nothing = Gradient([np.empty(0, self.values.dtype)] * len(self.ranges))
         gradient: Gradient = self.ledger.incomplete(header.worker, header.clock) or nothing
         gradient.pieces[header.part] = piece
@@ -176,26 +175,26 @@ class Shard:
                 self._acknowledge(part.gradient.worker, part.gradient.requests, Kind.APPLIED, part.staleness)
 
     def _sum(self, pieces: Sequence[Sequence[Any]], rows: Rows) -> Array:
-        """Σ weight · gradient, each gradient corrected for its staleness first; in memory that is used again."""
+        """Return Σ weight · gradient, each gradient corrected for its staleness first; the memory is reused."""
         total: Array | None = None
         for piece, worker, weight, staleness in pieces:
             if self.correction:
                 piece = self.correction.correct(piece, worker, staleness, self.values, rows)
             if total is None:
-                total = np.multiply(piece, piece.dtype.type(weight), out=self._room(piece))
+                total = np.multiply(piece, piece.dtype.type(weight), out=self._buffer(piece))
             else:
                 axpy(weight, piece, total)
         assert total is not None
         return total
 
-    def _room(self, like: Array) -> Array:
-        """Where to add up: fresh memory for every range would cost more than the adding."""
+    def _buffer(self, like: Array) -> Array:
+        """Return memory for a sum like this one; allocating it for every range would cost more than the additions."""
         if len(self._sum_of_range) < len(like):
             self._sum_of_range = np.empty_like(like)
         return self._sum_of_range[: len(like)]
 
     def _apply_sparse(self, gradients: Sequence[tuple[Gradient, int, float, int]]) -> None:
-        """The union of all touched rows, each moved once."""
+        """Move the union of all touched rows, each row once."""
         touched = []
         for gradient, worker, weight, staleness in gradients:
             assert gradient.rows is not None
@@ -209,16 +208,16 @@ class Shard:
             start += len(own_rows)
         self.rule.apply(self.values, rows, total, sum(weight for *_, weight, _ in gradients))
 
-    def _answer(self, kind: Kind, question: Header) -> Header:
-        return Header(kind, worker=question.worker, number=question.number)
+    def _answer(self, kind: Kind, request: Header) -> Header:
+        return Header(kind, worker=request.worker, request_id=request.request_id)
 
-    def _acknowledge(self, worker: int, numbers: Sequence[int], kind: Kind, staleness: int = 0) -> None:
-        for number in numbers:
-            self._reply(Header(kind, worker=worker, number=number, staleness=staleness))
+    def _acknowledge(self, worker: int, request_ids: Sequence[int], kind: Kind, staleness: int = 0) -> None:
+        for request_id in request_ids:
+            self._reply(Header(kind, worker=worker, request_id=request_id, staleness=staleness))
 
 
 def _local(ranges: Sequence[KeyRange]) -> list[slice]:
-    """Where each range lies when they stand one after the other."""
+    """Return the place of each range in an array of all ranges, one after the other."""
     slices, start = [], 0
     for part in ranges:
         slices.append(slice(start, start + len(part)))

@@ -23,9 +23,10 @@ from farandole.data.sampler import steps_per_epoch
 from farandole.data.shares import equal_shares, slices
 from farandole.models.sparse_logistic import gradient, predict, touched_rows
 from farandole.parameter_server import choices
-from farandole.parameter_server.client import Client, Start
-from farandole.parameter_server.options import TextOptions
-from farandole.parameter_server.training import Batches, pull
+from farandole.parameter_server.batches import Batches
+from farandole.parameter_server.kv_worker import KVWorker, Start
+from farandole.parameter_server.sparse_options import TextOptions
+from farandole.parameter_server.training import pull
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
@@ -67,7 +68,7 @@ class SparseTrainee:
         self.test, self.validation = splits.test, splits.validation
         self.table = np.zeros((options.buckets, CLASSES), dtype)
 
-    def work(self, client: Client) -> None:
+    def work(self, client: KVWorker) -> None:
         """Iterations, until there is no work left."""
         policy = choices.make_policy(self.options, self.workers)
         for batch, share in self.batches():
@@ -92,11 +93,11 @@ class SparseTrainee:
             samples, share = next(chosen)
             yield self.shard[samples.numpy()], share
 
-    def pull(self, client: Client, rows: Rows, values: Array) -> Start | None:
+    def pull(self, client: KVWorker, rows: Rows, values: Array) -> Start | None:
         """Wait for permission, and for the table's `rows`, which come into `values`."""
         return pull(self.world, client, values, rows)
 
-    def push(self, client: Client, rows: Rows, gradients: Array, start: Start, share: float) -> None:
+    def push(self, client: KVWorker, rows: Rows, gradients: Array, start: Start, share: float) -> None:
         """Push the gradient of `rows`."""
         client.push(gradients, start.clock, share, rows)
 

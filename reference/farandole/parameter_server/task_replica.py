@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from farandole.data.datasets import Dataset
 from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
-from farandole.parameter_server.client import Client
 from farandole.parameter_server.downpour import Replica
 from farandole.parameter_server.header import NO_TASK
+from farandole.parameter_server.kv_worker import KVWorker
 from farandole.runtime.world import World
 
 
@@ -72,7 +72,7 @@ class TaskReplica(Replica):
         self._targets = torch.tensor(data.targets).to(world.device)
         self._to_do: list[int] = []  # the remaining mini-batches of the task, the last one first
 
-    def work(self, client: Client) -> None:
+    def work(self, client: KVWorker) -> None:
         """Compute tasks, until all are done."""
         done = NO_TASK
         for clock in count():
@@ -95,8 +95,8 @@ class TaskReplica(Replica):
         """Return the numbers of a task's mini-batches."""
         return range(task * self.size, min((task + 1) * self.size, self.total))
 
-    def _begin(self, client: Client) -> bool:
-        self._fetch = client.start(self._arriving)
+    def _begin(self, client: KVWorker) -> bool:
+        self._fetch = client.pull(self._arriving)
         return self._take_fetched(client)
 
     def _take(self) -> tuple[Tensor, Tensor, float]:

@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from farandole.parameter_server.chain_replication import ChainReplication
 from farandole.parameter_server.header import NO_TASK, Header, Kind
-from farandole.parameter_server.mailbox import ANSWER, Mailbox
-from farandole.parameter_server.succession import Succession
+from farandole.parameter_server.message_queue import ANSWER, MessageQueue
 
 
 class TaskQueue:
@@ -97,10 +97,10 @@ class Coordinator:
 
     kinds = frozenset({Kind.TASK})
 
-    def __init__(self, mailbox: Mailbox, succession: Succession, queue: TaskQueue) -> None:
-        self.mailbox, self.succession, self.queue = mailbox, succession, queue
+    def __init__(self, messages: MessageQueue, replication: ChainReplication, queue: TaskQueue) -> None:
+        self.messages, self.replication, self.queue = messages, replication, queue
         self._idle: list[Header] = []
-        self._missed: set[int] = set()
+        self._dead: set[int] = set()
 
     def handle(self, header: Header) -> None:
         if header.task != NO_TASK:
@@ -111,12 +111,12 @@ class Coordinator:
     def tick(self) -> None:
         pass
 
-    def miss(self) -> None:
+    def on_failure(self) -> None:
         """Have the tasks of workers that have died computed by others."""
-        for worker in sorted(self.succession.lost - self._missed):
+        for worker in sorted(self.replication.lost - self._dead):
             self.queue.lose(worker)
-        self._missed |= self.succession.lost
-        self._idle = [header for header in self._idle if header.source not in self._missed]
+        self._dead |= self.replication.lost
+        self._idle = [header for header in self._idle if header.source not in self._dead]
         self._answer()
 
     def stop(self) -> None:
@@ -126,8 +126,8 @@ class Coordinator:
         waiting, self._idle = self._idle, []
         for header in waiting:
             if self.queue.is_finished:
-                self.mailbox.send(header.source, ANSWER, Header(Kind.FINISHED, number=header.number))
+                self.messages.send(header.source, ANSWER, Header(Kind.FINISHED, request_id=header.request_id))
             elif (task := self.queue.give(header.source)) is not None:
-                self.mailbox.send(header.source, ANSWER, Header(Kind.TASK, number=header.number, task=task))
+                self.messages.send(header.source, ANSWER, Header(Kind.TASK, request_id=header.request_id, task=task))
             else:
                 self._idle.append(header)

@@ -1,10 +1,9 @@
 """A tree between clients and servers: an aggregator sums the gradients of its workers.
 
-Document 004: with n workers at one server the server takes in n gradients and gives out the
-parameters n times per step. A layer of aggregators, each for f workers, leaves it n / f of each; the
-aggregator does the rest, at the price of one more hop. To the servers an aggregator is a worker
-whose share is the sum of its workers' shares; to its workers it is a server with all keys. The
-policy holds between aggregators; within each group the workers go in step.
+Document 004: with n workers one server receives n gradients and sends the parameters n times per step. A layer of
+aggregators, each for f workers, reduces both to n / f, at the price of one more hop. To the servers an aggregator is a
+worker whose share is the sum of its workers' shares. To its workers it is a server with all keys. The policy holds
+between aggregators; the workers of one aggregator run in step.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.parameter_server.client import Client, Start
 from farandole.parameter_server.header import Header, Kind
-from farandole.parameter_server.mailbox import ANSWER, Mailbox
+from farandole.parameter_server.kv_worker import KVWorker, Start
+from farandole.parameter_server.message_queue import ANSWER, MessageQueue
 from farandole.runtime.world import World
 
 
@@ -31,19 +30,21 @@ class Aggregator:
     """
 
     def __init__(
-        self, world: World, mailbox: Mailbox, upstream: Client, members: Sequence[int], table: NDArray[Any]
+        self, world: World, messages: MessageQueue, upstream: KVWorker, members: Sequence[int], table: NDArray[Any]
     ) -> None:
-        self.world, self.mailbox, self.upstream, self.members, self.table = world, mailbox, upstream, members, table
+        self.world, self.messages, self.upstream, self.members, self.table = world, messages, upstream, members, table
         self._gradients = {member: np.empty_like(table) for member in members}
         self._arrived: dict[int, dict[int, Header]] = {Kind.PULL: {}, Kind.PUSH: {}}  # kind → member → message
-        self._pushed: list[tuple[Future[int | None], dict[int, Header]]] = []  # not answered yet, and for whom
+        self._pushed: list[
+            tuple[Future[int | None], dict[int, Header]]
+        ] = []  # not answered yet, and the members' pushes in it
 
     def run(self) -> None:
         """Iterations, until the servers have no more work."""
         while True:
             pulls = self._from_everybody(Kind.PULL)
-            self.mailbox.settle()  # what is still being sent to a member must not change
-            start: Start | None = self.upstream.wait(self.upstream.start(self.table), "pull")
+            self.messages.wait_for_sends()  # parameters that are being sent to a member must not change
+            start: Start | None = self.upstream.wait(self.upstream.pull(self.table), "pull")
             for member, pull in pulls.items():
                 self._answer(member, pull, start)
             if start is None:
@@ -57,40 +58,41 @@ class Aggregator:
         for future, _ in self._pushed:
             self.upstream.wait(future, "the answer to a push")
         self._acknowledge()
-        self.mailbox.flush()
+        self.messages.flush()
 
     def _from_everybody(self, kind: Kind) -> dict[int, Header]:
-        """One message of this kind from each member; a fast member's next pull may come in between."""
+        """Return one message of this kind from each member; a fast member's next pull may arrive in between."""
         while len(self._arrived[kind]) < len(self.members):
-            header = self.mailbox.wait(self._while_waiting)
+            header = self.messages.wait(self._while_waiting)
             if header.kind == Kind.PUSH:
-                self.mailbox.take([self._gradients[header.source]], header.source)
+                self.messages.receive([self._gradients[header.source]], header.source)
             self._arrived[header.kind][header.source] = header
         arrived, self._arrived[kind] = self._arrived[kind], {}
         return arrived
 
     def _answer(self, member: int, pull: Header, start: Start | None) -> None:
         if start is None:
-            self.mailbox.send(member, ANSWER, Header(Kind.FINISHED, home=self.world.rank, number=pull.number))
+            self.messages.send(member, ANSWER, self._reply(Kind.FINISHED, pull))
             return
-        answer = Header(
-            Kind.GRANT, home=self.world.rank, number=pull.number, clock=start.clock, lead=start.lead,
-            seconds=start.held_s,
-        )  # fmt: skip
-        self.mailbox.send(member, ANSWER, answer)
-        self.mailbox.send_payload(member, self.table)
+        grant = self._reply(Kind.GRANT, pull)
+        grant.clock, grant.lead, grant.seconds = start.clock, start.lead, start.held_s
+        self.messages.send(member, ANSWER, grant)
+        self.messages.send_payload(member, self.table)
 
     def _while_waiting(self) -> None:
-        self.upstream.alive()
+        self.upstream.heartbeat()
         self._acknowledge()
 
     def _acknowledge(self) -> None:
-        """Tell members of their gradients what the servers have told us of the sums."""
+        """Forward the servers' answers to the sums to the members."""
         for future, pushes in [pair for pair in self._pushed if pair[0].done()]:
             self._pushed.remove((future, pushes))
             staleness = future.result()
             kind = Kind.DROPPED if staleness is None else Kind.APPLIED
             for member, push in pushes.items():
-                self.mailbox.send(
-                    member, ANSWER, Header(kind, home=self.world.rank, number=push.number, staleness=staleness or 0)
-                )
+                answer = self._reply(kind, push)
+                answer.staleness = staleness or 0
+                self.messages.send(member, ANSWER, answer)
+
+    def _reply(self, kind: Kind, request: Header) -> Header:
+        return Header(kind, worker=request.worker, partition=self.world.rank, request_id=request.request_id)

@@ -1,10 +1,10 @@
-"""Parameters and gradients in memory that all ranks of a host share: what is pushed need not travel.
+"""Parameters and gradients in memory that all ranks of a host share: only headers are sent.
 
-On one host a message is two copies, or at best one. In an MPI shared window (`MPI_Win_allocate_shared`)
-the servers' parameters and a slot for each worker's gradient lie where all can see them. A push is
-then a header alone: the server reads the gradient where it is. A pull is one copy, by the worker.
-Headers still say when: a slot may be filled again once its push has been answered, and a server
-moves its parameters only when all to whom it has granted them have said that their copy is done.
+On one host a message is two copies, or at best one. An MPI shared window (`MPI_Win_allocate_shared`) contains the
+servers' parameters and a slot for each worker's gradient. A push is then a header alone, and the server reads the
+gradient in place. A pull is one copy, by the worker. The headers still order the accesses: a slot may be filled again
+once its push has been answered, and a server moves its parameters only when every worker that was granted them has
+reported the end of its copy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from farandole.errors import UsageError
 from farandole.parameter_server.keys import KeyRange, joined
-from farandole.parameter_server.mailbox import READ_DONE
+from farandole.parameter_server.message_queue import READ_DONE
 from farandole.runtime.shared_window import allocate
 from farandole.runtime.world import World
 
@@ -30,7 +30,7 @@ class Window:
 
     Args:
         assignment: server's rank → its ranges.
-        clients: who gets a slot.
+        clients: the ranks that get a slot.
         table: shape and type of the parameters.
 
     Raises:
@@ -54,17 +54,17 @@ class Window:
         self._reading: set[int] = set()
 
     def of(self, rank: int) -> Array:
-        """A server's parameters, or a client's slot."""
+        """Return a server's parameters, or a client's slot."""
         memory, _ = self._window.Shared_query(rank)
         return np.ndarray(self._shapes[rank], self._dtype, buffer=cast(bytearray, memory))
 
     def pieces(self, client: int, server: int) -> list[Array]:
-        """The client's slot as the server's ranges see it."""
+        """Return the server's ranges of the client's slot."""
         slot = self.of(client)
         return [slot[part.start : part.stop] for part in self.assignment[server]]
 
     def copy_out(self, server: int, into: Array) -> None:
-        """A client's pull: copy the server's parameters, and tell it when that is done."""
+        """On a client: copy the server's parameters, and report the end of the copy to it."""
         values, start = self.of(server), 0
         for part in joined(self.assignment[server]):
             into[part.start : part.stop] = values[start : start + len(part)]
@@ -75,8 +75,8 @@ class Window:
         """On a server: `client` is about to read."""
         self._reading.add(client)
 
-    def settle(self) -> None:
-        """On a server: wait until nobody reads any more."""
+    def wait_for_readers(self) -> None:
+        """On a server: block until no client reads any more."""
         for client in sorted(self._reading):
             with self.comm.waiting("the end of a read", client):
                 self.comm.take(NOTHING.copy(), client, READ_DONE)

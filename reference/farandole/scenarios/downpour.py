@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
-from farandole.parameter_server.options import DownpourOptions
+from farandole.parameter_server.downpour_options import DownpourOptions
 from farandole.scenarios import run_as_program
 
 

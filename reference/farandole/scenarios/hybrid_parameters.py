@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
-from farandole.parameter_server.options import HybridOptions
+from farandole.parameter_server.sparse_options import HybridOptions
 from farandole.scenarios import run_as_program
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
-from farandole.parameter_server.options import OnlineOptions
+from farandole.parameter_server.online_options import OnlineOptions
 from farandole.scenarios import run_as_program
 
 

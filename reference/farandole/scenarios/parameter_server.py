@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
-from farandole.parameter_server.options import TextOptions
+from farandole.parameter_server.sparse_options import TextOptions
 from farandole.scenarios import run_as_program
 
 

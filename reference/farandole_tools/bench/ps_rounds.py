@@ -19,7 +19,8 @@ from cyclopts import Parameter
 from numpy.typing import NDArray
 
 from farandole.parameter_server import cluster
-from farandole.parameter_server.client import Client
+from farandole.parameter_server.application import Application
+from farandole.parameter_server.kv_worker import KVWorker
 from farandole.parameter_server.options import ServerOptions
 from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.policies import Minibatch
@@ -67,23 +68,23 @@ class Worker:
             self.parameters = np.zeros((len(self.rows), options.width), dtype=np.float32)
             self.gradient = ps_task.gradient(number, self.parameters.size).reshape(self.parameters.shape)
 
-    def work(self, client: Client) -> None:
+    def work(self, client: KVWorker) -> None:
         others = self.world.control.Create_group(self.world.control.Get_group().Incl(self.workers))
         if client.slot is not None and self.rows is None:
             client.slot[:] = self.gradient
             self.gradient = client.slot
-        client.wait(client.start(self.parameters, self.rows), "pull")
+        client.wait(client.pull(self.parameters, self.rows), "pull")
         for done in range(1, self.rounds + 1):
             self.seconds.append(slowest_s(others, partial(self._push_and_pull, client, done - 1)))
             ps_task.check(self.parameters.reshape(-1), len(self.workers), done, every=ps_task.SAMPLE)
         ps_task.check(self.parameters.reshape(-1), len(self.workers), self.rounds)
         self._push(client, self.rounds)  # the iteration that the last pull has begun
 
-    def _push_and_pull(self, client: Client, clock: int) -> None:
+    def _push_and_pull(self, client: KVWorker, clock: int) -> None:
         self._push(client, clock)
-        client.wait(client.start(self.parameters, self.rows), "pull")
+        client.wait(client.pull(self.parameters, self.rows), "pull")
 
-    def _push(self, client: Client, clock: int) -> None:
+    def _push(self, client: KVWorker, clock: int) -> None:
         client.push(self.gradient, clock, 1 / len(self.workers), self.rows)
 
 
@@ -94,7 +95,7 @@ def main() -> None:
         usual = f"servers=0,workers=1-{world.size - 1}"
         placement = Placement.parse(options.place or usual, world.size)
         shape = (elements // options.width, options.width) if options.touched else (elements,)
-        parameters = cluster.Application(
+        parameters = Application(
             table=np.zeros(shape, dtype=np.float32),
             workers=placement.workers,
             clients=placement.workers,

@@ -22,9 +22,10 @@ from torch.nn.functional import cross_entropy
 from farandole.data import datasets
 from farandole.models.classifiers import mlp
 from farandole.parameter_server import cluster
-from farandole.parameter_server.client import Client
+from farandole.parameter_server.application import Application
 from farandole.parameter_server.downpour import Replica
-from farandole.parameter_server.options import DownpourOptions
+from farandole.parameter_server.downpour_options import DownpourOptions
+from farandole.parameter_server.kv_worker import KVWorker
 from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.policies import Asynchronous
 from farandole.parameter_server.update_rules import Adagrad
@@ -68,7 +69,7 @@ class Compared(Replica):
         self.clocks: list[int] = []
         self.differences: list[float] = []
 
-    def work(self, client: Client) -> None:
+    def work(self, client: KVWorker) -> None:
         push = client.push
 
         def counted(gradient: Any, clock: int, share: float, **options: Any) -> Future[int | None]:
@@ -107,7 +108,7 @@ def run(world: World, case: str, folder: Path) -> dict[str, Any]:
     )
     replica.compare_with(batches, kind)
     placement = Placement.usual(world.size, servers=world.size - 2)
-    application = cluster.Application(
+    application = Application(
         table=replica.flat.values_np,
         workers=placement.workers,
         clients=placement.workers,

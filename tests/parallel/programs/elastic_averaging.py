@@ -9,10 +9,11 @@ from farandole.data import datasets
 from farandole.data.shares import equal_shares, slices
 from farandole.models.choices import build
 from farandole.parameter_server import choices, cluster
+from farandole.parameter_server.batches import Batches
 from farandole.parameter_server.classification import Trainee
 from farandole.parameter_server.options import PolicyOptions
 from farandole.parameter_server.placement import Placement
-from farandole.parameter_server.training import Batches, application
+from farandole.parameter_server.training import application
 from farandole.runtime import devices
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.world import World

@@ -1,12 +1,12 @@
 """A training with a parameter server in which ranks die between two messages: SCENARIO RANK@PLACE@N [OPTION ...].
 
-Places, each at its n-th time: "asked" (a server has got a header, but not what follows it), "taken" (it has
-all of a request), "handed-on" (it has given it to the next in the chain), "answered" (it has done with it),
-"told" (the manager has got a report), "stop" (the manager has told n of the others to stop), "parting" (all work is
-done, and those who are left are about to go on to the end together).
+Places, each at its n-th time: "asked" (a replicated server has received a header, but not its payload), "taken" (it has
+received all of a request), "handed-on" (it has forwarded it to the next server of the chain), "answered" (it has
+carried it out), "told" (the manager has received a report), "stop" (the manager has sent STOP to n ranks), "parting"
+(all work is done, and the live ranks are about to regroup).
 
-At the place "behind" a rank does not die: whoever may have to take the manager's place hears of the iterations only
-when it has done so, as if the reports had been waiting for it until then.
+At the place "behind" a rank does not die: a rank that may succeed the manager receives the workers' reports only when
+it has succeeded it, as if they had been waiting for it until then.
 """
 
 import os
@@ -16,11 +16,12 @@ from itertools import count
 
 from mpi4py import MPI
 
-from farandole.parameter_server import cluster
+from farandole.parameter_server import survivors
 from farandole.parameter_server.header import Header, Kind
-from farandole.parameter_server.mailbox import Mailbox
+from farandole.parameter_server.kv_server import KVServer
 from farandole.parameter_server.manager import Manager
-from farandole.parameter_server.server import Server
+from farandole.parameter_server.message_queue import MessageQueue
+from farandole.parameter_server.replicated_server import ReplicatedKVServer
 from farandole.runtime.command_line import parse
 from farandole.scenarios import load
 
@@ -46,7 +47,7 @@ def die_around(holder: object, name: str, nth: int, *, after: bool, only: object
 
 
 def fall_behind() -> None:
-    handle, miss, reports = Manager.handle, Manager.miss, []
+    handle, on_failure, reports = Manager.handle, Manager.on_failure, []
 
     def late(self: Manager, header: Header) -> None:
         if header.kind == Kind.REPORT and not self.leads:
@@ -55,28 +56,28 @@ def fall_behind() -> None:
             handle(self, header)
 
     def succeed(self: Manager) -> None:
-        miss(self)
+        on_failure(self)
         while self.leads and reports:
             handle(self, reports.pop(0))
 
-    Manager.handle, Manager.miss = late, succeed
+    Manager.handle, Manager.on_failure = late, succeed
 
 
 def die_at(place: str, nth: int) -> None:
     if place == "asked":
-        die_around(Server, "_take", nth, after=False)
+        die_around(KVServer, "receive", nth, after=False)
     elif place == "taken":
-        die_around(Server, "_take", nth, after=True)
+        die_around(KVServer, "receive", nth, after=True)
     elif place == "handed-on":
-        die_around(Server, "_hand_on", nth, after=True)
+        die_around(ReplicatedKVServer, "_forward", nth, after=True)
     elif place == "answered":
-        die_around(Server, "handle", nth, after=True)
+        die_around(ReplicatedKVServer, "handle", nth, after=True)
     elif place == "told":
         die_around(Manager, "handle", nth, after=False, only=lambda header: header.kind == Kind.REPORT)
     elif place == "stop":
-        die_around(Mailbox, "send", nth, after=True, only=lambda to, tag, header: header.kind == Kind.STOP)
+        die_around(MessageQueue, "send", nth, after=True, only=lambda to, tag, header: header.kind == Kind.STOP)
     elif place == "parting":
-        die_around(cluster, "ranks_within", nth, after=True)
+        die_around(survivors, "ranks_within", nth, after=True)
     elif place == "behind":
         fall_behind()
     else:

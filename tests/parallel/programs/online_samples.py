@@ -15,7 +15,7 @@ from farandole.data import datasets
 from farandole.data.streams import RotatingDigits
 from farandole.errors import UsageError
 from farandole.parameter_server import online
-from farandole.parameter_server.options import OnlineOptions
+from farandole.parameter_server.online_options import OnlineOptions
 from farandole.runtime.communicator import gather_text
 
 SAMPLES = 1000

@@ -13,9 +13,11 @@ import numpy as np
 
 from farandole.parameter_server import cluster
 from farandole.parameter_server.header import Kind
+from farandole.parameter_server.kv_server import KVServer
 from farandole.parameter_server.options import PolicyOptions
 from farandole.parameter_server.placement import Placement
-from farandole.parameter_server.server import Server
+from farandole.parameter_server.replicated_server import ReplicatedKVServer
+from farandole.parameter_server.survivors import Survivor
 from farandole.parameter_server.training import application
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.world import World
@@ -30,7 +32,8 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
     acknowledged: list[int] = []
 
     if world.rank == VICTIM:
-        original, pushes = getattr(Server, PLACE), 0
+        server = KVServer if PLACE == "receive" else ReplicatedKVServer
+        original, pushes = getattr(server, PLACE), 0
 
         def mortal(self, header, *rest):
             global pushes
@@ -40,11 +43,11 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
                 os.kill(os.getpid(), signal.SIGKILL)
             return result
 
-        setattr(Server, PLACE, mortal)
+        setattr(server, PLACE, mortal)
 
     def work(client):
         table, pushed = np.empty(KEYS), []
-        while start := client.wait(client.start(table), "pull"):
+        while start := client.wait(client.pull(table), "pull"):
             pushed.append(client.push(np.ones(KEYS), start.clock, share=1.0))
             client.report(start.clock, 0.0, 1)
         acknowledged.extend(client.wait(future, "acknowledgement") for future in pushed)
@@ -52,7 +55,7 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
     outcome = cluster.run(
         world, None, options, placement,
         [application(options, placement.workers, placement.workers, np.zeros(KEYS))],
-        work, reported=lambda report: None, survivor=Mock(cluster.Survivor),
+        work, reported=lambda report: None, survivor=Mock(Survivor),
     )  # fmt: skip
     told = [json.loads(text) for text in gather_text(world.control, json.dumps(acknowledged))]
     if world.rank == 0:

@@ -114,7 +114,7 @@ def run(world, variant):
     def work(client):
         number = placement.workers.index(world.rank)
         sampler = EpochSampler(shares[number], epoch, SEED, number)
-        while start := client.wait(client.start(flat.values_np), "pull"):
+        while start := client.wait(client.pull(flat.values_np), "pull"):
             differences.append(np.abs(flat.values_np - expected[start.clock]).max())
             starts.append(start.clock)
             rows = next(sampler)

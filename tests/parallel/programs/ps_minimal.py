@@ -42,7 +42,7 @@ def by_the_scenario(world, sync, inputs, targets):
 
     def work(client):
         worker = placement.workers.index(world.rank)
-        while start := client.wait(client.start(weights), "pull"):
+        while start := client.wait(client.pull(weights), "pull"):
             rows = minimal.batch(worker, start.clock, WORKERS, len(inputs))
             part = minimal.gradient(weights.reshape(65, 10), inputs[rows], targets[rows])
             share = len(rows) / minimal.BATCH

@@ -30,7 +30,7 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
     def twice(client):
         """Only the first worker pushes: iteration 0 twice, then reads."""
         table = np.empty(1000)
-        while world.rank == FIRST and (start := client.wait(client.start(table), "pull")):
+        while world.rank == FIRST and (start := client.wait(client.pull(table), "pull")):
             once = client.push(np.ones(1000), start.clock, 0.5)
             again = client.push(np.ones(1000), start.clock, 0.5)
             found.setdefault("applied", []).append(client.wait(once, "push"))
@@ -43,7 +43,7 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
     def not_waiting(client):
         """The first worker's push cannot be answered before the second's, and does not wait for it."""
         table = np.empty(1000)
-        start = client.wait(client.start(table), "pull")
+        start = client.wait(client.pull(table), "pull")
         if world.rank == SECOND:
             time.sleep(1.0)
         begin = time.perf_counter()

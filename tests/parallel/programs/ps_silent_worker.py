@@ -26,14 +26,14 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
     def work(client):
         table = np.empty(8)
         gradient = np.ones(8)
-        while start := client.wait(client.start(table), "pull"):
+        while start := client.wait(client.pull(table), "pull"):
             found["clocks"].append(start.clock)
             if world.rank == SILENT and start.clock == 3:
                 client.push_range(gradient[:4].copy(), 1, 0, start.clock, 1 / 3)
                 time.sleep(3 * SILENCE_S)
                 late = client.push(gradient, start.clock, 1 / 3)
                 found["late"] = client.wait(late, "late push")
-                found["pull"] = client.wait(client.start(table), "late pull")
+                found["pull"] = client.wait(client.pull(table), "late pull")
                 break
             time.sleep(0.1)
             client.push(gradient.copy(), start.clock, 1 / 3)

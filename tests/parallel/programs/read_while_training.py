@@ -11,7 +11,8 @@ import json
 import numpy as np
 
 from farandole.parameter_server import cluster
-from farandole.parameter_server.client import Client
+from farandole.parameter_server.application import Application
+from farandole.parameter_server.kv_worker import KVWorker
 from farandole.parameter_server.options import ServerOptions
 from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.policies import Asynchronous
@@ -34,14 +35,14 @@ seen: list[dict[int, int]] = []
 torn = 0
 
 
-def work(client: Client) -> None:
+def work(client: KVWorker) -> None:
     values, gradient = np.empty(KEYS, np.float32), np.full(KEYS, -1, np.float32)
     for _ in range(PUSHES):
-        start = client.wait(client.start(values), "pull")
+        start = client.wait(client.pull(values), "pull")
         client.push(gradient, start.clock, share=1.0)
 
 
-def read(client: Client) -> None:
+def read(client: KVWorker) -> None:
     global torn
     values, workers = np.empty(KEYS, np.float32), 1
     while workers:
@@ -54,7 +55,7 @@ def read(client: Client) -> None:
 
 with World.start(options) as world:
     workers = placement.workers
-    application = cluster.Application(
+    application = Application(
         table=np.zeros(KEYS, np.float32),
         workers=workers,
         clients=workers,

@@ -20,10 +20,10 @@ from torch.nn.functional import cross_entropy
 
 from farandole.data import text
 from farandole.data.sampler import EpochSampler
-from farandole.parameter_server.client import Client, Start
 from farandole.parameter_server.hybrid import HybridTrainee
-from farandole.parameter_server.options import HybridOptions, TextOptions
+from farandole.parameter_server.kv_worker import KVWorker, Start
 from farandole.parameter_server.sparse import CLASSES, SparseTrainee, cut
+from farandole.parameter_server.sparse_options import HybridOptions, TextOptions
 from farandole.parameter_server.training import train
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -66,7 +66,7 @@ def checked(kind: type[SparseTrainee], options: TextOptions, found: dict[str, An
             self.steps = 0
             self.largest = np.array([-1.0])  # difference so far; -1: nothing has been compared
 
-        def pull(self, client: Client, rows: np.ndarray, values: np.ndarray) -> Start | None:
+        def pull(self, client: KVWorker, rows: np.ndarray, values: np.ndarray) -> Start | None:
             start = super().pull(client, rows, values)
             if start and compared:
                 assert start.clock == self.steps

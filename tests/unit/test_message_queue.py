@@ -1,4 +1,4 @@
-"""A mailbox without MPI: who is served and who is looked after while messages come."""
+"""A message queue without MPI: ticks and time-outs while messages arrive."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from farandole.parameter_server import mailbox as module
-from farandole.parameter_server.header import Header, Kind, pack
-from farandole.parameter_server.mailbox import ANSWER, LATEST_TICK_S, REQUEST, Mailbox
+from farandole.parameter_server import message_queue as module
+from farandole.parameter_server.header import Header, Kind
+from farandole.parameter_server.message_queue import ANSWER, LATEST_TICK_S, REQUEST, MessageQueue, pack
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.flight_recorder import FlightRecorder
 from farandole.runtime.watchdog import Watchdog
@@ -78,46 +78,46 @@ def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
 
 
 def test_time_passes_though_messages_keep_coming(traffic: Traffic) -> None:
-    mailbox, ticks = Mailbox(cast(Communicator, traffic), REQUEST), []
+    messages, ticks = MessageQueue(cast(Communicator, traffic), REQUEST), []
     for _ in range(1000):
-        mailbox.wait(lambda: ticks.append(traffic.working_now))
-    assert all(ticks), "who hangs in it does not wait for a message"
+        messages.wait(lambda: ticks.append(traffic.working_now))
+    assert all(ticks), "a rank that hangs in a tick does not wait for a message"
     assert len(ticks) == pytest.approx(1000 * MESSAGE_EVERY_S / LATEST_TICK_S, rel=0.2)
 
 
-def test_a_service_that_nobody_needs_for_long_waits_on() -> None:
-    """The time-out is for answers, and a cleaning node may have nothing to do until the end."""
+def test_a_service_may_wait_without_a_time_limit() -> None:
+    """The time-out applies to answers; a cleaning node may have nothing to do until the end."""
     bitten: list[str] = []
     recorder = FlightRecorder(0, None)
     watchdog = Watchdog(1.0, recorder, lambda waiting, seconds: bitten.append(waiting[0]))
     comm = Communicator(MPI.COMM_SELF, watchdog, recorder)
-    mailbox, begun = Mailbox(comm, REQUEST), time.monotonic()
+    messages, begun = MessageQueue(comm, REQUEST), time.monotonic()
     watchdog.start()
 
     def tick() -> None:
         if time.monotonic() - begun > 2.5:
-            mailbox.send(0, REQUEST, Header(Kind.STOP))
+            messages.send(0, REQUEST, Header(Kind.STOP))
 
-    assert mailbox.wait(tick).kind == Kind.STOP
+    assert messages.wait(tick).kind == Kind.STOP
     assert not bitten
     with comm.waiting("an answer", -1):
         watchdog.join(timeout=60)
     assert bitten == ["an answer"]
-    mailbox.flush()
+    messages.flush()
 
 
-def test_whatever_is_waited_for_is_under_the_watchdogs_eye(traffic: Traffic) -> None:
-    """Also what is waited for in the middle of work of its own: whoever it waits for may be the one that hangs."""
-    mailbox = Mailbox(cast(Communicator, traffic), REQUEST)
+def test_the_watchdog_sees_every_wait(traffic: Traffic) -> None:
+    """Also a wait in the middle of a tick: the peer may be the rank that hangs."""
+    messages = MessageQueue(cast(Communicator, traffic), REQUEST)
     values = np.zeros(2)
 
-    def send_and_settle() -> None:
-        mailbox.send(3, ANSWER, Header(Kind.GRANT))
-        mailbox.send_payload(3, values)
-        mailbox.settle()
+    def send_and_wait() -> None:
+        messages.send(3, ANSWER, Header(Kind.GRANT))
+        messages.send_payload(3, values)
+        messages.wait_for_sends()
 
-    send_and_settle()
+    send_and_wait()
     traffic.now += 2 * LATEST_TICK_S
-    mailbox.wait(send_and_settle)
-    mailbox.take([values], 3)
+    messages.wait(send_and_wait)
+    messages.receive([values], 3)
     assert traffic.watched == ["sent", "taken", "sent", "taken"]

@@ -1,4 +1,4 @@
-"""Servers without MPI: what they answer, hand on and send again, message by message."""
+"""Servers without MPI: what they answer, forward and send again, message by message."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from farandole.parameter_server.chain_replication import ChainReplication
 from farandole.parameter_server.corrections import Correction, DelayCompensated
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.keys import KeyRange
-from farandole.parameter_server.mailbox import REQUEST, Mailbox
+from farandole.parameter_server.kv_server import KVServer
+from farandole.parameter_server.message_queue import REQUEST, MessageQueue
 from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.policies import Asynchronous, History, Minibatch, Policy, Stale
-from farandole.parameter_server.server import Server
+from farandole.parameter_server.replicated_server import ReplicatedKVServer
 from farandole.parameter_server.shard import Shard
-from farandole.parameter_server.succession import Succession
 from farandole.parameter_server.update_rules import SGD
 from farandole.runtime.trace import Trace
 from farandole.runtime.world import World
 
 Array = NDArray[Any]
 KEYS = 4
-HOME = 1  # whose part this is all about; where there are two servers, 2 has it, too
+PARTITION = 1  # the only one, at server 1; where there are two servers, server 2 replicates it
 FIRST, SECOND = 3, 4  # workers
 
 
@@ -41,8 +42,8 @@ class Message:
     payload: list[Array] = field(default_factory=list)
 
 
-class Post(Mailbox):
-    """One server's mailbox, and its communicator: what it sends is collected, as it is then."""
+class Outbox(MessageQueue):
+    """One server's message queue and communicator: collects copies of what the server sends."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -50,7 +51,7 @@ class Post(Mailbox):
         self.answers: deque[Message] = deque()
         self.arriving: deque[Array] = deque()
         self.watched = False
-        self.comm: Any = SimpleNamespace(take=self.receive, waiting=self.waiting)
+        self.comm: Any = SimpleNamespace(take=self.take, waiting=self.waiting)
 
     def send(self, to: int, tag: int, header: Header) -> None:
         (self.requests if tag == REQUEST else self.answers).append(Message(self.rank, to, replace(header)))
@@ -59,11 +60,11 @@ class Post(Mailbox):
         assert self.answers[-1].to == to
         self.answers[-1].payload.append(buffer.copy())
 
-    def hand_on(self, to: int, tag: int, header: Header, payload: Sequence[Array]) -> None:
+    def forward(self, to: int, tag: int, header: Header, payload: Sequence[Array]) -> None:
         self.send(to, tag, header)
         (self.requests if tag == REQUEST else self.answers)[-1].payload.extend(buffer.copy() for buffer in payload)
 
-    def settle(self) -> None:
+    def wait_for_sends(self) -> None:
         pass
 
     @contextmanager
@@ -72,15 +73,15 @@ class Post(Mailbox):
         yield
         self.watched = False
 
-    def receive(self, buffer: Array, source: int, tag: int) -> None:
-        assert self.watched, "whoever stops in the middle of a message must not stop the server for ever"
+    def take(self, buffer: Array, source: int, tag: int) -> None:
+        assert self.watched, "a sender that stops in the middle of a message must not block the server for ever"
         values = self.arriving.popleft()
         assert (buffer.shape, buffer.dtype) == (values.shape, values.dtype)
         buffer[:] = values
 
 
 class Servers:
-    """The chain of one part: server 1 alone, or with server 2 behind it."""
+    """The chain of one partition: server 1 alone, or with server 2 behind it."""
 
     def __init__(
         self,
@@ -90,10 +91,10 @@ class Servers:
         correction: Callable[[], Correction] | None = None,
     ) -> None:
         self.steps: list[int] = []  # that server 1 has begun
-        self.posts: dict[int, Post] = {}
-        self.servers: dict[int, Server] = {}
-        self.successions: dict[int, Succession] = {}
-        self.numbers = {FIRST: 0, SECOND: 0}
+        self.posts: dict[int, Outbox] = {}
+        self.servers: dict[int, KVServer | ReplicatedKVServer] = {}
+        self.replications: dict[int, ChainReplication] = {}
+        self.request_ids = {FIRST: 0, SECOND: 0}
         placement = Placement(cleaner=0, servers=tuple(range(1, replicas + 1)), workers=(FIRST, SECOND))
 
         def make(reply: Callable[[Header], None], before_moving: Callable[[], None]) -> Shard:
@@ -106,25 +107,26 @@ class Servers:
                 rank=rank,
                 trace=Trace(rank),
                 finish_computation=lambda start: None,
-                begin_step=self.steps.append if rank == HOME else None,
+                begin_step=self.steps.append if rank == PARTITION else None,
             )
-            post, succession = Post(rank), Succession(placement, replicas)
-            self.posts[rank], self.successions[rank] = post, succession
-            self.servers[rank] = Server(cast(World, world), post, succession, {(HOME, 0): make})
+            post, replication = Outbox(rank), ChainReplication(placement, replicas)
+            self.posts[rank], self.replications[rank] = post, replication
+            kind = ReplicatedKVServer if replicas > 1 else KVServer
+            self.servers[rank] = kind(cast(World, world), post, replication, {(PARTITION, 0): make})
 
     def ask(
         self,
         worker: int,
         kind: Kind,
         payload: Sequence[Array] = (),
-        rank: int = HOME,
-        number: int | None = None,
+        rank: int = PARTITION,
+        request_id: int | None = None,
         **fields: Any,
     ) -> None:
-        """A worker's request, with the next of its numbers; what is handed on arrives at once."""
-        if number is None:
-            number = self.numbers[worker] = self.numbers[worker] + 1
-        header = Header(kind, source=worker, worker=worker, home=HOME, number=number, **fields)
+        """Deliver a worker's request, with its next number; forwarded messages arrive at once."""
+        if request_id is None:
+            request_id = self.request_ids[worker] = self.request_ids[worker] + 1
+        header = Header(kind, source=worker, worker=worker, partition=PARTITION, request_id=request_id, **fields)
         self.deliver(Message(worker, rank, header, list(payload)))
 
     def deliver(self, message: Message) -> None:
@@ -147,19 +149,19 @@ class Servers:
 
     def die(self, rank: int) -> None:
         """The server is dead; what it has sent is lost."""
-        del self.posts[rank], self.servers[rank], self.successions[rank]
-        for other, succession in self.successions.items():
-            succession.lost.add(rank)
-            self.servers[other].miss()
+        del self.posts[rank], self.servers[rank], self.replications[rank]
+        for other, replication in self.replications.items():
+            replication.lost.add(rank)
+            self.servers[other].on_failure()
 
-    def answered(self, rank: int = HOME) -> list[Message]:
+    def answered(self, rank: int = PARTITION) -> list[Message]:
         """What the server has answered since this was asked last."""
         answers = list(self.posts[rank].answers)
         self.posts[rank].answers.clear()
         return answers
 
-    def shard(self, rank: int = HOME) -> Shard:
-        return self.servers[rank].parts[HOME, 0].shard
+    def shard(self, rank: int = PARTITION) -> Shard:
+        return self.servers[rank].parts[PARTITION, 0].shard
 
 
 def ones(value: float = 1.0) -> list[Array]:
@@ -181,7 +183,7 @@ def test_what_the_dead_may_not_have_answered_is_answered_as_it_was_then() -> Non
     servers.ask(SECOND, Kind.PUSH, ones(), clock=0, share=1.0)
     assert servers.answered() == [], "the last in the chain answers"
     servers.die(2)
-    again = {(answer.to, answer.header.number): answer for answer in servers.answered()}
+    again = {(answer.to, answer.header.request_id): answer for answer in servers.answered()}
     assert list(again) == [(FIRST, 1), (SECOND, 1), (SECOND, 2)]
     assert kinds(list(again.values())) == [Kind.GRANT, Kind.GRANT, Kind.APPLIED]
     assert again[FIRST, 1].payload[0].tolist() == [0.0] * KEYS, "what it was granted, not what has come of it since"
@@ -208,24 +210,24 @@ def test_rows_are_those_of_their_own_question() -> None:
     servers = Servers(both(History, 1, 0.0), replicas=2, shape=(KEYS, 2))
     several, one = np.array([0, 2, 3], np.int32), np.array([1], np.int32)
 
-    def push(worker: int, clock: int, settled: int) -> None:
+    def push(worker: int, clock: int, acked_through: int) -> None:
         gradient = [several, np.ones((3, 2))]
-        servers.ask(worker, Kind.PUSH, gradient, clock=clock, share=0.5, count=3, settled=settled)
+        servers.ask(worker, Kind.PUSH, gradient, clock=clock, share=0.5, count=3, acked_through=acked_through)
 
     servers.ask(SECOND, Kind.PULL, [several], count=3)
-    push(FIRST, 0, settled=0)
-    push(SECOND, 0, settled=1)
+    push(FIRST, 0, acked_through=0)
+    push(SECOND, 0, acked_through=1)
     for clock in (1, 2):
-        push(FIRST, clock, settled=clock)
+        push(FIRST, clock, acked_through=clock)
         servers.tick()
-    servers.ask(SECOND, Kind.PULL, [several], count=3, settled=2)
-    push(SECOND, 1, settled=3)
-    servers.ask(SECOND, Kind.PULL, [several], count=3, settled=3)
-    push(SECOND, 2, settled=3)
-    servers.ask(SECOND, Kind.PULL, [one], count=1, settled=3)
+    servers.ask(SECOND, Kind.PULL, [several], count=3, acked_through=2)
+    push(SECOND, 1, acked_through=3)
+    servers.ask(SECOND, Kind.PULL, [several], count=3, acked_through=3)
+    push(SECOND, 2, acked_through=3)
+    servers.ask(SECOND, Kind.PULL, [one], count=1, acked_through=3)
     servers.die(2)
     answers = [answer for answer in servers.answered() if answer.to == SECOND]
-    assert [(answer.header.number, Kind(answer.header.kind)) for answer in answers] == [
+    assert [(answer.header.request_id, Kind(answer.header.kind)) for answer in answers] == [
         (4, Kind.DROPPED),
         (7, Kind.GRANT),
     ], "who has asked for the next parameters has had the last"
@@ -238,7 +240,7 @@ def test_what_comes_again_is_carried_out_and_answered_once() -> None:
     servers.ask(FIRST, Kind.PUSH, ones(), clock=0, share=1.0)
     assert kinds(servers.answered(2)) == [Kind.GRANT, Kind.APPLIED]
     servers.die(1)
-    servers.ask(FIRST, Kind.PUSH, ones(), rank=2, number=2, clock=0, share=1.0)
+    servers.ask(FIRST, Kind.PUSH, ones(), rank=2, request_id=2, clock=0, share=1.0)
     assert servers.answered(2) == []
     assert servers.shard(2).values.tolist() == [-1.0] * KEYS
     servers.ask(FIRST, Kind.PULL, rank=2)
@@ -251,7 +253,7 @@ def test_an_update_by_a_worker_that_leaves_begins_a_step() -> None:
     servers.ask(SECOND, Kind.PUSH, ones(), clock=0, share=0.5)
     servers.ask(FIRST, Kind.PUSH, ones(), clock=1, share=0.5)
     assert servers.steps == [1]
-    servers.deliver(Message(0, HOME, Header(Kind.CLEAN, worker=SECOND, home=HOME)))
+    servers.deliver(Message(0, PARTITION, Header(Kind.CLEAN, worker=SECOND, partition=PARTITION)))
     assert servers.steps == [1, 2], "it was all that the other waited for"
 
 

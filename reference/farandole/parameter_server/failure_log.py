@@ -1,9 +1,8 @@
-"""What is written down of ranks that die: who, when, and when the training had got over it.
+"""The log of failures: which rank died, when this was detected, and when the training had recovered.
 
-Every rank writes down what happens to itself, such as that it is told to fail. What the others have found out the
-manager writes, or whoever has taken its place. The training has got over a death once a worker reports an
-iteration that it cannot have begun before: the one after the one it may already have been at when the death was
-noticed.
+Every rank logs what happens to itself, such as an injected fault. The manager, or its successor, logs the deaths that
+were detected. The training has recovered once a worker reports an iteration that it began after the detection, which is
+certain for the iteration after the one that it was computing then.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from farandole.errors import UsageError
+from farandole.parameter_server.chain_replication import ChainReplication
 from farandole.parameter_server.header import Header
 from farandole.parameter_server.options import ServerOptions
 from farandole.parameter_server.placement import Placement
-from farandole.parameter_server.succession import Succession
 from farandole.recovery import heartbeat, membership
 from farandole.recovery.event_log import EventLog, RankWitness
 from farandole.runtime import rank
@@ -25,8 +24,8 @@ from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
 
-class Departures:
-    """One rank's part in it, on all of them.
+class FailureLog:
+    """One rank's access to the log, which all ranks share.
 
     Args:
         folder: of the record.
@@ -37,22 +36,22 @@ class Departures:
         self.event_log = EventLog(folder / "logbook.jsonl")
         world.witness = RankWitness(self.event_log, world.rank)
         self._reached: dict[int, int] = {}  # worker → iterations reported
-        self._noticed: dict[int, int] | None = None  # the same, when a death was noticed that is not got over yet
+        self._noticed: dict[int, int] | None = None  # the same at the detection of a failure; None: recovered
         if world.rank == 0:
             self.event_log.write("start", 0, 0)
 
     @classmethod
     def where_possible(
         cls, world: World, recorder: Recorder, options: ServerOptions, placement: Placement
-    ) -> Departures | None:
-        """None where a rank's death ends the job. Collective.
+    ) -> FailureLog | None:
+        """Return the log; None where a rank's death ends the job. Collective.
 
-        That is so where ranks do not outlive each other, where they share memory with ranks that may die, where
-        aggregators or workers have state that no other rank has, and where messages may be lost: a message to a dead
-        rank would be repeated in vain.
+        A death ends the job where MPI ends all ranks, where ranks share memory with a rank that may die, where
+        aggregators or workers have state that no other rank has, and where messages may be lost, since a message to a
+        dead rank would be repeated for ever.
 
         Raises:
-            UsageError: it is not possible, and is asked for; or `heartbeat.check` refuses.
+            UsageError: --replicas is given where a death ends the job; or `heartbeat.check` refuses.
         """
         if options.replicas > 1:
             if options.transport == "window":
@@ -70,35 +69,35 @@ class Departures:
         """A worker has completed an iteration."""
         self._reached[report.source] = report.clock + 1
         if self._noticed is not None and report.clock > self._noticed.get(report.source, 0):
-            self._got_over_it()
+            self._log_recovery()
 
-    def missed(self, succession: Succession) -> None:
-        """Ranks have died, and this one is the manager, perhaps only now."""
+    def on_failure(self, replication: ChainReplication) -> None:
+        """Log the dead ranks; called on the manager, which may have become it by their death."""
         written = {line.rank for line in self.event_log.lines() if line.what == "departed"}
-        for dead in sorted(succession.lost - written):
+        for dead in sorted(replication.lost - written):
             self.event_log.write("departed", dead, self._reached.get(dead, self._furthest), "lost")
             self._noticed = dict(self._reached)
-        rank.departed(succession.lost)
+        rank.departed(replication.lost)
 
-    def silent(self, rank: int, step: int) -> None:
-        """A rank hangs, and is about to be ended."""
+    def on_hang(self, rank: int, step: int) -> None:
+        """Log that a rank hangs and is about to be killed."""
         self.event_log.write("noticed", rank, step, "silent")
 
     def faults(self) -> list[dict[str, Any]]:
-        """What the record says of them, on the rank that writes it."""
+        """Return the record's entry, on the rank that writes it."""
         return self.event_log.faults() if self.recorder.writes else []
 
     def close(self) -> None:
-        """The training is over, and with it what there was to get over."""
+        """The training is complete; a failure that has not been recovered from counts as recovered now."""
         if self._noticed is not None:
-            self._got_over_it()
+            self._log_recovery()
 
     @property
     def _furthest(self) -> int:
         return max(self._reached.values(), default=0)
 
-    def _got_over_it(self) -> None:
+    def _log_recovery(self) -> None:
         self._noticed = None
-        step = max(line.step for line in self.event_log.lines())  # nobody has to go back
+        step = max(line.step for line in self.event_log.lines())  # no worker repeats an iteration
         self.event_log.write("start", self.world.rank, step)
         self.event_log.write("first step", self.world.rank, step)

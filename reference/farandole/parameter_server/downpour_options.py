@@ -1,0 +1,49 @@
+"""The options of Downpour: how often a replica exchanges with the servers, and which labels it knows."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from farandole.parameter_server.options import NOT_HERE, ServerOptions
+from farandole.parameter_server.server_change import ServerChange
+from farandole.runtime.numbers import AtLeastOne, NotNegativeReal, Positive
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DownpourOptions(ServerOptions):
+    """How often a replica talks to the servers, and what it knows of the labels."""
+
+    steps: AtLeastOne = 600
+    """Iterations, on average over the replicas; the servers take one step for every n_push of one replica."""
+
+    lr: Positive = 0.02
+    """Learning rate of the servers' Adagrad."""
+
+    local_lr: NotNegativeReal = 0.3
+    """Learning rate of the steps that a replica takes on its own between two fetches; 0: none."""
+
+    n_fetch: AtLeastOne = 5
+    """Iterations from one fetch of the parameters to the next."""
+
+    n_push: AtLeastOne = 5
+    """Iterations whose gradients are pushed together."""
+
+    overlap: bool = True
+    """Go on computing while a fetch or a push is on its way."""
+
+    tasks: Annotated[bool, Parameter(negative="")] = False
+    """Let the manager hand out tasks of n_push mini-batches to idle workers, and again if a worker dies or is late; a
+    worker fetches before each task, and waits for the answer to its push."""
+
+    server_change: Annotated[tuple[ServerChange, ...], NOT_HERE] = ()
+
+    label_sets: AtLeastOne | None = None
+    """Give each replica the samples of so many classes only, numbered in its own way. [default: all]"""
+
+    align: bool = True
+    """With --label-sets: let the manager map the replicas' labels to one common numbering."""
+
+    def steps_at_most(self, ranks: int) -> int | None:
+        return self.steps * ranks + self.n_fetch + self.n_push

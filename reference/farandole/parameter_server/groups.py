@@ -1,0 +1,48 @@
+"""Which ranks have which roles and which worker group, by the options of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farandole.data.shares import equal_shares, slices
+from farandole.errors import UsageError
+from farandole.parameter_server.options import ServerOptions
+from farandole.parameter_server.placement import Placement
+from farandole.parameter_server.server_change import most_servers
+from farandole.runtime.world import World
+
+
+def place(world: World, options: ServerOptions, fan_in: int | None = None, readers: int | None = None) -> Placement:
+    """Return the placement of the options, or the usual one.
+
+    Args:
+        readers: their number in the usual placement; None: the scenario has no readers.
+
+    Raises:
+        UsageError: no such placement, readers in a scenario without any, or aggregators beside replicas.
+    """
+    if options.place and fan_in:
+        raise UsageError("--tree decides itself who is an aggregator: with --place, name them there (aggregators=…)")
+    if options.place is None:
+        placement = Placement.usual(
+            world.size, most_servers(options.servers, options.server_change), fan_in, readers or 0
+        )
+    else:
+        placement = Placement.parse(options.place, world.size)
+    if readers is None and placement.readers:
+        raise UsageError(f"--place {options.place}: nothing is served here; readers are for the scenario online")
+    if options.replicas > 1 and placement.aggregators:
+        where = "--tree" if fan_in else "aggregators=… in --place"
+        raise UsageError(f"--replicas keeps no copy of what aggregators know: leave out {where}")
+    return placement
+
+
+def worker_groups(workers: Sequence[int], applications: int) -> list[tuple[int, ...]]:
+    """Return the workers of each application.
+
+    Raises:
+        UsageError: more applications than workers.
+    """
+    if applications > len(workers):
+        raise UsageError(f"--applications {applications}: there are only {len(workers)} workers, each needs at least 1")
+    return [tuple(workers[part]) for part in slices(equal_shares(len(workers), applications))]
