@@ -48,13 +48,13 @@ import numpy as np
 from farandole import launch
 from farandole.data import datasets
 from farandole.data.shares import equal_shares, slices
+from farandole.parameter_server.core.policies import BSP, Asynchronous
+from farandole.parameter_server.core.top_k import TopK
+from farandole.parameter_server.core.update_rules import SGD
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.keys import HashRing, assign_by_hashing, assign_equally, cut, imbalance, moved
 from farandole.parameter_server.placement import Placement
-from farandole.parameter_server.policies import Asynchronous, Minibatch
 from farandole.parameter_server.shard import Gradient, Shard
-from farandole.parameter_server.top_k import TopK
-from farandole.parameter_server.update_rules import SGD
 from farandole.report import table, timeline
 from farandole.report.colours import BLUE, GREY, ORANGE, SERIES
 
@@ -114,7 +114,7 @@ print("images of each worker:", share)
 RATE = 0.5
 ranges = cut(keys=640, ranges=4)
 answers = []
-shard = Shard(np.zeros(640), ranges, Minibatch(WORKERS), SGD(RATE), correction=None, limit=None, reply=answers.append)
+shard = Shard(np.zeros(640), ranges, BSP(WORKERS), SGD(RATE), correction=None, limit=None, reply=answers.append)
 
 
 def told():

@@ -39,7 +39,7 @@ from farandole.cost.comparison import Choice, compared
 from farandole.cost.simulator import NO_NETWORK, Setting, Simulation
 from farandole.cost.stragglers import LogNormal, parse
 from farandole.cost.validation import against
-from farandole.parameter_server.policies import Asynchronous, Minibatch, Push, Stale
+from farandole.parameter_server.core.policies import BSP, SSP, Asynchronous, Push
 from farandole.report.colours import SERIES
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
@@ -54,7 +54,7 @@ plt.rcParams["figure.dpi"] = 100
 # **Predict:** worker 0 is fast and pushes twice; the others have not pushed yet. May it begin a third time?
 
 # %% tags=["nbval-check-output"]
-policy = Stale(range(3), staleness=1)
+policy = SSP(range(3), staleness=1)
 for iteration in range(3):
     allowed = policy.may_start(0)
     print(f"worker 0, iteration {iteration}: may start {allowed}, lead {policy.lead(0)}")
@@ -249,7 +249,7 @@ plt.show()
 # %% tags=["nbval-check-output"]
 big = replace(free, workers=10_000, steps=10)
 everybody = range(10_000)
-for policy in (Minibatch(everybody), Stale(everybody, 4), Asynchronous(everybody)):
+for policy in (BSP(everybody), SSP(everybody, 4), Asynchronous(everybody)):
     outcome = Simulation(policy, big).run()
     late = sum(value * count for value, count in outcome.staleness.items()) / outcome.gradients
     print(f"{type(policy).__name__:12}{outcome.gradients:8,} gradients in {outcome.wall_s:4.1f} s; waiting "

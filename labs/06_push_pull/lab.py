@@ -186,5 +186,5 @@ else:
 #    for each key and worker, with 100 million keys?
 # 3. A server leaves without a word. Which ranges are lost, and who would have had to hold a copy? On the
 #    circle there is a simple answer: the next servers clockwise.
-# 4. Read the project's own: `reference/farandole/parameter_server/keys.py` and `clocks.py`. What does `moved`
+# 4. Read the project's own: `reference/farandole/parameter_server/keys.py` and `core/clocks.py`. What does `moved`
 #    count when the ranges themselves are cut anew?

@@ -1,4 +1,4 @@
-"""The project's own key space and vector clocks, in this lab's form: farandole/parameter_server/keys.py, clocks.py."""
+"""The key space and vector clocks of farandole/parameter_server/keys.py and core/clocks.py, in this lab's form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from farandole.parameter_server import keys
-from farandole.parameter_server.clocks import VectorClocks
+from farandole.parameter_server.core.clocks import VectorClocks
 from farandole.parameter_server.keys import HashRing
 
 if TYPE_CHECKING:

@@ -152,5 +152,5 @@ else:
 # 2. Let worker 3 leave after its second iteration, and forget to tell your object. What happens?
 # 3. A worker dies without a word, between two pushes. Who calls `leave`? The project's answer is a rank of its own:
 #    `reference/farandole/parameter_server/cleaning.py`.
-# 4. Compare with the project's own: `reference/farandole/parameter_server/policies/stale.py`. The same folder has
+# 4. Compare with the project's own: `reference/farandole/parameter_server/core/policies/ssp.py`. The same folder has
 #    six other rules in the same form. Which of them could you now write?

@@ -1,4 +1,4 @@
-"""The project's rule in this lab's form: farandole/parameter_server/policies/stale.py.
+"""The project's rule in this lab's form: farandole/parameter_server/core/policies/ssp.py.
 
 With s = 0 the project's own waits until an iteration's gradients are all there and applies their mean, so that it is
 mini-batch training under momentum, too. No reader can tell the difference, and this lab applies them one by one.

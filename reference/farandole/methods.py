@@ -3,7 +3,7 @@
 ``farandole run``, ``list``, ``compare``, ``bench methods``, ``simulate`` and ``tour`` and the tests read `METHODS`.
 What a method consists of has tables of its own, one in each room: `collectives.schedules.COLLECTIVES`,
 `compression.table.COMPRESSORS`, `decentralised.topologies.TOPOLOGIES`, `model_parallel.schedules.SCHEDULES`,
-`parameter_server.policies.POLICIES`.
+`parameter_server.core.policies.POLICIES`.
 
 A row names modules and imports none, so reading the table needs neither torch nor MPI.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.collectives.schedules import COLLECTIVES
-from farandole.parameter_server.policies import POLICIES
+from farandole.parameter_server.core.policies import POLICIES
 
 Options = Mapping[str, Any]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from farandole.parameter_server.policies import Action, Apply, Drop, Policy, Push
+from farandole.parameter_server.core.policies import Action, Apply, Drop, Policy, Push
 
 PATIENCE = 100  # ticks in a row that may change nothing before it is called a deadlock
 

@@ -113,7 +113,7 @@ def test_a_bound_that_is_never_reached_changes_nothing(copy: Path) -> None:
 def test_whatever_the_page_names_is_there() -> None:
     for path in re.findall(r"`((?:tests|collectives|data_parallel|report|scenarios)/[\w/]+\.py)`", PAGE):
         assert (ROOT / path).exists() or (ROOT / "reference" / "farandole" / path).exists(), path
-    for table in ("POLICIES` in `parameter_server/policies/__init__.py", "COMPRESSORS` in `compression/table.py",
+    for table in ("POLICIES` in `parameter_server/core/policies/__init__.py", "COMPRESSORS` in `compression/table.py",
                   "TOPOLOGIES` in `decentralised/topologies.py", "METHODS` of `methods.py",
                   "SCHEDULES` in `model_parallel/schedules/__init__.py"):  # fmt: skip
         name, file = re.split("` (?:in|of) `", table)

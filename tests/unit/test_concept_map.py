@@ -243,8 +243,8 @@ COUNTS = [
     (("README.md", "docs/cost.md", "reference/farandole/scenarios/sync_cost.py"),
      r"(\w+) ways, predicted", len(ways.WAYS)),
     (("docs/cost.md", "reference/farandole/cost/comparison.py"), r"(\w+) methods", len(registry.simulated())),
-    (("docs/design.md",), r"(\w+) of them stand in\s+`parameter_server/policies/`",
-     len(list((PACKAGE / "parameter_server" / "policies").glob("*.py"))) - 2),  # beside the room's own, and the base
+    (("docs/design.md",), r"(\w+) of them stand in\s+`parameter_server/core/policies/`",
+     len(list((PACKAGE / "parameter_server/core/policies").glob("*.py"))) - 2),  # without the room's own, and the base
 ]  # fmt: skip
 
 

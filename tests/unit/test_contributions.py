@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from farandole.parameter_server.contributions import PushElastic, PushGradient, PushParameters
+from farandole.parameter_server.core.policies import BSP, SSP, Asynchronous, Policy
+from farandole.parameter_server.core.update_rules import Add
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.keys import KeyRange
-from farandole.parameter_server.policies import Asynchronous, Minibatch, Policy, Stale
 from farandole.parameter_server.shard import Gradient, Shard
-from farandole.parameter_server.update_rules import Add
 from farandole.runtime.buffers import FlatBuffers
 
 
@@ -113,7 +113,7 @@ class Exchange:
 def test_a_synchronous_exchange_is_the_papers() -> None:
     """x̃ ← (1−β)x̃ + β·mean x, with β = pα, from the workers' parameters before their steps."""
     starts, beta = [1.0, 2.0, 6.0], 0.9
-    exchange = Exchange(Minibatch(range(3)), starts, lr=0.1, moving_rate=beta, centre=10.0)
+    exchange = Exchange(BSP(range(3)), starts, lr=0.1, moving_rate=beta, centre=10.0)
     for worker in range(3):
         exchange.pull(worker, 1 / 3)
     for worker in range(3):
@@ -124,7 +124,7 @@ def test_a_synchronous_exchange_is_the_papers() -> None:
 
 
 @given(
-    st.sampled_from([Minibatch, Asynchronous, lambda workers: Stale(workers, 0), lambda workers: Stale(workers, 1)]),
+    st.sampled_from([BSP, Asynchronous, lambda workers: SSP(workers, 0), lambda workers: SSP(workers, 1)]),
     st.lists(st.floats(-10, 10), min_size=1, max_size=4),
     st.lists(st.floats(0.05, 1), min_size=4, max_size=4),
     st.floats(0, 1),

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from farandole.errors import UsageError
+from farandole.parameter_server.core.policies import Asynchronous
+from farandole.parameter_server.core.update_rules import SGD
 from farandole.parameter_server.early_stopping import StoppingRule, Watch, check
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.keys import KeyRange
 from farandole.parameter_server.options import PolicyOptions
-from farandole.parameter_server.policies import Asynchronous
 from farandole.parameter_server.server_change import ServerChange
 from farandole.parameter_server.shard import Gradient, Shard
-from farandole.parameter_server.update_rules import SGD
 
 
 def test_it_ends_when_the_loss_is_good_enough() -> None:

@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 
 from farandole.parameter_server.chain_replication import ChainReplication, NoSuccessor
 from farandole.parameter_server.cleaning import CleaningNode
+from farandole.parameter_server.core.policies import Asynchronous
+from farandole.parameter_server.core.update_rules import SGD
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.keys import KeyRange
 from farandole.parameter_server.manager import Manager
 from farandole.parameter_server.message_queue import ANSWER, MessageQueue
 from farandole.parameter_server.placement import Placement
-from farandole.parameter_server.policies import Asynchronous
 from farandole.parameter_server.replicated_server import ReplicatedKVServer
 from farandole.parameter_server.service import Role
 from farandole.parameter_server.shard import Shard
-from farandole.parameter_server.update_rules import SGD
 from farandole.runtime.trace import Trace
 from farandole.runtime.world import World
 

@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.parameter_server.chain_replication import ChainReplication
-from farandole.parameter_server.corrections import Correction, DelayCompensated
+from farandole.parameter_server.core.corrections import Correction, DelayCompensated
+from farandole.parameter_server.core.policies import BSP, SSP, Asynchronous, History, Policy
+from farandole.parameter_server.core.update_rules import SGD
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.keys import KeyRange
 from farandole.parameter_server.kv_server import KVServer
 from farandole.parameter_server.message_queue import REQUEST, MessageQueue
 from farandole.parameter_server.placement import Placement
-from farandole.parameter_server.policies import Asynchronous, History, Minibatch, Policy, Stale
 from farandole.parameter_server.replicated_server import ReplicatedKVServer
 from farandole.parameter_server.shard import Shard
-from farandole.parameter_server.update_rules import SGD
 from farandole.runtime.trace import Trace
 from farandole.runtime.world import World
 
@@ -248,7 +248,7 @@ def test_what_comes_again_is_carried_out_and_answered_once() -> None:
 
 
 def test_an_update_by_a_worker_that_leaves_begins_a_step() -> None:
-    servers = Servers(both(Minibatch))
+    servers = Servers(both(BSP))
     servers.ask(FIRST, Kind.PUSH, ones(), clock=0, share=0.5)
     servers.ask(SECOND, Kind.PUSH, ones(), clock=0, share=0.5)
     servers.ask(FIRST, Kind.PUSH, ones(), clock=1, share=0.5)
@@ -258,7 +258,7 @@ def test_an_update_by_a_worker_that_leaves_begins_a_step() -> None:
 
 
 def test_an_update_by_a_pull_begins_a_step() -> None:
-    servers = Servers(both(Stale, 1))
+    servers = Servers(both(SSP, 1))
     for clock in (0, 1):
         servers.ask(FIRST, Kind.PULL)
         servers.ask(FIRST, Kind.PUSH, ones(), clock=clock, share=0.5)

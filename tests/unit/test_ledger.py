@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from farandole.parameter_server.core.events import Dropped, Event, Finished, Grant, Move
 from farandole.parameter_server.core.ledger import Ledger
-from farandole.parameter_server.policies import Asynchronous, Minibatch, Push
+from farandole.parameter_server.core.policies import BSP, Asynchronous, Push
 from tests.unit.test_policies import EVERY_POLICY, POLICIES, QUICK
 
 EVENTS = st.lists(
@@ -107,7 +107,7 @@ def test_when_the_work_has_run_out_those_that_wait_are_told() -> None:
 
 
 def test_a_gradient_in_ranges_counts_when_it_is_whole() -> None:
-    ledger = Ledger(Minibatch([1]), limit=None, ranges=2)
+    ledger = Ledger(BSP([1]), limit=None, ranges=2)
     ledger.pull(1, 0.0)
     push = Push(1, 0, 1.0)
     assert ledger.push(push, "half", 0.0, "a", part=1) == []
@@ -123,7 +123,7 @@ def test_a_gradient_in_ranges_counts_when_it_is_whole() -> None:
 
 @pytest.mark.parametrize("half", [False, True])
 def test_what_a_removed_worker_leaves_is_counted(half: bool) -> None:
-    ledger = Ledger(Minibatch([1, 2]), limit=None, ranges=2)
+    ledger = Ledger(BSP([1, 2]), limit=None, ranges=2)
     ledger.pull(1, 0.0)
     ledger.push(Push(1, 0, 0.5), "g", 0.0, part=0 if half else -1)
     ledger.pull(1, 0.0)

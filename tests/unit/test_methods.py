@@ -21,7 +21,7 @@ from farandole.decentralised.topologies import TOPOLOGIES
 from farandole.methods import METHODS, Measured, Method, Stop
 from farandole.model_parallel.schedules import SCHEDULES
 from farandole.models.options import TrainingOptions
-from farandole.parameter_server.policies import ALIASES, POLICIES
+from farandole.parameter_server.core.policies import ALIASES, POLICIES
 from farandole_tools.bench import methods as bench
 from tests.unit.test_concept_map import the_map
 
@@ -164,7 +164,7 @@ HOMES = {
     "farandole/compression/table.py",
     "farandole/decentralised/topologies.py",
     "farandole/model_parallel/schedules/__init__.py",
-    "farandole/parameter_server/policies/__init__.py",
+    "farandole/parameter_server/core/policies/__init__.py",
 }
 
 

@@ -35,6 +35,7 @@ ORDER = [
     "__main__",
     "farandole",  # the package itself, which exports what programs use
 ]
+CORE = "farandole.parameter_server.core"  # decides without messages, so it imports nothing of its room but itself
 IN_THE_PACKAGE = {"farandole.__version__"}  # what every room may import from the package itself
 
 
@@ -84,6 +85,12 @@ def upward(module: str, source: str) -> list[str]:
     return faults
 
 
+def outside_the_core(source: str) -> list[str]:
+    """What `source`, a module of the core, imports that belongs to a room that sends messages."""
+    names = [name for _, name in imports(source) if not name.startswith(CORE)]
+    return [name for name in names if not name.startswith("farandole.compression")]
+
+
 def test_each_room_has_its_place_in_the_order() -> None:
     assert {room(name) for name in MODULES["farandole"]} == set(ORDER)
 
@@ -91,6 +98,28 @@ def test_each_room_has_its_place_in_the_order() -> None:
 def test_no_room_imports_upwards() -> None:
     found = [fault for name, path in MODULES["farandole"].items() for fault in upward(name, path.read_text("utf-8"))]
     assert not found, "\n".join(found)
+
+
+def test_the_core_of_the_parameter_server_imports_nothing_that_sends_messages() -> None:
+    found = []
+    for name, path in MODULES["farandole"].items():
+        if name.startswith(CORE):
+            source = path.read_text("utf-8")
+            found += [f"{name}: {each}" for each in outside_the_core(source)] + [name] * ("mpi4py" in source)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        (f"from {CORE}.policies import BSP", 0),
+        ("from farandole.compression.top_k import largest", 0),
+        ("from farandole.parameter_server.keys import KeyRange", 1),
+        ("from farandole.runtime.world import World", 1),
+    ],
+)
+def test_an_import_from_outside_the_core_would_be_found(source: str, found: int) -> None:
+    assert len(outside_the_core(source)) == found
 
 
 @pytest.mark.parametrize(

@@ -17,20 +17,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from farandole.parameter_server.policies import (
+from farandole.parameter_server.core.policies import (
+    BSP,
+    DSSP,
+    SSP,
     Apply,
     Asynchronous,
     Drop,
-    Dynamic,
     Half,
     History,
-    Minibatch,
     Partial,
     Policy,
     Push,
-    Stale,
 )
-from farandole.parameter_server.policies.policy import Slowest, mean
+from farandole.parameter_server.core.policies.policy import Slowest, mean
 from tests.unit.policy_driver import Run, Server, Start, Workload
 
 Make = Callable[[Iterable[int]], Policy]
@@ -67,13 +67,13 @@ def workloads(
 
 stalenesses = st.integers(0, 5)
 POLICIES: dict[str, st.SearchStrategy[Make]] = {
-    "bsp": st.just(Minibatch),
-    "ssp": stalenesses.map(lambda s: lambda workers: Stale(workers, s)),
+    "bsp": st.just(BSP),
+    "ssp": stalenesses.map(lambda s: lambda workers: SSP(workers, s)),
     "asynchronous": st.just(Asynchronous),
     "half": stalenesses.map(lambda s: lambda workers: Half(workers, s, longest_wait=2.0)),
     "partial": st.integers(1, 16).map(lambda enough: lambda workers: Partial(workers, enough)),
     "dssp": st.tuples(stalenesses, stalenesses).map(
-        lambda bounds: lambda workers: Dynamic(workers, min(bounds), max(bounds))
+        lambda bounds: lambda workers: DSSP(workers, min(bounds), max(bounds))
     ),
     "history": st.tuples(st.integers(1, 16), st.sampled_from([0.0, 0.5, 3.0])).map(
         lambda choice: lambda workers: History(workers, *choice)
@@ -216,7 +216,7 @@ def assert_bounded(servers: Iterable[Server], staleness: int, sees: int | None =
 @QUICK
 @given(workloads(), stalenesses, st.integers(1, 3))
 def test_stale_keeps_its_bound_and_reads_what_it_must(workload: Workload, staleness: int, servers: int) -> None:
-    assert_bounded(run(lambda workers: Stale(workers, staleness), workload, servers).servers, staleness)
+    assert_bounded(run(lambda workers: SSP(workers, staleness), workload, servers).servers, staleness)
 
 
 @QUICK
@@ -228,13 +228,13 @@ def test_half_keeps_the_bound_of_stale(workload: Workload, staleness: int, wait:
 @QUICK
 @given(workloads(), stalenesses, stalenesses, st.integers(1, 3))
 def test_dynamic_stays_below_its_upper_bound(workload: Workload, low: int, more: int, servers: int) -> None:
-    assert_bounded(run(lambda workers: Dynamic(workers, low, low + more), workload, servers).servers, low + more)
+    assert_bounded(run(lambda workers: DSSP(workers, low, low + more), workload, servers).servers, low + more)
 
 
 @QUICK
 @given(workloads(), st.integers(1, 3))
 def test_minibatch_never_leads_and_reads_exactly_what_came_before(workload: Workload, servers: int) -> None:
-    for server in run(Minibatch, workload, servers).servers:
+    for server in run(BSP, workload, servers).servers:
         assert server.spread <= 1
         pushed = {(push.worker, push.clock) for push in server.pushed}
         for start in server.starts:
@@ -247,7 +247,7 @@ def test_minibatch_never_leads_and_reads_exactly_what_came_before(workload: Work
 @pytest.mark.parametrize("staleness", range(5))
 def test_the_bound_is_reached(staleness: int) -> None:
     """Beside a worker that never gets on, another does exactly s + 1 iterations, and none after that."""
-    policy = Stale([3, 8], staleness)
+    policy = SSP([3, 8], staleness)
     for clock in range(staleness + 1):
         assert policy.may_start(8)
         policy.started(8, now=0.0)
@@ -260,7 +260,7 @@ def test_the_bound_is_reached(staleness: int) -> None:
 @pytest.mark.parametrize("staleness", range(1, 5))
 def test_a_gradient_is_visible_once_every_worker_has_begun_s_iterations_before_it(staleness: int) -> None:
     """Worker 1 has completed iteration 0, and is late to begin iteration 1: it must not read one of s + 1."""
-    policy = Stale([0, 1], staleness)
+    policy = SSP([0, 1], staleness)
     policy.started(0, now=0.0)
     policy.started(1, now=0.0)
     policy.push(Push(1, 0, 0.5), now=0.0)
@@ -275,7 +275,7 @@ def test_a_gradient_is_visible_once_every_worker_has_begun_s_iterations_before_i
 
 
 def test_gradients_that_become_visible_together_are_applied_in_the_order_of_their_arrival() -> None:
-    policy = Stale(range(3), staleness=1)
+    policy = SSP(range(3), staleness=1)
     for worker in range(3):
         policy.started(worker, now=0.0)
     policy.push(Push(2, 0, 0.25), now=0.0)
@@ -295,7 +295,7 @@ def test_a_gradient_of_no_samples_has_no_weight() -> None:
 
 
 def test_a_worker_that_leaves_is_no_longer_waited_for() -> None:
-    policy = Stale(range(3), staleness=0)
+    policy = SSP(range(3), staleness=0)
     for worker in (0, 1):
         policy.started(worker, now=0.0)
         assert policy.push(Push(worker, 0, 1 / 3), now=0.0) == [], "worker 2 has not begun iteration 0"
@@ -306,7 +306,7 @@ def test_a_worker_that_leaves_is_no_longer_waited_for() -> None:
 
 
 def test_when_the_last_worker_leaves_nothing_is_held_any_more() -> None:
-    policy = Stale(range(2), staleness=0)
+    policy = SSP(range(2), staleness=0)
     policy.started(0, now=0.0)
     assert policy.push(Push(0, 0, 0.5), now=0.0) == []
     assert policy.leave(0) == [], "worker 1 has still to begin iteration 0"
@@ -356,9 +356,9 @@ def assert_same(one: Make, other: Make, workload: Workload, servers: int) -> Non
 
 
 SYNCHRONOUS: dict[str, Make] = {
-    "ssp": lambda workers: Stale(workers, 0),
+    "ssp": lambda workers: SSP(workers, 0),
     "half": lambda workers: Half(workers, 0, longest_wait=0.0),
-    "dssp": lambda workers: Dynamic(workers, 0, 0),
+    "dssp": lambda workers: DSSP(workers, 0, 0),
     "partial": lambda workers: Partial(workers, 16),
 }
 
@@ -368,8 +368,8 @@ SYNCHRONOUS: dict[str, Make] = {
 @given(workloads(), st.integers(1, 3))
 def test_with_no_slack_the_updates_are_those_of_minibatch(name: str, workload: Workload, servers: int) -> None:
     """The same gradients with the same weights in the same order: bitwise the same, whatever rule applies them."""
-    assert_same(SYNCHRONOUS[name], Minibatch, workload, servers)
-    limit, minibatch = run(SYNCHRONOUS[name], workload, servers), run(Minibatch, workload, servers)
+    assert_same(SYNCHRONOUS[name], BSP, workload, servers)
+    limit, minibatch = run(SYNCHRONOUS[name], workload, servers), run(BSP, workload, servers)
     for left, right in zip(limit.servers, minibatch.servers, strict=True):
         assert [update.parts for update in left.updates] == [update.parts for update in right.updates]
 
@@ -380,16 +380,16 @@ def test_half_without_a_wait_is_stale(workload: Workload, staleness: int, server
     def half(workers: Iterable[int]) -> Policy:
         return Half(workers, staleness, longest_wait=0.0)
 
-    assert_same(half, lambda workers: Stale(workers, staleness), workload, servers)
+    assert_same(half, lambda workers: SSP(workers, staleness), workload, servers)
 
 
 @QUICK
 @given(workloads(), stalenesses, st.integers(1, 3))
 def test_dynamic_between_equal_bounds_is_stale(workload: Workload, staleness: int, servers: int) -> None:
     def dynamic(workers: Iterable[int]) -> Policy:
-        return Dynamic(workers, staleness, staleness)
+        return DSSP(workers, staleness, staleness)
 
-    assert_same(dynamic, lambda workers: Stale(workers, staleness), workload, servers)
+    assert_same(dynamic, lambda workers: SSP(workers, staleness), workload, servers)
 
 
 @QUICK
@@ -398,8 +398,8 @@ def test_history_is_minibatch_while_nobody_is_late(workload: Workload, enough: i
     def history(workers: Iterable[int]) -> Policy:
         return History(workers, enough, patience=1e9)
 
-    assert_same(history, Minibatch, workload, servers=1)
-    left, right = served(history, workload), served(Minibatch, workload)
+    assert_same(history, BSP, workload, servers=1)
+    left, right = served(history, workload), served(BSP, workload)
     assert [update.parts for update in left.updates] == [update.parts for update in right.updates]
 
 
@@ -418,7 +418,7 @@ def test_history_that_needs_everybody_applies_what_minibatch_applies(workload: W
 @QUICK
 @given(workloads(leaving=False), st.integers(1, 16))
 def test_stale_with_a_large_bound_is_asynchronous(workload: Workload, servers: int) -> None:
-    assert_same(lambda workers: Stale(workers, 100), Asynchronous, workload, servers % 3 + 1)
+    assert_same(lambda workers: SSP(workers, 100), Asynchronous, workload, servers % 3 + 1)
 
 
 # Partial, history, dynamic, half: their own rules
@@ -587,7 +587,7 @@ def test_a_worker_that_leaves_history_counts_for_the_step_it_has_worked_for_and_
     assert late.leave(1) == [Drop(Push(1, 0, 0.5))], "it has given nothing for step 1"
 
 
-# Dynamic
+# DSSP
 
 
 def at_paces(make: Make, *durations: Iterable[float], iterations: int = 60) -> Server:
@@ -606,7 +606,7 @@ def waited(server: Server, duration: float) -> float:
 
 
 def test_dynamic_grants_what_the_controller_computes_and_counts_it_down() -> None:
-    policy = Dynamic(range(2), low=1, high=7)
+    policy = DSSP(range(2), low=1, high=7)
 
     def iteration(worker: int, start: float, end: float) -> None:
         assert policy.may_start(worker)
@@ -637,7 +637,7 @@ def test_dynamic_grants_what_the_controller_computes_and_counts_it_down() -> Non
 
 def test_dynamic_grants_nothing_before_its_lower_bound_is_passed() -> None:
     """A grant at the bound itself would be used up in part by an iteration that may start in any case."""
-    policy = Dynamic(range(2), low=1, high=3)
+    policy = DSSP(range(2), low=1, high=3)
 
     def iteration(worker: int, start: float, end: float) -> None:
         assert policy.may_start(worker)
@@ -657,13 +657,13 @@ def test_dynamic_grants_nothing_before_its_lower_bound_is_passed() -> None:
 @pytest.mark.parametrize("slow", [2, 3, 4, 6, 8, 10, 16])
 def test_the_lead_under_dynamic_follows_the_workers_speeds(slow: int, low: int, high: int) -> None:
     """It passes the lower bound one iteration after a push of the slowest, so slow − 1 more end with its next."""
-    server = at_paces(lambda workers: Dynamic(workers, low, high), [1.0], [float(slow)])
+    server = at_paces(lambda workers: DSSP(workers, low, high), [1.0], [float(slow)])
     assert furthest_start(server) == min(high, low + slow - 1)
 
 
 @pytest.mark.parametrize("unit", [2.0**-10, 2.0**10])
 def test_dynamic_does_not_depend_on_the_unit_of_time(unit: float) -> None:
-    server = at_paces(lambda workers: Dynamic(workers, 1, 8), [unit], [5 * unit])
+    server = at_paces(lambda workers: DSSP(workers, 1, 8), [unit], [5 * unit])
     assert furthest_start(server) == 5
 
 
@@ -672,7 +672,7 @@ def test_dynamic_does_not_depend_on_rounding(slow: int) -> None:
     """The controller lets two pushes coincide: a billionth of a second decides which one comes first."""
 
     def dynamic(workers: Iterable[int]) -> Policy:
-        return Dynamic(workers, 1, 8)
+        return DSSP(workers, 1, 8)
 
     exact = at_paces(dynamic, [1.0], [float(slow)])
     for seed in range(10):
@@ -691,14 +691,14 @@ def test_dynamic_starts_no_later_than_its_lower_bound_and_no_earlier_than_its_up
     def times(make: Make) -> dict[tuple[int, int], float]:
         return {(start.worker, start.clock): start.time for start in served(make, workload).starts}
 
-    upper, lower = (times(lambda workers, s=s: Stale(workers, s)) for s in (low + more, low))
-    for start, time in times(lambda workers: Dynamic(workers, low, low + more)).items():
+    upper, lower = (times(lambda workers, s=s: SSP(workers, s)) for s in (low + more, low))
+    for start, time in times(lambda workers: DSSP(workers, low, low + more)).items():
         assert upper[start] - 1e-9 <= time <= lower[start] + 1e-9
 
 
 @pytest.mark.parametrize("paces", [(1.0, 2.3, 10.7), (1.0, 1.17, 4.1), (1.0, 6.1, 6.3), (1.0, 1.0, 2.3, 9.1)])
 def test_under_dynamic_a_fast_worker_is_never_behind_a_slower_one(paces: tuple[float, ...]) -> None:
-    server = at_paces(lambda workers: Dynamic(workers, 1, 8), *([pace] for pace in paces))
+    server = at_paces(lambda workers: DSSP(workers, 1, 8), *([pace] for pace in paces))
     clocks = [0] * len(paces)
     for push in server.pushed:
         clocks[push.worker] = push.clock + 1
@@ -708,7 +708,7 @@ def test_under_dynamic_a_fast_worker_is_never_behind_a_slower_one(paces: tuple[f
 
 
 def test_dynamic_grants_further_iterations_to_the_furthest_worker_alone() -> None:
-    policy = Dynamic(range(3), low=0, high=4)
+    policy = DSSP(range(3), low=0, high=4)
     for worker in range(3):
         policy.started(worker, 0.0)
     for worker, now in ((0, 1.0), (1, 1.5), (2, 4.0)):
@@ -729,7 +729,7 @@ def test_dynamic_grants_further_iterations_to_the_furthest_worker_alone() -> Non
 
 
 def test_when_the_furthest_worker_leaves_another_one_is_the_furthest() -> None:
-    policy = Dynamic(range(4), low=0, high=4)
+    policy = DSSP(range(4), low=0, high=4)
     for begun, ends in ((0.0, (1.0, 1.5, 2.0, 4.0)), (4.0, (5.0, 5.5))):
         for worker in range(4):
             policy.started(worker, begun)

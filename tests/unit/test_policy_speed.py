@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farandole.parameter_server.policies import (
+from farandole.parameter_server.core.policies import (
+    BSP,
+    DSSP,
+    SSP,
     Action,
     Apply,
     Drop,
-    Dynamic,
     History,
-    Minibatch,
     Partial,
     Policy,
     Push,
-    Stale,
 )
-from farandole.parameter_server.policies.policy import Slowest, mean
+from farandole.parameter_server.core.policies.policy import Slowest, mean
 from tests.unit.test_policies import EVERY_POLICY, POLICIES, QUICK
 
 
@@ -40,7 +40,7 @@ class LooksAtAll:
         return min(self.clocks.values(), default=None)
 
 
-class PlainMinibatch(Minibatch):
+class PlainBSP(BSP):
     def _complete(self) -> list[Action]:
         if not self._arrived or self.clocks.keys() - self._arrived.keys():
             return []
@@ -49,7 +49,7 @@ class PlainMinibatch(Minibatch):
         return [Apply(parts)]
 
 
-class HoldsInAList(Stale):
+class HoldsInAList(SSP):
     def __init__(self, workers: Iterable[int], staleness: int = 4) -> None:
         super().__init__(workers, staleness)
         self.held: list[Push] = []
@@ -66,7 +66,7 @@ class HoldsInAList(Stale):
         return [Apply(((push, push.share),)) for push in due]
 
 
-class PlainDynamic(Dynamic, HoldsInAList):
+class PlainDSSP(DSSP, HoldsInAList):
     pass
 
 
@@ -96,9 +96,9 @@ class PlainHistory(History):
 
 
 PAIRS: dict[str, Callable[[range], tuple[Policy, Policy]]] = {
-    "bsp": lambda workers: (Minibatch(workers), PlainMinibatch(workers)),
-    "ssp": lambda workers: (Stale(workers, 2), HoldsInAList(workers, 2)),
-    "dssp": lambda workers: (Dynamic(workers, 1, 3), PlainDynamic(workers, 1, 3)),
+    "bsp": lambda workers: (BSP(workers), PlainBSP(workers)),
+    "ssp": lambda workers: (SSP(workers, 2), HoldsInAList(workers, 2)),
+    "dssp": lambda workers: (DSSP(workers, 1, 3), PlainDSSP(workers, 1, 3)),
     "partial": lambda workers: (Partial(workers, 2), PlainPartial(workers, 2)),
     "history": lambda workers: (History(workers, 2), PlainHistory(workers, 2)),
 }

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from farandole.parameter_server.core.policies import BSP, Apply, Partial, Policy, Push
 from farandole.parameter_server.header import Header, Kind
-from farandole.parameter_server.policies import Apply, Minibatch, Partial, Policy, Push
 from farandole.parameter_server.report_lines import ByCount, ByStep, ReportLines
 
 WORKERS = [3, 4, 5]
@@ -63,7 +63,7 @@ def train(policy: Policy, grouped: ReportLines, dies: int | None, after: int, or
 def test_as_many_lines_as_steps_whoever_dies(dies: int | None, after: int) -> None:
     for seed in range(20):
         order = random.Random(seed)
-        assert train(Minibatch(WORKERS), ByStep(WORKERS), dies, after, order) == (STEPS, STEPS)
+        assert train(BSP(WORKERS), ByStep(WORKERS), dies, after, order) == (STEPS, STEPS)
         partial, late_count_later = Partial(WORKERS, enough=2), ByStep(WORKERS, waits=False)
         assert train(partial, late_count_later, dies, after, order) == (STEPS, STEPS)
 

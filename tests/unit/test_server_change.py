@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from farandole.errors import UsageError
+from farandole.parameter_server.core.policies import BSP, SSP, Asynchronous, Policy
+from farandole.parameter_server.core.update_rules import SGD, Adam, Momentum, memory
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.keys import KeyRange
 from farandole.parameter_server.options import PolicyOptions
-from farandole.parameter_server.policies import Asynchronous, Minibatch, Policy, Stale
 from farandole.parameter_server.resharding import catch_up
 from farandole.parameter_server.server_change import ServerChange, check, most_servers
 from farandole.parameter_server.shard import Gradient, Shard
-from farandole.parameter_server.update_rules import SGD, Adam, Momentum, memory
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_push_from_before_the_change_does_not_count_again() -> None:
     assert shard.updates == 2
 
 
-@pytest.mark.parametrize("make", [Minibatch, Asynchronous, lambda workers: Stale(workers, 2)])
+@pytest.mark.parametrize("make", [BSP, Asynchronous, lambda workers: SSP(workers, 2)])
 def test_the_policy_of_a_server_that_comes_in_stands_where_the_others_do(make: Any) -> None:
     policy = make([3, 4, 5])
     policy.leave(4)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farandole.parameter_server.corrections import Correction, StalenessAware
+from farandole.parameter_server.core.corrections import Correction, StalenessAware
+from farandole.parameter_server.core.policies import BSP, SSP, Action, Asynchronous, History, Partial, Policy
+from farandole.parameter_server.core.update_rules import SGD
 from farandole.parameter_server.header import Header, Kind
 from farandole.parameter_server.keys import KeyRange
-from farandole.parameter_server.policies import Action, Asynchronous, History, Minibatch, Partial, Policy, Stale
 from farandole.parameter_server.shard import Gradient, Shard
-from farandole.parameter_server.update_rules import SGD
 
 RANGES = [KeyRange(4, 6), KeyRange(10, 13)]  # of a table of which other keys are elsewhere
 
@@ -48,7 +48,7 @@ class Harness:
 
 
 def test_minibatch_waits_for_everybody_and_answers_all() -> None:
-    shard = Harness(Minibatch([1, 2]))
+    shard = Harness(BSP([1, 2]))
     assert shard.pull(1) == shard.pull(2) == Kind.GRANT
     assert shard.push(1, 0, 2.0) == []
     assert shard.pull(1) is None, "the other gradient is missing"
@@ -63,7 +63,7 @@ def test_minibatch_waits_for_everybody_and_answers_all() -> None:
 def test_a_policy_is_told_when_a_worker_that_waited_was_granted_its_start() -> None:
     """Both servers of a chain carry out the same requests with the same moments, so their policies hear the same."""
 
-    class Recording(Minibatch):
+    class Recording(BSP):
         def started(self, worker: int, now: float) -> list[Action]:
             starts.append((worker, now))
             return super().started(worker, now)
@@ -108,7 +108,7 @@ def test_ranges_of_one_gradient_count_together() -> None:
 
 
 def test_stale_does_not_show_a_slow_reader_what_is_too_new() -> None:
-    shard = Harness(Stale([1, 2], staleness=1))
+    shard = Harness(SSP([1, 2], staleness=1))
     shard.pull(1)
     assert shard.push(1, 0, 1.0) == [Kind.APPLIED], "of the first s iterations"
     shard.pull(1)
@@ -120,7 +120,7 @@ def test_stale_does_not_show_a_slow_reader_what_is_too_new() -> None:
 
 def test_stale_without_slack_moves_once_an_iteration() -> None:
     """So momentum's velocity decays once a step, as in mini-batch training."""
-    shard = Harness(Stale([1, 2], staleness=0))
+    shard = Harness(SSP([1, 2], staleness=0))
     shard.pull(1)
     shard.pull(2)
     assert shard.push(1, 0, 2.0) == []
@@ -197,7 +197,7 @@ def test_partial_drops_what_comes_late_and_history_keeps_it() -> None:
 
 
 def test_work_ends_at_its_limit() -> None:
-    rounds = Harness(Minibatch([1]), limit=1)
+    rounds = Harness(BSP([1]), limit=1)
     assert rounds.pull(1) == Kind.GRANT
     rounds.push(1, 0, 1.0)
     assert rounds.pull(1) == Kind.FINISHED
@@ -206,7 +206,7 @@ def test_work_ends_at_its_limit() -> None:
 
 
 def test_cleaning_removes_clock_pull_and_half_a_gradient_and_lets_the_others_go_on() -> None:
-    shard = Harness(Minibatch([1, 2]))
+    shard = Harness(BSP([1, 2]))
     shard.pull(1)
     shard.pull(2)
     shard.push(1, 0, 4.0)
@@ -223,7 +223,7 @@ def test_cleaning_removes_clock_pull_and_half_a_gradient_and_lets_the_others_go_
 
 
 def test_sparse_gradients_move_the_union_of_their_rows_once() -> None:
-    shard = Harness(Minibatch([1, 2]), width=2)
+    shard = Harness(BSP([1, 2]), width=2)
     shard.pull(1)
     shard.pull(2)
     for worker, rows, value in ((1, [0, 3], 2.0), (2, [3, 4], 4.0)):

@@ -11,25 +11,25 @@ import pytest
 from farandole.collectives.costs import Link
 from farandole.cost.simulator import Draws, Outcome, Setting, Simulation
 from farandole.cost.stragglers import Constant, Slow, harmonic, parse
-from farandole.parameter_server.policies import (
+from farandole.parameter_server.core.policies import (
+    BSP,
+    DSSP,
+    SSP,
     Asynchronous,
-    Dynamic,
     Half,
     History,
-    Minibatch,
     Partial,
     Policy,
-    Stale,
 )
 
 Make = Callable[[range], Policy]
 EVERY: dict[str, Make] = {
-    "bsp": Minibatch,
-    "ssp": lambda workers: Stale(workers, 3),
+    "bsp": BSP,
+    "ssp": lambda workers: SSP(workers, 3),
     "asynchronous": Asynchronous,
     "half": lambda workers: Half(workers, 3, 0.05),
     "partial": lambda workers: Partial(workers, max(1, len(workers) - 1)),
-    "dssp": lambda workers: Dynamic(workers, 1, 4),
+    "dssp": lambda workers: DSSP(workers, 1, 4),
     "history": lambda workers: History(workers, max(1, len(workers) - 1)),
 }
 
@@ -41,7 +41,7 @@ def simulated(make: Make, setting: Setting) -> Outcome:
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 32])
 def test_minibatch_takes_as_long_as_the_slowest(workers: int) -> None:
     setting = Setting(workers, 2000, 0.1, parse("exponential"))
-    outcome = simulated(Minibatch, setting)
+    outcome = simulated(BSP, setting)
     assert outcome.wall_s / 2000 == pytest.approx(0.1 * harmonic(workers), rel=0.06)
     drawn = parse("exponential").sample(np.random.default_rng([0, 0]), 2000, workers) * 0.1
     assert outcome.wall_s == pytest.approx(drawn.max(axis=1).sum()), "to the last digit, with the same draws"
@@ -73,8 +73,8 @@ def test_asynchronous_goes_as_fast_as_all_together() -> None:
 
 def test_stale_by_nothing_is_minibatch_event_by_event() -> None:
     setting = Setting(5, 60, 0.1, parse("lognormal:0.8"), 1e5, Link(1e-3, 1e-8))
-    minibatch = Simulation(Minibatch(range(5)), setting)
-    stale = Simulation(Stale(range(5), 0), setting)
+    minibatch = Simulation(BSP(range(5)), setting)
+    stale = Simulation(SSP(range(5), 0), setting)
     assert minibatch.run().wall_s == stale.run().wall_s
     assert sorted(minibatch.starts) == sorted(stale.starts)
 
@@ -82,12 +82,12 @@ def test_stale_by_nothing_is_minibatch_event_by_event() -> None:
 @pytest.mark.parametrize("staleness", [0, 1, 4])
 def test_the_bound_is_kept_and_used(staleness: int) -> None:
     setting = Setting(6, 100, 0.1, Slow(worker=0, factor=3))
-    outcome = simulated(lambda workers: Stale(workers, staleness), setting)
+    outcome = simulated(lambda workers: SSP(workers, staleness), setting)
     assert max(outcome.lead) == staleness
     assert outcome.wait_share > 0.3, "a worker that is always slow sets the pace in the end"
 
 
-@pytest.mark.parametrize("make", [Minibatch, Asynchronous])
+@pytest.mark.parametrize("make", [BSP, Asynchronous])
 @pytest.mark.parametrize("servers", [1, 2, 5])
 def test_a_servers_link_is_what_many_workers_wait_for(make: Make, servers: int) -> None:
     """2Pnβ/S; half of it where reads and pushes pass each other."""
@@ -101,7 +101,7 @@ def test_a_servers_link_is_what_many_workers_wait_for(make: Make, servers: int) 
 def test_one_worker_has_the_link_for_itself() -> None:
     setting = Setting(1, 10, 0.1, Constant(), 1e6, Link(1e-3, 1e-8), servers=4)
     step_s = 0.1 + 2 * (1e-3 + 1e6 * 1e-8)
-    outcome = simulated(Minibatch, setting)
+    outcome = simulated(BSP, setting)
     assert outcome.wall_s == pytest.approx(10 * step_s)
     assert outcome.comm_s == pytest.approx(10 * (step_s - 0.1))
 
@@ -155,17 +155,17 @@ def test_asynchronous_gradients_are_as_old_as_there_are_others() -> None:
 def test_staleness_costs_learning_and_more_workers_quieten_the_noise() -> None:
     """With a large step, old gradients overshoot; with noise, more workers end lower."""
     bold = Setting(16, 60, 0.1, parse("lognormal:0.3"), lr=1.8, noise=0.0)
-    assert simulated(Minibatch, bold).final_loss < 1e-6
+    assert simulated(BSP, bold).final_loss < 1e-6
     assert simulated(Asynchronous, bold).final_loss > 1e-3
     loud = Setting(1, 300, 0.1, noise=2.0)
-    assert simulated(Minibatch, replace(loud, workers=64)).final_loss < simulated(Minibatch, loud).final_loss / 10
+    assert simulated(BSP, replace(loud, workers=64)).final_loss < simulated(BSP, loud).final_loss / 10
 
 
 def test_history_does_not_wait_for_the_late_for_ever() -> None:
     setting = Setting(4, 100, 0.1, Slow(worker=3, factor=10))
     history = simulated(lambda workers: History(workers, 3, patience=0.5), setting)
     assert history.wall_s / 100 == pytest.approx(0.15, rel=0.15)
-    assert simulated(Minibatch, setting).wall_s / 100 == pytest.approx(1.0)
+    assert simulated(BSP, setting).wall_s / 100 == pytest.approx(1.0)
 
 
 # Seconds, seconds waited, final loss; gradients applied, begun and dropped; sums of staleness and lead. Recorded

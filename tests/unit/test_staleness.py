@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from farandole.parameter_server.core.policies import SSP, Asynchronous, Policy
+from farandole.parameter_server.core.update_rules import SGD
 from farandole.parameter_server.header import LAST, Header, Kind
 from farandole.parameter_server.keys import KeyRange
-from farandole.parameter_server.policies import Asynchronous, Policy, Stale
 from farandole.parameter_server.shard import Gradient, Shard
-from farandole.parameter_server.update_rules import SGD
 
 
 class Server:
@@ -46,7 +46,7 @@ def test_a_push_names_the_pull_it_was_computed_at() -> None:
 
 
 def test_a_gradient_that_the_policy_holds_back_keeps_its_pull() -> None:
-    server = Server(Stale([1, 2], 2))
+    server = Server(SSP([1, 2], 2))
     server.pull(1, request_id=1)
     server.push(1, request_id=2, clock=0)
     assert server.staleness(1, request_id=2) == 0

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farandole.parameter_server.corrections import DelayCompensated, StalenessAware
-from farandole.parameter_server.top_k import TopK
-from farandole.parameter_server.update_rules import (
+from farandole.parameter_server.core.corrections import DelayCompensated, StalenessAware
+from farandole.parameter_server.core.top_k import TopK
+from farandole.parameter_server.core.update_rules import (
     SGD,
     Adagrad,
     Adam,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farandole.parameter_server.clocks import VectorClocks
+from farandole.parameter_server.core.clocks import VectorClocks
 
 pushes = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 5)), max_size=60)
 

@@ -13,7 +13,7 @@ from farandole import methods, scenarios
 from farandole.cli.run import changed
 from farandole.errors import UsageError
 from farandole.launching import launch
-from farandole.parameter_server.policies import ALIASES, POLICIES
+from farandole.parameter_server.core.policies import ALIASES, POLICIES
 from farandole.report import table
 from farandole.runtime import folders, rank_starter
 from farandole.runtime.choices import advised

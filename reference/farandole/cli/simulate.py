@@ -135,7 +135,7 @@ def simulate(
     from farandole.cost.comparison import MEANT_FOR, Choice, compared
     from farandole.cost.failures import failing
     from farandole.cost.simulator import Setting
-    from farandole.parameter_server.policies import ALIASES
+    from farandole.parameter_server.core.policies import ALIASES
 
     if record:
         simulate_record.against(record, json)

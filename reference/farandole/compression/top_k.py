@@ -6,7 +6,7 @@ all ranks' entries is as large as P·k: it is gathered, not added.
 Cost: k places and k values, 8k bytes: less than the vector only where k < n/2, and with P ranks less than the ring's
 2(P−1)/P·4n only where k < n/P. Finding the k largest takes time linear in n. Sources: Aji & Heafield, "Sparse
 communication for distributed gradient descent", 2017; Stich, Cordonnier & Jaggi, "Sparsified SGD with memory", 2018.
-Document 004's "push the largest" is `parameter_server/top_k.py`, which chooses by this module.
+Document 004's "push the largest" is `parameter_server/core/top_k.py`, which chooses by this module.
 """
 
 from __future__ import annotations

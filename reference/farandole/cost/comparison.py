@@ -20,7 +20,7 @@ from farandole.cost.cost_function import all_reduce_s, hierarchical_s
 from farandole.cost.pairs import Pairs
 from farandole.cost.simulator import Outcome, Setting, Simulation
 from farandole.data_parallel.controller import Controller
-from farandole.parameter_server.policies import POLICIES, Bounds, Policy, named
+from farandole.parameter_server.core.policies import POLICIES, Bounds, Policy, named
 
 LOCAL, DYNAMIC_ROUNDS = "local-sgd", "dynamic-rounds"
 GOSSIP, AD_PSGD = "gossip", "ad-psgd"

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from farandole.collectives.costs import Link
 from farandole.cost.stragglers import Constant, Straggler
-from farandole.parameter_server.policies import Action, Apply, Policy, Push
+from farandole.parameter_server.core.policies import Action, Apply, Policy, Push
 
 Vector = NDArray[np.float64]
 COMPUTED, ARRIVED, TICK = range(3)

@@ -20,7 +20,7 @@ from farandole.cost.comparison import Choice, compared
 from farandole.cost.simulator import NO_NETWORK, Setting
 from farandole.cost.stragglers import Straggler, Times
 from farandole.errors import UsageError
-from farandole.parameter_server.policies import POLICIES, named
+from farandole.parameter_server.core.policies import POLICIES, named
 from farandole.runtime.record import Run
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from farandole.compression.compressor import Compressor
-from farandole.parameter_server.corrections import Correction
-from farandole.parameter_server.policies import Policy
-from farandole.parameter_server.update_rules import UpdateRule
+from farandole.parameter_server.core.corrections import Correction
+from farandole.parameter_server.core.policies import Policy
+from farandole.parameter_server.core.update_rules import UpdateRule
 
 Array = NDArray[Any]
 

@@ -18,11 +18,11 @@ from farandole.data import datasets
 from farandole.errors import UsageError
 from farandole.models import choices as model_choices
 from farandole.parameter_server import server_change
-from farandole.parameter_server.corrections import Correction, DelayCompensated, StalenessAware
+from farandole.parameter_server.core.corrections import Correction, DelayCompensated, StalenessAware
+from farandole.parameter_server.core.policies import POLICIES, Bounds, Policy
+from farandole.parameter_server.core.update_rules import SGD, Adagrad, Adam, Add, Blend, Momentum, Twice, UpdateRule
 from farandole.parameter_server.options import PolicyOptions
-from farandole.parameter_server.policies import POLICIES, Bounds, Policy
 from farandole.parameter_server.sparse_options import TextOptions
-from farandole.parameter_server.update_rules import SGD, Adagrad, Adam, Add, Blend, Momentum, Twice, UpdateRule
 
 Array = NDArray[Any]
 

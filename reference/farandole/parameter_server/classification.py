@@ -24,9 +24,9 @@ from farandole.models.choices import build
 from farandole.parameter_server import choices
 from farandole.parameter_server.batches import Batches
 from farandole.parameter_server.contributions import Contribution, PushElastic, PushGradient, PushParameters
+from farandole.parameter_server.core.top_k import TopK
 from farandole.parameter_server.kv_worker import KVWorker, Start
 from farandole.parameter_server.options import PolicyOptions, ServerOptions
-from farandole.parameter_server.top_k import TopK
 from farandole.parameter_server.training import pull
 from farandole.runtime import devices
 from farandole.runtime.buffers import FlatBuffers

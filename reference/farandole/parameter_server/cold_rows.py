@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from farandole.parameter_server.core.update_rules import Array, UpdateRule
 from farandole.parameter_server.header import ROW_NUMBER
-from farandole.parameter_server.update_rules import Array, UpdateRule
 from farandole.runtime.communicator import Communicator
 
 Rows = NDArray[np.int64]

@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.errors import UsageError
+from farandole.parameter_server.core.policies import POLICIES
 from farandole.parameter_server.kv_worker import KVWorker
 from farandole.parameter_server.options import PolicyOptions
-from farandole.parameter_server.policies import POLICIES
 
 LEAST_FALL = 0.01  # relative to the smallest loss so far; a smaller fall is no progress
 

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from farandole.compression.options import EncodingOptions
 from farandole.compression.table import PUSHED
 from farandole.data_parallel.options import DataParallelOptions
-from farandole.parameter_server.policies import ALIASES, POLICIES
+from farandole.parameter_server.core.policies import ALIASES, POLICIES
 from farandole.parameter_server.server_change import ServerChange
 from farandole.runtime.choices import one_of
 from farandole.runtime.numbers import (

@@ -18,19 +18,19 @@ from farandole.models import choices
 from farandole.parameter_server import cluster
 from farandole.parameter_server.application import Application
 from farandole.parameter_server.batches import Batches
+from farandole.parameter_server.core.policies import Asynchronous
+from farandole.parameter_server.core.update_rules import Adagrad
 from farandole.parameter_server.downpour import Replica
 from farandole.parameter_server.downpour_options import DownpourOptions
 from farandole.parameter_server.failure_log import FailureLog
 from farandole.parameter_server.groups import place
 from farandole.parameter_server.local_labels import numbered
 from farandole.parameter_server.placement import Placement
-from farandole.parameter_server.policies import Asynchronous
 from farandole.parameter_server.replica_data import Material, everything, known_labels, share
 from farandole.parameter_server.report_lines import ByCount
 from farandole.parameter_server.reports import Reports
 from farandole.parameter_server.task_replica import MiniBatches, TaskReplica
 from farandole.parameter_server.tasks import TaskQueue
-from farandole.parameter_server.update_rules import Adagrad
 from farandole.runtime.buffers import sha256
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.parameter_server.corrections import Correction
+from farandole.parameter_server.core.corrections import Correction
+from farandole.parameter_server.core.policies import Policy, Push
+from farandole.parameter_server.core.update_rules import UpdateRule, memory
 from farandole.parameter_server.header import ROW_NUMBER, Header, Kind
 from farandole.parameter_server.keys import Assignment, KeyRange, moves
 from farandole.parameter_server.kv_server import Part
 from farandole.parameter_server.message_queue import ANSWER, REQUEST, MessageQueue
 from farandole.parameter_server.placement import MANAGER
-from farandole.parameter_server.policies import Policy, Push
 from farandole.parameter_server.server_change import ServerChange
-from farandole.parameter_server.update_rules import UpdateRule, memory
 from farandole.runtime.world import World
 
 Array = NDArray[Any]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farandole.errors import UsageError
-from farandole.parameter_server.policies import POLICIES
+from farandole.parameter_server.core.policies import POLICIES
 from farandole.runtime.faults import named_values
 from farandole.runtime.numbers import parse_integer
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from farandole.parameter_server.core.corrections import Correction
 from farandole.parameter_server.core.events import Event, Finished, Grant, Move, Part
 from farandole.parameter_server.core.ledger import Ledger
-from farandole.parameter_server.corrections import Correction
+from farandole.parameter_server.core.policies import Policy, Push
+from farandole.parameter_server.core.update_rules import Add, Rows, UpdateRule, axpy
 from farandole.parameter_server.header import ALL_RANGES, Header, Kind
 from farandole.parameter_server.keys import KeyRange
-from farandole.parameter_server.policies import Policy, Push
-from farandole.parameter_server.update_rules import Add, Rows, UpdateRule, axpy
 
 Array = NDArray[Any]
 

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from farandole.parameter_server import cluster
 from farandole.parameter_server.application import Application
+from farandole.parameter_server.core.policies import BSP
+from farandole.parameter_server.core.update_rules import SGD
 from farandole.parameter_server.kv_worker import KVWorker
 from farandole.parameter_server.options import ServerOptions
 from farandole.parameter_server.placement import Placement
-from farandole.parameter_server.policies import Minibatch
-from farandole.parameter_server.update_rules import SGD
 from farandole.runtime.command_line import parse
 from farandole.runtime.numbers import AtLeastOne
 from farandole.runtime.world import World
@@ -99,7 +99,7 @@ def main() -> None:
             table=np.zeros(shape, dtype=np.float32),
             workers=placement.workers,
             clients=placement.workers,
-            policy=lambda: Minibatch(placement.workers),
+            policy=lambda: BSP(placement.workers),
             rule=lambda values: SGD(ps_task.LEARNING_RATE),
             correction=lambda: None,
             limit=None,

@@ -23,12 +23,12 @@ from farandole.data import datasets
 from farandole.models.classifiers import mlp
 from farandole.parameter_server import cluster
 from farandole.parameter_server.application import Application
+from farandole.parameter_server.core.policies import Asynchronous
+from farandole.parameter_server.core.update_rules import Adagrad
 from farandole.parameter_server.downpour import Replica
 from farandole.parameter_server.downpour_options import DownpourOptions
 from farandole.parameter_server.kv_worker import KVWorker
 from farandole.parameter_server.placement import Placement
-from farandole.parameter_server.policies import Asynchronous
-from farandole.parameter_server.update_rules import Adagrad
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World

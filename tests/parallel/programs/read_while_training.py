@@ -12,11 +12,11 @@ import numpy as np
 
 from farandole.parameter_server import cluster
 from farandole.parameter_server.application import Application
+from farandole.parameter_server.core.policies import Asynchronous
+from farandole.parameter_server.core.update_rules import SGD
 from farandole.parameter_server.kv_worker import KVWorker
 from farandole.parameter_server.options import ServerOptions
 from farandole.parameter_server.placement import Placement
-from farandole.parameter_server.policies import Asynchronous
-from farandole.parameter_server.update_rules import SGD
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.world import World
 

@@ -11,8 +11,8 @@ import time
 import numpy as np
 
 from farandole.parameter_server import replicas
+from farandole.parameter_server.core.update_rules import Add
 from farandole.parameter_server.task_replica import TaskReplica
-from farandole.parameter_server.update_rules import Add
 from farandole.runtime.command_line import parse
 from farandole.scenarios import load
 

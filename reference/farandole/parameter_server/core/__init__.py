@@ -1,5 +1,7 @@
-"""What a server decides, without values and without messages: pure objects.
+"""The decisions of a server, as pure objects: no messages, no clock, and nothing else of the room but each other.
 
-Start with ``ledger``: the bookkeeping of pulls, grants and pushes. ``events`` is what it returns, ``staleness`` what it
-counts. The server's ``Shard`` and the property tests drive the same ``Ledger``.
+``ledger`` is the bookkeeping of pulls, grants and pushes. ``events`` is what it returns; ``staleness`` and ``clocks``
+are what it counts. ``policies`` decide which worker may start and which gradients count. ``update_rules`` and
+``corrections`` are what a gradient does to the parameters, and ``top_k`` chooses the entries that a worker pushes. The
+server's ``Shard`` and the property tests drive the same ledger, and the simulator drives the same policies.
 """

@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from farandole.parameter_server.clocks import VectorClocks
+from farandole.parameter_server.core.clocks import VectorClocks
 from farandole.parameter_server.core.events import Dropped, Event, Finished, Gradient, Grant, Move, Part
+from farandole.parameter_server.core.policies import Action, Apply, Policy, Push
 from farandole.parameter_server.core.staleness import NEWEST, Staleness
-from farandole.parameter_server.policies import Action, Apply, Policy, Push
 
 WHOLE = -1  # all ranges of a gradient at once
 NO_TASK = -1

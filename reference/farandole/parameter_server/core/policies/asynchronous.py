@@ -8,7 +8,7 @@ bounds. Sources: Recht, Ré, Wright & Niu, "Hogwild!", 2011; Dean et al., "Large
 
 from __future__ import annotations
 
-from farandole.parameter_server.policies.policy import Action, Apply, Policy, Push
+from farandole.parameter_server.core.policies.policy import Action, Apply, Policy, Push
 
 
 class Asynchronous(Policy):

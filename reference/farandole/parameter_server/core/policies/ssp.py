@@ -24,10 +24,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from farandole.parameter_server.policies.policy import Action, Apply, Policy, Push, Slowest, mean
+from farandole.parameter_server.core.policies.policy import Action, Apply, Policy, Push, Slowest, mean
 
 
-class Stale(Policy):
+class SSP(Policy):
     """Gradients one by one, within the bound `staleness`; with a bound of 0, an iteration's all together."""
 
     def __init__(self, workers: Iterable[int], staleness: int = 4) -> None:

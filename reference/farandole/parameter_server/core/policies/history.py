@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from farandole.parameter_server.policies.policy import Action, Apply, Drop, Policy, Push, mean
+from farandole.parameter_server.core.policies.policy import Action, Apply, Drop, Policy, Push, mean
 
 
 class History(Policy):

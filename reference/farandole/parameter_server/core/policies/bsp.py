@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from farandole.parameter_server.policies.policy import Action, Apply, Policy, Push, mean
+from farandole.parameter_server.core.policies.policy import Action, Apply, Policy, Push, mean
 
 
-class Minibatch(Policy):
+class BSP(Policy):
     """One update per step, from all workers."""
 
     in_rounds = True

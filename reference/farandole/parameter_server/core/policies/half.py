@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from farandole.parameter_server.policies.stale import Stale
+from farandole.parameter_server.core.policies.ssp import SSP
 
 
-class Half(Stale):
-    """`Stale`, with a wait of 0 to `longest_wait` seconds, evenly distributed, before each push."""
+class Half(SSP):
+    """`SSP`, with a wait of 0 to `longest_wait` seconds, evenly distributed, before each push."""
 
     def __init__(self, workers: Iterable[int], staleness: int = 4, longest_wait: float = 0.01, seed: int = 0) -> None:
         super().__init__(workers, staleness)

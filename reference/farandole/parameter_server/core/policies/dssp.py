@@ -1,4 +1,4 @@
-"""Dynamic: stale synchronous with a bound that follows the workers' speeds, between `low` and `high` (DSSP).
+"""Dynamic stale synchronous: a bound that follows the workers' speeds, between `low` and `high` (DSSP).
 
 A worker up to `low` iterations ahead of the slowest goes on. When the furthest worker passes that bound, a controller
 grants it r extra iterations, at most high − low. It extrapolates the pushes of both sides from the durations of their
@@ -10,7 +10,7 @@ the slowest worker pushes one, too:
 r is counted down with each iteration. Once it is used up, the worker waits until it is no more than `low` ahead again.
 So no iteration starts more than `high` ahead of the slowest, and low = high is stale synchronous.
 
-The thresholds, the choice of r and which worker may ask are those of Zhao et al., "Dynamic stale synchronous parallel
+The thresholds, the choice of r and which worker may ask are those of Zhao et al., "DSSP stale synchronous parallel
 distributed training for deep learning", 2019. Three things differ:
 
 - An iteration's duration is measured from its grant to its push. The paper's interval from push to push contains the
@@ -27,14 +27,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from farandole.parameter_server.policies.policy import Action, Push
-from farandole.parameter_server.policies.stale import Stale
+from farandole.parameter_server.core.policies.policy import Action, Push
+from farandole.parameter_server.core.policies.ssp import SSP
 
 AS_GOOD = 0.01  # iterations: smaller differences come from the clock, not from the workers
 
 
-class Dynamic(Stale):
-    """`Stale`, with a bound for the furthest worker that a controller sets between `low` and `high`."""
+class DSSP(SSP):
+    """`SSP`, with a bound for the furthest worker that a controller sets between `low` and `high`."""
 
     def __init__(self, workers: Iterable[int], low: int = 1, high: int = 8) -> None:
         super().__init__(workers, staleness=high)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from farandole.parameter_server.policies.policy import Action, Apply, Drop, Policy, Push, mean
+from farandole.parameter_server.core.policies.policy import Action, Apply, Drop, Policy, Push, mean
 
 
 class Partial(Policy):

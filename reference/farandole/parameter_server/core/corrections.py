@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from farandole.parameter_server.update_rules import Rows
+from farandole.parameter_server.core.update_rules import Rows
 
 Array = NDArray[Any]
 

@@ -1,8 +1,8 @@
-"""When gradients count: every way of updating that the documents name, one file each.
+"""When gradients count: the consistency models that the documents name, one file each.
 
-A policy decides two things and nothing else: who may start, and which gradients move the parameters
-now. Reading order: ``policy`` (the vocabulary), ``minibatch`` (BSP), ``stale`` (SSP), ``asynchronous``, ``half``,
-``partial``, ``dynamic`` (DSSP), ``history``.
+A policy decides two things and nothing else: which worker may start its next iteration, and which gradients move the
+parameters now. Reading order: ``policy`` (the vocabulary), ``bsp``, ``ssp``, ``asynchronous``, ``half``, ``partial``,
+``dssp``, ``history``.
 
 `POLICIES` is the one table of them. ``--sync``, ``farandole compare``, ``bench methods`` and ``simulate``, and the
 tests read it. A new policy is a file with its class, and a row here.
@@ -13,32 +13,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from farandole.parameter_server.policies.asynchronous import Asynchronous
-from farandole.parameter_server.policies.dynamic import Dynamic
-from farandole.parameter_server.policies.half import Half
-from farandole.parameter_server.policies.history import History
-from farandole.parameter_server.policies.minibatch import Minibatch
-from farandole.parameter_server.policies.partial import Partial
-from farandole.parameter_server.policies.policy import Action, Apply, Drop, Policy, Push
-from farandole.parameter_server.policies.stale import Stale
+from farandole.parameter_server.core.policies.asynchronous import Asynchronous
+from farandole.parameter_server.core.policies.bsp import BSP
+from farandole.parameter_server.core.policies.dssp import DSSP
+from farandole.parameter_server.core.policies.half import Half
+from farandole.parameter_server.core.policies.history import History
+from farandole.parameter_server.core.policies.partial import Partial
+from farandole.parameter_server.core.policies.policy import Action, Apply, Drop, Policy, Push
+from farandole.parameter_server.core.policies.ssp import SSP
 
 __all__ = [
     "ALIASES",
+    "BSP",
+    "DSSP",
     "POLICIES",
+    "SSP",
     "Action",
     "Apply",
     "Asynchronous",
     "Bounds",
     "Drop",
-    "Dynamic",
     "Half",
     "History",
-    "Minibatch",
     "Partial",
     "Policy",
     "Push",
     "Row",
-    "Stale",
     "named",
 ]
 
@@ -87,8 +87,8 @@ class Row:
 
 
 POLICIES: dict[str, Row] = {
-    "bsp": Row(Minibatch, lambda workers, given: Minibatch(workers), alias="minibatch"),
-    "ssp": Row(Stale, lambda workers, given: Stale(workers, given.staleness), ("staleness",), alias="stale"),
+    "bsp": Row(BSP, lambda workers, given: BSP(workers), alias="minibatch"),
+    "ssp": Row(SSP, lambda workers, given: SSP(workers, given.staleness), ("staleness",), alias="stale"),
     "async": Row(Asynchronous, lambda workers, given: Asynchronous(workers)),
     "half": Row(
         Half,
@@ -99,8 +99,8 @@ POLICIES: dict[str, Row] = {
         Partial, lambda workers, given: Partial(workers, given.enough), ("enough",), applies_each_once=False
     ),
     "dssp": Row(
-        Dynamic,
-        lambda workers, given: Dynamic(workers, given.least_staleness, given.staleness),
+        DSSP,
+        lambda workers, given: DSSP(workers, given.least_staleness, given.staleness),
         ("staleness", "least_staleness"),
         alias="dynamic",
     ),
