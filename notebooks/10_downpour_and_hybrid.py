@@ -156,8 +156,8 @@ from farandole.parameter_server.frequency import UpdateCounts, divide
 
 counts = np.array([[9, 4, 0, 1, 0], [8, 0, 7, 1, 0]])  # worker × row, in 10 batches each
 division = divide(UpdateCounts(counts, batches=np.array([10, 10])))
-for row, home in enumerate(division.home):
-    place = "at the centre" if home < 0 else f"with worker {home}"
+for row, owner in enumerate(division.owner):
+    place = "at the centre" if owner < 0 else f"with worker {owner}"
     print(f"row {row}, updated {counts[0, row]} and {counts[1, row]} times, lives {place}")
 
 # %% [markdown]

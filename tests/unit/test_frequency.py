@@ -40,13 +40,13 @@ def test_updates_are_counted_by_batch() -> None:
 
 def test_rows_of_one_worker_live_with_it() -> None:
     division = divide(example())
-    assert division.home.tolist() == [CENTRE, 0, 1, CENTRE]
+    assert division.owner.tolist() == [CENTRE, 0, 1, CENTRE]
     assert division.centre_rows.tolist() == [0, 3]
     assert [division.local_rows(worker).tolist() for worker in (0, 1)] == [[1], [2]]
 
 
 @pytest.mark.parametrize(
-    ("hot", "home"),
+    ("hot", "owner"),
     [
         (0.0, [CENTRE] * 4),
         (0.25, [CENTRE, CENTRE, 1, CENTRE]),
@@ -55,8 +55,8 @@ def test_rows_of_one_worker_live_with_it() -> None:
         (1.0, [CENTRE, 0, 1, CENTRE]),
     ],
 )
-def test_hot_rows_live_at_the_centre_whoever_updates_them(hot: float, home: list[int]) -> None:
-    assert divide(example(), hot).home.tolist() == home
+def test_hot_rows_live_at_the_centre_whoever_updates_them(hot: float, owner: list[int]) -> None:
+    assert divide(example(), hot).owner.tolist() == owner
 
 
 def test_prediction_counts_a_pull_and_a_push_for_each_update() -> None:
@@ -71,8 +71,8 @@ def test_every_row_has_one_home_and_no_other_worker_needs_a_local_one(
     touched: list[list[NDArray[np.int64]]], hot: float
 ) -> None:
     division = divide(UpdateCounts.of(touched, ROWS), hot)
-    homes = [division.centre_rows, *(division.local_rows(worker) for worker in range(len(touched)))]
-    assert sorted(np.concatenate(homes).tolist()) == list(range(ROWS))
+    owners = [division.centre_rows, *(division.local_rows(worker) for worker in range(len(touched)))]
+    assert sorted(np.concatenate(owners).tolist()) == list(range(ROWS))
     for worker in range(len(touched)):
         for other, batches in enumerate(touched):
             needed = {row for batch in batches for row in batch.tolist()}
@@ -99,13 +99,13 @@ def test_cold_rows_live_with_the_worker_that_updates_them_most(
     counts = UpdateCounts.of(touched, ROWS)
     division = divide(counts, hot, shared_at_clients=True)
     cold = (counts.counts.sum(axis=0) > 0) & (counts.frequencies <= hot)
-    assert ((division.home != CENTRE) == cold).all()
+    assert ((division.owner != CENTRE) == cold).all()
     travels = 0
     for worker, batches in enumerate(touched):
         for row in (row for batch in batches for row in batch.tolist()):
-            travels += 2 * (division.home[row] != worker)
+            travels += 2 * (division.owner[row] != worker)
             if cold[row]:
-                assert counts.counts[division.home[row], row] >= counts.counts[worker, row]
+                assert counts.counts[division.owner[row], row] >= counts.counts[worker, row]
     assert predicted_rows_sent(counts, division) == travels <= predicted_rows_sent(counts, divide(counts, hot))
 
 
@@ -156,7 +156,7 @@ def _train(batches: list[list[text.SparseDataset]], division: Division) -> tuple
         for worker, own in enumerate(batches):
             if step < len(own):
                 rows = touched_rows(own[step])
-                at_centre = division.home[rows] == CENTRE
+                at_centre = division.owner[rows] == CENTRE
                 table_rows = np.where(at_centre[:, None], centre[rows], local[worker][rows])
                 _, _, row_gradients = gradient(table_rows, own[step])
                 centre[rows[at_centre]] -= row_gradients[at_centre]

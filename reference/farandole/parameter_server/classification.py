@@ -78,12 +78,12 @@ class Trainee:
         self._encoders: dict[int, Compressor] = {}  # a server's part each
         self.top_k = TopK(len(self.table), options.topk, self.table.dtype) if options.topk else None
 
-    def work(self, client: KVWorker) -> None:
+    def work(self, kv: KVWorker) -> None:
         """Iterations, until there is no work left."""
         contribution = self._contribution()
         policy = choices.make_policy(self.options, list(self.shares))
         batches, inputs, targets = self._material()
-        while start := pull(self.world, client, contribution.into):
+        while start := pull(self.world, kv, contribution.into):
             for alone in range(contribution.period):  # 0: the one with the pull and the push
                 iteration = start.clock * contribution.period + alone
                 self.world.begin_step(iteration)
@@ -99,8 +99,8 @@ class Trainee:
                         pushed = contribution.to_push()
                 if not alone:
                     time.sleep(policy.pause(self.world.rank, start.clock))
-                    self._push(client, pushed, start, share)
-                client.report(iteration, batch_loss, len(rows))
+                    self._push(kv, pushed, start, share)
+                kv.report(iteration, batch_loss, len(rows))
 
     def _material(self) -> tuple[Batches, Tensor, Tensor]:
         """Return this worker's batches as rows of its shard, and the shard's inputs and targets on the device."""
@@ -143,34 +143,34 @@ class Trainee:
         mean_loss.backward()
         return mean_loss.item()
 
-    def _push(self, client: KVWorker, pushed: NDArray[Any], start: Start, share: float) -> None:
+    def _push(self, kv: KVWorker, pushed: NDArray[Any], start: Start, share: float) -> None:
         if self.plain_bytes is not None:
             self.plain_bytes += pushed.nbytes
             check_own(pushed)
         if self.options.compressor != "none":
             with self.world.compute("encode"):
                 payloads = {
-                    home: self._encoder(home, layout.keys).encode(layout.part(pushed))
-                    for home, layout in client.layouts.items()
+                    partition: self._encoder(partition, layout.keys).encode(layout.part(pushed))
+                    for partition, layout in kv.layouts.items()
                 }
             if self.options.compressor == "float16":
                 for payload in payloads.values():
                     check_own(payload.view(np.float16), "its gradient in float16")
-            client.push_encoded(payloads, start.clock, share)
+            kv.push_encoded(payloads, start.clock, share)
         elif self.top_k:
             with self.world.compute("encode"):
                 entries, values = self.top_k.choose(pushed)
-            client.push(values, start.clock, share, rows=entries)
+            kv.push(values, start.clock, share, rows=entries)
         else:
-            client.push(pushed, start.clock, share)
+            kv.push(pushed, start.clock, share)
 
-    def _encoder(self, home: int, length: int) -> Compressor:
-        if home not in self._encoders:
+    def _encoder(self, partition: int, length: int) -> Compressor:
+        if partition not in self._encoders:
             compressor = choices.make_compressor(self.options, self.world.rank)
             assert compressor is not None
             biased = self.options.compressor in FEEDBACK
-            self._encoders[home] = ErrorFeedback(compressor, length) if biased else compressor
-        return self._encoders[home]
+            self._encoders[partition] = ErrorFeedback(compressor, length) if biased else compressor
+        return self._encoders[partition]
 
 
 def share_data(

@@ -31,20 +31,20 @@ class ColdRows:
 
     Args:
         workers: the group of all workers, in order of their numbers.
-        home: for each row of the whole table, the number of the worker with which it lives.
+        owner: for each row of the whole table, the number of the worker with which it lives.
         place: for each row, its index in that worker's `local`.
         local: the rows that live here; moved in place by `rule`.
     """
 
-    def __init__(self, workers: Communicator, home: Rows, place: Rows, local: Array, rule: UpdateRule) -> None:
-        self.workers, self.home, self.place, self.local, self.rule = workers, home, place, local, rule
+    def __init__(self, workers: Communicator, owner: Rows, place: Rows, local: Array, rule: UpdateRule) -> None:
+        self.workers, self.owner, self.place, self.local, self.rule = workers, owner, place, local, rule
         self._others = [number for number in range(workers.size) if number != workers.rank]
         self._asked: list[NDArray[np.int32]] = []  # by each worker, from this one, in this step
 
     def pull(self, rows: Rows) -> Array:
         """Return the values of `rows`, wherever they live. Collective among the workers, as `push` is."""
-        homes = self.home[rows]
-        wanted = [self.place[rows[homes == number]].astype(ROW_NUMBER) for number in range(self.workers.size)]
+        owners = self.owner[rows]
+        wanted = [self.place[rows[owners == number]].astype(ROW_NUMBER) for number in range(self.workers.size)]
         self._asked = self._ask(wanted)
         values = np.empty((len(rows), *self.local.shape[1:]), self.local.dtype)
         coming = {number: np.empty_like(values[: len(wanted[number])]) for number in self._others}
@@ -52,16 +52,16 @@ class ColdRows:
         self.workers.exchange_all(going, [(buffer, number) for number, buffer in coming.items()])
         coming[self.workers.rank] = self.local[wanted[self.workers.rank]]
         for number, part in coming.items():
-            values[homes == number] = part
+            values[owners == number] = part
         return values
 
     def push(self, rows: Rows, gradients: Array) -> None:
         """Send the gradients of the last pull's `rows`, and update the rows that live here by those of all."""
-        homes = self.home[rows]
+        owners = self.owner[rows]
         coming = {number: np.empty_like(self.local, shape=self._shape(number)) for number in self._others}
-        going = [(gradients[homes == number], number) for number in self._others]
+        going = [(gradients[owners == number], number) for number in self._others]
         self.workers.exchange_all(going, [(buffer, number) for number, buffer in coming.items()])
-        coming[self.workers.rank] = gradients[homes == self.workers.rank]
+        coming[self.workers.rank] = gradients[owners == self.workers.rank]
         touched, inverse = np.unique(np.concatenate(self._asked), return_inverse=True)
         total = np.zeros((len(touched), *self.local.shape[1:]), self.local.dtype)
         start = 0

@@ -37,7 +37,7 @@ AnyServer = KVServer | ReplicatedKVServer
 
 
 class Deployment:
-    """Who has which keys, and this rank's roles. Collective.
+    """The assignment of the keys, and this rank's roles. Collective.
 
     Args:
         survivor: None: the first failure ends the job.
@@ -170,8 +170,8 @@ class Deployment:
             assigned = ASSIGNMENTS[options.assignment](cut(keys, options.ranges * len(self.ring)), self.ring)
             pairs = {server: [(part.start, part.stop) for part in ranges] for server, ranges in assigned.items()}
             text = json.dumps(pairs)
-        told = json.loads(broadcast_text(self.world.control, text, MANAGER))
-        return {int(server): [KeyRange(*part) for part in ranges] for server, ranges in told.items()}
+        assigned_ranges = json.loads(broadcast_text(self.world.control, text, MANAGER))
+        return {int(server): [KeyRange(*part) for part in ranges] for server, ranges in assigned_ranges.items()}
 
     def _make_shard(self, partition: int, group: int) -> MakeShard:
         application, ranges = self.applications[group], self.assignments[group].get(partition, [])

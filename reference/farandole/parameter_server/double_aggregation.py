@@ -26,11 +26,11 @@ from farandole.parameter_server.training import pull
 class TwiceTrainee(Trainee):
     """A node: it applies the aggregated gradient itself, and sends its new parameters."""
 
-    def work(self, client: KVWorker) -> None:
+    def work(self, kv: KVWorker) -> None:
         """Iterations of two rounds, until there is no work left."""
         batches, inputs, targets = self._material()
         aggregated = np.empty_like(self.flat.values_np)
-        while start := pull(self.world, client, self.flat.values_np):
+        while start := pull(self.world, kv, self.flat.values_np):
             self.world.begin_step(start.clock // 2)
             rows, share = next(batches)
             rows = rows.to(self.world.device)
@@ -38,10 +38,10 @@ class TwiceTrainee(Trainee):
                 self.flat.values_from_host()
                 batch_loss = self._gradient(inputs[rows], targets[rows])
                 self.flat.to_host()
-            client.push(self.flat.gradients_np, start.clock, share)
-            if not (second := pull(self.world, client, aggregated)):
+            kv.push(self.flat.gradients_np, start.clock, share)
+            if not (second := pull(self.world, kv, aggregated)):
                 break
             with self.world.compute("descend"):
                 updated = self.flat.values_np - self.options.lr * aggregated
-            client.push(updated, second.clock, share)
-            client.report(start.clock // 2, batch_loss, len(rows))
+            kv.push(updated, second.clock, share)
+            kv.report(start.clock // 2, batch_loss, len(rows))

@@ -4,7 +4,7 @@ DistBelief's way of using a parameter server. Each replica has a copy x of the m
 samples; the servers keep w, in shards, and move it by Adagrad with whatever comes, at once. In
 iteration i a replica
 
-    every n_fetch iterations     asks for w; when it has come,  x ← w
+    every n_fetch iterations     requests w; when it has arrived,  x ← w
     always                       g = n_r/N · ∇ mean loss of its batch at x,   a ← a + g,   x ← x − η'·∇
     every n_push iterations      pushes a,  a ← 0;  the rest goes when the work is over
 
@@ -17,7 +17,7 @@ and pushes in every iteration is then single-process SGD with Adagrad.
 
 A fetch also stands for n_fetch iterations of the whole work: the first server counts fetches, so
 that a fast replica takes over what a slow one would have been waited for. What a replica computes
-until it hears that no work is left counts too: with overlap, up to n_fetch iterations more.
+until it learns that no work is left counts too: with overlap, up to n_fetch iterations more.
 
 Cost: 1/n_fetch + 1/n_push messages of n bytes per replica and iteration, instead of 2; the price is
 staleness. That of a push is counted from the fetch that its oldest gradient was computed at.
@@ -73,39 +73,39 @@ class Replica:
         self._sum, self._leaving = np.zeros_like(self._arriving), np.zeros_like(self._arriving)
         self._fetch: Future[Start | None] | None = None  # the one on its way, if any
         self._push: Future[int | None] | None = None
-        self._read = 0  # the fetch that our copy comes from
+        self._read = 0  # the fetch that this copy comes from
         self._oldest_read: int | None = None  # the fetch that the first gradient of the sum was computed at
 
-    def work(self, client: KVWorker) -> None:
+    def work(self, kv: KVWorker) -> None:
         """Iterations, until there is no work left and every gradient has been pushed."""
         for iteration in count():
-            if not self._refresh(client, iteration):
+            if not self._refresh(kv, iteration):
                 break
             self.world.begin_step(iteration)
             with self.world.compute("forward and backward"):
                 loss, samples = self._iterate()
             if (iteration + 1) % self.n_push == 0:
-                self._send_sum(client, iteration)
-            client.report(iteration, loss, samples)
+                self._send_sum(kv, iteration)
+            kv.report(iteration, loss, samples)
         if self._oldest_read is not None:
-            self._send_sum(client, iteration - 1)
-        self._finish_push(client)
+            self._send_sum(kv, iteration - 1)
+        self._finish_push(kv)
 
-    def _refresh(self, client: KVWorker, iteration: int) -> bool:
+    def _refresh(self, kv: KVWorker, iteration: int) -> bool:
         """Fetch if it is time, and let take effect what has arrived; False if there is no work left."""
         due = iteration % self.n_fetch == 0
-        if self._fetch and (due or self._fetch.done()) and not self._take_fetched(client):
+        if self._fetch and (due or self._fetch.done()) and not self._take_fetched(kv):
             return False
         if due:
-            self._fetch = client.pull(self._arriving)
+            self._fetch = kv.pull(self._arriving)
             if iteration == 0 or not self.overlap:
-                return self._take_fetched(client)
+                return self._take_fetched(kv)
         return True
 
-    def _take_fetched(self, client: KVWorker) -> bool:
+    def _take_fetched(self, kv: KVWorker) -> bool:
         assert self._fetch
         with self.world.trace.span("fetch", "communicate"):
-            start: Start | None = client.wait(self._fetch, "fetch")
+            start: Start | None = kv.wait(self._fetch, "fetch")
         self._fetch = None
         if start is None:
             return False
@@ -115,7 +115,7 @@ class Replica:
         return True
 
     def _iterate(self) -> tuple[float, int]:
-        """One gradient, for the servers and for our own copy; returns the loss and the number of samples."""
+        """Compute a gradient, for the servers and for the own copy; return the loss and the number of samples."""
         inputs, targets, share = self.next_batch()
         self.flat.zero_gradients()
         loss = mean_cross_entropy(self.model(inputs), targets)
@@ -128,19 +128,19 @@ class Replica:
             self.flat.values.add_(self.flat.gradients, alpha=-self.local_lr)
         return loss.item(), len(targets)
 
-    def _send_sum(self, client: KVWorker, clock: int, task: int = NO_TASK) -> None:
+    def _send_sum(self, kv: KVWorker, clock: int, task: int = NO_TASK) -> None:
         """Push the gradients summed up so far; `clock` is the last one's iteration, `task` their task."""
         assert self._oldest_read is not None
-        self._finish_push(client)
+        self._finish_push(kv)
         self._sum, self._leaving = self._leaving, self._sum
         self._sum.fill(0)
-        self._push = client.push(self._leaving, clock, share=1.0, read=self._oldest_read, task=task)
+        self._push = kv.push(self._leaving, clock, share=1.0, read=self._oldest_read, task=task)
         self._oldest_read = None
         if not self.overlap:
-            self._finish_push(client)
+            self._finish_push(kv)
 
-    def _finish_push(self, client: KVWorker) -> None:
+    def _finish_push(self, kv: KVWorker) -> None:
         if self._push:
             with self.world.trace.span("push", "communicate"):
-                client.wait(self._push, "the answer to a push")
+                kv.wait(self._push, "the answer to a push")
             self._push = None

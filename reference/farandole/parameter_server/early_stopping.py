@@ -35,7 +35,7 @@ LEAST_FALL = 0.01  # relative to the smallest loss so far; a smaller fall is no 
 
 
 class StoppingRule:
-    """Decides after each loss whether the training goes on. Sends no messages.
+    """Decides after each loss whether the training continues. Sends no messages.
 
     Args:
         below: end once a loss is smaller; None: never for that reason.
@@ -85,12 +85,12 @@ class Watch:
         self.checks: list[dict[str, float]] = []
         self.ended: str | None = None
 
-    def work(self, client: KVWorker) -> None:
+    def work(self, kv: KVWorker) -> None:
         """Check the loss until it ends the training, or no worker is left."""
         due = 0.0
-        while not self.ended and client.wait(client.progress(), "the manager's answer").workers:
+        while not self.ended and kv.wait(kv.progress(), "the manager's answer").workers:
             if self._elapsed_s() >= due:
-                self._check(client)
+                self._check(kv)
                 due = self._elapsed_s() + self._check_every_s
             time.sleep(min(0.01, self._check_every_s))
 
@@ -98,13 +98,13 @@ class Watch:
         """Return the record's entry (`Summary.stopping`)."""
         return {"ended": self.ended, "checks": self.checks}
 
-    def _check(self, client: KVWorker) -> None:
-        versions = client.wait(client.read(self._incoming), "reading of the parameters")
+    def _check(self, kv: KVWorker) -> None:
+        versions = kv.wait(kv.read(self._incoming), "reading of the parameters")
         loss = self._loss(self._incoming)
         self.checks.append({"wall_s": self._elapsed_s(), "updates": versions[min(versions)], "loss": loss})
         self.ended = self._rule.reason_to_end(loss)
         if self.ended:
-            client.wait(client.end_training(), "the end of the training")
+            kv.wait(kv.end_training(), "the end of the training")
 
 
 def is_asked_for(options: PolicyOptions) -> bool:

@@ -55,19 +55,19 @@ class Division:
     """Where each row lives.
 
     Attributes:
-        home: int64, (rows,): the number of a worker, or CENTRE.
+        owner: int64, (rows,): the number of a worker, or CENTRE.
     """
 
-    home: NDArray[np.int64]
+    owner: NDArray[np.int64]
 
     @property
     def centre_rows(self) -> NDArray[np.int64]:
         """The rows at the centre, ascending."""
-        return np.flatnonzero(self.home == CENTRE)
+        return np.flatnonzero(self.owner == CENTRE)
 
     def local_rows(self, worker: int) -> NDArray[np.int64]:
         """The rows that live with this worker, ascending."""
-        return np.flatnonzero(self.home == worker)
+        return np.flatnonzero(self.owner == worker)
 
 
 def count_updates(touched: Iterable[NDArray[np.int64]], rows: int) -> tuple[NDArray[np.int64], int]:
@@ -85,17 +85,17 @@ def count_updates(touched: Iterable[NDArray[np.int64]], rows: int) -> tuple[NDAr
 
 
 def divide(counts: UpdateCounts, hot: float = math.inf, *, shared_at_clients: bool = False) -> Division:
-    """Give each row a home: the one worker that updates it, or else the centre.
+    """Give each row an owner: the one worker that updates it, or else the centre.
 
     Args:
         hot: rows updated more often than this, in updates per batch over all workers (0 to 1), live at
-            the centre whoever updates them. From 1 upwards there are no such rows; at 0 every row is
+            the centre, whichever worker updates them. From 1 upwards there are no such rows; at 0 every row is
             at the centre, as in a plain parameter server.
         shared_at_clients: whether a row that several workers update, and that is not hot, lives with the one that
             updates it most (in a tie, with the lowest number).
 
     Returns:
-        The division; a row that nobody updates is at the centre.
+        The division; a row that no worker updates is at the centre.
 
     Raises:
         UsageError: a threshold below 0, or not a number.

@@ -1,7 +1,7 @@
 """Document 000's hybrid: parameters that several workers update on the servers, the others with their worker.
 
     1  measure   every worker counts over one epoch in how many of its batches each row is updated
-    2  divide    the manager gathers the counts and gives each row a home (`frequency`)
+    2  divide    the manager gathers the counts and gives each row an owner (`frequency`)
     3  train     as in `sparse`, but only rows at the centre travel; a worker updates its own rows in place
     4  complete  the workers' rows and the servers' become one table again, for the evaluation
 
@@ -14,7 +14,7 @@ synchronous training stays that of a single process. What is gained is the trave
 for each update of such a row. It pays where samples that are alike lie with one worker.
 
 Steps 1, 2 and 4 are set-up and evaluation, outside the run's time and bytes: 8 bytes for each row
-and worker to the manager and as many back, once, and each worker's own rows to everybody.
+and worker to the manager and as many back, once, and each worker's own rows to every rank.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ class HybridTrainee(SparseTrainee):
         self.cold: ColdRows | None = None
         if self.cold_at_clients:
             members = world.comm.split(int(world.rank in self.workers), world.rank)
-            self.cold = ColdRows(members, self.division.home, self._place, self.local, self.rule)
+            self.cold = ColdRows(members, self.division.owner, self._place, self.local, self.rule)
 
-    def pull(self, client: KVWorker, rows: Rows, values: Array) -> Start | None:
+    def pull(self, kv: KVWorker, rows: Rows, values: Array) -> Start | None:
         """Wait for permission and the rows at the centre; the own ones are here."""
-        central = self.division.home[rows] == CENTRE
+        central = self.division.owner[rows] == CENTRE
         pulled = np.empty((int(central.sum()), CLASSES), values.dtype)
-        start = super().pull(client, self._place[rows[central]], pulled)
+        start = super().pull(kv, self._place[rows[central]], pulled)
         values[central] = pulled
         if start is None:
             return None
@@ -101,10 +101,10 @@ class HybridTrainee(SparseTrainee):
             values[~central] = self.local[self._place[rows[~central]]]
         return start
 
-    def push(self, client: KVWorker, rows: Rows, gradients: Array, start: Start, share: float) -> None:
+    def push(self, kv: KVWorker, rows: Rows, gradients: Array, start: Start, share: float) -> None:
         """Push the gradient of the rows at the centre, and update the own ones."""
-        central = self.division.home[rows] == CENTRE
-        super().push(client, self._place[rows[central]], gradients[central], start, share)
+        central = self.division.owner[rows] == CENTRE
+        super().push(kv, self._place[rows[central]], gradients[central], start, share)
         if self.cold:
             with self.world.communicate("cold rows"):
                 self.cold.push(rows[~central], gradients[~central] * gradients.dtype.type(share))
@@ -140,15 +140,15 @@ class HybridTrainee(SparseTrainee):
         return UpdateCounts(of_workers[:, :-1], of_workers[:, -1])
 
     def _divide(self, counts: UpdateCounts | None, hot: float) -> Division:
-        """The manager decides, and tells everybody. Collective."""
-        home = np.empty(self.options.buckets, dtype=np.int64)
+        """Let the manager divide the rows, and broadcast the result. Collective."""
+        owner = np.empty(self.options.buckets, dtype=np.int64)
         if counts:
-            home[:] = divide(counts, hot, shared_at_clients=self.cold_at_clients).home
+            owner[:] = divide(counts, hot, shared_at_clients=self.cold_at_clients).owner
         with self.world.comm.waiting("the division of the rows", MANAGER):
-            self.world.control.Bcast(home, MANAGER)
-        if not (home == CENTRE).any():
+            self.world.control.Bcast(owner, MANAGER)
+        if not (owner == CENTRE).any():
             raise UsageError("every row is updated by one worker only, none is left for the servers: add --hot 0.1")
-        return Division(home)
+        return Division(owner)
 
     def _own_rows(self, rank: int) -> Rows:
         """The rows that live with a rank; none on one that is no worker."""

@@ -1,4 +1,4 @@
-"""Where one server's ranges lie in the client's table, so that they can be sent and received in place."""
+"""The place of one server's ranges in the client's table, from which they are sent and received without a copy."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ class Layout:
         self.nbytes = self.keys * self.width * dtype.itemsize
         lengths = [len(part) * self.width for part in ranges]
         starts = [part.start * self.width for part in ranges]
-        # MPI gathers and scatters the ranges itself: no copy of ours, however they are strewn.
+        # MPI gathers and scatters the ranges itself, so no copy is needed wherever they are in the table.
         self._type = dtlib.from_numpy_dtype(dtype).Create_indexed(lengths, starts).Commit()
         self._starts = np.array([part.start for part in ranges], dtype=np.int64)
         self._stops = np.array([part.stop for part in ranges], dtype=np.int64)
         self._local = np.concatenate([[0], np.cumsum(self._stops - self._starts)])[:-1].astype(np.int64)
 
     def of(self, table: NDArray[Any]) -> Any:
-        """The server's ranges of `table`, as MPI takes a buffer."""
+        """Return the server's ranges of `table`, in the form of MPI's buffers."""
         return [table, 1, self._type]
 
     def part(self, table: NDArray[Any]) -> NDArray[Any]:
-        """A copy of the server's ranges of `table`, one after the other."""
+        """Return a copy of the server's ranges of `table`, one after the other."""
         return np.concatenate([table[part.start : part.stop] for part in self.ranges] or [table[:0]])
 
     def rows_here(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these global rows, ascending, the server holds."""
+        """Return which of these global rows, ascending, the server holds."""
         if not len(self._starts):
             return np.zeros(len(rows), dtype=bool)
         number = np.searchsorted(self._starts, rows, side="right") - 1
         return (number >= 0) & (rows < self._stops[number])
 
     def to_local(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Row numbers within the server's part, for global rows that it holds."""
+        """Return row numbers within the server's part, for global rows that it holds."""
         number = np.searchsorted(self._starts, rows, side="right") - 1
         return (self._local[number] + rows - self._starts[number]).astype(ROW_NUMBER)

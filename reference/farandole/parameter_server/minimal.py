@@ -3,7 +3,7 @@
 Rank 0 is the server and keeps the parameters. The other ranks are workers. Each worker has its share of the digits,
 and repeats three calls for iterations c = 0, 1, …:
 
-    pull       ask the server whether iteration c may start; the answer is the parameters
+    pull       request to start iteration c; the answer is the parameters
     compute    the gradient of softmax regression on a batch of its share
     push       send the gradient to the server, which moves the parameters by w ← w − ηg
 

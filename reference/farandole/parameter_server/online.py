@@ -143,7 +143,7 @@ class Learner(Trainee):
         self._frozen: nn.Module = self.model
         self._right = 0
 
-    def work(self, client: KVWorker) -> None:
+    def work(self, kv: KVWorker) -> None:
         """Iterations, until the stream has ended."""
         stream = self.streams[self.world.rank]
         freeze_at = math.ceil(self.options.freeze_after * stream.steps)
@@ -153,7 +153,7 @@ class Learner(Trainee):
             share = len(stream.positions(number)) / (stream.batch * stream.workers)
             self._await(stream)
             inputs, targets = (torch.from_numpy(part).to(self.world.device) for part in next(stream))
-            if not (start := pull(self.world, client, contribution.into)):
+            if not (start := pull(self.world, kv, contribution.into)):
                 return  # taken for dead
             self.world.begin_step(start.clock)
             with self.world.compute("test, then train"):
@@ -164,8 +164,8 @@ class Learner(Trainee):
                 loss = self._gradient(inputs, targets)
                 pushed = contribution.to_push()
             time.sleep(policy.pause(self.world.rank, start.clock))
-            self._push(client, pushed, start, share)
-            client.report(number, loss, len(targets), self._right, frozen_right)
+            self._push(kv, pushed, start, share)
+            kv.report(number, loss, len(targets), self._right, frozen_right)
 
     def _await(self, stream: RotatingDigits) -> None:
         """Wait until the samples of the next batch have come."""

@@ -1,16 +1,15 @@
-"""Who is what: the roles of documents 000, 001 and 004, and which rank has which.
+"""The placement: which rank has which of the roles of documents 000, 001 and 004.
 
-    manager      shares out keys and work, hears how the workers get on, ends the training
-    server       holds a part of the parameters and moves it
-    cleaner      removes what workers that are gone have left behind
-    aggregator   stands between some workers and the servers and sums their gradients (`tree`)
+    manager      divides keys and work, receives the workers' reports, ends the training
+    server       stores a part of the parameters and moves it
+    cleaner      removes the state of workers that have left or died
+    aggregator   sums the gradients of some workers and pushes the sum to the servers (`tree`)
     worker       computes gradients
     reader       reads the parameters while they are being trained, and serves predictions (`serving`)
 
-Manager, cleaner and servers are message-driven and may share a rank; a worker, an aggregator and a
-reader have theirs to themselves. Rank 0 is always the manager, since it writes the record. Without
-another wish it is the cleaner too, the next ranks are the servers, then come the aggregators if
-there are any, the last ranks are the readers if there are any, and the rest are workers.
+Manager, cleaner and servers are message-driven and may share a rank. A worker, an aggregator and a reader each have a
+rank of their own. Rank 0 is always the manager, since it writes the record. By default it is the cleaner too, the next
+ranks are the servers, then the aggregators, the workers and the readers.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ class Placement:
 
     @classmethod
     def usual(cls, ranks: int, servers: int = 1, fan_in: int | None = None, readers: int = 0) -> Placement:
-        """The placement for so many ranks.
+        """Return the default placement on `ranks` ranks.
 
         Args:
-            fan_in: put aggregators between, each for at most so many workers; None: no aggregators.
+            fan_in: the largest number of workers of an aggregator; None: no aggregators.
             readers: how many ranks, the last ones, are readers.
 
         Raises:
-            UsageError: not every role finds a rank.
+            UsageError: there are too few ranks for the roles.
         """
         rest = ranks - 1 - servers - readers
         aggregators = -(-rest // (fan_in + 1)) if fan_in else 0
@@ -96,7 +95,7 @@ class Placement:
         return self.workers[parts[self.aggregators.index(aggregator)]]
 
     def aggregator_of(self, worker: int) -> int | None:
-        """Whom `worker` pushes to and pulls from in the servers' place; None: the servers themselves."""
+        """Return the aggregator that `worker` pulls from and pushes to; None: the servers themselves."""
         return next((node for node in self.aggregators if worker in self.members(node)), None)
 
     def roles(self, rank: int) -> list[str]:
@@ -112,14 +111,14 @@ class Placement:
 
     def _check(self, text: str, ranks: int) -> None:
         alone = [*self.workers, *self.aggregators, *self.readers]
-        everybody = [MANAGER, self.cleaner, *self.servers, *alone]
+        named = [MANAGER, self.cleaner, *self.servers, *alone]
         if not self.servers or not self.workers:
             raise UsageError(f"--place {text}: there must be at least one server and one worker; write it as {FORM}")
-        if max(everybody) >= ranks:
-            raise UsageError(f"--place {text}: there is no rank {max(everybody)}; ranks are 0 to {ranks - 1}")
-        if idle := sorted(set(range(ranks)) - set(everybody)):
+        if max(named) >= ranks:
+            raise UsageError(f"--place {text}: there is no rank {max(named)}; ranks are 0 to {ranks - 1}")
+        if idle := sorted(set(range(ranks)) - set(named)):
             raise UsageError(f"--place {text}: rank {idle[0]} has no role; give it one, or start fewer ranks")
-        if len(set(self.servers)) < len(self.servers) or any(everybody.count(rank) > 1 for rank in alone):
+        if len(set(self.servers)) < len(self.servers) or any(named.count(rank) > 1 for rank in alone):
             raise UsageError(
                 f"--place {text}: a rank is one worker, aggregator or reader and nothing else, or a server once"
             )

@@ -69,7 +69,7 @@ class ReplicatedKVServer:
             self._sessions[name].forget(header.worker)
 
     def tick(self) -> None:
-        """Let time pass at the head; the tail is told of it only where something has changed."""
+        """Let time pass at the head; the tail gets a TICK only if something has changed."""
         for part in self.parts.values():
             if self.replication.head(part.partition) == self.rank:
                 now, start = self._now(), time.perf_counter()
@@ -125,7 +125,7 @@ class ReplicatedKVServer:
     def _reply(self, part: Part, answer: Header, values: Array | None) -> None:
         """Send an answer if this is the tail; else keep it as it is now, in case the tail dies before it sends it."""
         name = part.partition, part.group
-        if answer.kind == Kind.CLEANED:  # asked again, the first answer counts: there is nothing left to remove
+        if answer.kind == Kind.CLEANED:  # to a second request the first answer is sent: there is nothing left to remove
             answer = self._cleaned[name].setdefault(answer.worker, answer)
         if self.replication.tail(part.partition) == self.rank:
             self.server.send(part, answer, values)

@@ -1,8 +1,8 @@
 """Which of the workers' reports make one line of metrics.jsonl together.
 
 A report is of one worker's iteration. Where all workers go step by step, a line is a step, so that there are as many
-lines as the summary has steps, whoever dies. Elsewhere a line is as many reports as there were workers at first, since
-those that are left do a dead one's work: it stands for about as many samples as a step.
+lines as the summary has steps, also after deaths. Elsewhere a line is as many reports as there were workers at first,
+since those that are left do a dead one's work: it stands for about as many samples as a step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server manager: adds servers to the hash ring, and removes them, while the training goes on.
+"""The server manager: adds servers to the hash ring, and removes them, during the training.
 
 In document 004 it maintains the server group. A change takes place at a border: no worker starts iteration c, which
 every server knows beforehand, until the change is complete. So no gradient is on its way, and the policy has the same

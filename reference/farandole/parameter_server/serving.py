@@ -1,13 +1,12 @@
 """Serving predictions with parameters that are being trained at the same time.
 
-A reader is a client that does not train. Now and then it reads the parameters from the servers, by
-`KVWorker.read`: it has no clock, so no policy waits for it, and no worker is told of it. Each server
-answers from one version of its part, for it moves nothing while an answer is on its way; parts of
-different servers may be some updates apart, as they are for a worker. The reader puts them into its
-model in one go, between two answers.
+A reader is a client that does not train. It reads the parameters from the servers periodically, by `KVWorker.read`. It
+has no clock, so no policy waits for it. Each server answers from one version of its part, since it moves nothing while
+an answer is being sent; parts of different servers may be some updates apart, as they are for a worker. The reader
+copies them into its model between two predictions.
 
-Between two readings what is served grows old. Its age is measured in seconds and in updates: how
-often a server has moved its part since. Source: McMahan et al., "Ad click prediction: a view from
+Between two readings the served parameters become older. Their age is measured in seconds and in updates: how often a
+server has moved its part since. Source: McMahan et al., "Ad click prediction: a view from
 the trenches", 2013 (one large model trained online and served). Document 000's online training.
 """
 
@@ -45,7 +44,7 @@ class Served:
         reading: the number of the reading that brought the parameters served.
         versions: theirs: server's rank → how often it had moved its part.
         age_updates: how much further the server was that had gone furthest since.
-        age_s: seconds since these parameters were asked for.
+        age_s: seconds since these parameters were requested.
         samples: how many questions.
         accuracy: share of right answers, 0 to 1.
     """
@@ -67,7 +66,7 @@ class Reader:
 
     Args:
         model, flat: what answers, and its parameters.
-        held_out: samples, upright, that nobody trains on; the questions.
+        held_out: upright samples that no worker trains on; the questions.
         samples, degrees: the stream's length, and the angle at its end.
 
     Attributes:
@@ -94,36 +93,36 @@ class Reader:
         self._read_at = -np.inf
         self._versions: dict[int, int] = {}
 
-    def work(self, client: KVWorker) -> None:
+    def work(self, kv: KVWorker) -> None:
         """Read and answer until no worker is left; the last answers are the final parameters'."""
         workers_left = True
         while workers_left:
             begin = time.perf_counter()
-            progress = client.wait(client.progress(), "the manager's answer")
+            progress = kv.wait(kv.progress(), "the manager's answer")
             workers_left = progress.workers > 0
             if self.recorder.elapsed_s - self._read_at >= self.publish_every_s or not workers_left:
-                self._read(client)
-            self._answer(client, progress.samples)
+                self._read(kv)
+            self._answer(kv, progress.samples)
             if workers_left:
                 pause = min(QUESTIONS_EVERY_S, self.publish_every_s) - (time.perf_counter() - begin)
                 time.sleep(max(0.0, pause))
 
-    def _read(self, client: KVWorker) -> None:
+    def _read(self, kv: KVWorker) -> None:
         """Take over the servers' parameters."""
         self._reading += 1
         self.world.begin_step(self._reading)
         self._read_at = self.recorder.elapsed_s
         with self.world.trace.span("read", "communicate"):
-            self._versions = client.wait(client.read(self._incoming), "reading of the parameters")
+            self._versions = kv.wait(kv.read(self._incoming), "reading of the parameters")
         self.flat.values_np[:] = self._incoming
         self.flat.values_from_host()
 
-    def _answer(self, client: KVWorker, position: int) -> None:
+    def _answer(self, kv: KVWorker, position: int) -> None:
         """Predict for the next held-out samples, at the stream's angle."""
         numbers = np.arange(QUESTIONS) + QUESTIONS * len(self.served)
         questions = self.held_out[numbers % len(self.held_out)]
         angle = self.degrees * min(1.0, position / max(self.samples - 1, 1))
-        now = client.wait(client.versions(), "the servers' versions")
+        now = kv.wait(kv.versions(), "the servers' versions")
         with self.world.compute("predict"):
             guesses = self._predict(rotated(questions.inputs, np.full(QUESTIONS, angle)))
         line = Served(

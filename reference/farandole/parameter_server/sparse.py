@@ -2,7 +2,7 @@
 
 The model is `models.sparse_logistic` on the hashed words of real text (`data.text`): a table with a
 row per feature and a column per class on the servers, of which a batch touches one row in a hundred
-or so. A worker knows its next batch, so it asks for that batch's rows, and pushes their gradient.
+or so. A worker knows its next batch, so it requests that batch's rows, and pushes their gradient.
 
 A worker's step with R rows of K float32 each costs 4R + 4KR bytes for the pull (row numbers there,
 rows back) and as many for the push; with all V rows of a dense table it would be 8KV. The set-up of
@@ -68,21 +68,21 @@ class SparseTrainee:
         self.test, self.validation = splits.test, splits.validation
         self.table = np.zeros((options.buckets, CLASSES), dtype)
 
-    def work(self, client: KVWorker) -> None:
+    def work(self, kv: KVWorker) -> None:
         """Iterations, until there is no work left."""
         policy = choices.make_policy(self.options, self.workers)
         for batch, share in self.batches():
             rows = touched_rows(batch)
             values = np.empty((len(rows), CLASSES), self.table.dtype)
-            start = self.pull(client, rows, values)
+            start = self.pull(kv, rows, values)
             if start is None:
                 return
             self.world.begin_step(start.clock)
             with self.world.compute("forward and backward"):
                 loss, _, gradients = gradient(values, batch)
             time.sleep(policy.pause(self.world.rank, start.clock))
-            self.push(client, rows, gradients, start, share)
-            client.report(start.clock, loss, len(batch))
+            self.push(kv, rows, gradients, start, share)
+            kv.report(start.clock, loss, len(batch))
 
     def batches(self) -> Iterator[tuple[text.SparseDataset, float]]:
         """This worker's batches, from the first, without end; and the share n_r / N of each."""
@@ -93,13 +93,13 @@ class SparseTrainee:
             samples, share = next(chosen)
             yield self.shard[samples.numpy()], share
 
-    def pull(self, client: KVWorker, rows: Rows, values: Array) -> Start | None:
+    def pull(self, kv: KVWorker, rows: Rows, values: Array) -> Start | None:
         """Wait for permission, and for the table's `rows`, which come into `values`."""
-        return pull(self.world, client, values, rows)
+        return pull(self.world, kv, values, rows)
 
-    def push(self, client: KVWorker, rows: Rows, gradients: Array, start: Start, share: float) -> None:
+    def push(self, kv: KVWorker, rows: Rows, gradients: Array, start: Start, share: float) -> None:
         """Push the gradient of `rows`."""
-        client.push(gradients, start.clock, share, rows)
+        kv.push(gradients, start.clock, share, rows)
 
     def complete(self, table: Array) -> Array:
         return table

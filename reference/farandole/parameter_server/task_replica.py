@@ -72,13 +72,13 @@ class TaskReplica(Replica):
         self._targets = torch.tensor(data.targets).to(world.device)
         self._to_do: list[int] = []  # the remaining mini-batches of the task, the last one first
 
-    def work(self, client: KVWorker) -> None:
+    def work(self, kv: KVWorker) -> None:
         """Compute tasks, until all are done."""
         done = NO_TASK
         for clock in count():
             with self.world.trace.span("receive a task", "communicate"):
-                task: int | None = client.wait(client.next_task(done), "a task")
-            if task is None or not self._begin(client):
+                task: int | None = kv.wait(kv.next_task(done), "a task")
+            if task is None or not self._begin(kv):
                 return
             self.world.begin_step(clock)
             self._to_do = list(reversed(self.of_task(task)))
@@ -87,17 +87,17 @@ class TaskReplica(Replica):
                 while self._to_do:
                     loss, size = self._iterate()
                     losses, samples = losses + loss * size, samples + size
-            self._send_sum(client, clock, task)
-            client.report(clock, losses / samples, samples)
+            self._send_sum(kv, clock, task)
+            kv.report(clock, losses / samples, samples)
             done = task
 
     def of_task(self, task: int) -> Sequence[int]:
         """Return the numbers of a task's mini-batches."""
         return range(task * self.size, min((task + 1) * self.size, self.total))
 
-    def _begin(self, client: KVWorker) -> bool:
-        self._fetch = client.pull(self._arriving)
-        return self._take_fetched(client)
+    def _begin(self, kv: KVWorker) -> bool:
+        self._fetch = kv.pull(self._arriving)
+        return self._take_fetched(kv)
 
     def _take(self) -> tuple[Tensor, Tensor, float]:
         number = self._to_do.pop()

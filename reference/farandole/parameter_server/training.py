@@ -1,8 +1,8 @@
-"""Training with a parameter server, whatever is trained: the run, its reports, and its record.
+"""Training of any workload with a parameter server: the run and its record.
 
-What is trained is a `Workload`: whole models in `classification`, rows of a table in `sparse`. A
-worker's iteration there is document 004's six steps: its part of the data (1) is there; pull (2),
-gradient (3), push (4); the servers update (5); again (6).
+A `Workload` is a whole model in `classification`, and rows of a table in `sparse`. Its iteration is document 004's six
+steps: the worker has its part of the data (1); it pulls (2), computes the gradient (3) and pushes it (4); the servers
+update (5); repeat (6).
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from farandole.runtime.world import World
 
 
 class Workload(Protocol):
-    """What is trained: a model, data, and a worker's way with them.
+    """A model, its data, and a worker's iterations.
 
     Attributes:
-        table: the initial parameters, as they come to the servers.
-        plain_bytes: what would have been pushed as it is; None where nothing is encoded.
+        table: the initial parameters, as the servers receive them.
+        plain_bytes: the bytes of all pushes before their encoding; None where nothing is encoded.
     """
 
     table: NDArray[Any]
     plain_bytes: int | None
 
-    def work(self, client: KVWorker) -> None:
+    def work(self, kv: KVWorker) -> None:
         """A worker's iterations, until there is no work left."""
 
     def complete(self, table: NDArray[Any]) -> NDArray[Any]:
-        """All of the model's final parameters, given the servers'. Collective."""
+        """Return all of the model's final parameters, given the servers'. Collective."""
 
     def validation_loss(self, table: NDArray[Any]) -> float:
         """Return the loss of the parameters `table` on samples that no worker trains on; on the manager's rank."""
 
     def accuracy(self, table: NDArray[Any]) -> float | None:
-        """The test accuracy with all these parameters; None on a rank without test data."""
+        """Return the test accuracy of these parameters; None on a rank without test data."""
 
 
 # Given the worker groups, and which of them is this rank's own (0 on a rank that is no worker). Collective.
@@ -57,7 +57,7 @@ MakeWorkload = Callable[[World, Recorder, Sequence[tuple[int, ...]], int], Workl
 
 
 def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) -> Summary | None:
-    """Train, evaluate and write the record; the summary on the rank that writes it, None elsewhere."""
+    """Train, evaluate and write the record; return the summary on the rank that writes it, None elsewhere."""
     choices.check(options)
     early_stopping.check(options)
     with World.start(options) as world:
@@ -102,10 +102,10 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
         )
 
 
-def pull(world: World, client: KVWorker, into: NDArray[Any], rows: NDArray[np.int64] | None = None) -> Start | None:
-    """Wait for permission and parameters; in the trace, what the policy held back counts as waiting."""
+def pull(world: World, kv: KVWorker, into: NDArray[Any], rows: NDArray[np.int64] | None = None) -> Start | None:
+    """Wait for permission and parameters; in the trace, the time for which the policy held the pull is waiting time."""
     begin = time.perf_counter()
-    start: Start | None = client.wait(client.pull(into, rows), "pull")
+    start: Start | None = kv.wait(kv.pull(into, rows), "pull")
     end = time.perf_counter()
     granted = min(end, begin + start.held_s) if start else end
     world.trace.add("wait for others", "wait", begin, granted)
@@ -116,7 +116,7 @@ def pull(world: World, client: KVWorker, into: NDArray[Any], rows: NDArray[np.in
 def application(
     options: PolicyOptions, workers: tuple[int, ...], clients: tuple[int, ...], table: NDArray[Any]
 ) -> Application:
-    """One model on the servers, kept and moved as the options say."""
+    """Return one model on the servers, with the policy and the update rule of the options."""
     in_rounds = choices.make_policy(options, clients).in_rounds
     pulls = 2 * options.steps if options.update == "twice" else -(-options.steps // options.period)  # per worker
     return Application(

@@ -42,14 +42,14 @@ class Aggregator:
     def run(self) -> None:
         """Iterations, until the servers have no more work."""
         while True:
-            pulls = self._from_everybody(Kind.PULL)
+            pulls = self._from_each_member(Kind.PULL)
             self.messages.wait_for_sends()  # parameters that are being sent to a member must not change
             start: Start | None = self.upstream.wait(self.upstream.pull(self.table), "pull")
             for member, pull in pulls.items():
                 self._answer(member, pull, start)
             if start is None:
                 break
-            pushes = self._from_everybody(Kind.PUSH)
+            pushes = self._from_each_member(Kind.PUSH)
             with self.world.compute("sum of gradients"):
                 share = sum(push.share for push in pushes.values())
                 total = sum(push.share * self._gradients[member] for member, push in sorted(pushes.items()))
@@ -60,7 +60,7 @@ class Aggregator:
         self._acknowledge()
         self.messages.flush()
 
-    def _from_everybody(self, kind: Kind) -> dict[int, Header]:
+    def _from_each_member(self, kind: Kind) -> dict[int, Header]:
         """Return one message of this kind from each member; a fast member's next pull may arrive in between."""
         while len(self._arrived[kind]) < len(self.members):
             header = self.messages.wait(self._while_waiting)

@@ -68,24 +68,24 @@ class Worker:
             self.parameters = np.zeros((len(self.rows), options.width), dtype=np.float32)
             self.gradient = ps_task.gradient(number, self.parameters.size).reshape(self.parameters.shape)
 
-    def work(self, client: KVWorker) -> None:
+    def work(self, kv: KVWorker) -> None:
         others = self.world.control.Create_group(self.world.control.Get_group().Incl(self.workers))
-        if client.slot is not None and self.rows is None:
-            client.slot[:] = self.gradient
-            self.gradient = client.slot
-        client.wait(client.pull(self.parameters, self.rows), "pull")
+        if kv.slot is not None and self.rows is None:
+            kv.slot[:] = self.gradient
+            self.gradient = kv.slot
+        kv.wait(kv.pull(self.parameters, self.rows), "pull")
         for done in range(1, self.rounds + 1):
-            self.seconds.append(slowest_s(others, partial(self._push_and_pull, client, done - 1)))
+            self.seconds.append(slowest_s(others, partial(self._push_and_pull, kv, done - 1)))
             ps_task.check(self.parameters.reshape(-1), len(self.workers), done, every=ps_task.SAMPLE)
         ps_task.check(self.parameters.reshape(-1), len(self.workers), self.rounds)
-        self._push(client, self.rounds)  # the iteration that the last pull has begun
+        self._push(kv, self.rounds)  # the iteration that the last pull has begun
 
-    def _push_and_pull(self, client: KVWorker, clock: int) -> None:
-        self._push(client, clock)
-        client.wait(client.pull(self.parameters, self.rows), "pull")
+    def _push_and_pull(self, kv: KVWorker, clock: int) -> None:
+        self._push(kv, clock)
+        kv.wait(kv.pull(self.parameters, self.rows), "pull")
 
-    def _push(self, client: KVWorker, clock: int) -> None:
-        client.push(self.gradient, clock, 1 / len(self.workers), self.rows)
+    def _push(self, kv: KVWorker, clock: int) -> None:
+        kv.push(self.gradient, clock, 1 / len(self.workers), self.rows)
 
 
 def main() -> None:
@@ -107,7 +107,7 @@ def main() -> None:
         worker = None
         if world.rank in placement.workers:
             worker = Worker(world, options, placement.workers, elements, rounds)
-        work = worker.work if worker else lambda client: None
+        work = worker.work if worker else lambda kv: None
         cluster.run(
             world, None, options, placement, [parameters], work, reported=lambda report: None
         )  # fmt: skip

@@ -1,9 +1,8 @@
-"""Asynchronous: every gradient moves the parameters as it comes, and nobody waits for anybody.
+"""Asynchronous: every gradient moves the parameters when it arrives, and no worker waits for another.
 
-The fastest, and the least certain: while a worker computes its gradient, the others' updates move
-the parameters it was computed at. How many did is its staleness, which the record shows and nothing
-bounds. Sources: Recht, Ré, Wright & Niu, "Hogwild!", 2011; Dean et al., "Large scale distributed deep networks",
-2012. Documents 000 and 001.
+Each worker iterates at its own speed. While it computes a gradient, the other workers' updates move the parameters that
+it was computed at. Their number is the gradient's staleness, which the record shows and nothing bounds. Sources: Recht,
+Ré, Wright & Niu, "Hogwild!", 2011; Dean et al., "Large scale distributed deep networks", 2012. Documents 000 and 001.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Mini-batch synchronous: nobody goes on before everybody's gradient is in.
+"""Bulk synchronous parallel (mini-batch synchronous): a step starts once all gradients of the last one have arrived.
 
-The mean of all n gradients of a step moves the parameters once, then all read them and start the
-next step. This is bulk synchronous parallel (BSP, Valiant 1990), and equals SGD in one process on
-the union of the workers' batches. The slowest worker sets the pace. Documents 000 and 004.
+The mean of all n gradients of a step moves the parameters once. Then all workers read them and start the next step.
+This equals SGD in one process on the union of the workers' batches. The slowest worker sets the pace. Source: Valiant,
+"A bridging model for parallel computation", 1990. Documents 000 and 004.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
 """Dynamic stale synchronous: a bound that follows the workers' speeds, between `low` and `high` (DSSP).
 
-A worker up to `low` iterations ahead of the slowest goes on. When the furthest worker passes that bound, a controller
-grants it r extra iterations, at most high − low. It extrapolates the pushes of both sides from the durations of their
-last iterations, I for the worker and J for the slowest, and chooses r so that the last extra gradient is pushed when
-the slowest worker pushes one, too:
+A worker up to `low` iterations ahead of the slowest may continue. When the furthest worker passes that bound, a
+controller grants it r extra iterations, at most high − low. It extrapolates the pushes of both sides from the durations
+of their last iterations, I for the worker and J for the slowest, and chooses r so that the last extra gradient is
+pushed when the slowest worker pushes one, too:
 
     r = argmin over 0 ≤ r ≤ high − low of  min over k ≥ 0 of  |(now + r·I) − (first push of the slowest + k·J)|
 
 r is counted down with each iteration. Once it is used up, the worker waits until it is no more than `low` ahead again.
 So no iteration starts more than `high` ahead of the slowest, and low = high is stale synchronous.
 
-The thresholds, the choice of r and which worker may ask are those of Zhao et al., "DSSP stale synchronous parallel
+The thresholds, the choice of r and which worker gets it are those of Zhao et al., "DSSP stale synchronous parallel
 distributed training for deep learning", 2019. Three things differ:
 
 - An iteration's duration is measured from its grant to its push. The paper's interval from push to push contains the
   time for which the policy itself held the worker: once a worker has been held, both sides seem to be equally fast.
-- The controller is asked once per passage of `low`. The paper asks it again when r is used up, so that the lead has
-  no bound; and whether the slowest worker's gradient came just before or just after, which the choice of r makes a
+- The controller runs once per passage of `low`. In the paper it runs again when r is used up, so that the lead has no
+  bound; and whether the slowest worker's gradient came just before or just after, which the choice of r makes a
   matter of rounding, would decide between a long wait and r further iterations.
 - Of several r that are equally good, to a hundredth of an iteration, the smallest is chosen: the least staleness.
 
@@ -61,7 +61,7 @@ class DSSP(SSP):
             self._furthest = worker
         passes = self._within[worker] and self.lead(worker) > self.low
         if passes and worker == self._furthest and not self._extra[worker]:
-            self._extra[worker] = self._worth_going_on(worker, now)
+            self._extra[worker] = self._extra_iterations(worker, now)
         return actions
 
     def leave(self, worker: int) -> list[Action]:
@@ -72,7 +72,7 @@ class DSSP(SSP):
             self._furthest = max(self.clocks, key=self.clocks.__getitem__, default=None)
         return actions
 
-    def _worth_going_on(self, worker: int, now: float) -> int:
+    def _extra_iterations(self, worker: int, now: float) -> int:
         """Return how many more iterations `worker` should run before it waits for the slowest: the controller."""
         slowest = self._slowest.worker()
         assert slowest is not None, "the worker itself is there"

@@ -1,9 +1,8 @@
 """Half-synchronous: stale synchronous, and each worker waits for a random time before it pushes.
 
-Document 000's own variant: the wait makes the workers' updates come at more different moments, so
-that a server is not asked by all at once. It costs the wait itself; where workers would queue at
-the server anyhow, it costs less than that. No gradient is lost or doubled; without a wait it is
-stale synchronous. No paper has exactly this rule; near it are K-sync SGD (Dutta et al. 2018) and
+Document 000's own variant. The wait spreads the workers' pushes over time, so that fewer of them arrive at a server at
+once. It costs the wait itself, or less where workers would queue at the server anyhow. No gradient is lost or doubled;
+without a wait it is stale synchronous. No paper has exactly this rule; related are K-sync SGD (Dutta et al. 2018) and
 eager-SGD (Li et al. 2020).
 """
 
@@ -24,6 +23,6 @@ class Half(SSP):
         self.seed = seed
 
     def pause(self, worker: int, clock: int) -> float:
-        # A hash, not a generator: the same whenever it is asked for, and 10,000 workers ask two million times.
+        # A hash, not a generator: the same at every call, without state for each of 10,000 workers.
         digest = blake2b(f"{self.seed} {worker} {clock}".encode(), digest_size=8).digest()
         return self.longest_wait * int.from_bytes(digest) / 2**64

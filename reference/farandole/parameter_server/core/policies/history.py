@@ -1,12 +1,11 @@
-"""History fill: for a worker that is late, the server uses the last gradient it has from it.
+"""History fill: in place of a late worker's gradient the server uses the last one that it has from this worker.
 
-Document 004's rule. A step is over when everybody's gradient is in; or, once `enough` are in, when
-`patience` times the time it took until then has passed. The update is the mean over all workers,
-with a late one's newest gradient in the place of the missing one. A gradient that arrives late is
-then its worker's newest, and counts from the step on in which it has come; it is lost only if the
-worker's next one comes, or the worker leaves, before that step is over. The first step waits for
-everybody, since there is no history yet. Without a late worker this is mini-batch synchronous. Near
-it: SAG (Le Roux et al. 2012) remembers one gradient per sample, LAG (Chen et al. 2018) one per worker.
+Document 004's rule. A step is over when all workers' gradients are in; or, once `enough` are in, when `patience` times
+the time until then has passed. The update is the mean over all workers, with a late worker's newest gradient in place
+of the missing one. A gradient that arrives late is then its worker's newest, and counts from the step of its arrival
+on. It is lost only if the worker's next one arrives, or the worker leaves, before that step is over. The first step
+waits for all workers, since there is no history yet. Without a late worker this is mini-batch synchronous. Related
+methods: SAG (Le Roux et al. 2012) remembers one gradient per sample, LAG (Chen et al. 2018) one per worker.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class History(Policy):
         self.enough = enough
         self.patience = patience
         self.step = 0
-        self._late = set(self.clocks)  # whose gradient for this step is not in
+        self._late = set(self.clocks)  # workers without a gradient for this step
         self._newest: dict[int, Push] = {}
         self._began = 0.0  # when the step began; of no meaning before the first is over
         self._deadline: float | None = None
@@ -43,7 +42,7 @@ class History(Policy):
         return self.step
 
     def may_start(self, worker: int) -> bool:
-        return self.clocks[worker] <= self.step  # it has not given its gradient for this step yet
+        return self.clocks[worker] <= self.step  # it has not pushed its gradient for this step yet
 
     def push(self, push: Push, now: float) -> list[Action]:
         self.clocks[push.worker] = push.clock + 1
@@ -58,7 +57,7 @@ class History(Policy):
         return self._complete(now)
 
     def leave(self, worker: int) -> list[Action]:
-        """What it has given for this step counts once. Is only its gradient missing, the next tick finds out."""
+        """Its gradient of this step counts once. If only its gradient is missing, the next tick completes the step."""
         late = worker in self._late
         super().leave(worker)
         self._late.discard(worker)

@@ -1,8 +1,8 @@
 """Partial synchronous: a step takes the first k of n gradients; the late ones are dropped.
 
 With b = n − k backup workers no step waits for the b slowest. Every gradient carries the number of
-its step; one that arrives after its step is over is never applied, and its worker goes on with the
-step that the others have reached. Each step moves the parameters by the mean of exactly k gradients, or of all
+its step; one that arrives after its step is over is never applied, and its worker continues with the
+step that the other workers have reached. Each step moves the parameters by the mean of exactly k gradients, or of all
 that can still come when workers have left. Source: Chen et al., "Revisiting distributed synchronous
 SGD", 2016. Documents 001 and 002.
 """
@@ -38,7 +38,7 @@ class Partial(Policy):
         return self.step
 
     def may_start(self, worker: int) -> bool:
-        return self.clocks[worker] <= self.step  # it has not given its gradient for this step yet
+        return self.clocks[worker] <= self.step  # it has not pushed its gradient for this step yet
 
     def push(self, push: Push, now: float) -> list[Action]:
         self.clocks[push.worker] = push.clock + 1
@@ -63,6 +63,6 @@ class Partial(Policy):
         return actions
 
     def _is_over(self) -> bool:
-        """Whether enough gradients of this step are in, or nobody is left who could bring one more."""
+        """Whether enough gradients of this step are in, or no worker is left that could push one more."""
         all_past = not self.clocks or self.slowest > self.step
         return all_past or len(self._arrived.get(self.step, ())) >= self.enough

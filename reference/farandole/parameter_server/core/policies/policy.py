@@ -1,9 +1,8 @@
-"""What a policy is told, and what it answers: the vocabulary of consistency.
+"""The interface of a policy: its calls, and the actions that it returns.
 
-A server asks its policy two things: may this worker start its next iteration now, and which
-gradients move the parameters now? Everything a policy knows it is told through these calls; it has
-no clock, no network and no parameters. A server, a test with a thousand random arrival orders and a
-simulator therefore drive the very same object.
+A policy decides two things: may this worker start its next iteration now, and which gradients move the parameters now?
+All its input comes through these calls; it has no clock, no network and no parameters. A server, a test with a thousand
+random orders of arrival and a simulator therefore drive the same object.
 
 A worker's clock is the number of iterations it has completed. Iteration c is the one that takes it
 from clock c to c + 1; its gradient is pushed with the number c.
@@ -53,13 +52,13 @@ Action = Apply | Drop
 
 
 class Slowest:
-    """Finds the smallest of many clocks without looking at all of them, since a server asks at every push.
+    """Finds the smallest of many clocks without a search, since a server needs it at every push.
 
-    It remembers of each worker a clock that it had once. Clocks only rise, so that is too low at most, and has to be
+    It remembers for each worker a clock that it had once. Clocks only rise, so that is too low at most, and has to be
     brought up to date only where it is the smallest of all: at most once for each time that a clock is set.
 
     Args:
-        clocks: worker → its clock; whoever owns it sets clocks higher, and removes workers.
+        clocks: worker → its clock; the owner of this mapping raises clocks and removes workers.
     """
 
     def __init__(self, clocks: Mapping[int, int]) -> None:
@@ -67,11 +66,11 @@ class Slowest:
         self._remembered = sorted((clock, worker) for worker, clock in clocks.items())  # a heap
 
     def worker(self) -> int | None:
-        """Who has the smallest clock, of several the lowest number; None if nobody is there."""
+        """Return the worker with the smallest clock, of several the lowest number; None: there is no worker."""
         return None if self.clock() is None else self._remembered[0][1]
 
     def clock(self) -> int | None:
-        """The smallest clock; None if nobody is there."""
+        """Return the smallest clock; None: there is no worker."""
         while self._remembered:
             remembered, worker = self._remembered[0]
             clock = self._clocks.get(worker)
@@ -89,8 +88,8 @@ class Policy:
 
     Attributes:
         clocks: worker → completed iterations.
-        in_rounds: all workers work on the same step, and training lasts so many steps; otherwise
-            each counts its own iterations, and training lasts so many gradients.
+        in_rounds: all workers work on the same step, and the limit of the training is in steps; otherwise each worker
+            counts its own iterations, and the limit is in gradients.
     """
 
     in_rounds = False
@@ -106,7 +105,7 @@ class Policy:
 
     @property
     def gate(self) -> int:
-        """A number; while it stays the same, whoever had to wait has to wait still."""
+        """A number; while it stays the same, every waiting worker must continue to wait."""
         return self.slowest
 
     def lead(self, worker: int) -> int:
@@ -138,15 +137,15 @@ class Policy:
         raise NotImplementedError
 
     def tick(self, now: float) -> list[Action]:
-        """Time has passed; a policy that waits for nobody longer than so long acts here.
+        """Time has passed; a policy that limits its waits acts here.
 
-        Where nothing comes of it, nothing may have changed: a copy of the policy, on the second server that has
-        the same parameters, hears only of the moments at which something did.
+        If it returns no action, its state must be unchanged: the copy of the policy on a second server with the same
+        parameters gets this call only for ticks that had an effect.
         """
         return []
 
     def leave(self, worker: int) -> list[Action]:
-        """`worker` has finished or is gone: nobody waits for it any more."""
+        """`worker` has finished or died: no other worker waits for it any more."""
         self.clocks.pop(worker, None)
         return []
 

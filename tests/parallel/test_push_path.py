@@ -1,0 +1,33 @@
+"""The documentation's table of the files that a push passes is what runs during a push."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parents[2] / "docs" / "parameter_server.md"
+MOST_FILES = 8
+
+
+def table() -> tuple[list[str], set[str]]:
+    """The files that the page lists: those on the path, in order, and those that they use."""
+    text = PAGE.read_text("utf-8")
+    rows = re.findall(r"^\| \d+ \|(.*)\|(.*)\|(.*)\|$", text[text.index("## The path of a push") :], re.MULTILINE)
+    path = [re.findall(r"`([\w/]+\.py)`", file)[0] for file, _, _ in rows]
+    used = {name for _, _, uses in rows for name in re.findall(r"`([\w/]+\.py)`", uses)}
+    return path, used
+
+
+def test_a_push_passes_the_files_that_the_page_lists(under_mpirun: Callable[..., Any]) -> None:
+    answer = under_mpirun("ps_push_path.py", 2)
+    assert answer["moved"] == [-1.0]
+    ran = dict.fromkeys([*answer["worker"], *answer["server"]])
+    path, used = table()
+    assert set(ran) == {*path, *used}
+    assert [name for name in ran if name in path] == path, "in the order of the calls"
+    assert len(path) <= MOST_FILES
+    number = re.search(r"passes (\w+) files", PAGE.read_text("utf-8"))
+    assert number
+    assert {"seven": 7, "eight": 8}[number[1]] == len(path)
