@@ -1,4 +1,4 @@
-"""Digits' classifiers and the language model on a parameter server: all parameters of a worker's model each time."""
+"""A task's model on a parameter server: every pull and push has all parameters of the model."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from farandole import tasks
 from farandole.compression.compressor import Compressor
 from farandole.compression.error_feedback import ErrorFeedback
 from farandole.compression.non_finite import check_own
 from farandole.compression.table import FEEDBACK
-from farandole.data import datasets
+from farandole.data.datasets import Dataset, Splits
 from farandole.data.shares import equal_shares, proportional_shares
 from farandole.data_parallel.evaluation import accuracy, loss
 from farandole.data_parallel.training import load_shard
 from farandole.errors import UsageError
-from farandole.models.choices import build
 from farandole.parameter_server import choices
 from farandole.parameter_server.batches import Batches
 from farandole.parameter_server.contributions import Contribution, PushElastic, PushGradient, PushParameters
@@ -32,7 +32,7 @@ from farandole.runtime import devices
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import Task
 
 
 def dense(
@@ -43,35 +43,38 @@ def dense(
     group: int,
     trainee: type[Trainee] | None = None,
 ) -> Trainee:
-    """Return the workload of a whole model, a `Trainee` or the class given; rank 0 sends out the shards. Collective."""
+    """Return the workload of the options' task, a `Trainee` or the class given; rank 0 sends the shards. Collective."""
+    task = tasks.of(options)
     workers = [rank for members in groups for rank in members]
-    shard, shares, splits = share_data(world, recorder, options, workers)
+    shard, shares, splits = share_data(world, recorder, options, task, workers)
     of_group = {rank: shares[rank] for rank in groups[group]}
-    return (trainee or Trainee)(world, options, shard, of_group, group, splits.test if splits else None)
+    return (trainee or Trainee)(world, options, task, shard, of_group, group, splits.test if splits else None)
 
 
 class Trainee:
-    """A model on one worker.
+    """A task's model on one worker.
 
     Args:
         shares: how many samples each worker of the group has, by rank.
         group: the application; it sets the initial parameters.
-        test: what to judge by, on the rank that has it.
+        test: the test samples, on the rank that has them.
     """
 
     def __init__(
         self,
         world: World,
         options: PolicyOptions,
-        shard: datasets.Dataset,
+        task: Task,
+        shard: Dataset,
         shares: Mapping[int, int],
         group: int,
-        test: datasets.Dataset | None = None,
+        test: Dataset | None = None,
     ) -> None:
-        self.world, self.options, self.shard, self.shares, self.test = world, options, shard, shares, test
-        self._validation: datasets.Dataset | None = None
+        self.world, self.options, self.task = world, options, task
+        self.shard, self.shares, self.test = shard, shares, test
+        self._validation: Dataset | None = None
         devices.seed_everything(options.seed + group)
-        self.model = build(options).to(world.device)
+        self.model = task.model().to(world.device)
         self.flat = FlatBuffers(self.model)
         self.table = self.flat.values_np
         self.plain_bytes = 0 if options.topk or options.compressor != "none" else None
@@ -117,18 +120,18 @@ class Trainee:
         if self.world.control.rank:
             return None
         if self.test is None:  # the rank that had it has died
-            self.test = datasets.split(datasets.load(self.options.data), self.options.seed).test
+            self.test = self.task.data(self.options.seed).test
         self.flat.values_np[:] = table
         self.flat.values_from_host()
-        return accuracy(self.model, self.test, self.world.device)
+        return accuracy(self.model, self.test, self.world.device, self.task.metric)
 
     def validation_loss(self, table: NDArray[Any]) -> float:
         """Return the loss of the parameters `table` on the validation samples, which no worker has."""
         if self._validation is None:
-            self._validation = datasets.split(datasets.load(self.options.data), self.options.seed).validation
+            self._validation = self.task.data(self.options.seed).validation
         self.flat.values_np[:] = table
         self.flat.values_from_host()
-        return loss(self.model, self._validation, self.world.device, mean_cross_entropy)
+        return loss(self.model, self._validation, self.world.device, self.task.loss)
 
     def _contribution(self) -> Contribution:
         if self.options.update == "blend":
@@ -139,7 +142,7 @@ class Trainee:
 
     def _gradient(self, inputs: Tensor, targets: Tensor) -> float:
         self.flat.zero_gradients()
-        mean_loss = mean_cross_entropy(self.model(inputs), targets)
+        mean_loss = self.task.loss(self.model(inputs), targets)
         mean_loss.backward()
         return mean_loss.item()
 
@@ -174,15 +177,14 @@ class Trainee:
 
 
 def share_data(
-    world: World, recorder: Recorder, options: ServerOptions, workers: Sequence[int]
-) -> tuple[datasets.Dataset, dict[int, int], datasets.Splits[datasets.Dataset] | None]:
-    """Rank 0 loads the data and sends each worker its shard; by capability, if that is given. Collective.
+    world: World, recorder: Recorder, options: ServerOptions, task: Task, workers: Sequence[int]
+) -> tuple[Dataset, dict[int, int], Splits[Dataset] | None]:
+    """Send each worker its shard from rank 0; in proportion to --capabilities, if these are given. Collective.
 
     Returns:
-        The own shard (empty on a rank that is no worker), each worker's number of samples, and on rank
-        0 all the data.
+        The own shard (empty on a rank that is no worker), each worker's number of samples, and on rank 0 all samples.
     """
-    splits = datasets.split(datasets.load(options.data), options.seed) if world.rank == 0 else None
+    splits = task.data(options.seed) if world.rank == 0 else None
     count = np.array([len(splits.train) if splits else 0])
     world.control.Bcast(count)
     if not options.capabilities:

@@ -42,7 +42,7 @@ from farandole.parameter_server.header import NO_TASK
 from farandole.parameter_server.kv_worker import KVWorker, Start
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import Loss
 
 Array = NDArray[Any]
 NextBatch = Callable[[], tuple[Tensor, Tensor, float]]
@@ -52,13 +52,15 @@ class Replica:
     """One worker's copy of the model, and its way of keeping it near the servers'.
 
     Args:
-        next_batch: gives inputs, targets, and n_r/N, the part of the whole batch that they are.
+        loss: (outputs, targets) → their mean loss.
+        next_batch: returns inputs, targets, and n_r/N, the part of the whole batch that they are.
     """
 
     def __init__(
         self,
         world: World,
         model: nn.Module,
+        loss: Loss,
         next_batch: NextBatch,
         *,
         n_fetch: int,
@@ -66,7 +68,7 @@ class Replica:
         local_lr: float,
         overlap: bool,
     ) -> None:
-        self.world, self.model, self.next_batch = world, model, next_batch
+        self.world, self.model, self.loss, self.next_batch = world, model, loss, next_batch
         self.n_fetch, self.n_push, self.local_lr, self.overlap = n_fetch, n_push, local_lr, overlap
         self.flat = FlatBuffers(model)
         self._arriving = np.empty_like(self.flat.values_np)
@@ -118,7 +120,7 @@ class Replica:
         """Compute a gradient, for the servers and for the own copy; return the loss and the number of samples."""
         inputs, targets, share = self.next_batch()
         self.flat.zero_gradients()
-        loss = mean_cross_entropy(self.model(inputs), targets)
+        loss = self.loss(self.model(inputs), targets)
         loss.backward()
         self.flat.to_host()
         self._sum += share * self.flat.gradients_np

@@ -26,7 +26,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from farandole.data import datasets
+from farandole import tasks
+from farandole.data.datasets import Dataset
 from farandole.data.streams import RotatingDigits
 from farandole.errors import UsageError
 from farandole.parameter_server import choices, cluster
@@ -44,7 +45,7 @@ from farandole.runtime.files import json_text
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import Task
 
 LAST_PART = 0.1  # of the stream: what the summary's test accuracy is about
 
@@ -55,10 +56,11 @@ def train(scenario: str, options: OnlineOptions) -> Summary | None:
     with World.start(options) as world:
         placement = place(world, options, readers=options.readers)
         workers = placement.workers
-        splits = datasets.split(datasets.load(options.data), options.seed)
+        task = tasks.of(options)
+        splits = task.data(options.seed)
         streams = make_streams(options, workers, splits.train)
         recorder = Recorder(world, scenario, options)
-        learner = Learner(world, recorder, options, splits.train, streams)
+        learner = Learner(world, recorder, options, task, splits.train, streams)
         reader = Reader(
             world,
             recorder,
@@ -93,9 +95,7 @@ def train(scenario: str, options: OnlineOptions) -> Summary | None:
         )
 
 
-def make_streams(
-    options: OnlineOptions, workers: Sequence[int], dataset: datasets.Dataset
-) -> dict[int, RotatingDigits]:
+def make_streams(options: OnlineOptions, workers: Sequence[int], dataset: Dataset) -> dict[int, RotatingDigits]:
     """Each worker's part of the stream, by rank.
 
     Raises:
@@ -135,10 +135,11 @@ class Learner(Trainee):
         world: World,
         recorder: Recorder,
         options: OnlineOptions,
-        dataset: datasets.Dataset,
+        task: Task,
+        dataset: Dataset,
         streams: Mapping[int, RotatingDigits],
     ) -> None:
-        super().__init__(world, options, dataset, {}, group=0)
+        super().__init__(world, options, task, dataset, {}, group=0)
         self.recorder, self.streams = recorder, streams
         self._frozen: nn.Module = self.model
         self._right = 0
@@ -178,19 +179,14 @@ class Learner(Trainee):
         """As always; and from the same logits, how many samples were predicted right before they are learned."""
         self.flat.zero_gradients()
         logits = self.model(inputs)
-        self._right = right_in(logits, targets)
-        loss = mean_cross_entropy(logits, targets)
+        self._right = self.task.metric(logits, targets)
+        loss = self.task.loss(logits, targets)
         loss.backward()
         return loss.item()
 
     def _frozen_right(self, inputs: Tensor, targets: Tensor) -> int:
         with torch.no_grad():
-            return right_in(self._frozen(inputs), targets)
-
-
-def right_in(logits: Tensor, targets: Tensor) -> int:
-    """How many samples have their largest logit where it should be."""
-    return int((logits.argmax(dim=1) == targets).sum())
+            return self.task.metric(self._frozen(inputs), targets)
 
 
 class StreamReports(Reports):

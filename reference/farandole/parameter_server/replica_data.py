@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.data import datasets
+from farandole.data.datasets import Dataset
 from farandole.data.shares import equal_shares
 from farandole.data_parallel.training import load_shard
 from farandole.errors import UsageError
@@ -26,6 +26,7 @@ from farandole.parameter_server.placement import MANAGER, Placement
 from farandole.runtime.communicator import broadcast_text, gather_text
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
+from farandole.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,11 @@ class Material:
         test: on rank 0, the test samples; their targets are the digits themselves, or characters.
     """
 
-    shard: datasets.Dataset
+    task: Task
+    shard: Dataset
     shares: dict[int, int]
     meanings: list[list[str]]
-    test: datasets.Dataset | None
+    test: Dataset | None
 
 
 def known_labels(options: DownpourOptions, workers: int) -> list[list[str]]:
@@ -64,22 +66,27 @@ def known_labels(options: DownpourOptions, workers: int) -> list[list[str]]:
 
 
 def share(
-    world: World, recorder: Recorder, options: DownpourOptions, placement: Placement, known: list[list[str]]
+    world: World,
+    recorder: Recorder,
+    options: DownpourOptions,
+    task: Task,
+    placement: Placement,
+    known: list[list[str]],
 ) -> Material:
     """Send each worker its samples and, with --label-sets, the common numbering of its labels. Collective."""
     workers = placement.workers
     if options.label_sets is None:
-        shard, shares, splits = share_data(world, recorder, options, workers)
-        return Material(shard, shares, known, splits.test if splits else None)
+        shard, shares, splits = share_data(world, recorder, options, task, workers)
+        return Material(task, shard, shares, known, splits.test if splits else None)
 
     train, test = None, None
     sizes = np.zeros(len(workers), dtype=np.int64)
     if world.rank == 0:
-        splits = datasets.split(datasets.load(options.data), options.seed)
+        splits = task.data(options.seed)
         shards = by_worker(splits.train, known)
         sizes[:] = [len(shard) for shard in shards]
         inputs, targets = zip(*((shard.inputs, shard.targets) for shard in shards), strict=True)
-        train, test = datasets.Dataset(np.concatenate(inputs), np.concatenate(targets)), splits.test
+        train, test = Dataset(np.concatenate(inputs), np.concatenate(targets)), splits.test
     world.control.Bcast(sizes)
     shares = dict(zip(workers, sizes.tolist(), strict=True))
     shard = load_shard(options.loading, train, shares, world, recorder.shard_folder)
@@ -88,8 +95,8 @@ def share(
         names, to_common = _agree(world, workers, own)
         known = [names] * len(workers)
         if world.rank in workers:
-            shard = datasets.Dataset(shard.inputs, to_common[shard.targets])
-    return Material(shard, shares, known, test)
+            shard = Dataset(shard.inputs, to_common[shard.targets])
+    return Material(task, shard, shares, known, test)
 
 
 def _agree(world: World, workers: Sequence[int], own: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
@@ -111,9 +118,9 @@ def _agree(world: World, workers: Sequence[int], own: Sequence[str]) -> tuple[li
     return names, np.array(to_common_of.get(str(world.rank), []), dtype=np.int64)
 
 
-def everything(world: World, options: DownpourOptions, placement: Placement) -> Material:
+def everything(world: World, options: DownpourOptions, task: Task, placement: Placement) -> Material:
     """Load all samples on every worker, since each may receive any; `shares` is the average per worker."""
-    splits = datasets.split(datasets.load(options.data), options.seed)
+    splits = task.data(options.seed)
     shares = equal_shares(len(splits.train), len(placement.workers))
     of_rank = dict(zip(placement.workers, shares, strict=True))
-    return Material(splits.train, of_rank, [], splits.test if world.rank == 0 else None)
+    return Material(task, splits.train, of_rank, [], splits.test if world.rank == 0 else None)

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from farandole.data import datasets
+from farandole import tasks
+from farandole.data.datasets import Dataset
 from farandole.data_parallel.evaluation import accuracy
 from farandole.errors import UsageError
-from farandole.models import choices
 from farandole.parameter_server import cluster
 from farandole.parameter_server.application import Application
 from farandole.parameter_server.batches import Batches
@@ -38,8 +38,8 @@ from farandole.runtime.world import World
 
 
 def train(scenario: str, options: DownpourOptions) -> Summary | None:
-    """Train, evaluate and write the record; the summary on the rank that writes it, None elsewhere."""
-    choices.check(options)
+    """Train, evaluate and write the record; return the summary on the rank that writes it, None elsewhere."""
+    task = tasks.of(options)
     if options.tasks:
         _check_tasks(options)
     with World.start(options) as world:
@@ -47,12 +47,12 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
         known = known_labels(options, len(placement.workers))
         recorder = Recorder(world, scenario, options)
         replica: Replica
-        tasks: TaskQueue | None = None
+        queue: TaskQueue | None = None
         if options.tasks:
-            material = everything(world, options, placement)
-            replica, tasks = _task_replica(world, options, material)
+            material = everything(world, options, task, placement)
+            replica, queue = _task_replica(world, options, material)
         else:
-            material = share(world, recorder, options, placement, known)
+            material = share(world, recorder, options, task, placement, known)
             replica = _replica(world, options, material)
         failure_log = FailureLog.where_possible(world, recorder, options, placement)
         reports = Reports(recorder, ByCount(len(placement.workers)), options.steps, failure_log)
@@ -63,7 +63,7 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
             policy=lambda: Asynchronous(placement.workers),
             rule=lambda values: Adagrad(values, options.lr),
             correction=lambda: None,
-            limit=None if tasks else -(-options.steps * len(placement.workers) // options.n_fetch),
+            limit=None if queue else -(-options.steps * len(placement.workers) // options.n_fetch),
         )
         outcome = cluster.run(
             world,
@@ -74,7 +74,7 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
             work=replica.work,
             reported=reports.add,
             survivor=reports if failure_log else None,
-            tasks=tasks,
+            tasks=queue,
         )
         replica.flat.values_np[:] = outcome.tables[0]
         replica.flat.values_from_host()
@@ -86,7 +86,7 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
             test_accuracy=_accuracy(world, replica, material, options),
             params_sha256=sha256(replica.model),
             faults=failure_log.faults() if failure_log else (),
-            tasks=tasks.figures() if tasks else None,
+            tasks=queue.figures() if queue else None,
             **outcome.figures(),
         )
 
@@ -99,7 +99,7 @@ def _place(world: World, options: DownpourOptions) -> Placement:
 
 
 def _replica(world: World, options: DownpourOptions, material: Material) -> Replica:
-    """This rank's copy of the model, which only a worker trains."""
+    """Return this rank's copy of the model, which only a worker trains."""
     shard, workers = material.shard, list(material.shares)
     number = workers.index(world.rank) if world.rank in workers else 0
     batches = Batches(list(material.shares.values()), number, options.batch, options.seed)
@@ -111,10 +111,10 @@ def _replica(world: World, options: DownpourOptions, material: Material) -> Repl
         rows = rows.to(world.device)
         return inputs[rows], targets[rows], share
 
-    model = choices.build(options).to(world.device)
     return Replica(
         world,
-        model,
+        material.task.model().to(world.device),
+        material.task.loss,
         next_batch,
         n_fetch=options.n_fetch,
         n_push=options.n_push,
@@ -149,18 +149,19 @@ def _task_replica(world: World, options: DownpourOptions, material: Material) ->
     workers = len(material.shares)
     total = options.steps * workers
     batches = MiniBatches(len(material.shard), options.batch, workers, options.seed)
-    model = choices.build(options).to(world.device)
-    replica = TaskReplica(world, model, material.shard, batches, total, options.n_push, options.local_lr)
+    model, loss = material.task.model().to(world.device), material.task.loss
+    replica = TaskReplica(world, model, loss, material.shard, batches, total, options.n_push, options.local_lr)
     return replica, TaskQueue(-(-total // options.n_push))
 
 
 def _accuracy(world: World, replica: Replica, material: Material, options: DownpourOptions) -> float | None:
-    """How often an answer is right; if workers read it differently, what each reads, and the mean over them."""
+    """Return the test accuracy; if workers interpret the outputs differently, the mean over the workers."""
     if world.control.rank:
         return None
-    test = material.test or datasets.split(datasets.load(options.data), options.seed).test  # who had it may have died
+    task = material.task
+    test = material.test or task.data(options.seed).test  # the rank that had it may have died
     if not material.meanings:
-        return accuracy(replica.model, test, world.device)
+        return accuracy(replica.model, test, world.device, task.metric)
     inputs, digits = test.inputs, test.targets
-    judged = [datasets.Dataset(inputs, numbered(digits, names)) for names in material.meanings]
-    return sum(accuracy(replica.model, test, world.device) for test in judged) / len(judged)
+    judged = [Dataset(inputs, numbered(digits, names)) for names in material.meanings]
+    return sum(accuracy(replica.model, test, world.device, task.metric) for test in judged) / len(judged)

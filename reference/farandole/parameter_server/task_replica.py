@@ -20,6 +20,7 @@ from farandole.parameter_server.downpour import Replica
 from farandole.parameter_server.header import NO_TASK
 from farandole.parameter_server.kv_worker import KVWorker
 from farandole.runtime.world import World
+from farandole.tasks import Loss
 
 
 class MiniBatches:
@@ -60,13 +61,14 @@ class TaskReplica(Replica):
         self,
         world: World,
         model: nn.Module,
+        loss: Loss,
         data: Dataset,
         batches: MiniBatches,
         total: int,
         size: int,
         local_lr: float,
     ) -> None:
-        super().__init__(world, model, self._take, n_fetch=size, n_push=size, local_lr=local_lr, overlap=False)
+        super().__init__(world, model, loss, self._take, n_fetch=size, n_push=size, local_lr=local_lr, overlap=False)
         self.batches, self.total, self.size = batches, total, size
         self._inputs = torch.tensor(data.inputs).to(world.device)
         self._targets = torch.tensor(data.targets).to(world.device)

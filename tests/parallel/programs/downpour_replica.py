@@ -100,6 +100,7 @@ def run(world: World, case: str, folder: Path) -> dict[str, Any]:
     replica = Compared(
         world,
         fresh_model(kind),
+        cross_entropy,
         batches,
         n_fetch=int(n_fetch),
         n_push=int(n_push),

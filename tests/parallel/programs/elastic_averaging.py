@@ -5,6 +5,7 @@ import json
 import numpy as np
 import torch
 
+from farandole import tasks
 from farandole.data import datasets
 from farandole.data.shares import equal_shares, slices
 from farandole.models.choices import build
@@ -59,7 +60,7 @@ with World.start(OPTIONS) as world:
     parts = slices(shares)
     number = placement.workers.index(world.rank) if world.rank in placement.workers else 0
     shard = datasets.Dataset(train.inputs[parts[number]], train.targets[parts[number]])
-    trainee = Trainee(world, OPTIONS, shard, dict(zip(placement.workers, shares, strict=True)), 0)
+    trainee = Trainee(world, OPTIONS, tasks.of(OPTIONS), shard, dict(zip(placement.workers, shares, strict=True)), 0)
     start = trainee.table.copy()
     outcome = cluster.run(
         world, None, OPTIONS, placement,
