@@ -297,7 +297,7 @@ for rank in range(6):
     print(f"rank {rank}: {', '.join(placement.roles(rank))}")
 
 # %% [markdown]
-# Under mpirun a worker has a **client**. Every call of it returns a *future* at once, and a second thread
+# Under mpirun a worker has a **`KVWorker`**. Every call of it returns a *future* at once, and a second thread
 # talks to the servers while the first goes on computing (多线程机制: computing and transferring are the business
 # of different threads). Here two of the three workers do nothing; the other, rank 3, pushes ones, each time
 # twice, waits for the acknowledgements and reads.
@@ -324,14 +324,14 @@ class NoRecord:
         pass
 
 
-def work(client):
+def work(kv):
     values = np.empty(1000)
-    while world.rank == 3 and (start := client.wait(client.pull(values), "pull")):
-        first = client.push(np.ones(1000), start.clock, share=0.5)
-        second = client.push(np.ones(1000), start.clock, share=0.5)
-        client.wait(first, "push")
-        again = "dropped" if client.wait(second, "push") is None else "applied"
-        client.wait(client.read(values), "read")
+    while world.rank == 3 and (start := kv.wait(kv.pull(values), "pull")):
+        first = kv.push(np.ones(1000), start.clock, share=0.5)
+        second = kv.push(np.ones(1000), start.clock, share=0.5)
+        kv.wait(first, "push")
+        again = "dropped" if kv.wait(second, "push") is None else "applied"
+        kv.wait(kv.read(values), "read")
         print(
             f"rank 3: iteration {start.clock} is acknowledged; its duplicate was {again}; all values read:",
             set(values.tolist()),
