@@ -40,7 +40,7 @@ class DownpourOptions(ServerOptions):
     server_change: Annotated[tuple[ServerChange, ...], NOT_HERE] = ()
 
     label_sets: AtLeastOne | None = None
-    """Give each replica the samples of so many classes only, numbered in its own way. [default: all]"""
+    """Give each replica the samples of this number of classes only, in a numbering of its own. [default: all]"""
 
     align: bool = True
     """With --label-sets: let the manager map the replicas' labels to one common numbering."""

@@ -13,7 +13,7 @@ from farandole.runtime.numbers import AtLeastOne, NotNegative, Part, Positive, R
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class OnlineOptions(PolicyOptions):
-    """What streams by, and who is served meanwhile."""
+    """The stream, and the readers that serve meanwhile."""
 
     data: Literal["digits", "mnist5k"] = "digits"
     """Real handwritten digits: 1,797 of 8×8 pixels, or 5,000 of 28×28."""
@@ -50,7 +50,7 @@ class OnlineOptions(PolicyOptions):
     batch: AtLeastOne = 48
     """Samples per step, over all workers together; the same number for each."""
 
-    # The stream says what is learned and how long; its workers end one by one, which aggregators do not understand.
+    # The stream determines what is learned and for how long. Its workers end one by one, unlike aggregators'.
     period: Annotated[AtLeastOne, NOT_HERE] = 1
     steps: Annotated[AtLeastOne, NOT_HERE] = 1
     loading: Annotated[Literal["scatter", "files"], NOT_HERE] = "scatter"

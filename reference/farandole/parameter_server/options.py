@@ -46,7 +46,7 @@ def _server_changes(_: Any, tokens: Any) -> Any:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions(DataParallelOptions):
-    """Who does what, and where the parameters lie."""
+    """The roles, and where the parameters are stored."""
 
     survives: ClassVar[bool] = True  # may outlive ranks, where MPI lets it
 
@@ -73,8 +73,8 @@ class ServerOptions(DataParallelOptions):
     few keys move."""
 
     hang_after: Positive = 20.0
-    """Seconds after which a rank that does nothing, and waits for nobody, is taken for dead: it is ended where the
-    others can go on; elsewhere a worker is cleaned away. Less than --wait-timeout, which ends all."""
+    """Seconds after which a rank that neither works nor waits for another one is taken for dead: it is killed where the
+    other ranks can continue; elsewhere a worker's state is removed. Less than --wait-timeout, which ends the job."""
 
 
 @Parameter(name="*")
@@ -92,7 +92,7 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     """ssp, half, dssp: iterations that a worker may be ahead of the slowest, at most."""
 
     least_staleness: NotNegative = 1
-    """dssp: the lower bound; beyond it only the furthest worker goes on, for as many iterations as the controller
+    """dssp: the lower bound; beyond it only the furthest worker continues, for as many iterations as the controller
     grants."""
 
     longest_wait: NotNegativeReal = 0.02
@@ -125,7 +125,7 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     """elastic: τ, iterations of a worker from one exchange with the servers to the next."""
 
     tree: Annotated[int, whole(gte=2)] | None = None
-    """Put aggregators between workers and servers, each for at most so many workers."""
+    """Put aggregators between workers and servers, each for at most this number of workers."""
 
     topk: Part | None = None
     """Push only this part of the gradient's entries, the largest; the rest is added to the next gradient."""
@@ -135,8 +135,8 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     they are."""
 
     stop_below: Positive | None = None
-    """End the training once the validation loss is less than this; a second thread of the manager checks it now and
-    then."""
+    """End the training once the validation loss is less than this; a second thread of the manager checks it
+    periodically."""
 
     stop_stalled: AtLeastOne | None = None
     """End the training once this many checks in a row have not found the validation loss 1 % lower."""
@@ -145,7 +145,7 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     """--stop-below, --stop-stalled: seconds from one check to the next."""
 
     applications: AtLeastOne = 1
-    """Train so many models at once on the same servers, each with its own workers."""
+    """Train this number of models at once on the same servers, each with its own workers."""
 
     def steps_at_most(self, ranks: int) -> int | None:
         steps = self.steps + self.period - 1

@@ -31,7 +31,7 @@ class TextOptions(PolicyOptions):
 class HybridOptions(TextOptions):
     """Which parameters live where."""
 
-    survives: ClassVar[bool] = False  # each worker has rows that nobody else has
+    survives: ClassVar[bool] = False  # each worker has rows that no other rank has
 
     data: Literal["text"] = "text"
     """Passages of text, told apart by logistic regression."""
