@@ -1,7 +1,7 @@
 """What a worker pushes after an iteration: its gradient, or what its own parameters have become.
 
     gradient     pulls w, pushes g
-    parameters   pulls w, pushes x = w − ηg; the server blends (`update_rules.Blend`)
+    parameters   pulls w, pushes x = w − ηg; the server blends (`core.update_rules.Blend`)
     elastic      keeps its own x; every τ iterations it pulls w as the centre and pushes δ, which the server adds to w:
                      δ = α(x − w),   x ← x − ηg(x) − δ,   w ← w + Σδ;   in the other iterations  x ← x − ηg(x)
 

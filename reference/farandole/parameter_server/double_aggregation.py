@@ -9,7 +9,7 @@ gradient is applied twice. The result is that of SGD with the rate 2η: a traini
 If "once more" means the next iteration only (`Twice(…, again=False)`), the result is that of document 004's one round:
 pull, push, update, as `training` builds it. Either way each iteration has a second round.
 
-The server's part is `update_rules.Twice`, whose table holds w and G alternately; the nodes' part is here.
+The server's part is `core.update_rules.Twice`, whose table holds w and G alternately; the nodes' part is here.
 
 Cost: 2 pulls and 2 pushes of n bytes per worker and iteration, and 2 waits for the slowest worker, instead of 1.
 """

@@ -24,7 +24,7 @@ is at most s. The staleness of a gradient is how many gradients of other workers
 and its own update; with n workers it is at most 2s(n − 1). With s = 0 the same parameters result in every run.
 
 Cost per iteration and worker: the parameters (65 × 10 float64, 5,200 bytes) each way, and a request of as many bytes.
-`policies.stale` counts a gradient a little earlier, when every worker has begun iteration c − s.
+`core.policies.ssp` counts a gradient a little earlier, when every worker has begun iteration c − s.
 
 Source: Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", 2013.
 """
