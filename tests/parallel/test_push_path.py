@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).parents[2] / "docs" / "parameter_server.md"
+FILE = re.compile(r"`parameter_server/([\w/]+\.py)`")
 MOST_FILES = 8
 
 
@@ -15,8 +16,8 @@ def table() -> tuple[list[str], set[str]]:
     """The files that the page lists: those on the path, in order, and those that they use."""
     text = PAGE.read_text("utf-8")
     rows = re.findall(r"^\| \d+ \|(.*)\|(.*)\|(.*)\|$", text[text.index("## The path of a push") :], re.MULTILINE)
-    path = [re.findall(r"`([\w/]+\.py)`", file)[0] for file, _, _ in rows]
-    used = {name for _, _, uses in rows for name in re.findall(r"`([\w/]+\.py)`", uses)}
+    path = [name for file, _, _ in rows for name in FILE.findall(file)]
+    used = {name for _, _, uses in rows for name in FILE.findall(uses)}
     return path, used
 
 
