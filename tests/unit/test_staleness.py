@@ -19,16 +19,16 @@ class Server:
         values = np.zeros(4)
         self.shard = Shard(values, [KeyRange(0, 4)], policy, SGD(0.1), None, None, self.answers.append)
 
-    def pull(self, worker: int, number: int) -> None:
-        self.shard.pull(Header(Kind.PULL, worker=worker, request_id=number), 0.0)
+    def pull(self, worker: int, request_id: int) -> None:
+        self.shard.pull(Header(Kind.PULL, worker=worker, request_id=request_id), 0.0)
 
-    def push(self, worker: int, number: int, clock: int, read: int = LAST) -> None:
-        header = Header(Kind.PUSH, worker=worker, request_id=number, clock=clock, share=0.5, read=read)
+    def push(self, worker: int, request_id: int, clock: int, read: int = LAST) -> None:
+        header = Header(Kind.PUSH, worker=worker, request_id=request_id, clock=clock, share=0.5, read=read)
         self.shard.push(header, Gradient([np.ones(4)]), 0.0)
 
-    def staleness(self, worker: int, number: int) -> int:
-        """Of the push with this number."""
-        [answer] = [a for a in self.answers if (a.kind, a.worker, a.request_id) == (Kind.APPLIED, worker, number)]
+    def staleness(self, worker: int, request_id: int) -> int:
+        """Of the push with this request_id."""
+        [answer] = [a for a in self.answers if (a.kind, a.worker, a.request_id) == (Kind.APPLIED, worker, request_id)]
         return answer.staleness
 
 
