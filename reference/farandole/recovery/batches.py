@@ -12,7 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from farandole.data import datasets, shards
+from farandole import tasks
+from farandole.data import shards
+from farandole.data.datasets import Dataset, Splits
 from farandole.data.elastic_sampler import ElasticSampler, divide
 from farandole.data.sampler import check_filled
 from farandole.data.shares import equal_shares
@@ -29,13 +31,13 @@ class Batches:
     """
 
     def __init__(self, world: World, options: ReplicaOptions, folder: Path, workers: int) -> None:
-        self.device, self.options = world.device, options
-        place = folder / "shards"
-        if world.rank == 0 and not (place / "manifest.json").exists():
+        self.device, self.options, self.task = world.device, options, tasks.of(options)
+        written = folder / "shards"
+        if world.rank == 0 and not (written / "manifest.json").exists():
             train = self.splits.train
-            shards.write(train, equal_shares(len(train), workers), place)
+            shards.write(train, equal_shares(len(train), workers), written)
         world.control.Barrier()
-        self.data = shards.MappedShards(place)
+        self.data = shards.MappedShards(written)
         check_filled(self.data.shares, options.batch, options.steps)
         self.sampler = ElasticSampler(self.data.shares, options.batch, options.seed)
 
@@ -51,6 +53,6 @@ class Batches:
         return inputs, targets, sum(map(len, parts))
 
     @cached_property
-    def splits(self) -> datasets.Splits[datasets.Dataset]:
+    def splits(self) -> Splits[Dataset]:
         """All samples, as one rank alone loads them: what is trained on, and what is kept for the evaluation."""
-        return datasets.split(datasets.load(self.options.data), self.options.seed)
+        return self.task.data(self.options.seed)

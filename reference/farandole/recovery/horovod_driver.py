@@ -40,16 +40,18 @@ from horovod.runner.http.http_server import RendezvousServer
 from horovod.runner.util.network import get_driver_ip
 from mpi4py import MPI
 
-from farandole.data import datasets, shards
+from farandole import tasks
+from farandole.data import shards
+from farandole.data.datasets import Dataset
 from farandole.data.sampler import check_filled
 from farandole.data.shares import equal_shares
 from farandole.data_parallel.training import samples_used
 from farandole.errors import PlainError, UsageError
 from farandole.models import choices
-from farandole.recovery.elastic_horovod import WORKERS, Finished
 from farandole.recovery.event_log import EventLog
 from farandole.recovery.horovod_hosts import Hosts, discover
 from farandole.recovery.horovod_workers import POLL_S, Workers
+from farandole.recovery.horovod_world import WORKERS, Finished
 from farandole.recovery.options import ElasticHorovodOptions
 from farandole.runtime.command_line import to_arguments
 from farandole.runtime.faults import check_ranks, check_steps, refuse_message_faults
@@ -154,14 +156,14 @@ def _drive(options: ElasticHorovodOptions, workers: Workers, interface: str) -> 
             time.sleep(POLL_S)
 
 
-def _divided_data(options: ElasticHorovodOptions) -> tuple[datasets.Dataset, list[int]]:
+def _divided_data(options: ElasticHorovodOptions) -> tuple[Dataset, list[int]]:
     """The training set, and the sizes of its shards: one for each worker, but all workers read them all.
 
     Raises:
         UsageError: with so many workers and so small a batch, no sample would be left for some step.
     """
     assert options.workers
-    train = datasets.split(datasets.load(options.data), options.seed).train
+    train = tasks.of(options).data(options.seed).train
     shares = equal_shares(len(train), options.workers)
     check_filled(shares, options.batch, options.steps)
     return train, shares

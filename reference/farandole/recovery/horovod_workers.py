@@ -19,9 +19,9 @@ import psutil
 from horovod.runner.gloo_run import create_slot_env_vars
 
 from farandole.errors import PlainError
-from farandole.recovery.elastic_horovod import NEIGHBOURS, NUMBER, WORKERS
 from farandole.recovery.event_log import EventLog
 from farandole.recovery.horovod_hosts import Hosts
+from farandole.recovery.horovod_world import NEIGHBOURS, NUMBER, WORKERS
 from farandole.runtime import mpirun, processes, rank
 from farandole.runtime.flight_recorder import read_positions
 from farandole.runtime.launcher import TIMED_OUT

@@ -15,19 +15,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from farandole import tasks
 from farandole.data_parallel.gradient_agreement import GradientAgreement
 from farandole.data_parallel.mixed_precision import HalfCopy
 from farandole.data_parallel.options import check_precision
 from farandole.errors import UsageError
 from farandole.model_parallel.zero import ReplicatedOptimizer, ShardedOptimizer
-from farandole.models import choices
 from farandole.models.optimizers import maker
 from farandole.recovery.checkpoint import Checkpoint
 from farandole.recovery.options import ReplicaOptions
 from farandole.recovery.state import TrainingState, misfit_of
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
 
 REMEMBERED = "optimizer/"  # names of what the optimizer remembers begin so
 AGREEMENT = "agreement of gradients"
@@ -49,15 +48,14 @@ class Replica:
 
     def __init__(self, world: World, options: ReplicaOptions, sharded: bool = False, adapts: str = "") -> None:
         self.world, self.options, self.sharded = world, options, sharded
-        self.model = choices.build(options).to(world.device)
+        self.task = tasks.of(options)
+        self.model = self.task.model().to(world.device)
         self.dropout = nn.Dropout(options.dropout)
         self.flat = FlatBuffers(self.model)
         check_precision(options)
         half = options.precision != "float32"
         layers = options.float32_layers
-        self.half = (
-            HalfCopy(self.model, mean_cross_entropy, self.flat, options.precision, None, layers) if half else None
-        )
+        self.half = HalfCopy(self.model, self.task.loss, self.flat, options.precision, None, layers) if half else None
         self.agreement = GradientAgreement(self.flat.values) if adapts == "gradients" else None
         self._accepted = self.flat.values.clone() if adapts == "loss" else None
         self.optimizer = self._make_optimizer()
@@ -98,7 +96,7 @@ class Replica:
             seen = self.dropout(inputs) if inputs.is_floating_point() else inputs  # characters cannot be scaled
             if self.half:
                 return self.half.gradient(seen, targets, share).item()
-            loss = mean_cross_entropy(self.model(seen), targets)
+            loss = self.task.loss(self.model(seen), targets)
             (loss * share).backward()
             return loss.item()
 
