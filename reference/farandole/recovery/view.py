@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 NOBODY = -1
 
@@ -47,6 +48,11 @@ class View:
         """That of one who comes later, before it is let in: it waits, alone."""
         return cls(0, (), (number,), NOBODY, 0, 0, number)
 
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> View:
+        """Return the view of these fields, as a joining process receives them in JSON."""
+        return cls(**fields | {name: tuple(fields[name]) for name in ("workers", "spares")})
+
     @property
     def members(self) -> tuple[int, ...]:
         return self.workers + self.spares
@@ -77,6 +83,11 @@ class View:
         slots = self.slots + min(more, len(self.spares) + self.starts)
         start = asked and more >= len(self.spares)
         return replace(self, slots=slots + asked, starts=self.starts + start, is_for_a_request=start)._filled()
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether there is a spare, or a process may be started."""
+        return bool(self.spares) or self.starts > 0
 
     @property
     def lacks_a_worker(self) -> bool:
