@@ -1,7 +1,7 @@
 """The training set where every rank can read all of it, and the batches of a training whose ranks may change.
 
 It is written once, in as many files as there are workers at first, and mapped into memory by each
-rank: so whoever takes over a part of the batch has its samples already.
+rank: so a worker that takes over a part of the batch has its samples already.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from farandole.runtime.world import World
 
 
 class Batches:
-    """What each worker trains on, step after step. Made by all ranks together.
+    """The samples that each worker trains on, step by step. Made by all ranks together.
 
     Args:
         folder: of the run.
-        workers: how many there are at first: so many shards.
+        workers: their number at first, which is the number of shards.
     """
 
     def __init__(self, world: World, options: ReplicaOptions, folder: Path, workers: int) -> None:
@@ -42,11 +42,11 @@ class Batches:
         self.sampler = ElasticSampler(self.data.shares, options.batch, options.seed)
 
     def go_to(self, step: int) -> None:
-        """The next batch is that of `step`."""
+        """Make the batch of `step` the next one."""
         self.sampler.go_to(step)
 
     def next_part(self, slot: int, slots: int) -> tuple[Tensor, Tensor, int]:
-        """The next batch's part for one of so many workers: inputs, targets, and the samples of the whole batch."""
+        """Return the part of the next batch for the worker in `slot`: inputs, targets, and the batch's samples."""
         parts = divide(next(self.sampler), slots)
         batch = self.data[parts[slot]]
         inputs, targets = (torch.from_numpy(each).to(self.device) for each in (batch.inputs, batch.targets))
@@ -54,5 +54,5 @@ class Batches:
 
     @cached_property
     def splits(self) -> Splits[Dataset]:
-        """All samples, as one rank alone loads them: what is trained on, and what is kept for the evaluation."""
+        """All samples, as one rank alone loads them: training, validation and test."""
         return self.task.data(self.options.seed)

@@ -30,7 +30,7 @@ from farandole import tasks
 from farandole.data import shards
 from farandole.data.elastic_sampler import ElasticSampler, divide
 from farandole.data_parallel.evaluation import accuracy
-from farandole.recovery.event_log import UNKNOWN
+from farandole.recovery.events import UNKNOWN
 from farandole.recovery.horovod_world import WORKERS, Finished, HorovodWorld
 from farandole.recovery.options import ElasticHorovodOptions
 from farandole.recovery.replica import seed_random

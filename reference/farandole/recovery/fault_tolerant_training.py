@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from farandole.recovery import heartbeat, join_request, membership
 from farandole.recovery.admission import Invited
-from farandole.recovery.event_log import What
+from farandole.recovery.events import What
 from farandole.recovery.heartbeat import Heart
 from farandole.recovery.membership import Membership
 from farandole.recovery.options import FaultTolerantOptions

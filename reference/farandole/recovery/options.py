@@ -31,7 +31,7 @@ class RememberingOptions(TrainingOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ReplicaOptions(RememberingOptions, PrecisionOptions):
-    """Likewise, for copies that can be put back to any moment (`recovery.replica`)."""
+    """What is trained, in copies that can be put back to any step (`recovery.replica`)."""
 
 
 @Parameter(name="*")
@@ -60,7 +60,7 @@ class ResumableOptions(ReplicaOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class FaultTolerantOptions(RunOptions):
-    """A training that goes on when ranks of it have died."""
+    """A training that continues when ranks of it have died."""
 
     spares: NotNegative = 0
     """How many of the ranks, the last ones, wait until one that works has died, and take its place."""
@@ -119,7 +119,7 @@ class BackupOptions(MembershipOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PipelineBackupOptions(PipelineOptions, FaultTolerantOptions):
-    """A pipeline whose stages, if it is asked for, keep each other's state in memory."""
+    """A pipeline whose stages may keep each other's state in memory."""
 
     backup_every: AtLeastOne | None = None
     """Steps between two backups of each stage in the memory of the next: at most so many are done again after a
@@ -131,7 +131,7 @@ class PipelineBackupOptions(PipelineOptions, FaultTolerantOptions):
 
     @property
     def is_protected(self) -> bool:
-        """Whether it is asked for."""
+        """Whether the stages are to keep each other's state."""
         return self.spares > 0 or self.backup_every is not None or bool(self.checkpoint_every)
 
 

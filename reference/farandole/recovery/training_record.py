@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from farandole.recovery.event_log import EventLog, RankWitness, What
+from farandole.recovery.event_log import EventLog, RankWitness
+from farandole.recovery.events import What
 from farandole.runtime.communicator import broadcast_text
 from farandole.runtime.options import RunOptions
 from farandole.runtime.recorder import Recorder
