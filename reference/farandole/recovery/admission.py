@@ -1,6 +1,6 @@
 """How a process that joins later is admitted: the coordinator starts it, and in a membership update all accept it.
 
-    send for    the coordinator starts a process, in a thread (`runtime.joining`); all others train on
+    spawn       the coordinator starts a process, in a thread (`runtime.joining`); all others train on
     news        it is ready, or lost: only the coordinator knows, and reports it in an agreement of all
     admit       all accept its connection, and form a communicator with it
     welcome     the coordinator sends it what the others have agreed on
@@ -47,7 +47,7 @@ class Admission:
         """Whether the requested process is ready, or lost. Only the coordinator knows."""
         return self._request is not None and self._request.news != "none"
 
-    def send_for(self, number: int) -> None:
+    def spawn(self, number: int) -> None:
         """Start the process that will have this number. On the coordinator."""
         self._request = SpawnRequest(number, self._greeting())
 
@@ -89,7 +89,7 @@ class Admission:
         if request:
             request.dismiss()
 
-    def see_off(self, farewell_s: float) -> None:
+    def dismiss_spawned(self, farewell_s: float) -> None:
         """Dismiss a process that is still starting: the training is over."""
         if self._request:
             self._request.dismiss(farewell_s)

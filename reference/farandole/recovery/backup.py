@@ -134,7 +134,7 @@ def train(scenario: str, options: BackupOptions) -> Summary | None:
     """Train to the end, whichever ranks die; the summary on the rank that leads then, None elsewhere.
 
     Raises:
-        NobodyLeft: all workers have died.
+        NoWorkerLeft: all workers have died.
         Unrecoverable: a worker and its buddy have died together, without a checkpoint on disk.
         UsageError: a divided optimizer in 16 bits.
     """

@@ -160,7 +160,7 @@ def train(
     """Train to the end, whichever ranks die; the summary on the rank that leads then, None elsewhere.
 
     Raises:
-        NobodyLeft: all workers have died.
+        NoWorkerLeft: all workers have died.
         Unrecoverable: the protection cannot restore what was lost.
         UsageError: options that do not fit.
     """

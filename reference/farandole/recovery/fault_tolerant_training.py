@@ -83,7 +83,7 @@ class FaultTolerantTraining:
             summary = self._train_with_those_left()
         finally:
             self.heart.stop()
-        self.membership.see_off()
+        self.membership.dismiss_spawned()
         return summary
 
     def _train_with_those_left(self) -> Summary | None:
@@ -110,9 +110,9 @@ class FaultTolerantTraining:
                 self._report(error)
                 self.membership.update()
             except MembersChange as change:
-                if change.more or change.asked:
+                if change.more or change.requested:
                     self._write("enlarged", self.world.rank)
-                self.membership.update(change.more, change.asked)
+                self.membership.update(change.more, change.requested)
             except Invited:
                 self._join()
             self._log_changes()
@@ -153,9 +153,9 @@ class FaultTolerantTraining:
         for number in set(members.joined) - set(members.lost):
             self._write("joined", number)
         folder, log = self.record.folder, self.record.event_log
-        if members.was_asked and (request := join_request.next_request(folder, log)):
+        if members.was_requested and (request := join_request.next_request(folder, log)):
             self._write("asked for", members.answering_rank, request)
-        for number in members.sent_for:
+        for number in members.spawned:
             self._write("sent for", number)
 
     def _report(self, error: PeerLost | MPI.Exception) -> None:

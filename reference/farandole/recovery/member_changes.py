@@ -2,7 +2,7 @@
 
 The workers decide together, where they have just exchanged their losses:
 
-    news          the process that the coordinator has requested is ready, or lost
+    news          the process that the coordinator has spawned is ready, or lost
     failures      too many tries of all workers together have failed (`retry`): one more worker is wanted
     a request     one more worker was requested from outside (`join_request`)
 
@@ -34,13 +34,13 @@ class MemberChanges:
     def wanted(self) -> MembersChange | None:
         """Return the change that is due, the same on all workers; None: there is none. Collective."""
         world, membership = self.record.world, self.membership
-        asked = membership.leads and membership.view.sent_for is None and self._is_requested()
-        known = np.array([self.retry.failed, membership.has_news, asked])
+        requested = membership.leads and membership.view.spawned is None and self._is_requested()
+        known = np.array([self.retry.failed, membership.has_news, requested])
         with world.comm.waiting("failures of the others", -1):
             world.control.Allreduce(MPI.IN_PLACE, known)
-        failed, news, asked = known.tolist()
+        failed, news, requested = known.tolist()
         too_many = failed >= self.failures and membership.view.can_grow
-        return MembersChange(more=too_many, asked=bool(asked)) if news or too_many or asked else None
+        return MembersChange(more=too_many, requested=bool(requested)) if news or too_many or requested else None
 
     def _is_requested(self) -> bool:
         """Return whether a request from outside has not been answered yet."""

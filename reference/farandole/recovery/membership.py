@@ -38,7 +38,7 @@ NAP_S = 0.001
 FAREWELL_S = 10.0  # how long, after the training, the coordinator waits for a process that is just starting
 
 
-class NobodyLeft(PlainError):
+class NoWorkerLeft(PlainError):
     """Every worker has died."""
 
 
@@ -55,8 +55,8 @@ class Membership:
         view: the workers and the spares; the same on all members.
         lost: the members that were missing in the last update.
         joined: the processes that were admitted in the last update.
-        sent_for: the process that was requested at its end, if any.
-        was_asked: whether it made a slot for a request from outside.
+        spawned: the process that was requested at its end, if any.
+        was_requested: whether it made a slot for a request from outside.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Membership:
         self.view = View.outside(world.rank) if world.joining else View.first(world.size, spares, starts)
         self.lost: list[int] = []
         self.joined: list[int] = []
-        self.sent_for: list[int] = []
-        self.was_asked = False
+        self.spawned: list[int] = []
+        self.was_requested = False
         self._admission = Admission(greeting, welcome, world.joining)
         self._before = self.view  # when the update began
         self._never_joined: list[int] = []  # in this update: processes that were requested and will not come
@@ -99,19 +99,19 @@ class Membership:
     @property
     def answering_rank(self) -> int:
         """After an update for a request from outside: the member that takes the new slot, a spare or a new process."""
-        return self.sent_for[0] if self.sent_for else self.view.workers[-1]
+        return self.spawned[0] if self.spawned else self.view.workers[-1]
 
-    def update(self, more: bool = False, asked: bool = False) -> None:
+    def update(self, more: bool = False, requested: bool = False) -> None:
         """Agree on the members left, and form their groups: `world.comm` and `world.control` are of the workers left.
 
         Every living rank calls it once it has learned of a death.
 
         Args:
             more: add a worker, if there is a spare or a process may be started; it counts if any rank wants it.
-            asked: as `more`, but where no spare is left a process is started in any case.
+            requested: as `more`, but where no spare is left a process is spawned in any case.
 
         Raises:
-            NobodyLeft: no worker lives.
+            NoWorkerLeft: no worker lives.
         """
         self._revoke()
         with self.world.comm.waiting("membership update", -1):
@@ -119,7 +119,7 @@ class Membership:
                 self._agree_on_the_end(over=False)
             self._concluded = False
             self._before, self._never_joined, self.joined = self.view, [], []
-            self._try_until_all_succeed(more, asked)
+            self._try_until_all_succeed(more, requested)
 
     def wait(self) -> None:
         """As a spare, wait until the training is over.
@@ -142,7 +142,7 @@ class Membership:
             self._group = MemberGroup(everyone, told["numbers"])
             self._before = View.from_json(told["view"])
             self.joined = [self.world.rank]
-            self._try_until_all_succeed(more=False, asked=False)
+            self._try_until_all_succeed(more=False, requested=False)
         return dict(told["welcome"])
 
     def conclude(self) -> None:
@@ -158,39 +158,39 @@ class Membership:
         if self.leads:
             rank.departed(self._group.dismiss(self.view.spares))
 
-    def see_off(self) -> None:
+    def dismiss_spawned(self) -> None:
         """The training is over: dismiss a process that was requested and has not joined. Called by every worker."""
-        self._admission.see_off(FAREWELL_S)
+        self._admission.dismiss_spawned(FAREWELL_S)
 
-    def _try_until_all_succeed(self, more: bool, asked: bool) -> None:
+    def _try_until_all_succeed(self, more: bool, requested: bool) -> None:
         """Then, if a slot is still free, the coordinator requests a process."""
-        while not self._attempt(more, asked):
+        while not self._attempt(more, requested):
             pass
-        self.sent_for = []
+        self.spawned = []
         if self.view.lacks_a_worker:
-            self.sent_for = [self.view.following]
-            self.view = self.view.sending()
+            self.spawned = [self.view.following]
+            self.view = self.view.spawning()
             if self.leads:
-                self._admission.send_for(self.sent_for[0])
+                self._admission.spawn(self.spawned[0])
 
-    def _attempt(self, more: bool, asked: bool) -> bool:
+    def _attempt(self, more: bool, requested: bool) -> bool:
         """Try once; return False if another rank has died meanwhile, or a process has been admitted or given up."""
         self._revoke()
         self._group.shrink()
         missing = [member for member in self._before.members if member not in self._group.numbers]
-        if self._before.sent_for is not None and self._before.coordinator in missing:
-            missing.append(self._before.sent_for)  # only the coordinator knew how to reach it
+        if self._before.spawned is not None and self._before.coordinator in missing:
+            missing.append(self._before.spawned)  # only the coordinator knew how to reach it
         self.lost = [*missing, *self._never_joined]
         self.view = self._before.without(missing)
         if not self.view.workers:
-            raise NobodyLeft("every worker has died")
-        if self.view.sent_for is not None and not self._have_no_news(self.view.sent_for):
+            raise NoWorkerLeft("every worker has died")
+        if self.view.spawned is not None and not self._have_no_news(self.view.spawned):
             return False
         formed = True
         try:
-            one_more, requested = self._group.largest(more, asked)
-            self.was_asked = bool(requested)
-            self.view = self.view.enlarged(one_more, self.was_asked)
+            one_more, one_requested = self._group.largest(more, requested)
+            self.was_requested = bool(one_requested)
+            self.view = self.view.enlarged(one_more, self.was_requested)
             self._form()
         except (MPI.Exception, PeerLost):
             formed = False
@@ -208,11 +208,11 @@ class Membership:
         everyone = self._admission.admit(self._group.mpi, coordinator) if news == READY else None
         if everyone is not None:
             self._group.extend(everyone, number)
-            self._before = self._before.with_the_one_sent_for()
+            self._before = self._before.with_spawned()
             self.joined.append(number)
             self._admission.welcome({"numbers": self._group.numbers, "view": asdict(self._before)})
         else:
-            self._before = self._before.without_the_one_sent_for()
+            self._before = self._before.without_spawned()
             self._never_joined.append(number)
             self._admission.give_up()
         return False

@@ -19,7 +19,7 @@ from mpi4py import MPI
 
 from farandole.recovery import data_parallel
 from farandole.recovery.data_parallel import DataParallel
-from farandole.recovery.membership import Membership, NobodyLeft
+from farandole.recovery.membership import Membership, NoWorkerLeft
 from farandole.recovery.options import MembershipOptions
 from farandole.recovery.protection import NOT_STARTED
 from farandole.recovery.replica import seed_random
@@ -58,7 +58,7 @@ class MembershipProtection:
         """Have all workers be where the foremost of them is; return the step to take next.
 
         Raises:
-            NobodyLeft: only spares live, and they have no state.
+            NoWorkerLeft: only spares live, and they have no state.
         """
         replica, rate, comm = self.worker.replica, self.worker.rate, self.world.comm
         with comm.waiting("how far the others have come", -1):
@@ -69,7 +69,7 @@ class MembershipProtection:
             furthest = int(everyones.max())
             newest, concluded = divmod(furthest, 2)
             if newest == NOT_STARTED:
-                raise NobodyLeft("every worker has died, and with them what the spares would need to know")
+                raise NoWorkerLeft("every worker has died, and with them what the spares would need to know")
             if (everyones != furthest).any():
                 state = send_state(comm.mpi, replica.state(newest), int(everyones.argmax()))
                 if own[0] != furthest:
@@ -101,7 +101,7 @@ def train(scenario: str, options: MembershipOptions) -> Summary | None:
     """Train to the end, whichever ranks die; the summary on the rank that leads then, None elsewhere.
 
     Raises:
-        NobodyLeft: all workers have died.
+        NoWorkerLeft: all workers have died.
         UsageError: options that do not fit.
     """
     return data_parallel.train(scenario, options, MembershipProtection)

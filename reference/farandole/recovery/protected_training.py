@@ -69,16 +69,16 @@ class Trainable(Protocol):
 
 
 class MembersChange(Exception):
-    """The members are to change though no rank has died: a requested process is ready to join, or lost, or …
+    """The members are to change though no rank has died: a spawned process is ready to join, or lost, or …
 
     Attributes:
         more: one more worker is wanted, if there is a spare or a process may be started.
-        asked: one more worker was requested from outside.
+        requested: one more worker was requested from outside.
     """
 
-    def __init__(self, more: bool, asked: bool) -> None:
+    def __init__(self, more: bool, requested: bool) -> None:
         super().__init__()
-        self.more, self.asked = more, asked
+        self.more, self.requested = more, requested
 
 
 class ProtectedTraining:

@@ -39,7 +39,7 @@ def die_where_a_process_has_joined(membership: Membership) -> None:
 
 
 def die_where_a_slot_was_requested(membership: Membership) -> None:
-    if membership.was_asked:
+    if membership.was_requested:
         die()
     form(membership)
 
@@ -54,7 +54,7 @@ def is_requested_from_step_20_on(changes: MemberChanges) -> bool:
 
 def wait_for_news(changes: MemberChanges) -> MembersChange | None:
     membership = changes.membership
-    while membership.leads and membership.view.sent_for is not None and not membership.has_news:
+    while membership.leads and membership.view.spawned is not None and not membership.has_news:
         if "call" in places:
             may_call.set()
             time.sleep(SOON_S)
