@@ -48,6 +48,7 @@ def is_requested_from_step_20_on(changes: MemberChanges) -> bool:
     following, deadline = changes.record.world.position.step + 1, time.monotonic() + LATE_S
     while following == 20 and len(list(changes.record.folder.glob("join-*"))) < (2 if "asked twice" in places else 1):
         assert time.monotonic() < deadline, "there is no request"
+        changes.record.world.shows_life()
         time.sleep(NAP_S)
     return following >= 20 and is_requested(changes)
 
@@ -59,6 +60,7 @@ def wait_for_news(changes: MemberChanges) -> MembersChange | None:
             may_call.set()
             time.sleep(SOON_S)
             die()
+        changes.record.world.shows_life()  # a process may take longer to start than --hang-after
         time.sleep(NAP_S)
     return wanted(changes)
 
