@@ -1,4 +1,4 @@
-"""What farandole/recovery/membership.py and farandole/recovery/data_parallel.py do, in this lab's words.
+"""What farandole/recovery/membership.py and farandole/recovery/membership_protection.py do, in this lab's words.
 
 There an update is tried again until everything after the shrink has come to its end, too: a view of who
 takes which place, an election, and the groups of workers and spares.

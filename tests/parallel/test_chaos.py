@@ -23,7 +23,8 @@ from farandole import LaunchError, Run, launch
 from farandole.data.sampler import batch_size, steps_per_epoch
 from farandole.data.shares import equal_shares
 from farandole.launching import supervised_launch
-from farandole.recovery.event_log import EventLog, Line
+from farandole.recovery.event_log import EventLog
+from farandole.recovery.events import Line
 from farandole.runtime.chaos import Chaos
 from tests.parallel.conftest import assert_same_training
 

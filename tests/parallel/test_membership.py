@@ -185,7 +185,7 @@ def test_a_spare_may_die_while_it_waits(tmp_path: Path) -> None:
     out, steps = tmp_path / "run", 1500  # many steps, a little slow: one that is delayed is not taken for hanging
     options = ["--steps", str(steps), "--spares", "2", "--slow", "rank=0,factor=6", "--out", str(out)]
     options += ["--fail", f"rank=1,step={steps - 5}", "--wait-timeout", "4", "--hang-after", "3"]
-    run_ranks([PROGRAM, "membership", "3@wait", *options], 4, timeout_s=120)
+    run_ranks([PROGRAM, "membership", "3@wait", *options], 4, timeout_s=300)
     run = Run(out)
     assert run.summary.members == [0, 2]
     assert [line["step"] for line in run.metrics] == list(range(steps))

@@ -204,7 +204,7 @@ def test_what_protection_costs(whole: Run, tmp_path: Path) -> None:
 LONG: dict[str, Any] = {**RECIPE, "steps": 300}
 STATED = re.compile(
     r"rank \d( at step \d+)? cannot go on: "
-    r"(no spare is left for .*|(no copy is left of .*|nobody who is left has a copy of any stage), and no whole "
+    r"(no spare is left for .*|(no copy is left of .*|no rank that is left has a copy of any stage), and no whole "
     r"checkpoint is on disk: start again"
     r"|every worker has died)"
     r"|all ranks have died.*"

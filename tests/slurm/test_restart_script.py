@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from farandole.recovery.event_log import EventLog, Line
+from farandole.recovery.event_log import EventLog
+from farandole.recovery.events import Line
 from farandole.runtime.record import Run
 from farandole_tools.slurm.sandbox import Sandbox, SandboxError
 from tests.slurm.jobs import PATIENCE, run_it, wait_for

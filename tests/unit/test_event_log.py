@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import UsageError
-from farandole.recovery.event_log import UNKNOWN, EventLog, RankWitness, What
+from farandole.recovery.event_log import EventLog, RankWitness
+from farandole.recovery.events import UNKNOWN, What
 from farandole.runtime.faults import Fail
 
 Event = tuple[float, What, int, int] | tuple[float, What, int, int, str]

@@ -27,8 +27,8 @@ def test_on_this_machine_each_worker_has_a_host_of_its_own(monkeypatch: pytest.M
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     hosts = discover(ElasticHorovodOptions(workers=3))
     assert isinstance(hosts, ThisHost)
-    assert list(hosts.places().values()) == [1, 1, 1], "a host with a failed worker is used no more, with all on it"
-    assert [hosts.neighbours(host) for host in hosts.places()] == [3, 3, 3], "they share its cores"
+    assert list(hosts.slots().values()) == [1, 1, 1], "a host with a failed worker is used no more, with all on it"
+    assert [hosts.neighbours(host) for host in hosts.slots()] == [3, 3, 3], "they share its cores"
     monkeypatch.delenv(horovod_hosts.INTERFACE, raising=False)
     assert hosts.interface().startswith("lo")
 
@@ -37,9 +37,9 @@ def test_a_file_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("node1:2\n\n  node2\n")
     hosts = discover(ElasticHorovodOptions(hosts_file=file))
-    assert hosts.places() == {"node1": 2, "node2": 1}
+    assert hosts.slots() == {"node1": 2, "node2": 1}
     file.write_text("node2:4\n")
-    assert hosts.places() == {"node2": 4}
+    assert hosts.slots() == {"node2": 4}
     assert hosts.neighbours("node2") == 4
 
 
@@ -81,7 +81,7 @@ def test_slurms_nodes_take_as_many_as_the_job_has_tasks_there(tmp_path: Path, mo
     monkeypatch.setenv("SLURM_TASKS_PER_NODE", "2(x2),1")
     hosts = discover(ElasticHorovodOptions())
     assert isinstance(hosts, SlurmNodes)
-    assert hosts.places() == {"n1": 2, "n2": 2, "n3": 1}
+    assert hosts.slots() == {"n1": 2, "n2": 2, "n3": 1}
     assert hosts.address("n3") == "127.0.0.1"
     command = hosts.command("n2", ["program"], {})
     assert (command[0], command[-1]) == ("srun", "program")

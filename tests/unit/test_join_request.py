@@ -11,7 +11,8 @@ import pytest
 
 from farandole.errors import LaunchError, UsageError
 from farandole.recovery import join_request
-from farandole.recovery.event_log import EventLog, Line
+from farandole.recovery.event_log import EventLog
+from farandole.recovery.events import Line
 from farandole.recovery.join_request import Answer
 from farandole.recovery.options import MembershipOptions
 

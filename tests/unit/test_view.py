@@ -124,7 +124,7 @@ def test_who_comes_later_waits_outside_alone_and_follows_nobody() -> None:
     assert (view.number, view.workers, view.spares, view.coordinator) == (0, (), (7,), NOBODY)
     assert view.slot(7) is None
     assert not view.lacks_a_worker
-    assert (view.slots, view.starts, view.sent_for) == (0, 0, None), "it starts no process"
+    assert (view.slots, view.starts, view.spawned) == (0, 0, None), "it starts no process"
     assert view.without([]).members == (7,), "and takes no slot by itself"
     assert view.without([]).workers == ()
 
@@ -138,36 +138,36 @@ def test_a_process_is_started_only_where_a_place_is_free_and_no_spare_is_left() 
 
 
 def test_who_comes_later_has_a_number_of_its_own_and_takes_the_free_place() -> None:
-    view = View.first(3, 0, starts=2).without([1]).sending()
-    assert (view.sent_for, view.starts, view.workers) == (3, 1, (0, 2))
+    view = View.first(3, 0, starts=2).without([1]).spawning()
+    assert (view.spawned, view.starts, view.workers) == (3, 1, (0, 2))
     assert not view.lacks_a_worker, "one at a time"
-    view = view.with_the_one_sent_for().without([])
-    assert (view.workers, view.spares, view.sent_for) == ((0, 2, 3), (), None)
-    view = view.without([3]).sending()
-    assert (view.sent_for, view.starts) == (4, 0)
+    view = view.with_spawned().without([])
+    assert (view.workers, view.spares, view.spawned) == ((0, 2, 3), (), None)
+    view = view.without([3]).spawning()
+    assert (view.spawned, view.starts) == (4, 0)
 
 
 def test_who_was_sent_for_still_comes_where_only_a_worker_dies() -> None:
-    view = View.first(4, 0, starts=2).without([3]).sending()
-    assert view.without([1]).sent_for == 4, "the coordinator that has sent for it lives"
-    assert view.without([0]).sent_for is None
+    view = View.first(4, 0, starts=2).without([3]).spawning()
+    assert view.without([1]).spawned == 4, "the coordinator that has spawned it lives"
+    assert view.without([0]).spawned is None
 
 
 def test_it_takes_the_place_of_who_dies_as_it_comes_and_another_one_is_sent_for() -> None:
-    view = View.first(3, 0, starts=2).without([1]).sending().with_the_one_sent_for().without([0])
+    view = View.first(3, 0, starts=2).without([1]).spawning().with_spawned().without([0])
     assert view.workers == (3, 2)
     assert view.lacks_a_worker
 
 
-@pytest.mark.parametrize("gone", ["the newcomer", "the coordinator"])
+@pytest.mark.parametrize("gone", ["the spawned process", "the coordinator"])
 def test_one_that_never_comes_counts_as_started(gone: str) -> None:
-    view = View.first(3, 0, starts=2).without([1]).sending()
-    view = view.without_the_one_sent_for() if gone == "the newcomer" else view.without([0])
-    assert view.sent_for is None
+    view = View.first(3, 0, starts=2).without([1]).spawning()
+    view = view.without_spawned() if gone == "the spawned process" else view.without([0])
+    assert view.spawned is None
     assert view.lacks_a_worker
-    view = view.sending()
-    assert (view.sent_for, view.starts) == (4, 0)
-    assert not view.without_the_one_sent_for().lacks_a_worker
+    view = view.spawning()
+    assert (view.spawned, view.starts) == (4, 0)
+    assert not view.without_spawned().lacks_a_worker
 
 
 def test_more_places_need_somebody_who_could_take_them() -> None:
@@ -181,7 +181,7 @@ def test_who_is_asked_for_comes_in_any_case_and_takes_no_start_from_the_others(
     launch: tuple[int, int], starts: int, more: bool
 ) -> None:
     ranks, spares = launch
-    view = View.first(ranks, spares, starts).enlarged(more, asked=True)
+    view = View.first(ranks, spares, starts).enlarged(more, requested=True)
     others = int(more and spares + starts > 0)
     assert view.slots == ranks - spares + others + 1
     assert len(view.workers) == ranks - spares + min(spares, more + 1)
@@ -190,13 +190,13 @@ def test_who_is_asked_for_comes_in_any_case_and_takes_no_start_from_the_others(
 
 
 def test_should_it_not_come_its_place_goes_with_it_and_nobody_elses() -> None:
-    view = View.first(3, 0, starts=1).enlarged(0, asked=True).sending()
-    assert (view.slots, view.sent_for, view.starts) == (4, 3, 1)
-    for after in (view.without_the_one_sent_for(), view.without([0])):
+    view = View.first(3, 0, starts=1).enlarged(0, requested=True).spawning()
+    assert (view.slots, view.spawned, view.starts) == (4, 3, 1)
+    for after in (view.without_spawned(), view.without([0])):
         assert (after.slots, after.starts) == (3, 1)
         assert after.lacks_a_worker == (len(after.workers) < 3)
-        assert after.without_the_one_sent_for().slots == 3
-    joined = view.with_the_one_sent_for().without([])
+        assert after.without_spawned().slots == 3
+    joined = view.with_spawned().without([])
     assert (joined.workers, joined.slots) == ((0, 1, 2, 3), 4)
-    later = joined.without([1]).sending().without_the_one_sent_for()
+    later = joined.without([1]).spawning().without_spawned()
     assert later.slots == 4, "that one was not asked for"

@@ -1,12 +1,12 @@
-"""How a process that comes later is brought in: the coordinator starts it, and in a membership update all admit it.
+"""How a process that joins later is admitted: the coordinator starts it, and in a membership update all accept it.
 
-    send for    the coordinator starts a process, in a thread (`runtime.joining`); all others train on
-    news        it is ready, or lost: only the coordinator knows, and says so in an agreement of all
+    spawn       the coordinator starts a process, in a thread (`runtime.joining`); all others train on
+    news        it is ready, or lost: only the coordinator knows, and reports it in an agreement of all
     admit       all accept its connection, and form a communicator with it
-    welcome     the coordinator tells it what the others have agreed on
+    welcome     the coordinator sends it what the others have agreed on
 
-Until it is welcomed no rank counts on it: whatever goes wrong, it leaves, and that is no loss. Cost: an agreement per
-update while one is on the way; then one collective accept and another agreement.
+Until it is welcomed no rank counts on it: if anything fails it leaves, and no work is lost. Cost: an agreement per
+update while a process is starting; then one collective accept and another agreement.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from mpi4py import MPI
 
 from farandole.runtime.joining import JoiningProcess, SpawnRequest, Told
 
-# What the coordinator knows of the one sent for. The others know nothing: an agreement, a bitwise and, leaves its word.
-NO_NEWS, AT_THE_DOOR, LOST_ON_THE_WAY = 0b11, 0b10, 0b01
+# What the coordinator knows of the joining process. The other ranks know nothing, which is 0b11: a bitwise and over all
+# ranks is the coordinator's word.
+NO_NEWS, READY, NEVER_JOINS = 0b11, 0b10, 0b01
 
 
 class Invited(Exception):
-    """This process, which has come later, may `enter` now."""
+    """This process, which joins later, may `enter` now."""
 
 
 class Admission:
     """One member's part in it; only the coordinator has a request.
 
     Args:
-        greeting, welcome: return what the process is told when it begins, and when it is let in; called on the
+        greeting, welcome: return what the process is told when it starts, and when it is admitted; called on the
             coordinator.
-        joining: on a process that comes later, its own side.
+        joining: on a process that joins later, its own side.
     """
 
     def __init__(
@@ -43,31 +44,31 @@ class Admission:
 
     @property
     def has_news(self) -> bool:
-        """Whether the one sent for is ready, or lost. Only the coordinator knows."""
+        """Whether the requested process is ready, or lost. Only the coordinator knows."""
         return self._request is not None and self._request.news != "none"
 
-    def send_for(self, number: int) -> None:
+    def spawn(self, number: int) -> None:
         """Start the process that will have this number. On the coordinator."""
         self._request = SpawnRequest(number, self._greeting())
 
     def agree_on_news(self, everyone: MPI.Intracomm) -> int | None:
-        """Return what there is to know of the one sent for, on all; None: a rank has died. Collective."""
+        """Return the news of the requested process, the same on all; None: a rank has died. Collective."""
         own = NO_NEWS
         if self._request and self._request.news != "none":
-            own = AT_THE_DOOR if self._request.news == "ready" else LOST_ON_THE_WAY
+            own = READY if self._request.news == "ready" else NEVER_JOINS
         try:
             return everyone.Agree(own)
         except MPI.Exception:  # the same on all
             return None
 
     def admit(self, everyone: MPI.Intracomm, coordinator: int) -> MPI.Intracomm | None:
-        """Return a communicator with the process, last in it; None if that has not succeeded everywhere. Collective."""
+        """Return a communicator with the process, as its last rank; None if this failed on any rank. Collective."""
         extended = None
         try:
             port = self._request.invite() if self._request else ""
             between = everyone.Accept(port, root=coordinator)
             extended = MPI.Intracomm(MPI.Intercomm(between).Merge(high=False))
-            if self._request:  # a revocation that comes while it is still merging would be its end
+            if self._request:  # a revocation that arrives while the process is still merging would end it
                 self._request.sees_it_inside()
         except MPI.Exception:
             everyone.Revoke()
@@ -77,24 +78,24 @@ class Admission:
             return None
 
     def welcome(self, agreed: Told) -> None:
-        """Tell the process that it is in, and what all have agreed on."""
+        """Tell the process that it is admitted, and what all have agreed on."""
         request, self._request = self._request, None
         if request:
             request.welcome(agreed | {"welcome": self._welcome()})
 
     def give_up(self) -> None:
-        """The process will not come."""
+        """Dismiss the process, which will not join."""
         request, self._request = self._request, None
         if request:
             request.dismiss()
 
-    def see_off(self, farewell_s: float) -> None:
-        """All is over: tell the process, if one is still on the way."""
+    def dismiss_spawned(self, farewell_s: float) -> None:
+        """Dismiss a process that is still starting: the training is over."""
         if self._request:
             self._request.dismiss(farewell_s)
 
     def wait_for_invitation(self) -> None:
-        """As the process: wait until it may enter, or is not needed.
+        """As the process, wait until it is dismissed.
 
         Raises:
             Invited: it may `enter` now.
@@ -106,6 +107,6 @@ class Admission:
             raise Invited
 
     def enter(self) -> tuple[MPI.Intracomm, Told]:
-        """As the process: connect; return the communicator of all, and what it is told there."""
+        """As the process, connect; return the communicator of all members, and what the coordinator has sent."""
         assert self._joining is not None
         return self._joining.enter(self._port)

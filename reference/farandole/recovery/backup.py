@@ -24,18 +24,17 @@ from mpi4py import MPI
 
 from farandole.data_parallel.loss_log import LOSS_WINDOW
 from farandole.errors import UsageError
-from farandole.models import choices
-from farandole.recovery.buddies import Buddies
+from farandole.recovery import data_parallel
+from farandole.recovery.buddies import IN_MEMORY, Buddies
 from farandole.recovery.checkpoint import Checkpoint
-from farandole.recovery.data_parallel import DataParallelTraining, check_rate
-from farandole.recovery.fault_tolerant_training import NOT_STARTED, Unrecoverable
+from farandole.recovery.data_parallel import DataParallel
+from farandole.recovery.membership import Membership
 from farandole.recovery.on_disk import OnDisk
 from farandole.recovery.options import BackupOptions
-from farandole.recovery.replica import Replica, seed_random
+from farandole.recovery.protection import NOT_STARTED, Unrecoverable
 from farandole.recovery.state import TrainingState
-from farandole.runtime import devices
+from farandole.recovery.training_record import TrainingRecord
 from farandole.runtime.record import Summary
-from farandole.runtime.world import World
 
 LOSSES = "losses"
 
@@ -43,12 +42,12 @@ LOSSES = "losses"
 class BackupProtection:
     """One worker's `Protection`: its state with its buddy, and now and then on disk."""
 
-    def __init__(self, training: DataParallelTraining) -> None:
-        options = training.options
+    def __init__(self, record: TrainingRecord, worker: DataParallel, membership: Membership) -> None:
+        options = worker.options
         assert isinstance(options, BackupOptions)
-        self.training, self.world, self.options = training, training.world, options
+        self.record, self.world, self.worker, self.membership = record, record.world, worker, membership
         self.buddies = Buddies(options.backup_every)
-        self.on_disk = OnDisk(training.world, training.folder, options.checkpoint_every)
+        self.on_disk = OnDisk(record.world, record.folder, options.checkpoint_every)
 
     def protect(self, step: int) -> None:
         """Begin to exchange copies, and to write a checkpoint, if it is time to."""
@@ -56,16 +55,16 @@ class BackupProtection:
             with self.world.communicate("backup"):
                 self.buddies.begin(self.world.comm, self._state(step))
         if self.on_disk.due(step):
-            self.on_disk.save(self._state(step), self.training.membership.view.number)
+            self.on_disk.save(self._state(step), self.membership.view.number)
 
     def secure(self) -> None:
         """Return when the copies have arrived."""
         self.buddies.complete()
 
-    def protect_now(self) -> None:
+    def protect_now(self, step: int) -> None:
         """Exchange copies of the present state."""
         with self.world.communicate("backup"):
-            self.buddies.save(self.world.comm, self._state(self.training.step))
+            self.buddies.save(self.world.comm, self._state(step))
 
     def regroup(self) -> None:
         """Give up the checkpoint that is being written."""
@@ -75,77 +74,72 @@ class BackupProtection:
         """Return the first step of the window that `step` is in: the learning rate may follow the window's mean."""
         return step - step % LOSS_WINDOW
 
-    def restore(self) -> int:
+    def close(self) -> None:
+        """Nothing is under way: the last step has waited for it."""
+
+    def restore(self, reached: int) -> int:
         """Go back to the last backup, in memory or on disk, or to the beginning; return its step.
 
         Raises:
             Unrecoverable: a worker and its buddy have died, and no checkpoint is on disk.
         """
-        training = self.training
-        found = self.buddies.recover(self.world.comm)
-        if found is None:
-            found = self.on_disk.newest()
-            if found is None and self._is_before_the_second_backup():
+        with self.world.comm.waiting("how far the others have come", -1):
+            found = self.buddies.recover(self.world.comm) or self.on_disk.newest()
+            if found is None and self._is_before_the_second_backup(reached):
                 return self._begin_anew()
-            if found is None:
-                raise Unrecoverable(
-                    "no copy is left of what some worker knew alone, which its buddy would have had, and no whole "
-                    "checkpoint is on disk: give --checkpoint-every, or a smaller one"
-                )
+        if found is None:
+            raise Unrecoverable(
+                "no copy is left of what some worker knew alone, which its buddy would have had, and no whole "
+                "checkpoint is on disk: give --checkpoint-every, or a smaller one"
+            )
+        if found.slot != IN_MEMORY:
             self.buddies.forget_after(found.step)
-            if training.membership.leads:
+            if self.record.leads:
                 print(f"a worker and its buddy have died: back to the checkpoint of step {found.step}", file=sys.stderr)
-        training.replica.restore(found)
-        training.replica.rewind(found.step)
-        training.losses.adopt(found.step, [found.own[slot][LOSSES].numpy() for slot in self._slots_of(found)])
+        self.worker.replica.restore(found)
+        self.worker.replica.rewind(found.step)
+        self.worker.losses.adopt(found.step, [found.own[slot][LOSSES].numpy() for slot in self._slots_of(found)])
         return found.step
 
-    def _is_before_the_second_backup(self) -> bool:
-        """Whether what is gone is what all began with, which nobody need have kept; not if nobody left was there."""
-        known = np.array([self.buddies.newest or 0, self.training.step])
+    def _is_before_the_second_backup(self, reached: int) -> bool:
+        """Return whether only the beginning is lost, which no worker need have kept, and a worker left was there."""
+        known = np.array([self.buddies.newest or 0, reached])
         self.world.control.Allreduce(MPI.IN_PLACE, known, MPI.MAX)
         backup, furthest = known.tolist()
         return bool(backup == 0 and furthest != NOT_STARTED)
 
     def _begin_anew(self) -> int:
-        """Be as at the very beginning, each in the slot that it has now; returns the first step."""
-        training, options = self.training, self.options
-        if training.membership.leads:
+        """Have each worker be as before the first step, in its present slot; return the first step."""
+        if self.record.leads:
             print("a worker has died before there was a second backup: all begin anew", file=sys.stderr)
-        devices.seed_everything(options.seed)
-        training.replica = Replica(self.world, options, options.shard_optimizer, options.adapts)
-        seed_random(options.seed, self.world.comm.rank, 0)
+        self.worker.begin_anew()
         self.buddies.forget_after(NOT_STARTED)
-        training.losses.adopt(0, [])
         return 0
 
     def _slots_of(self, saved: Checkpoint) -> list[int]:
-        """Whose losses this worker answers for from now on: its own slot's; where slots have changed, one for all."""
+        """Return the slots whose losses this worker records: its own; where their number has changed, slot 0 all."""
         slot = self.world.comm.rank
         if saved.ranks == self.world.comm.size:
             return [slot]
         return list(range(saved.ranks)) if slot == 0 else []
 
     def _state(self, step: int) -> TrainingState:
-        """All that decides how the training goes on with `step`, and what its record goes on with."""
-        state = self.training.replica.state(step)
-        state.own[LOSSES] = torch.from_numpy(self.training.losses.own_parts(step))
+        """Return all that decides how the training continues with `step`, and how its record does."""
+        state = self.worker.replica.state(step)
+        state.own[LOSSES] = torch.from_numpy(self.worker.losses.own_parts(step))
         return state
 
 
 def train(scenario: str, options: BackupOptions) -> Summary | None:
-    """Train to the end, whoever dies; the summary on the rank that leads then, None elsewhere.
+    """Train to the end, whichever ranks die; the summary on the rank that leads then, None elsewhere.
 
     Raises:
-        NobodyLeft: all workers have died.
+        NoWorkerLeft: all workers have died.
         Unrecoverable: a worker and its buddy have died together, without a checkpoint on disk.
         UsageError: a divided optimizer in 16 bits.
     """
-    choices.check(options)
-    check_rate(options)
     if options.shard_optimizer and options.precision != "float32":
         raise UsageError(
             f"--precision {options.precision} goes without --shard-optimizer: no rank has the whole gradient"
         )
-    with World.start(options) as world:
-        return DataParallelTraining(world, scenario, options, BackupProtection, options.shard_optimizer).run()
+    return data_parallel.train(scenario, options, BackupProtection, options.shard_optimizer)

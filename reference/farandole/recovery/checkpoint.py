@@ -1,19 +1,19 @@
-"""Checkpoints on disk: two slots, written in turn, and never believed unchecked.
+"""Checkpoints on disk: two slots, written in turn, and always verified before they are used.
 
 A slot holds one file of tensors and one JSON file per writer: one writer, rank 0, or every rank with
-its part of what is shared. Each file is written under a temporary name, brought to the disk (fsync)
+its part of what is shared. Each file is written under a temporary name, flushed to the disk (fsync)
 and only then renamed, which is atomic: a file is the old one or the new one, never half of each. The
 JSON file comes last and holds the SHA-256 of the tensors beside it and of itself, so a file that was
-torn, flipped or exchanged is found out.
+torn, altered or exchanged is detected.
 
 A checkpoint is complete when all its writers' files are there, of the same step, and unharmed. While
 one slot is written the other stays as it is. So whenever a process dies, one complete checkpoint is
-left, provided nobody begins with a slot before the other is complete on all ranks (`checkpointer`).
+left, provided no rank begins with a slot before the other is complete on all ranks (`checkpointer`).
 
     slot-0/rank-2.safetensors   the tensors, or this writer's parts of them
            rank-2.json          step, ranks, writers, shapes, values, sha256
 
-Another number of ranks can read what some ranks have written: the parts are joined, and cut anew.
+Another number of ranks can read a checkpoint than wrote it: the parts are joined, and cut anew.
 Source of the format: safetensors (Hugging Face), which holds numbers and no code.
 """
 
@@ -40,7 +40,7 @@ from farandole.recovery.state import TrainingState
 CHECKPOINTS = "checkpoints"  # the folder of a run's checkpoints, beside its record
 SLOTS = 2
 FORMAT = 1
-# What a writer's JSON file says besides its checksum, and of which type.
+# The fields of a writer's JSON file, besides its checksum, and their types.
 DESCRIBED: dict[str, type] = {
     "format": int, "step": int, "ranks": int, "writer": int, "writers": int, "shapes": dict, "values": dict,
     "tensors_sha256": str,
@@ -48,7 +48,7 @@ DESCRIBED: dict[str, type] = {
 
 
 class Damaged(Exception):
-    """A slot whose files cannot be believed; says which one and why."""
+    """A slot with a damaged file; the message names the file and the reason."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Checkpoint:
     """A complete checkpoint.
 
     Attributes:
-        slot: where it lies.
-        ranks: how many there were.
+        slot: the slot that holds it.
+        ranks: number of ranks that trained.
         shared, values: as in `TrainingState`.
         own: rank → its own tensors.
     """
@@ -70,23 +70,23 @@ class Checkpoint:
     values: dict[str, Any]
 
     def of_rank(self, rank: int) -> TrainingState:
-        """What that rank goes on from; without `own` where there was no such rank."""
+        """Return the state from which that rank continues; without `own` where there was no such rank."""
         return TrainingState(self.step, self.shared, self.own.get(rank, {}), self.values)
 
 
 def piece(tensors: Mapping[str, Tensor], number: int, pieces: int) -> dict[str, Tensor]:
-    """One of so many parts of each tensor, flat, and still in the original's memory."""
+    """Return part `number` of `pieces` of each tensor, flat, and still in the original's memory."""
     flat = {name: tensor.detach().flatten() for name, tensor in tensors.items()}
     return {name: tensor[chunk_slice(len(tensor), pieces, number)] for name, tensor in flat.items()}
 
 
 def joined(pieces: Sequence[Mapping[str, Tensor]], shapes: Mapping[str, list[int]]) -> dict[str, Tensor]:
-    """What all of its `piece`s were cut from."""
+    """Return the tensors from which these `piece`s were cut, in order."""
     return {name: torch.cat([each[name] for each in pieces]).view(shape) for name, shape in shapes.items()}
 
 
 def part(state: TrainingState, own: Mapping[int, Mapping[str, Tensor]], writer: int, writers: int) -> dict[str, Tensor]:
-    """What one writer keeps: its part of each shared tensor, and the own tensors of the ranks it writes for.
+    """Return what one writer keeps: its part of each shared tensor, and the own tensors of the ranks it writes for.
 
     Args:
         own: rank → its own tensors.
@@ -98,7 +98,7 @@ def part(state: TrainingState, own: Mapping[int, Mapping[str, Tensor]], writer: 
 
 
 def describe(state: TrainingState, ranks: int, writer: int, writers: int) -> dict[str, Any]:
-    """What a writer's JSON file says, without the checksums."""
+    """Return the fields of a writer's JSON file, without the checksums."""
     return {
         "format": FORMAT,
         "step": state.step,
@@ -111,38 +111,38 @@ def describe(state: TrainingState, ranks: int, writer: int, writers: int) -> dic
 
 
 def write(folder: Path, slot: int, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-    """Bring one writer's part to the disk. What the slot held before is lost from the first rename on.
+    """Write one writer's part to the disk. What the slot held before is lost from the first rename on.
 
     Raises:
         OSError: no space, no permission.
     """
-    place = folder / f"slot-{slot}"
-    if not place.is_dir():
-        place.mkdir(parents=True, exist_ok=True)
+    slot_folder = folder / f"slot-{slot}"
+    if not slot_folder.is_dir():
+        slot_folder.mkdir(parents=True, exist_ok=True)
         for holder in (folder, folder.parent):
             _sync_names(holder)
     stem = f"rank-{description['writer']}"
     data = tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()})
     described = dict(description) | {"tensors_sha256": hashlib.sha256(data).hexdigest()}
     described["sha256"] = _digest(described)
-    _replace(place / f"{stem}.safetensors", data)
-    _replace(place / f"{stem}.json", json.dumps(described, indent=1).encode())
+    _replace(slot_folder / f"{stem}.safetensors", data)
+    _replace(slot_folder / f"{stem}.json", json.dumps(described, indent=1).encode())
 
 
 def read(folder: Path, slot: int) -> Checkpoint:
-    """The checkpoint in a slot.
+    """Return the checkpoint in a slot.
 
     Raises:
         FileNotFoundError: nothing has been written there.
         Damaged: it is not complete, or not what was written.
     """
-    place = folder / f"slot-{slot}"
-    if not any(place.glob("rank-*")):
-        raise FileNotFoundError(place)
-    first, tensors = _read_part(place, 0)
+    slot_folder = folder / f"slot-{slot}"
+    if not any(slot_folder.glob("rank-*")):
+        raise FileNotFoundError(slot_folder)
+    first, tensors = _read_part(slot_folder, 0)
     parts = [tensors]
     for writer in range(1, first["writers"]):
-        its, tensors = _read_part(place, writer)
+        its, tensors = _read_part(slot_folder, writer)
         for field in ("step", "writers", "ranks", "shapes", "values"):
             if its[field] != first[field]:
                 raise Damaged(f"rank-{writer} is of {field} {its[field]}, rank-0 of {first[field]}")
@@ -166,7 +166,7 @@ def read(folder: Path, slot: int) -> Checkpoint:
 
 
 def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The complete checkpoint with the most steps, and a line on each slot that had to be passed over.
+    """Return the complete checkpoint with the most steps, and a line on each slot that was skipped.
 
     Cost: reads every byte of both slots.
     """
@@ -175,8 +175,8 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     for slot in range(SLOTS):
         try:
             found.append(read(folder, slot))
-            # Who wrote it may have been killed before the names had reached the disk; nothing else may
-            # be overwritten on the strength of it until they have.
+            # Its writers may have been killed before the names had reached the disk. Until then the
+            # other slot must not be overwritten.
             _sync_names(folder / f"slot-{slot}")
         except FileNotFoundError:
             continue
@@ -185,15 +185,15 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     return max(found, key=lambda checkpoint: checkpoint.step, default=None), troubles
 
 
-def _read_part(place: Path, writer: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _read_part(slot_folder: Path, writer: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
     stem = f"rank-{writer}"
     try:
-        text = (place / f"{stem}.json").read_bytes()
-        data = (place / f"{stem}.safetensors").read_bytes()
+        text = (slot_folder / f"{stem}.json").read_bytes()
+        data = (slot_folder / f"{stem}.safetensors").read_bytes()
     except FileNotFoundError as error:
         raise Damaged(f"{Path(error.filename).name} is missing") from error
     except OSError as error:
-        raise Damaged(f"{Path(error.filename or place).name} cannot be read ({error.strerror})") from error
+        raise Damaged(f"{Path(error.filename or slot_folder).name} cannot be read ({error.strerror})") from error
     try:
         described = json.loads(text)
         promised = described.pop("sha256")
@@ -225,7 +225,7 @@ def _digest(described: Mapping[str, Any]) -> str:
 
 
 def _replace(file: Path, data: bytes) -> None:
-    """Put `data` in the place of `file`, all at once, and return when it is on the disk."""
+    """Replace `file` by `data`, atomically, and return when it is on the disk."""
     unfinished = file.with_name(file.name + ".unfinished")
     try:
         with unfinished.open("wb") as stream:

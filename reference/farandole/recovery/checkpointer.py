@@ -1,11 +1,11 @@
-"""How a training is saved while it goes on.
+"""Checkpoints that are written while training continues.
 
-Saving has two parts. The snapshot, a copy in memory, must be of one moment, so training stands still
-for it; the way to the disk may take its time, in a thread, while training changes the original
-(Mohan et al., "CheckFreq", 2021). Writing in the foreground is there to compare.
+Saving has two parts. The snapshot, a copy in memory, must be of one step, so training stands still for it. A thread
+writes it to the disk while training changes the original (Mohan et al., "CheckFreq", 2021). Writing in the foreground
+is there to compare.
 
-Before a rank touches a slot, all ranks wait until the checkpoint before, in the other slot, is on the
-disk of all. Else a fast rank could overwrite its part of the only complete checkpoint.
+Before a rank writes to a slot, all ranks wait until the previous checkpoint, in the other slot, is on the disk of all.
+Otherwise a fast rank could overwrite its part of the only complete checkpoint.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class CheckpointFailed(PlainError):
 
 
 def newest_slot(world: World, folder: Path) -> int | None:
-    """Where the newest whole checkpoint lies, the same on all ranks; who leads says which are damaged. Collective."""
+    """Return the slot of the newest whole checkpoint, the same on all ranks. Collective.
+
+    The rank that leads prints a line for each damaged slot.
+    """
     slot = np.array([NONE])
     if world.control.rank == 0:
         found, troubles = checkpoint.newest(folder)
@@ -51,8 +54,8 @@ class Checkpointer:
     """Writes one rank's part of every checkpoint.
 
     Args:
-        folder: where the slots are; every rank must reach it.
-        by: "ranks": each writes its part; "rank 0": it writes all, and is sent what is the others' own.
+        folder: of the slots; every rank must reach it.
+        by: "ranks": each writes its part; "rank-0": it writes all, and receives what is the others' own.
         asynchronous: write in a thread.
         occupied: the slot that holds the newest complete checkpoint, not to be written first.
     """
@@ -69,10 +72,10 @@ class Checkpointer:
         self._writing: Future[None] | None = None
 
     def save(self, state: TrainingState) -> float:
-        """Keep `state`; returns for how many seconds the slowest rank stood still. Collective.
+        """Save `state`; return for how many seconds the slowest rank stood still. Collective.
 
         Raises:
-            CheckpointFailed: this checkpoint, or the one before, could not be written.
+            CheckpointFailed: this checkpoint, or the previous one, could not be written.
         """
         start = time.perf_counter()
         with self.world.communicate("checkpoint"):
@@ -112,7 +115,7 @@ class Checkpointer:
             raise CheckpointFailed(f"another rank could not write its part of the checkpoint in {self.folder}")
 
     def abandon(self) -> None:
-        """End the writing that is going on, if any: the ranks have changed, and another checkpointer begins."""
+        """Return when the thread has ended: the ranks have changed, and another checkpointer begins."""
         self._wait_for_the_disk()
         self._thread.shutdown(wait=True)
 
@@ -128,18 +131,18 @@ class Checkpointer:
             self._snapshot = copied(tensors, self._snapshot, "cpu")
 
     def _own(self, own: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
-        """rank → the own tensors that this writer keeps: its own, or on rank 0 everybody's."""
+        """Return, by rank, the own tensors that this writer keeps: its own, or on rank 0 those of all ranks."""
         if self.writers == self.world.comm.size:
             return {self.world.comm.rank: dict(own)}
-        everybody: dict[int, dict[str, Tensor]] = {rank: {} for rank in range(self.world.comm.size)}
+        everyones: dict[int, dict[str, Tensor]] = {rank: {} for rank in range(self.world.comm.size)}
         for name in sorted(own):  # as large on all ranks
             tensor = own[name].contiguous()
             gathered = torch.empty((self.world.comm.size, *tensor.shape), dtype=tensor.dtype)
             with self.world.comm.waiting("the ranks' own part of the checkpoint", 0):
                 self.world.comm.mpi.Gather(tensor.numpy(), gathered.numpy() if self.world.comm.rank == 0 else None)
             for rank, its in enumerate(gathered):
-                everybody[rank][name] = its
-        return everybody
+                everyones[rank][name] = its
+        return everyones
 
     def _write(self, slot: int, description: Mapping[str, Any]) -> None:
         checkpoint.write(self.folder, slot, self._snapshot, description)

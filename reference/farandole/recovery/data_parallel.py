@@ -1,203 +1,179 @@
-"""A data-parallel training that continues when workers die, join, or fail at a step: what is done in a step.
+"""Data-parallel training whose ranks may die or join: what one worker does in a step; a `Trainable`.
 
-Each worker computes the gradient of its part of the batch, tries again if that fails on it alone, and all-reduces. From
-the losses that all exchange every ten steps the workers decide together on the learning rate, and on whether another
-worker is to join. How the members find each other again is in `fault_tolerant_training`, and what was kept of the dead
-worker's in its `Protection`: `membership_protection` here, `backup` for copies with buddies.
+Each worker computes the gradient of its part of the batch, tries again if that fails on it alone (`retry`), and
+all-reduces. Every ten steps all workers exchange their losses, from which the learning rate may follow
+(`adaptive_rate`). What is kept of a worker is its `Protection`: `checkpoint_protection`, `membership_protection` or
+`backup`.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
-from mpi4py import MPI
 
-from farandole.data_parallel.bold_driver import BoldDriver
+from farandole import tasks
 from farandole.data_parallel.evaluation import accuracy
 from farandole.data_parallel.loss_log import LossLog
 from farandole.data_parallel.training import samples_used
-from farandole.errors import UsageError
-from farandole.models import choices
-from farandole.recovery import join_request
+from farandole.recovery.adaptive_rate import AdaptiveRate, check_rate
 from farandole.recovery.batches import Batches
-from farandole.recovery.fault_tolerant_training import NOT_STARTED, FaultTolerantTraining, MembersChange
-from farandole.recovery.membership_protection import MembershipProtection
-from farandole.recovery.options import MembershipOptions
+from farandole.recovery.fault_tolerant_training import FaultTolerantTraining, check, form_members
+from farandole.recovery.member_changes import MemberChanges
+from farandole.recovery.membership import Membership
+from farandole.recovery.options import MembershipOptions, ReplicaOptions
+from farandole.recovery.protected_training import ProtectedTraining
 from farandole.recovery.protection import Protection
-from farandole.recovery.replica import Replica
+from farandole.recovery.replica import Replica, seed_random
+from farandole.recovery.retry import Retry
+from farandole.recovery.training_record import TrainingRecord
+from farandole.runtime import devices
 from farandole.runtime.buffers import sha256
 from farandole.runtime.record import Summary
 from farandole.runtime.world import World
 
 
-class DataParallelTraining(FaultTolerantTraining):
-    """One member's part in it, as a worker or as a spare.
+class DataParallel:
+    """One worker's copy of the model, its batches and its losses.
 
     Args:
-        protection: makes the `Protection` of this training.
+        batches: made by all ranks together, before the spares part from the workers.
+        retry: repeats a step that fails on this worker alone; None: the failure is final.
+        adapts: the quantity that the learning rate follows: "loss", "gradients", or "" for a fixed rate.
         sharded: divide the optimizer's state over the workers (ZeRO-1).
 
     Attributes:
-        concluded_at: the step after which the learning rate was last decided.
+        replica: the copy of the model.
+        losses: this worker's part of each step's loss.
+        rate: decides the learning rate.
     """
 
     def __init__(
         self,
-        world: World,
-        scenario: str,
-        options: MembershipOptions,
-        protection: Callable[[DataParallelTraining], Protection],
+        record: TrainingRecord,
+        options: ReplicaOptions,
+        batches: Batches,
+        retry: Retry | None = None,
+        adapts: str = "",
         sharded: bool = False,
     ) -> None:
-        self.options, self.steps = options, options.steps
-        super().__init__(world, scenario, options)
-        self.replica = Replica(world, options, sharded, options.adapts)
-        self.losses = LossLog(world, self.recorder, options.steps)
-        self.driver = BoldDriver(options.lr)
-        self.concluded_at = NOT_STARTED
-        self.failed_tries = 0  # of this worker, since the members last changed
-        self.protection = protection(self)
+        self.record, self.world, self.options, self.batches = record, record.world, options, batches
+        self.retry, self.adapts, self.sharded = retry, adapts, sharded
+        self.steps = options.steps
+        self.replica = Replica(self.world, options, sharded, adapts)
+        self.losses = LossLog(self.world, record.recorder, options.steps)
+        self.rate = AdaptiveRate(record, adapts, options.lr)
 
-    def _prepare(self) -> None:
-        workers = self.world.size - self.options.spares
-        self.batches = Batches(self.world, self.options, self.folder, workers)
+    def prepare(self) -> None:
+        """Do nothing: all is prepared."""
 
-    def _step(self, step: int) -> None:
+    def step(self, step: int, secure: Callable[[], None]) -> None:
+        """Compute the gradient of this worker's part of the batch, all-reduce it, and update the parameters."""
         self._own = self._own_part(step)
-        self.protection.secure()
+        secure()
         self.replica.optimizer.step()
 
-    def _account(self, step: int) -> None:
+    def account(self, step: int) -> bool:
+        """Note this worker's part of the loss; every ten steps all workers exchange theirs, and adapt the rate."""
         self.losses.add(step, *self._own)
-        if self.losses.following == self.step:  # all have just exchanged their losses
-            self._draw_conclusions()
+        if self.losses.following != step + 1:
+            return False
+        self.rate.adapt(self.replica, step + 1, self.losses.last_mean)
+        return True
+
+    def regroup(self) -> None:
+        """Count failed tries from 0, and have the optimizer reduce over the workers left."""
+        if self.retry:
+            self.retry.failed = 0
+        self.replica.regroup()
+
+    def resume(self, step: int, first_line: int) -> None:
+        """Go to `step` in the data, and have the leading worker write the record's next lines."""
+        with self.world.comm.waiting("how far the others have come", -1):
+            self._take_over_the_record(step, first_line)
+        self.batches.go_to(step)
+        self.rate.resume(self.replica)
+
+    def begin_anew(self) -> None:
+        """Be as before the first step, in this worker's present slot."""
+        devices.seed_everything(self.options.seed)
+        self.replica = Replica(self.world, self.options, self.sharded, self.adapts)
+        seed_random(self.options.seed, self.world.comm.rank, 0)
+        self.losses.adopt(0, [])
+
+    def finish(self) -> Summary | None:
+        """Evaluate, and write the record."""
+        test = self.batches.splits.test if self.record.leads else None
+        metric = self.batches.task.metric
+        return self.record.recorder.finish(
+            steps=self.steps,
+            samples=samples_used(self.batches.data.shares, self.options.batch, self.steps),
+            final_loss=self.losses.last,
+            test_accuracy=accuracy(self.replica.model, test, self.world.device, metric) if test else None,
+            params_sha256=sha256(self.replica.model),
+            faults=self.record.faults,
+            joined=self.record.joined,
+        )
 
     def _own_part(self, step: int) -> tuple[float, float, int]:
-        """The gradient of this worker's part of the batch; taken again if it fails here, which the others wait for.
+        """Compute the gradient of this worker's part of the batch, again if it fails here.
 
         Returns:
             Mean loss, share of the batch, and the batch's samples.
-
-        Raises:
-            RuntimeError, OSError: it has failed until there was no time left for it.
         """
         self.replica.begin(step)
-        deadline = time.monotonic() + self.options.retry_for
-        failed_before = self.failed_tries
-        while True:
-            try:
-                self.world.begin_step(step)
-                inputs, targets, whole = self.batches.next_part(self.world.comm.rank, self.world.comm.size)
-                share = len(inputs) / whole
-                loss = self.replica.gradient(inputs, targets, share)
-                break
-            except (RuntimeError, OSError):
-                self.failed_tries += 1
-                if time.monotonic() > deadline:
-                    raise
-                self.batches.go_to(step)
-                self.replica.rewind(step)
-        if self.failed_tries > failed_before:
-            self.event_log.write("retried", self.world.rank, step)
-        return loss, share, whole
+        if self.retry is None:
+            return self._gradient(step)
+        return self.retry(step, lambda: self._gradient(step), lambda: self._rewind(step))
 
-    def _draw_conclusions(self) -> None:
-        """From the losses and the failed tries of all, and from what the coordinator knows of who was sent for.
+    def _gradient(self, step: int) -> tuple[float, float, int]:
+        self.world.begin_step(step)
+        inputs, targets, whole = self.batches.next_part(self.world.comm.rank, self.world.comm.size)
+        share = len(inputs) / whole
+        return self.replica.gradient(inputs, targets, share), share, whole
 
-        Raises:
-            MembersChange: there is news of that one, there were too many failed tries, or one more was asked for.
-        """
-        if self.options.adapts:
-            self._adapt_rate()
-        asked = self.membership.leads and self.membership.view.sent_for is None and self._is_asked_for_more()
-        said = np.array([self.failed_tries, self.membership.has_news, asked])
-        with self.world.comm.waiting("failures of the others", -1):
-            self.world.control.Allreduce(MPI.IN_PLACE, said)
-        tries, news, asked = said.tolist()
-        many_tries = tries >= self.options.failures and self.membership.can_grow
-        if (news or many_tries or asked) and self.step < self.options.steps:
-            self.protection.protect_now()
-            raise MembersChange(more=many_tries, asked=bool(asked))
+    def _rewind(self, step: int) -> None:
+        self.batches.go_to(step)
+        self.replica.rewind(step)
 
-    def _adapt_rate(self) -> None:
-        """Set the learning rate, equally on all workers, from a window's mean loss or mean gradients."""
-        if agreement := self.replica.agreement:
-            self.replica.set_rate(agreement.conclude(self.replica.values["lr"]))
-        else:
-            self.replica.set_rate(self.driver.observe(self.losses.last_mean))
-            self.replica.values["before"] = self.driver.before
-            if self.driver.undo:
-                self.replica.undo()
-                if self.membership.leads:
-                    self.event_log.write("undone", self.world.rank, self.step)
-            else:
-                self.replica.accept()
-        self.concluded_at = self.step
-
-    def _is_asked_for_more(self) -> bool:
-        """By somebody outside, who has not been answered yet."""
-        return join_request.next_request(self.folder, self.event_log) is not None
-
-    def _regroup(self) -> None:
-        self.failed_tries = 0
-        self.replica.regroup()
-        self.protection.regroup()
-
-    def _catch_up(self) -> None:
-        with self.world.comm.waiting("how far the others have come", -1):
-            super()._catch_up()
-        self.batches.go_to(self.step)
-        self.driver = BoldDriver(self.replica.values["lr"], self.replica.values.get("before"))
-
-    def _take_over_the_record(self) -> None:
-        """The coordinator, perhaps a new one, writes on from where the one before has come to."""
-        told = np.empty((self.world.control.size, 2))  # who has come newly has no loss, and may have to tell it
+    def _take_over_the_record(self, step: int, first_line: int) -> None:
+        """Have the leading worker, perhaps a new one, write on from where the one before has come to."""
+        told = np.empty((self.world.control.size, 2))  # a joining process has no loss, and may have to write it
         self.world.control.Allgather(np.array([self.losses.following, self.losses.last]), told)
-        self.losses.last = float(max(told.tolist())[1])  # that of who has come furthest
+        self.losses.last = float(max(told.tolist())[1])  # that of the worker that has come furthest
         written = np.zeros(1, dtype=np.int64)
-        if self.membership.leads:
-            written[0] = min(self.protection.first_line(self.step), self.recorder.take_over(self.folder))
-            self.recorder.go_on_from(int(written[0]))
+        if self.record.leads:
+            recorder = self.record.recorder
+            written[0] = min(first_line, recorder.take_over(self.record.folder))
+            recorder.go_on_from(int(written[0]))
         self.world.control.Bcast(written)
-        self.losses.go_on_from(self.step, int(written[0]))
-        self.losses.flush(self.step)  # at once: of what is still held back the next death may take the last who know
-
-    def _finish(self) -> Summary | None:
-        test = self.batches.splits.test if self.membership.leads else None
-        return self.recorder.finish(
-            steps=self.options.steps,
-            samples=samples_used(self.batches.data.shares, self.options.batch, self.options.steps),
-            final_loss=self.losses.last,
-            test_accuracy=accuracy(self.replica.model, test, self.world.device) if test else None,
-            params_sha256=sha256(self.replica.model),
-            faults=self.event_log.faults() if self.membership.leads else (),
-            joined=self.event_log.joined() if self.membership.leads else (),
-        )
+        self.losses.go_on_from(step, int(written[0]))
+        self.losses.flush(step)  # at once: the next death may take the last worker that knows what is held back
 
 
-def check_rate(options: MembershipOptions) -> None:
-    """Check the options for an adaptive learning rate.
+def train(
+    scenario: str,
+    options: MembershipOptions,
+    make_protection: Callable[[TrainingRecord, DataParallel, Membership], Protection],
+    sharded: bool = False,
+) -> Summary | None:
+    """Train to the end, whichever ranks die; the summary on the rank that leads then, None elsewhere.
 
     Raises:
-        UsageError: --adapt-lr is missing, or not every rank has the mean gradient that the rate is to follow.
+        NoWorkerLeft: all workers have died.
+        Unrecoverable: the protection cannot restore what was lost.
+        UsageError: options that do not fit.
     """
-    if options.adapt_lr_by != "loss" and not options.adapt_lr:
-        raise UsageError(f"--adapt-lr-by {options.adapt_lr_by} has an effect only with --adapt-lr: add it")
-    if options.adapts == "gradients" and getattr(options, "shard_optimizer", False):
-        raise UsageError(
-            "--adapt-lr-by gradients goes without --shard-optimizer, where no rank has the whole mean gradient"
-        )
-
-
-def train(scenario: str, options: MembershipOptions) -> Summary | None:
-    """Train to the end, whoever dies; the summary on the rank that leads then, None elsewhere.
-
-    Raises:
-        NobodyLeft: all workers have died.
-    """
-    choices.check(options)
+    tasks.of(options)  # refuses a model that cannot read the data
     check_rate(options)
     with World.start(options) as world:
-        return DataParallelTraining(world, scenario, options, MembershipProtection).run()
+        check(world, options)
+        record = TrainingRecord(world, scenario, options)
+        batches = Batches(world, options, record.folder, world.size - options.spares)
+        heart, membership = form_members(record, options)
+        retry = Retry(record, options.retry_for)
+        worker = DataParallel(record, options, batches, retry, options.adapts, sharded)
+        changes = MemberChanges(record, membership, retry, options.failures)
+        protection = make_protection(record, worker, membership)
+        training = ProtectedTraining(record, worker, protection, changes.wanted)
+        return FaultTolerantTraining(heart, membership, training).run()

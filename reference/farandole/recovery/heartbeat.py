@@ -1,14 +1,14 @@
-"""Heartbeats (心跳): a rank that hangs is found by its silence, and ended, so that it counts as dead.
+"""Heartbeats (心跳): a hung rank is detected by its silence, and killed, so that the others see a failure.
 
-A dead process is noticed by the system. One that lives but does nothing keeps all others waiting, and
-nobody can tell it from a slow one but by the time. So a thread of each rank tells all others, a few
-times a second, how many moves its main thread has made and whether it waits for somebody. Who has made
-no move for too long without waiting, or has sent nothing at all, is taken for dead, and then made so
-(fencing): if it woke up later it would act on a world that has gone on. It is told to end itself; if it
-cannot even hear that, a rank of the same host ends it.
+The operating system reports a dead process. One that lives but does nothing blocks all others, and only
+time distinguishes it from a slow one. So a thread of each rank tells all others, a few times a second, how
+many moves its main thread has made and whether it is waiting for another rank. A rank that has made no move
+for too long without waiting, or has sent nothing at all, is suspected and then killed (fencing): if it woke
+up later it would act on an outdated state. It is told to end itself; if it does not, a rank of the same host
+kills it.
 
-The time-out decides between two mistakes: too short, and a slow rank is killed; too long, and all wait.
-Datagrams do it, past MPI: a heartbeat that is lost is followed by the next, and none may ever block.
+A short time-out kills slow ranks; a long one makes all ranks wait. Heartbeats are datagrams, beside MPI: a
+lost one is followed by the next, and sending never blocks.
 Cost: n(n − 1) datagrams of 49 bytes per beat.
 """
 
@@ -34,13 +34,13 @@ from farandole.runtime.communicator import all_gather_text, broadcast_text
 from farandole.runtime.world import World
 
 BEAT_S = 0.2
-DATAGRAM = struct.Struct("16s?qqq?")  # the launch's secret, whether to end, then whose, its step, moves, waiting
-HEARS_WITHIN_S = 1.0  # who has been told to end and has not is ended by its neighbours
+DATAGRAM = struct.Struct("16s?qqq?")  # the launch's secret, whether to end, rank, its step, moves, waiting
+HEARS_WITHIN_S = 1.0  # a rank that was told to end, and has not, is killed by its neighbours after this time
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a rank's heartbeats go, and which process it is."""
+    """The address of a rank's heartbeats, and its process."""
 
     host: str
     port: int
@@ -50,7 +50,7 @@ class Address:
 
 @dataclass
 class Sign:
-    """The last sign of life of a rank, and since when it has not changed, on this rank's clock."""
+    """The last sign of life of a rank, and when it last changed, on this rank's clock."""
 
     step: int
     moves: int
@@ -60,10 +60,10 @@ class Sign:
 
 
 def check(after_s: float, wait_timeout_s: float) -> None:
-    """Refuse a silence that nobody would wait for.
+    """Refuse a silence longer than any rank waits.
 
     Raises:
-        UsageError: saying what would fit.
+        UsageError: with what would fit.
     """
     if after_s >= wait_timeout_s:
         raise UsageError(
@@ -72,13 +72,13 @@ def check(after_s: float, wait_timeout_s: float) -> None:
 
 
 class Heart(threading.Thread):
-    """One rank's heartbeats, and its ear for those of the others. Made by all ranks together.
+    """A thread that sends one rank's heartbeats, and receives those of the others. Made by all ranks together.
 
     Args:
-        after_s: a rank that makes no move for so long is ended.
-        noticed: called with the rank and its step, before it is ended, from this thread.
-        secret: by which heartbeats of this launch are known, for who comes later, and alone; None: a new one.
-        gone: the ranks that are known to have died, of whom nothing is expected any more; it may grow.
+        after_s: a rank that makes no move for so long is killed.
+        noticed: called with the rank and its step, before it is killed, from this thread.
+        secret: identifies the heartbeats of this launch, on a process that joins later; None: a new one.
+        gone: the ranks that are known to have died, which send no heartbeats; it may grow.
     """
 
     def __init__(
@@ -106,9 +106,9 @@ class Heart(threading.Thread):
         self.meet()
 
     def meet(self) -> None:
-        """Learn the addresses of all in `world.control`; those that have not been known are listened to from now on.
+        """Learn the addresses of all ranks in `world.control`, and listen to them. Collective.
 
-        Collective. Cost: an all-gather.
+        Cost: an all-gather.
         """
         texts = all_gather_text(self.world.control, json.dumps([self.world.rank, *astuple(self._own)]))
         met = {rank: Address(*fields) for rank, *fields in map(json.loads, texts)}
@@ -118,13 +118,13 @@ class Heart(threading.Thread):
             self._signs[rank] = Sign(-1, -1, False, now, now)
 
     def forget_all_but(self, ranks: Collection[int]) -> None:
-        """The others have gone."""
+        """Listen to these ranks only."""
         for rank in self._signs.keys() - set(ranks):
             self._signs.pop(rank, None)
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """In the body no move is expected of this rank: it waits for a place, or evaluates."""
+        """In the body no move is expected of this rank: it waits for a slot, or evaluates."""
         self._at_ease = True
         try:
             yield
@@ -138,7 +138,7 @@ class Heart(threading.Thread):
         beat = listened = time.monotonic()
         while not self._stopped.is_set():
             now = time.monotonic()
-            if now - listened > HEARS_WITHIN_S:  # it was this thread that was held up
+            if now - listened > HEARS_WITHIN_S:  # this thread itself was held up
                 self._excuse(now - listened, now)
             listened = now
             if now >= beat:
@@ -158,7 +158,7 @@ class Heart(threading.Thread):
             self._send(rank, sign)
 
     def _excuse(self, seconds: float, now: float) -> None:
-        """For so long nobody has been listened to."""
+        """Extend all deadlines by the time in which this thread received nothing."""
         for sign in list(self._signs.values()):
             sign.heard = min(now, sign.heard + seconds)
             sign.moved = min(now, sign.moved + seconds)
@@ -192,15 +192,15 @@ class Heart(threading.Thread):
                 self._send(rank, DATAGRAM.pack(self._secret, True, rank, 0, 0, False))
 
     def _end_by_hand(self, rank: int) -> None:
-        """Kill a process of this host that does not react; one of another host is its neighbours' affair."""
+        """Kill a process of this host that does not react; its neighbours kill one of another host."""
         address = self._addresses[rank]
         if address.host != self._addresses[self.world.rank].host:
             return
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(address.pid)
-            if process.create_time() == address.created:  # not another one that has got its number
+            if process.create_time() == address.created:  # else another process has this number now
                 process.kill()
 
     def _send(self, rank: int, datagram: bytes) -> None:
-        with suppress(OSError):  # who has gone does not listen
+        with suppress(OSError):  # a dead rank's port is closed
             self._socket.sendto(datagram, (self._addresses[rank].host, self._addresses[rank].port))

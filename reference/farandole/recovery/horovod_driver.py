@@ -1,22 +1,22 @@
-"""Elastic Horovod's driver (弹性 Horovod): starts the workers, sees them die, and has the others go on.
+"""Elastic Horovod's driver (弹性 Horovod): starts the workers, detects their deaths, and lets the others continue.
 
-The driver is a process of its own, elsewhere `horovodrun`. It asks for the hosts every second
+The driver is a separate process, elsewhere `horovodrun`. It queries the hosts every second
 (`horovod_hosts`), holds the rendezvous where workers learn their ranks, and after each failure:
 
-    all workers have said that they are ready again, or have ended     a barrier
-    hosts where one has ended are put on the blacklist, and all their workers ended
-    ranks are given anew: who was there first has the lowest
-    where a host is new, or off the blacklist, a worker is started
+    barrier       all workers have reported that they are ready again, or have ended
+    blacklist     hosts where a worker has failed are not used again, and their other workers are ended
+    ranks         are assigned anew, the lowest to the workers that were there first
+    new workers   are started where a host is new, or off the blacklist again
 
-Horovod's own driver does this; here is what it needs from its surroundings, and what it leaves to
-them: how a worker is started, what its end means, and the record. Horovod knows workers by host and
-rank; here each has a number that stays, as under MPI: the first ones their first rank, whoever comes
-later the next one. How the workers train is in `elastic_horovod`.
+Horovod's own driver does this. This module adds what it leaves to its caller: how a worker is started
+(`horovod_workers`), what its end means, and the record. Horovod knows workers by host and rank; here each has a number
+that stays, as under MPI: at first its rank, and later workers have the next numbers. `elastic_horovod` is how they
+train.
 
-Horovod's public `horovod.run` does the same with Horovod 0.28.1, but not for these workers:
+Horovod's public `horovod.run` (0.28.1) does the same, but does not suffice for these workers:
 
 - It starts a worker on this host only if the host's name resolves to one of its addresses, else by ssh. So a worker
-  cannot have a host name of its own here (worker-0), without which the first failure ends the job, nor be a Slurm step.
+  cannot have its own host name here (worker-0), without which the first failure ends the job, nor be a Slurm step.
 - It does not tell a worker a number that stays, by which --fail, --chaos and the record name it.
 - It waits in `ElasticDriver.get_results`, which may wait for a worker that was never started.
 - It does not report which worker ended when, and whether it died or was ended by the driver.
@@ -40,16 +40,18 @@ from horovod.runner.http.http_server import RendezvousServer
 from horovod.runner.util.network import get_driver_ip
 from mpi4py import MPI
 
-from farandole.data import datasets, shards
+from farandole import tasks
+from farandole.data import shards
+from farandole.data.datasets import Dataset
 from farandole.data.sampler import check_filled
 from farandole.data.shares import equal_shares
 from farandole.data_parallel.training import samples_used
 from farandole.errors import PlainError, UsageError
 from farandole.models import choices
-from farandole.recovery.elastic_horovod import WORKERS, Finished
 from farandole.recovery.event_log import EventLog
 from farandole.recovery.horovod_hosts import Hosts, discover
 from farandole.recovery.horovod_workers import POLL_S, Workers
+from farandole.recovery.horovod_world import WORKERS, Finished
 from farandole.recovery.options import ElasticHorovodOptions
 from farandole.runtime.command_line import to_arguments
 from farandole.runtime.faults import check_ranks, check_steps, refuse_message_faults
@@ -58,19 +60,19 @@ from farandole.runtime.recorder import open_folder
 from farandole.runtime.summary import divergence_in, write_summary
 from farandole.runtime.trace import from_json
 
-NOBODY_S = 5.0  # without any worker: then it is over, whatever Horovod still waits for
+NO_WORKER_S = 5.0  # without any worker the training is over, whatever Horovod still waits for
 
 
 class HorovodGaveUp(PlainError):
-    """The training is not done, and no worker is left to do it."""
+    """The training is not complete, and no worker is left."""
 
 
 def drive(scenario: str, options: ElasticHorovodOptions) -> Summary:
-    """Have workers train to the end, whoever dies; returns the record's summary.
+    """Have workers train to the end, whichever of them die; return the record's summary.
 
     Raises:
         UsageError: hosts or options that do not fit.
-        HorovodGaveUp: the training is not done, and will not be.
+        HorovodGaveUp: the training is not complete, and no worker is left.
     """
     if MPI.COMM_WORLD.size > 1:
         raise UsageError("Horovod's driver is one process: start it without mpirun, and say --workers")
@@ -79,11 +81,11 @@ def drive(scenario: str, options: ElasticHorovodOptions) -> Summary:
             "this Horovod has no gloo, which its elastic mode needs: python tools/horovod_wheel.py builds one that has"
         )
     hosts = discover(options)
-    options = replace(options, workers=options.workers or sum(hosts.places().values()))
+    options = replace(options, workers=options.workers or sum(hosts.slots().values()))
     check(options, hosts)
     train, shares = _divided_data(options)
     interface = hosts.interface()
-    folder = open_folder(scenario, options)  # only now, so that what is refused leaves it free
+    folder = open_folder(scenario, options)  # only now, so that refused options leave it free
     shards.write(train, shares, folder / "shards")
     (folder / WORKERS).mkdir()
     program = [sys.executable, "-P", "-m", f"farandole.scenarios.{scenario}", *_words(options, folder)]
@@ -98,10 +100,10 @@ def drive(scenario: str, options: ElasticHorovodOptions) -> Summary:
 
 
 def check(options: ElasticHorovodOptions, hosts: Hosts) -> None:
-    """Refuse what cannot be.
+    """Refuse options that Elastic Horovod cannot follow.
 
     Raises:
-        UsageError: saying what would fit.
+        UsageError: with what would fit.
     """
     assert options.workers
     choices.check(options)
@@ -110,7 +112,7 @@ def check(options: ElasticHorovodOptions, hosts: Hosts) -> None:
     refuse_message_faults(options.fail, "it strikes only our own messages, and Horovod sends none of them")
     if options.link_mbps or options.link_change:
         raise UsageError("--link-mbps slows down our own messages, and Horovod sends none of them: leave it out")
-    found = sum(hosts.places().values())
+    found = sum(hosts.slots().values())
     if options.expect_ranks not in (None, found):
         raise UsageError(f"the hosts take {found} worker(s), not the {options.expect_ranks} expected")
     if found < options.workers:
@@ -126,7 +128,7 @@ def check(options: ElasticHorovodOptions, hosts: Hosts) -> None:
 
 
 def _drive(options: ElasticHorovodOptions, workers: Workers, interface: str) -> None:
-    """Have Horovod's driver start workers, and others in the place of those that have died, to the end."""
+    """Have Horovod's driver start workers, and replace those that have died, to the end."""
     rendezvous = RendezvousServer()
     driver = ElasticDriver(
         rendezvous,
@@ -144,7 +146,7 @@ def _drive(options: ElasticHorovodOptions, workers: Workers, interface: str) -> 
         driver.start(options.workers, workers.run)
         # Not driver.get_results(): it can wait for a worker that was never started.
         last_seen = time.monotonic()
-        while not driver.finished() and time.monotonic() - last_seen < NOBODY_S:
+        while not driver.finished() and time.monotonic() - last_seen < NO_WORKER_S:
             time.sleep(POLL_S)
             if workers.living:
                 last_seen = time.monotonic()
@@ -154,21 +156,21 @@ def _drive(options: ElasticHorovodOptions, workers: Workers, interface: str) -> 
             time.sleep(POLL_S)
 
 
-def _divided_data(options: ElasticHorovodOptions) -> tuple[datasets.Dataset, list[int]]:
-    """The training set, and the sizes of its shards: one for each worker, but all workers read them all.
+def _divided_data(options: ElasticHorovodOptions) -> tuple[Dataset, list[int]]:
+    """Return the training set, and the sizes of its shards: one for each worker, but all workers read them all.
 
     Raises:
         UsageError: with so many workers and so small a batch, no sample would be left for some step.
     """
     assert options.workers
-    train = datasets.split(datasets.load(options.data), options.seed).train
+    train = tasks.of(options).data(options.seed).train
     shares = equal_shares(len(train), options.workers)
     check_filled(shares, options.batch, options.steps)
     return train, shares
 
 
 def _words(options: ElasticHorovodOptions, folder: Path) -> list[str]:
-    """The options as words for the workers' command line; the folder is there already."""
+    """Return the options as words for the workers' command line; the folder exists already."""
     given = {field.name: getattr(options, field.name) for field in fields(options)}
     return to_arguments(given | {"out": folder.absolute()})
 
@@ -209,7 +211,7 @@ def _write_summary(
 
 
 def _why(workers: Workers, options: ElasticHorovodOptions) -> str:
-    """Why the training is not done, in one line."""
+    """Return why the training is not complete, in one line."""
     if workers.waited_in_vain.is_set():
         return f"a worker has waited for the others longer than --wait-timeout {options.wait_timeout:g}"
     if workers.ended:

@@ -1,11 +1,11 @@
-"""Where Elastic Horovod may start workers: its host discovery, in three ways.
+"""Where Elastic Horovod may start workers: its host discovery, by three methods.
 
 Horovod asks every second which hosts there are, and how many workers each takes (its slots). A host
 that is new may get workers; one that is gone loses them. And a host where one worker has failed is put
 on a blacklist, with all its workers, for ever or for a time (--cooldown).
 
-So with all workers on one host the first failure ends them all: the blacklist's trap. On this machine
-each worker therefore has a host of its own, by name (worker-0, worker-1, …).
+So with all workers on one host the first failure ends them all. On this machine each worker therefore has its own
+host name (worker-0, worker-1, …).
 
     a file       read again each time, so that hosts can come and go
     Slurm        the nodes of the job, with as many workers on each as the job has tasks there
@@ -30,7 +30,7 @@ from farandole.recovery.options import ElasticHorovodOptions
 from farandole.runtime.processes import available_cores
 
 LOOPBACK = "127.0.0.1"
-INTERFACE = "HOROVOD_GLOO_IFACE"  # Horovod's own variable: the network by which workers talk
+INTERFACE = "HOROVOD_GLOO_IFACE"  # Horovod's own variable: the network interface between workers
 TIMEOUT_S = 30.0
 
 
@@ -38,22 +38,22 @@ class Hosts:
     """The hosts, and how a program is started on them.
 
     Attributes:
-        discovery: what Horovod asks.
+        discovery: the object that Horovod queries.
     """
 
     discovery: HostDiscovery
 
-    def places(self) -> dict[str, int]:
-        """How many workers each host takes, now."""
+    def slots(self) -> dict[str, int]:
+        """Return how many workers each host takes now."""
         found: dict[str, int] = self.discovery.find_available_hosts_and_slots()
         return found
 
     def neighbours(self, host: str) -> int:
-        """How many workers share the machine behind `host`."""
-        return self.places().get(host, 1)
+        """Return how many workers share the machine behind `host`."""
+        return self.slots().get(host, 1)
 
     def address(self, host: str) -> str:
-        """Its IPv4 address.
+        """Return the IPv4 address of `host`.
 
         Raises:
             UsageError: it has none.
@@ -66,40 +66,40 @@ class Hosts:
             ) from error
 
     def command(self, host: str, program: list[str], environment: Mapping[str, str]) -> list[str]:
-        """What this machine has to run, with `environment`, for `program` to run on `host`, with `environment`."""
+        """Return the command that, run here with `environment`, runs `program` on `host` with `environment`."""
         return program
 
     def interface(self) -> str:
-        """The network interface by which this machine reaches the others; that of the loopback if there are none.
+        """Return the network interface by which this machine reaches the other hosts; without any, the loopback's.
 
-        All hosts have to call it by the same name; else say HOROVOD_GLOO_IFACE.
+        Its name must be the same on all hosts; otherwise set HOROVOD_GLOO_IFACE.
         """
         if named := os.environ.get(INTERFACE):
             return named
-        elsewhere = [address for address in map(self.address, self.places()) if not is_local(address)]
+        elsewhere = [address for address in map(self.address, self.slots()) if not is_local(address)]
         own = LOOPBACK
         if elsewhere:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-                probe.connect((elsewhere[0], 9))  # sends nothing, but chooses the way
+                probe.connect((elsewhere[0], 9))  # sends nothing, but chooses the route
                 own = probe.getsockname()[0]
         return next(name for name, addresses in psutil.net_if_addrs().items() if own in {a.address for a in addresses})
 
 
 class ThisHost(Hosts):
-    """Each worker on a host of its own, all of which are this machine."""
+    """One host name per worker, all of which are this machine."""
 
     def __init__(self, workers: int) -> None:
         self.discovery = FixedHosts({f"worker-{number}": 1 for number in range(workers)})
 
     def neighbours(self, host: str) -> int:
-        return len(self.places())
+        return len(self.slots())
 
     def address(self, host: str) -> str:
         return LOOPBACK
 
 
 class SlurmNodes(Hosts):
-    """The nodes of the Slurm job; a worker is a job step of its own."""
+    """The nodes of the Slurm job; each worker is its own job step."""
 
     def __init__(self) -> None:
         nodes = _output("scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]).split()
@@ -112,12 +112,12 @@ class SlurmNodes(Hosts):
         return super().address(self._addresses.get(host, host))
 
     def command(self, host: str, program: list[str], environment: Mapping[str, str]) -> list[str]:
-        # --overlap: beside the other workers' steps, which have the job's nodes already.
+        # --overlap: the other workers' steps have the job's nodes already.
         return ["srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", f"--nodelist={host}", *program]
 
 
 class HostsFile(Hosts):
-    """The hosts in a file; workers are started over ssh, but for those of this machine.
+    """The hosts in a file; workers on other machines are started over ssh.
 
     Raises:
         UsageError: it cannot be read, or a line does not fit.
@@ -125,7 +125,7 @@ class HostsFile(Hosts):
 
     def __init__(self, file: Path) -> None:
         self.discovery = _ReadAgain(file)
-        if not self.places():
+        if not self.slots():
             raise UsageError(f"--hosts-file {file} names no host: give lines like node1:2")
 
     def command(self, host: str, program: list[str], environment: Mapping[str, str]) -> list[str]:
@@ -154,7 +154,7 @@ class _ReadAgain(HostDiscovery):  # type: ignore[misc]
 
 
 def discover(options: ElasticHorovodOptions) -> Hosts:
-    """The way that the options and the surroundings ask for.
+    """Return the hosts that the options and the environment name: a file, Slurm's nodes, or this host.
 
     Raises:
         UsageError: the file does not fit.
@@ -167,12 +167,12 @@ def discover(options: ElasticHorovodOptions) -> Hosts:
 
 
 def tasks_per_node(text: str) -> list[int]:
-    """SLURM_TASKS_PER_NODE, node by node: "2(x3),1" is 2, 2, 2, 1."""
+    """Return SLURM_TASKS_PER_NODE node by node: "2(x3),1" is 2, 2, 2, 1."""
     return [int(count) for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text) for _ in range(int(times or 1))]
 
 
 def is_local(address: str) -> bool:
-    """Whether it is one of this machine's own."""
+    """Return whether `address` is one of this machine's."""
     return any(address == its.address for addresses in psutil.net_if_addrs().values() for its in addresses)
 
 

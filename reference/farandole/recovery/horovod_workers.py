@@ -1,4 +1,4 @@
-"""How the workers of Elastic Horovod are started and watched: what `horovod_driver` gives to Horovod's driver.
+"""How the workers of Elastic Horovod are started and watched: the function that Horovod's driver calls for each.
 
 Horovod knows a worker by host and rank, and both change. Here each has a number that stays: the first workers have
 their first rank, a later one has the next number that is free.
@@ -19,9 +19,9 @@ import psutil
 from horovod.runner.gloo_run import create_slot_env_vars
 
 from farandole.errors import PlainError
-from farandole.recovery.elastic_horovod import NEIGHBOURS, NUMBER, WORKERS
 from farandole.recovery.event_log import EventLog
 from farandole.recovery.horovod_hosts import Hosts
+from farandole.recovery.horovod_world import NEIGHBOURS, NUMBER, WORKERS
 from farandole.runtime import mpirun, processes, rank
 from farandole.runtime.flight_recorder import read_positions
 from farandole.runtime.launcher import TIMED_OUT
@@ -30,16 +30,17 @@ POLL_S = 0.02
 
 
 class Workers:
-    """Starts workers, and writes down which have ended.
+    """Starts workers, and logs which have ended.
 
     Args:
         folder: of the run.
-        program: what each worker is, as a command's words.
+        program: the command of each worker.
 
     Attributes:
-        failed: the numbers of those that have died, or failed.
-        ended: the numbers of those that Horovod's driver has had ended.
-        living: how many there are.
+        failed: the numbers of the workers that have died, or failed.
+        ended: the numbers of the workers that Horovod's driver has ended.
+        living: number of workers that live.
+        waited_in_vain: set once a worker has timed out; then all are ended.
     """
 
     def __init__(self, hosts: Hosts, folder: Path, program: list[str]) -> None:
@@ -49,7 +50,7 @@ class Workers:
         self.failed: list[int] = []
         self.ended: list[int] = []
         self.living = 0
-        self.waited_in_vain = threading.Event()  # one of them has: then all are ended
+        self.waited_in_vain = threading.Event()
         self._numbers: set[int] = set()
         self._lock = threading.Lock()
 
@@ -75,7 +76,7 @@ class Workers:
                 self.living -= 1
 
     def _see_through(self, number: int, slot: Any, events: list[threading.Event]) -> int:
-        """Start worker `number`, and end it if it has to; its exit status."""
+        """Start worker `number`, and end it if an event asks for it; return its exit status."""
         own = {NUMBER: str(number), NEIGHBOURS: str(self.hosts.neighbours(slot.hostname))}
         environment = self.environment | create_slot_env_vars(slot) | own
         process = subprocess.Popen(
@@ -112,6 +113,6 @@ class Workers:
 
 
 def surroundings() -> dict[str, str]:
-    """This process's environment without what its launcher has put there for it alone, but with the launch's mark."""
+    """Return this process's environment, without the launcher's variables but those that mark the launch."""
     marks = {name: os.environ[name] for name in (rank.LAUNCH, rank.PROGRESS) if name in os.environ}
     return mpirun.detect().environment(os.environ) | marks

@@ -1,12 +1,12 @@
 """How often to save: Young's and Daly's intervals between checkpoints.
 
-Saving takes C seconds, a failure comes every μ seconds on average. Rarely saved, much is done
-again; often saved, much time goes into saving. The waste is least near
+Saving takes C seconds, and a failure comes every μ seconds on average. Rare checkpoints cost repeated work, frequent
+ones cost time. The waste is least near
 
     T = √(2·C·μ)                                            Young, 1974
     T = √(2·C·μ)·(1 + ⅓·√(C/2μ) + ⅑·C/2μ) − C               Daly, 2006, for C < 2μ; else μ
 
-and the curve is flat there: half or twice the interval costs little more. Failures are taken to be
+and the curve is flat there: half or twice the interval costs little more. Failures are assumed to be
 independent (exponential times between them), as they nearly are on large machines.
 
 Sources: Young, "A first order approximation to the optimum checkpoint interval", 1974; Daly, "A higher
@@ -19,12 +19,12 @@ from math import exp, expm1, sqrt
 
 
 def young(cost_s: float, mtbf_s: float) -> float:
-    """Seconds of work between two checkpoints that cost `cost_s` each, with a failure every `mtbf_s` on average."""
+    """Return the seconds of work between two checkpoints of `cost_s` each, with a failure every `mtbf_s` on average."""
     return sqrt(2 * cost_s * mtbf_s)
 
 
 def daly(cost_s: float, mtbf_s: float) -> float:
-    """Likewise, to a higher order: right also where a checkpoint takes a large part of the time between failures."""
+    """Return the interval to a higher order, right also where a checkpoint takes much of the time between failures."""
     if cost_s >= 2 * mtbf_s:
         return mtbf_s
     ratio = cost_s / (2 * mtbf_s)
@@ -32,18 +32,18 @@ def daly(cost_s: float, mtbf_s: float) -> float:
 
 
 def expected_s(work_s: float, interval_s: float, cost_s: float, restart_s: float, mtbf_s: float) -> float:
-    """How long `work_s` seconds of work take in the end, on average (Daly's complete model).
+    """Return how long `work_s` seconds of work take on average, with failures (Daly's complete model).
 
     Args:
         interval_s: work between two checkpoints.
-        restart_s: from a failure to the first new step; may be struck by a failure itself.
+        restart_s: from a failure to the first new step; a failure may strike then as well.
     """
     segments = work_s / interval_s
     return mtbf_s * exp(restart_s / mtbf_s) * expm1((interval_s + cost_s) / mtbf_s) * segments
 
 
 class Cadence:
-    """After which steps to save.
+    """The steps after which to save.
 
     Args:
         every: steps between two checkpoints; 0: never.
@@ -55,10 +55,10 @@ class Cadence:
         self.every, self.mtbf_s = every, mtbf_s
 
     def due(self, steps_since: int) -> bool:
-        """Whether to save, so many steps after the last time."""
+        """Return whether to save, `steps_since` the last checkpoint."""
         return self.every > 0 and steps_since >= self.every
 
     def measured(self, cost_s: float, step_s: float) -> None:
-        """A checkpoint has held training up for `cost_s`, and a step takes `step_s`."""
+        """Adapt to a checkpoint that has held training up for `cost_s`, where a step takes `step_s`."""
         if self.mtbf_s is not None and self.every:
             self.every = max(1, round(young(cost_s, self.mtbf_s) / step_s))

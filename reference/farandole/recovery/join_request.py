@@ -1,15 +1,15 @@
-"""Asking a training that runs for one more worker, from outside: `farandole join RUN`.
+"""A request from outside for one more worker in a running training: `farandole join RUN`.
 
-    outside           a file in the run's folder, until there is an answer     …  reads the event log
-    the coordinator   finds it where the workers exchange their losses, and all make room
-                      a spare takes the slot, or a process is started          …  writes down who answers it
+    outside           a file in the run's folder, until it is answered         …  reads the event log
+    the coordinator   finds it where the workers exchange their losses, and all add a slot
+                      a spare takes the slot, or a process is started          …  logs the rank that answers it
 
-In MPI a process could connect by itself (MPI_Comm_connect), but what two mpiruns of Open MPI 5 have started do not find
-each other. So what comes from outside is only the wish, and who comes is started from within (`runtime.joining`). The
-folder is where every rank of the run can reach it.
+In MPI a process could connect by itself (MPI_Comm_connect), but processes of two mpiruns of Open MPI 5 do not find
+each other. So only the request comes from outside, and the process is started from within (`runtime.joining`). Every
+rank of the run can reach the folder.
 
-The file stays where it is: should the coordinator die, the next one finds it, too, and in the event log whether it has
-been answered. Requests are answered one after the other, each when no other process is on the way. Cost: the
+The file stays there: should the coordinator die, the next one finds it, too, and the event log says whether it has
+been answered. Requests are answered one after the other, each when no other process is starting. Cost: the
 coordinator lists the folder every few steps.
 """
 
@@ -22,7 +22,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from farandole.errors import LaunchError, UsageError
-from farandole.recovery.event_log import EventLog, Line
+from farandole.recovery.event_log import EventLog
+from farandole.recovery.events import Line
 from farandole.recovery.options import MembershipOptions
 from farandole.runtime.files import read_object
 
@@ -32,14 +33,14 @@ PREFIX = "join-"
 
 @dataclass(frozen=True)
 class Answer:
-    """What the event log has of a request, as far as it has been answered.
+    """The answer to a request, as far as the event log has it.
 
     Attributes:
-        rank: who is to work.
-        is_started: as a process that is started, not as a spare.
-        sent_at: the step at which it was asked to come.
-        step: its first one, done; None: not yet.
-        is_lost: it has died before that.
+        rank: the new worker.
+        is_started: whether it is a process that is started, not a spare.
+        sent_at: the step at which it was requested.
+        step: its first step, done; None: not yet.
+        is_lost: whether it has died before that.
     """
 
     rank: int
@@ -50,7 +51,7 @@ class Answer:
 
 
 def next_request(folder: Path, event_log: EventLog) -> str | None:
-    """Which request is the next to be answered; called by the coordinator alone."""
+    """Return the next request to answer; None: there is none. Called by the coordinator alone."""
     asked = sorted(folder.glob(PREFIX + "*"))
     if not asked:
         return None
@@ -59,11 +60,11 @@ def next_request(folder: Path, event_log: EventLog) -> str | None:
 
 
 def ask(folder: Path, timeout_s: float, announce: Callable[[str], None]) -> Answer:
-    """Ask the training that writes its record in `folder` for one more worker, and wait until that has taken a step.
+    """Request one more worker for the training that writes to `folder`; return once that worker has taken a step.
 
     Raises:
-        UsageError: it is over, or not one that a worker can join.
-        LaunchError: nobody has joined, or not in `timeout_s` seconds.
+        UsageError: the training is over, or no worker can join it.
+        LaunchError: no worker has joined, or not in `timeout_s` seconds.
     """
     _check(folder)
     request = folder / f"{PREFIX}{time.time_ns():020}-{uuid.uuid4().hex}"  # the order of names is that of the times
@@ -95,20 +96,20 @@ def ask(folder: Path, timeout_s: float, announce: Callable[[str], None]) -> Answ
 
 
 def answer_to(request: str, lines: Sequence[Line]) -> Answer | None:
-    """What has become of a request; None: nobody has taken notice."""
+    """Return the answer to a request; None: the training has not noticed it yet."""
     asked = next((line for line in lines if (line.what, line.kind) == ("asked for", request)), None)
     if asked is None:
         return None
     after = lines[lines.index(asked) + 1 :]
     is_started = any((line.what, line.rank) == ("sent for", asked.rank) for line in after)
     answer = Answer(asked.rank, is_started, asked.step)
-    is_there = not is_started
+    has_joined = not is_started
     for line in after:
-        if line.what == "first step" and is_there:
+        if line.what == "first step" and has_joined:
             return replace(answer, step=line.step)
         if line.rank == asked.rank and line.what == "departed":
             return replace(answer, is_lost=True)
-        is_there = is_there or (line.rank == asked.rank and line.what == "joined")
+        has_joined = has_joined or (line.rank == asked.rank and line.what == "joined")
     return answer
 
 

@@ -1,67 +1,62 @@
-"""Membership update (成员更新): when a rank dies the others agree on who is left, and go on.
+"""Membership update (成员更新): when a rank dies the others agree on who is left, and continue.
 
-Document 000's coordinator notices who joins, and if the coordinator itself dies the others choose another. Here
-every survivor learns of a death by itself, from the call in which it waits, and then all do the same:
+Document 000's coordinator detects which nodes join, and if the coordinator itself dies the others choose another. Here
+every survivor learns of a death by itself, from the call in which it waits. Then all do the same:
 
-    revoke    wake those that wait for somebody who will not come, and tell those that are done already
-    shrink    agree on who lives, in a communicator without the dead
-    view      spares take the slots of the dead, as far as there are any (`view`)
-    elect     if the dead one was the coordinator (`election.bully`)
-    split     communicators for the workers and for the spares
-    agree     that all this has come to its end everywhere; else once more
+    revoke    interrupt the ranks that wait for a dead one, and those that have finished already
+    shrink    agree on the ranks that live, in a communicator without the dead
+    view      spares take the slots of dead workers, as long as there are spares (`view`)
+    elect     if the coordinator has died (`election.bully`)
+    divide    communicators for the workers and for the spares
+    agree     that all this has succeeded on every rank; else try again
 
-Where no spare is left for a slot, the coordinator may start a process (`--spawn`), while all go on without. Once that
-is ready the coordinator says so, and in an update all let it in (`runtime.joining`): then it is as a spare.
+Where no spare is left for a slot, the coordinator may start a process (`--spawn`), while all train on without it. Once
+it is ready the coordinator reports it, and in an update all members admit it as a spare (`admission`).
 
-It needs an MPI whose processes outlive each other: revoke, shrink and agree are ULFM's (User-Level
-Failure Mitigation; Bland et al., "Post-failure recovery of MPI communication capability", 2013). Cost:
-some all-reduces of a few bytes, and the time until the death is noticed.
+It needs an MPI whose processes outlive each other (`member_group`). Cost: some all-reduces of a few bytes, and the time
+until the death is detected.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
-import numpy as np
 from mpi4py import MPI
 
 from farandole.errors import PlainError, UsageError
-from farandole.recovery.admission import AT_THE_DOOR, NO_NEWS, Admission
-from farandole.recovery.election.over_mpi import elect
-from farandole.recovery.view import NOBODY, View
+from farandole.recovery.admission import NO_NEWS, READY, Admission
+from farandole.recovery.member_group import MemberGroup, agree
+from farandole.recovery.view import View
 from farandole.runtime import rank
-from farandole.runtime.communicator import LOST, ranks_within
 from farandole.runtime.failure import PeerLost
 from farandole.runtime.joining import Told
 from farandole.runtime.world import World
 
-DISMISSED = 1  # tag
 NAP_S = 0.001
-FAREWELL_S = 10.0  # how long, all work being done, somebody is waited for who is just starting
+FAREWELL_S = 10.0  # how long, after the training, the coordinator waits for a process that is just starting
 
 
-class NobodyLeft(PlainError):
+class NoWorkerLeft(PlainError):
     """Every worker has died."""
 
 
 class Membership:
-    """One rank's knowledge of who takes part. Made, and changed, by all living ranks together.
+    """One rank's knowledge of the members. Made, and changed, by all living ranks together.
 
     Args:
-        spares: how many ranks, the last ones, wait at first.
-        starts: how many processes may be started where no spare is left.
-        greeting, welcome: return what such a process is told when it begins, and when it is let in; called on the
-            coordinator.
+        spares: number of ranks, the last ones, that wait at first.
+        starts: number of processes that may be started where no spare is left.
+        greeting, welcome: return what a joining process is told when it starts, and when it is admitted; called on
+            the coordinator.
 
     Attributes:
-        view: who works and who waits; the same on all members.
-        changes: how long each update has taken, in seconds.
-        lost: who was missing in the last one.
-        joined: who was let in in the last one.
-        sent_for: who was sent for at its end.
-        was_asked: whether it made a slot that was asked for.
+        view: the workers and the spares; the same on all members.
+        lost: the members that were missing in the last update.
+        joined: the processes that were admitted in the last update.
+        spawned: the process that was requested at its end, if any.
+        was_requested: whether it made a slot for a request from outside.
     """
 
     def __init__(
@@ -74,24 +69,22 @@ class Membership:
     ) -> None:
         self.world = world
         self.view = View.outside(world.rank) if world.joining else View.first(world.size, spares, starts)
-        self.changes: list[float] = []
         self.lost: list[int] = []
         self.joined: list[int] = []
-        self.sent_for: list[int] = []
-        self.was_asked = False
+        self.spawned: list[int] = []
+        self.was_requested = False
         self._admission = Admission(greeting, welcome, world.joining)
         self._before = self.view  # when the update began
-        self._missed: list[int] = []  # in this update: who has been sent for and will not come
-        self._asked = False  # whether the others know already what this rank would say in an agreement
-        self._everyone = MPI.Intracomm(world.control.Dup())
-        self._numbers = list(self.view.members)  # of each rank in `_everyone`
+        self._never_joined: list[int] = []  # in this update: processes that were requested and will not come
+        self._concluded = False  # whether this rank has taken part in the agreement that the training is over
+        self._group = MemberGroup(MPI.Intracomm(world.control.Dup()), self.view.members)
         world.outlived = True
         if not world.joining:
             self._form()
 
     @property
     def slot(self) -> int | None:
-        """Where this rank works; None while it waits."""
+        """This rank's slot; None while it waits."""
         return self.view.slot(self.world.rank)
 
     @property
@@ -99,210 +92,154 @@ class Membership:
         return self.world.rank == self.view.coordinator
 
     @property
-    def can_grow(self) -> bool:
-        """Whether somebody waits to work, or can be started."""
-        return bool(self.view.spares) or self.view.starts > 0
-
-    @property
     def has_news(self) -> bool:
-        """Whether who was sent for is ready, or lost: then an `update` is due. Only the coordinator knows."""
+        """Whether the requested process is ready, or lost: then an `update` is due. Only the coordinator knows."""
         return self._admission.has_news
 
     @property
-    def who_answers(self) -> int:
-        """After an update that was asked for: who takes the new slot, be it a spare or the process sent for."""
-        return self.sent_for[0] if self.sent_for else self.view.workers[-1]
+    def answering_rank(self) -> int:
+        """After an update for a request from outside: the member that takes the new slot, a spare or a new process."""
+        return self.spawned[0] if self.spawned else self.view.workers[-1]
 
-    def update(self, more: bool = False, asked: bool = False) -> None:
-        """Agree on who is left, and form the groups anew: `world.comm` and `world.control` are of the workers left.
+    def update(self, more: bool = False, requested: bool = False) -> None:
+        """Agree on the members left, and form their groups: `world.comm` and `world.control` are of the workers left.
 
-        Every living rank calls it once it has learned of a death, however it has.
+        Every living rank calls it once it has learned of a death.
 
         Args:
-            more: one more is to work beside those that are left, if somebody can; it counts if any rank says so.
-            asked: likewise, but where no spare is left a process is started in any case.
+            more: add a worker, if there is a spare or a process may be started; it counts if any rank wants it.
+            requested: as `more`, but where no spare is left a process is spawned in any case.
 
         Raises:
-            NobodyLeft: no worker lives.
+            NoWorkerLeft: no worker lives.
         """
-        start = time.perf_counter()
         self._revoke()
         with self.world.comm.waiting("membership update", -1):
-            if self.slot is not None and not self._asked:
-                self._agree(over=False)
-            self._asked = False
-            self._before, self._missed, self.joined = self.view, [], []
-            self._settle(more, asked)
-        self.changes.append(time.perf_counter() - start)
+            if self.slot is not None and not self._concluded:
+                self._agree_on_the_end(over=False)
+            self._concluded = False
+            self._before, self._never_joined, self.joined = self.view, [], []
+            self._try_until_all_succeed(more, requested)
 
-    def wait(self) -> bool:
-        """As a spare, wait until needed or dismissed.
-
-        Returns:
-            False if dismissed.
+    def wait(self) -> None:
+        """As a spare, wait until the training is over.
 
         Raises:
-            PeerLost: somebody has died: `update`.
-            Invited: having come later, this process may `enter`.
+            PeerLost: a rank has died: `update`.
+            Invited: this process, which joins later, may `enter`.
         """
         joining = self.world.joining
         if joining and not joining.inside:
             self._admission.wait_for_invitation()
-            return False
-        while True:
-            try:
-                if self._everyone.Iprobe(MPI.ANY_SOURCE, DISMISSED):
-                    self._everyone.Recv(bytearray(), MPI.ANY_SOURCE, DISMISSED)
-                    return False
-            except MPI.Exception as error:
-                if error.Get_error_class() not in LOST:
-                    raise
-                if self._everyone.Is_revoked() or any(worker in self._dead() for worker in self.view.workers):
-                    raise PeerLost("found a rank dead") from error
-                self._everyone.Ack_failed()  # only spares, whom nobody misses yet
+            return
+        while not self._group.is_dismissed(self.view.workers):
             time.sleep(NAP_S)
 
     def enter(self) -> Told:
-        """Having come later, take part from now on; returns what the coordinator says at that."""
+        """As a joining process, take part from now on; return the coordinator's welcome."""
         with self.world.comm.waiting("entrance", -1):
-            self._everyone, told = self._admission.enter()
-            self._numbers = told["numbers"]
-            view = told["view"]
-            self._before = View(**view | {"workers": tuple(view["workers"]), "spares": tuple(view["spares"])})
+            everyone, told = self._admission.enter()
+            self._group = MemberGroup(everyone, told["numbers"])
+            self._before = View.from_json(told["view"])
             self.joined = [self.world.rank]
-            self._settle(more=False, asked=False)
-        welcome: Told = told["welcome"]
-        return welcome
+            self._try_until_all_succeed(more=False, requested=False)
+        return dict(told["welcome"])
 
     def conclude(self) -> None:
-        """The training is over: agree on it, and let the spares go. Called by every worker.
+        """Agree that the training is over, and dismiss the spares. Called by every worker.
 
         Raises:
-            PeerLost: a worker has died before it was over for all, and the others may need those that are done.
+            PeerLost: a worker has died before the training was over for all, and the others may need this one.
         """
         with self.world.comm.waiting("end of the training", -1):
-            over = self._agree(over=True)
+            over = self._agree_on_the_end(over=True)
         if not over:
             raise PeerLost("found that the training is not over for all")
         if self.leads:
-            for spare in self.view.spares:
-                try:
-                    self._everyone.Send(bytearray(), self._numbers.index(spare), DISMISSED)
-                except MPI.Exception:  # died while it waited
-                    rank.departed([spare])
+            rank.departed(self._group.dismiss(self.view.spares))
 
-    def see_off(self) -> None:
-        """All is over: whoever has been sent for and has not joined is told so. Called by every worker."""
-        self._admission.see_off(FAREWELL_S)
+    def dismiss_spawned(self) -> None:
+        """The training is over: dismiss a process that was requested and has not joined. Called by every worker."""
+        self._admission.dismiss_spawned(FAREWELL_S)
 
-    def _settle(self, more: bool, asked: bool) -> None:
-        """Try until all have succeeded; then, if a slot is free all the same, the coordinator sends for somebody."""
-        while not self._attempt(more, asked):
+    def _try_until_all_succeed(self, more: bool, requested: bool) -> None:
+        """Then, if a slot is still free, the coordinator requests a process."""
+        while not self._attempt(more, requested):
             pass
-        self.sent_for = []
+        self.spawned = []
         if self.view.lacks_a_worker:
-            self.sent_for = [self.view.following]
-            self.view = self.view.sending()
+            self.spawned = [self.view.following]
+            self.view = self.view.spawning()
             if self.leads:
-                self._admission.send_for(self.sent_for[0])
+                self._admission.spawn(self.spawned[0])
 
-    def _attempt(self, more: bool, asked: bool) -> bool:
-        """One try; False if another rank has died meanwhile, or somebody has come."""
+    def _attempt(self, more: bool, requested: bool) -> bool:
+        """Try once; return False if another rank has died meanwhile, or a process has been admitted or given up."""
         self._revoke()
-        self._shrink()
-        missing = [member for member in self._before.members if member not in self._numbers]
-        if self._before.sent_for is not None and self._before.coordinator in missing:
-            missing.append(self._before.sent_for)  # nobody knows it now
-        self.lost = [*missing, *self._missed]
+        self._group.shrink()
+        missing = [member for member in self._before.members if member not in self._group.numbers]
+        if self._before.spawned is not None and self._before.coordinator in missing:
+            missing.append(self._before.spawned)  # only the coordinator knew how to reach it
+        self.lost = [*missing, *self._never_joined]
         self.view = self._before.without(missing)
         if not self.view.workers:
-            raise NobodyLeft("every worker has died")
-        if self.view.sent_for is not None and not self._all_have_heard(self.view.sent_for):
+            raise NoWorkerLeft("every worker has died")
+        if self.view.spawned is not None and not self._have_no_news(self.view.spawned):
             return False
         formed = True
         try:
-            wished = np.array([more, asked], dtype=np.int64)
-            self._everyone.Allreduce(MPI.IN_PLACE, wished, MPI.MAX)
-            self.was_asked = bool(wished[1])
-            self.view = self.view.enlarged(int(wished[0]), self.was_asked)
+            one_more, one_requested = self._group.largest(more, requested)
+            self.was_requested = bool(one_requested)
+            self.view = self.view.enlarged(one_more, self.was_requested)
             self._form()
         except (MPI.Exception, PeerLost):
             formed = False
-            self._everyone.Revoke()  # others may still wait for whoever has died
+            self._group.revoke()  # other ranks may still wait for the dead one
         if self.leads:
             rank.departed(self.lost)
-        try:
-            return bool(self._everyone.Agree(int(formed)))
-        except MPI.Exception:
-            return False
+        return self._group.agree(formed)
 
-    def _all_have_heard(self, number: int) -> bool:
-        """Whether there is no news of it. If there is, it is let in now, or given up, and the next try comes after."""
-        news = self._admission.agree_on_news(self._everyone)
+    def _have_no_news(self, number: int) -> bool:
+        """Return whether there is no news of the requested process. If there is, admit it or give it up."""
+        news = self._admission.agree_on_news(self._group.mpi)
         if news is None or news == NO_NEWS:
             return news == NO_NEWS
-        everyone = None
-        if news == AT_THE_DOOR:
-            everyone = self._admission.admit(self._everyone, self._numbers.index(self._before.coordinator))
+        coordinator = self._group.numbers.index(self._before.coordinator)
+        everyone = self._admission.admit(self._group.mpi, coordinator) if news == READY else None
         if everyone is not None:
-            self._everyone = everyone
-            self._numbers.append(number)
-            self._before = self._before.with_the_one_sent_for()
+            self._group.extend(everyone, number)
+            self._before = self._before.with_spawned()
             self.joined.append(number)
-            self._admission.welcome({"numbers": self._numbers, "view": asdict(self._before)})
+            self._admission.welcome({"numbers": self._group.numbers, "view": asdict(self._before)})
         else:
-            self._before = self._before.without_the_one_sent_for()
-            self._missed.append(number)
+            self._before = self._before.without_spawned()
+            self._never_joined.append(number)
             self._admission.give_up()
         return False
+
+    def _form(self) -> None:
+        """Form the groups of workers and spares, and elect a coordinator if there is none."""
+        self.view = self._group.divide(self.world, self.view)
 
     def _revoke(self) -> None:
         self.world.comm.revoke()
         self.world.control.Revoke()
-        self._everyone.Revoke()
+        self._group.revoke()
 
-    def _agree(self, *, over: bool) -> bool:
-        """Whether the training is over for all workers.
+    def _agree_on_the_end(self, *, over: bool) -> bool:
+        """Return whether the training is over for all workers.
 
-        A revocation does not wake who waits here: so who has been interrupted takes part, too, before he shrinks.
+        A revocation does not interrupt an agreement: a rank that was interrupted takes part as well, before it shrinks.
         """
-        self._asked = over
-        try:
-            return bool(self.world.control.Agree(int(over)))
-        except MPI.Exception:  # a worker has died; the same on all of them
-            return False
-
-    def _form(self) -> None:
-        """Communicators of the workers, in order of their slots, and of the spares; a coordinator if there is none."""
-        slot = self.slot
-        working = slot is not None
-        group = MPI.Intracomm(self._everyone.Split(int(working), slot or 0))
-        if self.view.coordinator not in self.view.workers:
-            leader = np.array([elect(MPI.Intracomm(group.Dup()), self.view.workers) if working else NOBODY])
-            self._everyone.Allreduce(MPI.IN_PLACE, leader, MPI.MAX)  # the spares have to know, too
-            self.view = replace(self.view, coordinator=int(leader[0]))
-        control = MPI.Intracomm(group.Split(0, 0 if self.leads else 1 + group.rank))
-        members = [self._numbers[slot] for slot in ranks_within(group, self._everyone)]
-        self.world.regroup(group, control, self.view.number, members)
-
-    def _shrink(self) -> None:
-        """Go on without the dead; the others keep their numbers."""
-        living = MPI.Intracomm(self._everyone.Shrink())
-        self._numbers = [self._numbers[slot] for slot in ranks_within(living, self._everyone)]
-        self._everyone = living
-
-    def _dead(self) -> list[int]:
-        """Who has died, as far as this rank has noticed."""
-        group = self._everyone.Get_failed()
-        slots = group.Translate_ranks(list(range(group.size)), self._everyone.Get_group())
-        return [self._numbers[slot] for slot in slots]
+        self._concluded = over
+        return agree(self.world.control, over)
 
 
 def check(ranks: int, spares: int) -> None:
-    """Refuse what cannot be: no worker, or ranks that do not outlive each other.
+    """Refuse a group without a worker, and ranks that do not outlive each other.
 
     Raises:
-        UsageError: saying what would fit.
+        UsageError: with what would fit.
     """
     if ranks > 1 and not rank.outlive_each_other():
         raise UsageError(

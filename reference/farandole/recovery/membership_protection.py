@@ -13,26 +13,27 @@ Cost: nothing while no rank dies; after a death one all-gather of 8 bytes, and a
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import numpy as np
 from mpi4py import MPI
 
-from farandole.recovery.fault_tolerant_training import NOT_STARTED
-from farandole.recovery.membership import NobodyLeft
+from farandole.recovery import data_parallel
+from farandole.recovery.data_parallel import DataParallel
+from farandole.recovery.membership import Membership, NoWorkerLeft
+from farandole.recovery.options import MembershipOptions
+from farandole.recovery.protection import NOT_STARTED
 from farandole.recovery.replica import seed_random
 from farandole.recovery.state import TrainingState
+from farandole.recovery.training_record import TrainingRecord
 from farandole.runtime.communicator import broadcast_text
-
-if TYPE_CHECKING:
-    from farandole.recovery.data_parallel import DataParallelTraining
+from farandole.runtime.record import Summary
 
 
 class MembershipProtection:
     """One worker's `Protection`."""
 
-    def __init__(self, training: DataParallelTraining) -> None:
-        self.training = training
+    def __init__(self, record: TrainingRecord, worker: DataParallel, membership: Membership) -> None:
+        self.world, self.worker = record.world, worker
 
     def protect(self, step: int) -> None:
         """Keep nothing."""
@@ -40,7 +41,7 @@ class MembershipProtection:
     def secure(self) -> None:
         """Return at once."""
 
-    def protect_now(self) -> None:
+    def protect_now(self, step: int) -> None:
         """Keep nothing."""
 
     def regroup(self) -> None:
@@ -50,30 +51,33 @@ class MembershipProtection:
         """Return `step`: no line that was written has to be undone."""
         return step
 
-    def restore(self) -> int:
+    def close(self) -> None:
+        """Nothing was kept."""
+
+    def restore(self, reached: int) -> int:
         """Have all workers be where the foremost of them is; return the step to take next.
 
         Raises:
-            NobodyLeft: only spares live, and they have no state.
+            NoWorkerLeft: only spares live, and they have no state.
         """
-        training, comm = self.training, self.training.world.comm
-        # Two workers at the same step may differ: one has decided the rate, the other's exchange was interrupted.
-        own = np.array([2 * training.step + (training.concluded_at == training.step != NOT_STARTED)])
-        reached = np.empty(comm.size, dtype=np.int64)
-        comm.mpi.Allgather(own, reached)
-        furthest = int(reached.max())
-        newest, concluded = divmod(furthest, 2)
-        if newest == NOT_STARTED:
-            raise NobodyLeft("every worker has died, and with them what the spares would need to know")
-        if (reached != furthest).any():
-            source = int(reached.argmax())
-            state = send_state(comm.mpi, training.replica.state(newest), source)
-            if own[0] != furthest:
-                training.replica.adopt(state)
-                training.concluded_at = newest if concluded else NOT_STARTED
-            if training.step == NOT_STARTED:
-                seed_random(training.options.seed, training.world.rank, newest)
-        training.replica.rewind(newest)
+        replica, rate, comm = self.worker.replica, self.worker.rate, self.world.comm
+        with comm.waiting("how far the others have come", -1):
+            # Two workers at the same step may differ: one has decided the rate, the other's exchange was interrupted.
+            own = np.array([2 * reached + (rate.concluded_at == reached != NOT_STARTED)])
+            everyones = np.empty(comm.size, dtype=np.int64)
+            comm.mpi.Allgather(own, everyones)
+            furthest = int(everyones.max())
+            newest, concluded = divmod(furthest, 2)
+            if newest == NOT_STARTED:
+                raise NoWorkerLeft("every worker has died, and with them what the spares would need to know")
+            if (everyones != furthest).any():
+                state = send_state(comm.mpi, replica.state(newest), int(everyones.argmax()))
+                if own[0] != furthest:
+                    replica.adopt(state)
+                    rate.concluded_at = newest if concluded else NOT_STARTED
+                if reached == NOT_STARTED:
+                    seed_random(self.worker.options.seed, self.world.rank, newest)
+        replica.rewind(newest)
         return newest
 
 
@@ -91,3 +95,13 @@ def send_state(mpi: MPI.Intracomm, state: TrainingState, source: int) -> Trainin
         shared[name] = state.shared[name].detach().cpu().clone()
         mpi.Bcast(shared[name].numpy(), source)
     return TrainingState(values.pop("step"), shared, {}, values)
+
+
+def train(scenario: str, options: MembershipOptions) -> Summary | None:
+    """Train to the end, whichever ranks die; the summary on the rank that leads then, None elsewhere.
+
+    Raises:
+        NoWorkerLeft: all workers have died.
+        UsageError: options that do not fit.
+    """
+    return data_parallel.train(scenario, options, MembershipProtection)

@@ -1,12 +1,12 @@
 """Checkpoints behind the copies in memory, for when a worker and its buddy die together.
 
-Copies in memory are lost with those that have them; what is on the disk is older, but outlives everybody. Each
-worker writes its part, now and then, from a copy and in a thread (`checkpointer`). After deaths a new
-one begins: it must not write first where the newest whole checkpoint lies.
+Copies in memory are lost with the ranks that hold them; those on the disk are older, but outlive all ranks. Each
+worker writes its part at intervals, from a copy and in a thread (`checkpointer`). After deaths a new checkpointer
+begins, which must not write first to the slot of the newest whole checkpoint.
 
-Cost: a checkpoint's (`checkpointer`). After deaths the one that leads reads all that is there; the others do, too, only
-where memory does not suffice. Source, of two levels: Moody, Bronevetsky, Mohror & de Supinski, "Design, modeling, and
-evaluation of a scalable multi-level checkpointing system", 2010.
+Cost: a checkpoint's (`checkpointer`). After deaths the rank that leads reads both slots; the others do so only
+where copies in memory do not suffice. Source, of two levels: Moody, Bronevetsky, Mohror & de Supinski, "Design,
+modeling, and evaluation of a scalable multi-level checkpointing system", 2010.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class OnDisk:
         self._checkpointer: Checkpointer | None = None
 
     def due(self, step: int) -> bool:
-        """Whether it is time for a checkpoint."""
+        """Return whether it is time for a checkpoint."""
         return self.every > 0 and step % self.every == 0
 
     def save(self, state: TrainingState, change: int) -> None:
         """Begin to write `state`. Collective.
 
         Args:
-            change: number of the workers' last change: parts that different groups have written do not fit together.
+            change: number of the last change of the workers; parts with different numbers do not fit together.
         """
         if self._checkpointer is None:
             self._checkpointer = Checkpointer(self.world, self.folder, occupied=self._newest_slot())
@@ -48,13 +48,13 @@ class OnDisk:
         self._checkpointer.save(state)
 
     def abandon(self) -> None:
-        """The workers have changed: what was being written may not become whole."""
+        """Give up the checkpoint that is being written, since the workers have changed."""
         if self._checkpointer:
             self._checkpointer.abandon()
             self._checkpointer = None
 
     def newest(self) -> Checkpoint | None:
-        """The newest whole checkpoint, the same on all workers; who leads says which are damaged. Collective."""
+        """Return the newest whole checkpoint, the same on all workers; None: there is none. Collective."""
         slot = self._newest_slot()
         return None if slot is None else checkpoint.read(self.folder, slot)
 

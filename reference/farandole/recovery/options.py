@@ -31,7 +31,7 @@ class RememberingOptions(TrainingOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ReplicaOptions(RememberingOptions, PrecisionOptions):
-    """Likewise, for copies that can be put back to any moment (`recovery.replica`)."""
+    """What is trained, in copies that can be put back to any step (`recovery.replica`)."""
 
 
 @Parameter(name="*")
@@ -60,13 +60,13 @@ class ResumableOptions(ReplicaOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class FaultTolerantOptions(RunOptions):
-    """A training that goes on when ranks of it have died."""
+    """A training that continues when ranks of it have died."""
 
     spares: NotNegative = 0
-    """How many of the ranks, the last ones, wait until one that works has died, and take its place."""
+    """Number of ranks, the last ones, that wait until a working rank has died, and take its slot."""
 
     hang_after: Positive = 10.0
-    """Seconds after which a rank that does nothing, and waits for nobody, is taken for dead and ended."""
+    """Seconds after which a rank that does nothing, and is not waiting for another rank, is killed."""
 
 
 @Parameter(name="*")
@@ -78,7 +78,7 @@ class MembershipOptions(ReplicaOptions, FaultTolerantOptions):
     """Seconds for which a worker tries a step again that fails on it alone, before it gives up and leaves."""
 
     failures: AtLeastOne = 3
-    """After so many failed tries, of all workers together, one of the spares joins in, or with --spawn a process."""
+    """Number of failed tries, of all workers together, after which a spare joins, or with --spawn a new process."""
 
     adapt_lr: bool = False
     """Adapt the learning rate to the training: raise it a little, or halve it."""
@@ -88,8 +88,8 @@ class MembershipOptions(ReplicaOptions, FaultTolerantOptions):
     successive mean gradients, which the all-reduce leaves on all ranks, point back."""
 
     spawn: NotNegative = 0
-    """Where a worker has died and no spare is left, start a process that takes its place, up to so many times; the
-    others go on meanwhile."""
+    """Number of processes that may be started, where a worker has died and no spare is left, to take its slot; the
+    others continue meanwhile."""
 
     @property
     def joining_at_most(self) -> int:
@@ -110,7 +110,7 @@ class BackupOptions(MembershipOptions):
     """Steps between two backups: at most so many are done again after a failure."""
 
     shard_optimizer: bool = False
-    """Divide the optimizer's state over the workers (ZeRO-1): who dies takes a part of it that only a buddy has."""
+    """Divide the optimizer's state over the workers (ZeRO-1): a dead worker's part of it only its buddy has."""
 
     checkpoint_every: NotNegative = 50
     """Steps between two checkpoints on disk, for when a worker and its buddy die together; 0: none."""
@@ -119,7 +119,7 @@ class BackupOptions(MembershipOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PipelineBackupOptions(PipelineOptions, FaultTolerantOptions):
-    """A pipeline whose stages, if it is asked for, keep each other's state in memory."""
+    """A pipeline whose stages may keep each other's state in memory."""
 
     backup_every: AtLeastOne | None = None
     """Steps between two backups of each stage in the memory of the next: at most so many are done again after a
@@ -131,7 +131,7 @@ class PipelineBackupOptions(PipelineOptions, FaultTolerantOptions):
 
     @property
     def is_protected(self) -> bool:
-        """Whether it is asked for."""
+        """Whether the stages are to keep each other's state."""
         return self.spares > 0 or self.backup_every is not None or bool(self.checkpoint_every)
 
 

@@ -1,22 +1,22 @@
-"""A pipeline whose stage dies is restored from its buddy's memory.
+"""A pipeline whose stage dies is restored from its buddy's memory; one stage of it, a `Trainable`.
 
-In a pipeline nobody else knows what a stage knows: its parameters, and what its optimizer remembers. So every
-k steps each stage copies all of that, and gives a copy to the next one in the ring (`buddies`; the last
-gives it to the first). When a rank dies, what was under way is thrown away, micro-batches, activations and
-gradients alike; a spare takes the slot, with the dead one's state from its buddy; all go back to the
-step of the copies, and take the same steps again. The run ends bitwise as if nothing had happened.
+No other rank knows what a stage of a pipeline knows: its parameters, and its optimizer's state. So every k steps each
+stage copies all of that, and sends a copy to the next stage in the ring (`buddies`; the last sends it to the first).
+When a rank dies all work under way is discarded: micro-batches, activations and gradients. A spare takes the slot, with
+the dead stage's state from its buddy. All stages go back to the step of the copies, and take the same steps again. The
+parameters end bitwise equal to those of an undisturbed run.
 
     lost        at most k steps, done again
-    no spare    a stage cannot be done without: the others hold other layers
-    two deaths  of a stage and its buddy at once, before they have shared their copies anew: from the disk
+    no spare    the job ends: the other stages hold other layers
+    two deaths  of a stage and its buddy at once, before they have exchanged new copies: from the disk
 
-What a stage keeps need not be consistent with messages, since between two steps there are none: that is what
-the flush is good for. PipeDream never flushes; there the versions of the parameters and the batches
-under way would belong to the state, so it is refused.
+Copies need not be consistent with messages, since the flush leaves no message under way between two steps. PipeDream
+never flushes; there the versions of the parameters and the batches under way would belong to the state, so it is
+refused.
 
 Cost per backup: a copy in memory, and a message for each tensor, of the stage's parameters and its optimizer's state,
 (1 + s) times the parameters' bytes with s numbers remembered for each (`model_parallel.memory`). Memory
-for two generations of it, the own and the ward's. Source: Zheng, Shi & Kalé, "FTC-Charm++", 2004; for large
+for two generations of it, the stage's own and its ward's. Source: Zheng, Shi & Kalé, "FTC-Charm++", 2004; for large
 models Wang et al., "GEMINI: fast failure recovery in distributed training with in-memory checkpoints", 2023.
 """
 
@@ -27,60 +27,66 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from farandole.errors import UsageError
 from farandole.model_parallel.layer_split import Plan
 from farandole.model_parallel.parts import Layout, Parts
 from farandole.model_parallel.training import Losses, finish, take_step, write_plan
-from farandole.models import choices
-from farandole.recovery.fault_tolerant_training import FaultTolerantTraining, Unrecoverable
+from farandole.recovery.heartbeat import Heart
+from farandole.recovery.membership import Membership
 from farandole.recovery.options import PipelineBackupOptions
+from farandole.recovery.protection import Unrecoverable
 from farandole.recovery.replica import REMEMBERED
-from farandole.recovery.stage_backup import FOR_TWO, StageBackup
 from farandole.recovery.state import TrainingState
+from farandole.recovery.training_record import TrainingRecord
 from farandole.runtime.record import Summary
-from farandole.runtime.world import World
 
 
-class BackedUpPipeline(FaultTolerantTraining):
-    """One member's part in it: a stage, or a spare.
+class PipelineStage:
+    """One member's stage, if it is no spare.
 
     Attributes:
-        workers: which rank has which stage.
-        parts: the own stage; None for who waits, or is being restored.
+        workers: the rank of each stage.
+        parts: this rank's stage; None on a spare, and until it is restored.
     """
 
-    def __init__(self, world: World, scenario: str, options: PipelineBackupOptions, layout: Layout) -> None:
-        super().__init__(world, scenario, options)
-        self.options, self.layout, self.steps = options, layout, options.steps
-        self.workers = self.membership.view.workers
-        self.losses = Losses(options.steps, self.recorder)
+    def __init__(
+        self,
+        record: TrainingRecord,
+        options: PipelineBackupOptions,
+        layout: Layout,
+        membership: Membership,
+        heart: Heart,
+    ) -> None:
+        self.record, self.world, self.options, self.layout = record, record.world, options, layout
+        self.membership, self.heart, self.steps = membership, heart, options.steps
+        self.workers = membership.view.workers
+        self.losses = Losses(options.steps, record.recorder)
         self.parts: Parts | None = None
-        self.protection = StageBackup(self)
 
-    def _set_up(self) -> None:
+    def prepare(self) -> None:
+        """Cut the model, and send each worker its stage."""
         if self.membership.slot is not None:
             self.parts = Parts(self.world, self.options, self.layout)
-            write_plan(self.parts, self.recorder)
+            write_plan(self.parts, self.record.recorder)
 
-    def _step(self, step: int) -> None:
+    def step(self, step: int, secure: Callable[[], None]) -> None:
+        """Take all micro-batches of a batch through the pipeline, and update all stages."""
         self.world.begin_step(step)
+        secure()
         take_step(self._parts, step, self.losses)
 
-    def _finish(self) -> Summary | None:
-        root = self.workers.index(self.membership.view.coordinator)
-        faults = self.event_log.faults() if self.membership.leads else ()
-        return finish(self._parts, self.recorder, self.losses, root, faults)
+    def account(self, step: int) -> bool:
+        """Return False: losses are exchanged at the end only."""
+        return False
 
-    def _regroup(self) -> None:
-        """Throw away what was under way, and see that every stage has a rank.
+    def regroup(self) -> None:
+        """Discard all work under way, and check that every stage has a rank.
 
         Raises:
-            Unrecoverable: there is a stage without.
+            Unrecoverable: a stage has none.
         """
         if self.parts:
             self.parts.pipeline.abandon()
             self.parts = None
-        self.protection.regroup()
         before, self.workers = self.workers, self.membership.view.workers
         if missing := len(before) - len(self.workers):
             dead = [slot for slot, rank in enumerate(before) if rank in self.membership.lost]
@@ -92,20 +98,25 @@ class BackedUpPipeline(FaultTolerantTraining):
 
     def restore(self, state: TrainingState) -> None:
         """Be the stage that `state` is of, between two steps."""
-        with self.heart.resting():  # a rank that has not had the data loads them
+        with self.heart.resting():  # a rank that has not loaded the data does so now
             self.parts = Parts(self.world, self.options, self.layout, Plan.from_json(state.values["plan"]))
-        self.parts.shard.go_to(state.step)
         for name, tensor in self.state(state.step).own.items():
             tensor.copy_(state.own[name])
 
-    def _take_over_the_record(self) -> None:
-        """All losses are written at the end, by whoever leads then: the last stage has them, and its buddy."""
-        if self.membership.leads:
-            self.recorder.take_over(self.folder)
-            self.recorder.go_on_from(self.protection.first_line(self.step))
+    def resume(self, step: int, first_line: int) -> None:
+        """Go to `step` in the data. The rank that leads at the end writes all lines, from the last stage's losses."""
+        self._parts.shard.go_to(step)
+        if self.record.leads:
+            self.record.recorder.take_over(self.record.folder)
+            self.record.recorder.go_on_from(first_line)
+
+    def finish(self) -> Summary | None:
+        """Gather the model on the rank that leads, evaluate it, and write the record."""
+        root = self.workers.index(self.membership.view.coordinator)
+        return finish(self._parts, self.record.recorder, self.losses, root, self.record.faults)
 
     def state(self, step: int) -> TrainingState:
-        """All that decides how this stage goes on with `step`; the tensors are the originals.
+        """Return all that decides how this stage continues with `step`; the tensors are the originals.
 
         Nothing in a stage draws random numbers, and its data follows from the step.
         """
@@ -120,29 +131,3 @@ class BackedUpPipeline(FaultTolerantTraining):
     def _parts(self) -> Parts:
         assert self.parts is not None
         return self.parts
-
-
-def train(scenario: str, options: PipelineBackupOptions, layout: Callable[[int], Layout]) -> Summary | None:
-    """Train to the end, whoever dies; the summary on the rank that leads then, None elsewhere.
-
-    Args:
-        layout: number of stages → how the model is spread over them.
-
-    Raises:
-        UsageError: a schedule that does not flush, or what `Parts` and `membership.check` refuse.
-        Unrecoverable: a stage has died, and no spare is left; or its buddy with it, and no checkpoint is on disk.
-    """
-    choices.check(options)
-    if not layout(1).schedule.flushes:
-        raise UsageError(
-            f"--schedule {options.schedule}: batches are always under way, each with its own version of the "
-            "parameters, so there is no step to go back to: without --spares, --backup-every and "
-            "--checkpoint-every, or a schedule that flushes, as 1f1b"
-        )
-    if options.checkpoint_every and options.spares < FOR_TWO:
-        raise UsageError(
-            f"--checkpoint-every is for two stages that die together, and --spares {options.spares} has no places for "
-            f"them: give {FOR_TWO} or more"
-        )
-    with World.start(options) as world:
-        return BackedUpPipeline(world, scenario, options, layout(world.size - options.spares)).run()

@@ -1,13 +1,13 @@
-"""What a training does against the loss of ranks: four moves, the same for every method.
+"""Protection against the loss of ranks: four calls, the same for every method.
 
     protect    before each step: keep what could be lost
     secure     before any parameter changes: what was kept is safe
     regroup    the ranks have changed
     restore    have all ranks continue from the same step
 
-A training owns one `Protection` and calls it at these moments; it does not know which one. There are four:
+A training is given one `Protection` and makes these calls (`protected_training`); it does not know which one it is:
 
-    `membership_protection`   keeps nothing: a rank that lives has all that the dead ranks had in common with it
+    `membership_protection`   keeps nothing: every living rank knows what the dead ranks had in common with it
     `backup`                  copies in the memory of a buddy, and behind them checkpoints on disk
     `stage_backup`            as `backup`, of a pipeline's stages, which share nothing
     `checkpoint_protection`   checkpoints on disk only, for a training that is started again
@@ -17,30 +17,57 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from farandole.errors import PlainError
+
+NOT_STARTED = -1  # the step of a rank that has taken none
+
+
+class Unrecoverable(PlainError):
+    """The training cannot continue without the ranks that have died."""
+
+
+class Stopped(Exception):
+    """The training was asked to stop, and all that it needs to continue is safe."""
+
 
 class Protection(Protocol):
     """One rank's part in it. All methods are collective among the ranks that train."""
 
     def protect(self, step: int) -> None:
-        """Keep what the training needs to continue with `step`, if it is time to."""
+        """Keep what the training needs to continue with `step`, if it is time to.
+
+        Raises:
+            Stopped: the training was asked to stop, and its state is safe.
+        """
         ...
 
     def secure(self) -> None:
-        """Return when what `protect` has begun to keep is safe."""
+        """Return when the parameters may change without harm to what `protect` has begun to keep."""
         ...
 
-    def protect_now(self) -> None:
-        """Keep the present state although it is not time to, so that a change of the ranks loses no step."""
+    def protect_now(self, step: int) -> None:
+        """Keep the state before `step` although it is not time to, so that a change of the ranks loses no step."""
         ...
 
     def regroup(self) -> None:
         """Give up what is under way, since the ranks have changed."""
         ...
 
-    def restore(self) -> int:
-        """Have all ranks be at the same step, and return it: the step to take next."""
+    def restore(self, reached: int) -> int:
+        """Have all ranks be at the same step, and return it: the step to take next.
+
+        Args:
+            reached: the step that this rank would take next; `NOT_STARTED` on one that has taken none.
+
+        Raises:
+            Unrecoverable: what was lost is nowhere else.
+        """
         ...
 
     def first_line(self, step: int) -> int:
         """Return the step from which the record's lines are written anew when training continues with `step`."""
+        ...
+
+    def close(self) -> None:
+        """Return when all that was kept is safe: no step follows."""
         ...

@@ -1,9 +1,9 @@
-"""A copy of the model that can be put back to any moment of its training.
+"""A copy of the model that can be put back to any step of its training.
 
-One step is that of synchronous SGD (`data_parallel.synchronous`), with an optimizer that remembers
-and a dropout that draws random numbers: both belong to the state, or the training would not go on
-as it was. In float16 (`data_parallel.mixed_precision`) so does the loss scale; of the parameters only
-those in float32 are kept, as the others are made from them at each step.
+One step is that of synchronous SGD (`data_parallel.synchronous`), with an optimizer that has a state
+and a dropout that draws random numbers. Both belong to the training's state, or it would continue differently.
+In float16 (`data_parallel.mixed_precision`) so does the loss scale. Only the parameters in float32 are kept,
+since the others are made from them at each step.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from farandole import tasks
 from farandole.data_parallel.gradient_agreement import GradientAgreement
 from farandole.data_parallel.mixed_precision import HalfCopy
 from farandole.data_parallel.options import check_precision
 from farandole.errors import UsageError
 from farandole.model_parallel.zero import ReplicatedOptimizer, ShardedOptimizer
-from farandole.models import choices
 from farandole.models.optimizers import maker
 from farandole.recovery.checkpoint import Checkpoint
 from farandole.recovery.options import ReplicaOptions
 from farandole.recovery.state import TrainingState, misfit_of
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
 
-REMEMBERED = "optimizer/"  # names of what the optimizer remembers begin so
+REMEMBERED = "optimizer/"  # prefix of the names of the optimizer's state
 AGREEMENT = "agreement of gradients"
 SCALE = "loss scale"
 
@@ -43,21 +42,20 @@ class Replica:
 
     Attributes:
         model: what is evaluated.
-        half: the copy that computes instead, if it is to be in 16 bits.
+        half: the copy that computes in 16 bits; None in float32.
         agreement: agreement of successive mean gradients, if the learning rate follows them; else None.
     """
 
     def __init__(self, world: World, options: ReplicaOptions, sharded: bool = False, adapts: str = "") -> None:
         self.world, self.options, self.sharded = world, options, sharded
-        self.model = choices.build(options).to(world.device)
+        self.task = tasks.of(options)
+        self.model = self.task.model().to(world.device)
         self.dropout = nn.Dropout(options.dropout)
         self.flat = FlatBuffers(self.model)
         check_precision(options)
         half = options.precision != "float32"
         layers = options.float32_layers
-        self.half = (
-            HalfCopy(self.model, mean_cross_entropy, self.flat, options.precision, None, layers) if half else None
-        )
+        self.half = HalfCopy(self.model, self.task.loss, self.flat, options.precision, None, layers) if half else None
         self.agreement = GradientAgreement(self.flat.values) if adapts == "gradients" else None
         self._accepted = self.flat.values.clone() if adapts == "loss" else None
         self.optimizer = self._make_optimizer()
@@ -66,13 +64,13 @@ class Replica:
         self._before: tuple[int, dict[str, Tensor]] = -1, {}
 
     def regroup(self) -> None:
-        """The ranks that train together have changed. A divided optimizer's state is void then, until `restore`."""
+        """Reduce over the ranks of `world.comm`, which have changed. A divided optimizer is void until `restore`."""
         if self.sharded:
             self.optimizer = self._make_optimizer()
         self.optimizer.comm = self.world.comm
 
     def begin(self, step: int) -> None:
-        """`step` begins; should it be taken again, it is with the same random numbers."""
+        """Begin `step`; if it is taken again after `rewind`, it draws the same random numbers."""
         self._before = step, self._random()
 
     def rewind(self, step: int) -> None:
@@ -83,13 +81,13 @@ class Replica:
             self._set_random(random)
 
     def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
-        """Take one step on this rank's part of the batch; returns its mean loss."""
+        """Take one step on this rank's part of the batch; return its mean loss."""
         loss = self.gradient(inputs, targets, share)
         self.optimizer.step()
         return loss
 
     def gradient(self, inputs: Tensor, targets: Tensor, share: float) -> float:
-        """The gradient of this rank's part of the batch, for `optimizer` to add up; returns its mean loss.
+        """Compute the gradient of this rank's part of the batch, for `optimizer` to add up; return its mean loss.
 
         Args:
             share: this part's share of the whole batch.
@@ -98,7 +96,7 @@ class Replica:
             seen = self.dropout(inputs) if inputs.is_floating_point() else inputs  # characters cannot be scaled
             if self.half:
                 return self.half.gradient(seen, targets, share).item()
-            loss = mean_cross_entropy(self.model(seen), targets)
+            loss = self.task.loss(self.model(seen), targets)
             (loss * share).backward()
             return loss.item()
 
@@ -134,7 +132,7 @@ class Replica:
             seed_random(self.options.seed, self.world.rank, saved.step)
 
     def adopt(self, state: TrainingState) -> None:
-        """Take what all ranks have in common from `state`, and keep what is this one's own."""
+        """Copy what all ranks have in common from `state`, and keep what is this rank's own."""
         self.flat.values.copy_(state.shared["parameters"])
         for name, tensor in self.optimizer.optimizer.state.items():
             tensor.copy_(state.shared[f"{REMEMBERED}{name}"])
@@ -179,7 +177,7 @@ class Replica:
         return taken
 
     def _remembered(self, saved: Checkpoint) -> dict[str, Tensor]:
-        """What a divided optimizer remembers, joined from all parts and cut for this one; what is whole of it."""
+        """Return a divided optimizer's state, joined from all ranks' parts and cut for this rank."""
         if not self.sharded:
             return {}
         count = len(self.flat.values)
@@ -204,7 +202,7 @@ class Replica:
         return {SCALE: self.half.scale.state()} if self.half and self.half.scale else {}
 
     def _random(self) -> dict[str, Tensor]:
-        """The state of this rank's random generators."""
+        """Return the state of this rank's random generators."""
         states = {"random": torch.get_rng_state()}
         if self.world.device.type == "cuda":
             states["random on the card"] = torch.cuda.get_rng_state(self.world.device)
@@ -217,5 +215,5 @@ class Replica:
 
 
 def seed_random(seed: int, rank: int, step: int) -> None:
-    """Random numbers of its own for each rank, and for each step from which it begins anew."""
+    """Seed torch's generator for this rank, and for the step from which it begins: no two draw the same numbers."""
     torch.manual_seed(((seed * 1_000_003 + step) * 1_009 + rank) % 2**64)

@@ -1,8 +1,8 @@
-"""All that decides how a training goes on, as plain tensors and numbers.
+"""All that decides how a training continues, as plain tensors and numbers.
 
-A training that is restored from it at a step goes on bitwise as if it had never stopped. That takes
-more than the parameters: the optimizer's memory, the state of every random generator, the position
-in the data, the loss scale, and whatever else the next step depends on.
+A training that is restored from it continues bitwise as if it had never stopped. That takes
+more than the parameters: the optimizer's state, the state of every random generator, the position
+in the data, the loss scale, and all else that the next step depends on.
 
 Some of it is the same on all ranks and need be kept once (`shared`), some is each rank's own (`own`).
 """
@@ -57,7 +57,7 @@ def misfit_of(saved: TrainingState, expected: TrainingState, with_own: bool) -> 
 
 
 def _is_like(found: Any, wanted: Any) -> bool:
-    """Whether a value read from JSON has the type of `wanted`, and so has all that is in that."""
+    """Return whether a value read from JSON has the type of `wanted`, and so do all values within it."""
     if isinstance(wanted, Mapping):
         return isinstance(found, Mapping) and all(
             name in found and _is_like(found[name], value) for name, value in wanted.items()
@@ -67,11 +67,11 @@ def _is_like(found: Any, wanted: Any) -> bool:
 
 
 def copied(tensors: Mapping[str, Tensor], memory: Mapping[str, Tensor], device: str | None = None) -> dict[str, Tensor]:
-    """Contiguous copies, in the memory of earlier ones where they are as large: new memory is slow when first touched.
+    """Return contiguous copies, in the memory of earlier ones of the same size: new memory is slow at first.
 
     Args:
-        memory: the earlier copies, which nobody needs any more.
-        device: where they go; None: where the originals are.
+        memory: earlier copies, which may be overwritten.
+        device: of the copies; None: that of the originals.
     """
     copies = {}
     for name, tensor in tensors.items():

@@ -1,9 +1,8 @@
-"""Starting a training again until it is done, but not for ever.
+"""A supervisor: starts a training again until it is done, a limited number of times.
 
-Each start that fails is followed by another, after a pause that doubles (a machine that is not back
-yet is given time), and at most so many times. Not everything is worth another start: what the user
-gave will not fit next time either, a training that has diverged would diverge again, and who presses Ctrl-C or asks
-for a stop means it.
+Each start that fails is followed by another, after a pause that doubles, so that a machine has time to come back.
+Some failures would repeat and are final: bad input, and a training that has diverged. Ctrl-C and a requested stop are
+final as well.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ def supervise(
     backoff_s: float = BACKOFF_S,
     announce: Callable[[str], None] = print,
 ) -> Result:
-    """What `start` returns, started again if it raises LaunchError.
+    """Return what `start` returns, called again if it raises LaunchError.
 
     Args:
-        restarts: how many times at most.
+        restarts: their largest number.
         backoff_s: the first pause; each following one is twice as long, up to a minute.
-        announce: is told of every restart in one line.
+        announce: receives one line for every restart.
 
     Raises:
         LaunchError: the last start's, when no more are left or another would not help.

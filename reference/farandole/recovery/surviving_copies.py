@@ -1,4 +1,4 @@
-"""Which backup the workers that are left can go back to: plain functions of what each of them keeps.
+"""Which backup the workers left can go back to: plain functions of what each of them keeps.
 
 A backup is whole if for each slot of the group that made it one of the workers left has that worker's part: the worker
 itself, or its buddy (`buddies`). Of the whole backups the newest counts.
@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Of each worker, of each backup that it keeps: the step, how many workers there were, whose parts.
+# For each worker, and each backup that it keeps: the step, the number of workers then, the slots of its parts.
 Held = Sequence[Sequence[tuple[int, int, list[int]]]]
 
 
 def choose(held: Held) -> tuple[int, int, dict[int, int]] | None:
-    """Which backup to go back to.
+    """Return the backup to go back to; None: no backup is whole.
 
     Args:
         held: what the workers left keep.
 
     Returns:
-        The step, how many workers there were, and for each of their slots the worker that has the part.
+        The step, the number of workers then, and for each of their slots the worker that has the part.
     """
     whole = {key: holders for key, holders in _holders(held).items() if len(holders) == key[1]}
     if not whole:
@@ -29,19 +29,19 @@ def choose(held: Held) -> tuple[int, int, dict[int, int]] | None:
 
 
 def gone(held: Held) -> list[int]:
-    """The slots whose parts nobody has, of the backup that lacks the fewest; none where there is no backup at all."""
+    """Return the missing slots of the backup that lacks the fewest; none where there is no backup at all."""
     lacking = [[slot for slot in range(key[1]) if slot not in holders] for key, holders in _holders(held).items()]
     return min(lacking, key=len, default=[])
 
 
 def _holders(held: Held) -> dict[tuple[int, int], dict[int, int]]:
-    """Of each backup, by its step and how many workers there were: which of those left has each slot's part."""
+    """Return, for each backup by its step and number of workers, the worker left that has each slot's part."""
     backups: dict[tuple[int, int], dict[int, int]] = {}
     for worker, generations in enumerate(held):
         for step, slots, parts in generations:
             holders = backups.setdefault((step, slots), {})
             for slot in parts:
-                # Its own part is first: it stands first in the list.
+                # A worker's own part stands first in its list, and is preferred.
                 if slot not in holders or slot == parts[0]:
                     holders[slot] = worker
     return backups

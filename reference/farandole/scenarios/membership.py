@@ -24,7 +24,7 @@ class Config(MembershipOptions):
 
 
 def main(config: Config) -> None:
-    from farandole.recovery.data_parallel import train
+    from farandole.recovery.membership_protection import train
     from farandole.report.table import print_summary
 
     print_summary(train("membership", config), config.json)

@@ -33,7 +33,7 @@ def main(config: Config) -> None:
     from farandole.model_parallel.parts import Layout
     from farandole.model_parallel.schedules import choose
     from farandole.model_parallel.training import pace, train
-    from farandole.recovery import pipeline
+    from farandole.recovery import stage_backup
     from farandole.report.table import print_summary
 
     def layout(ranks: int) -> Layout:
@@ -47,7 +47,10 @@ def main(config: Config) -> None:
             vertical_sync=config.vertical_sync,
         )
 
-    summary = pipeline.train("pipeline", config, layout) if config.is_protected else train("pipeline", config, layout)
+    if config.is_protected:
+        summary = stage_backup.train("pipeline", config, layout)
+    else:
+        summary = train("pipeline", config, layout)
     print_summary(summary, config.json)
 
 

@@ -1,12 +1,12 @@
-"""A training that waits for whoever it has sent for: SCENARIO DEATHS [OPTION ...].
+"""A training that waits for the process it has requested: SCENARIO DEATHS [OPTION ...].
 
-So it is known at which step a newcomer joins: where the workers exchange their losses next. DEATHS: "none", or
-RANK@PLACE[,RANK@PLACE]; the ranks there kill themselves. Places: "start" (a newcomer, before it has met anybody),
-"door" (a newcomer, when it is ready), "call" (the coordinator, while who it has sent for is starting, but has not come
-to MPI yet: in that moment Open MPI's mpirun may crash, see docs/recovery.md), "form" (when somebody has joined, and all
-form new groups), "took" (likewise, when a place has been made because somebody asked for it). A rank at "asked" or
-"asked twice" does not die, but takes no notice of who asks for one more worker before step 20, and there waits until
-so many have asked.
+So it is known at which step a process joins: where the workers exchange their losses next. DEATHS: "none", or
+RANK@PLACE[,RANK@PLACE]; the ranks there kill themselves. Places: "start" (a joining process, before it has met its
+caller), "door" (a joining process, when it is ready), "call" (the coordinator, while the process that it has requested
+is starting, and has not initialised MPI yet: in that state Open MPI's mpirun may crash, see docs/recovery.md), "form"
+(when a process has joined, and all form new groups), "took" (as "form", when a slot was made for a request from
+outside). A rank at "asked" or "asked twice" does not die, but ignores requests for one more worker before step 20, and
+there waits for one or two of them.
 """
 
 import os
@@ -15,8 +15,9 @@ import sys
 import threading
 import time
 
-from farandole.recovery.data_parallel import DataParallelTraining
+from farandole.recovery.member_changes import MemberChanges
 from farandole.recovery.membership import Membership
+from farandole.recovery.protected_training import MembersChange
 from farandole.runtime import rank
 from farandole.runtime.command_line import parse
 from farandole.runtime.joining import JoiningProcess, SpawnRequest
@@ -31,35 +32,37 @@ def die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_where_somebody_has_joined(membership: Membership) -> None:
+def die_where_a_process_has_joined(membership: Membership) -> None:
     if membership.joined:
         die()
     form(membership)
 
 
-def die_where_a_place_was_asked_for(membership: Membership) -> None:
-    if membership.was_asked:
+def die_where_a_slot_was_requested(membership: Membership) -> None:
+    if membership.was_requested:
         die()
     form(membership)
 
 
-def is_asked_for_more(training: DataParallelTraining) -> bool:
-    deadline = time.monotonic() + LATE_S
-    while training.step == 20 and len(list(training.folder.glob("join-*"))) < (2 if "asked twice" in places else 1):
-        assert time.monotonic() < deadline, "nobody has asked"
+def is_requested_from_step_20_on(changes: MemberChanges) -> bool:
+    following, deadline = changes.record.world.position.step + 1, time.monotonic() + LATE_S
+    while following == 20 and len(list(changes.record.folder.glob("join-*"))) < (2 if "asked twice" in places else 1):
+        assert time.monotonic() < deadline, "there is no request"
+        changes.record.world.shows_life()
         time.sleep(NAP_S)
-    return training.step >= 20 and asked(training)
+    return following >= 20 and is_requested(changes)
 
 
-def wait_for_news(training: DataParallelTraining) -> None:
-    membership = training.membership
-    while membership.leads and membership.view.sent_for is not None and not membership.has_news:
+def wait_for_news(changes: MemberChanges) -> MembersChange | None:
+    membership = changes.membership
+    while membership.leads and membership.view.spawned is not None and not membership.has_news:
         if "call" in places:
             may_call.set()
             time.sleep(SOON_S)
             die()
+        changes.record.world.shows_life()  # a process may take longer to start than --hang-after
         time.sleep(NAP_S)
-    draw_conclusions(training)
+    return wanted(changes)
 
 
 def call_when_it_may(called: SpawnRequest) -> None:
@@ -75,19 +78,18 @@ places = [
 ]
 if "start" in places and rank.comes_later():
     die()
-form, draw_conclusions = Membership._form, DataParallelTraining._draw_conclusions
-asked = DataParallelTraining._is_asked_for_more
-DataParallelTraining._draw_conclusions = wait_for_news  # type: ignore[method-assign]
+form, wanted, is_requested = Membership._form, MemberChanges.wanted, MemberChanges._is_requested
+MemberChanges.wanted = wait_for_news  # type: ignore[method-assign]
 call, may_call = SpawnRequest.run, threading.Event()
 if "call" in places:
     SpawnRequest.run = call_when_it_may  # type: ignore[method-assign]
 if "door" in places:
     JoiningProcess.wait_for_invitation = die  # type: ignore[method-assign,assignment]
 if "form" in places:
-    Membership._form = die_where_somebody_has_joined  # type: ignore[method-assign]
+    Membership._form = die_where_a_process_has_joined  # type: ignore[method-assign]
 if "took" in places:
-    Membership._form = die_where_a_place_was_asked_for  # type: ignore[method-assign]
+    Membership._form = die_where_a_slot_was_requested  # type: ignore[method-assign]
 if {"asked", "asked twice"} & set(places):
-    DataParallelTraining._is_asked_for_more = is_asked_for_more  # type: ignore[method-assign]
+    MemberChanges._is_requested = is_requested_from_step_20_on  # type: ignore[method-assign]
 module = load(scenario)
 module.main(parse(module.Config, options))

@@ -21,9 +21,9 @@ from farandole.model_parallel.executor import Pipeline
 from farandole.recovery import checkpoint
 from farandole.recovery.buddies import Buddies
 from farandole.recovery.checkpoint import Checkpoint
-from farandole.recovery.data_parallel import DataParallelTraining
+from farandole.recovery.data_parallel import DataParallel
 from farandole.recovery.membership import Membership
-from farandole.recovery.pipeline import BackedUpPipeline
+from farandole.recovery.pipeline import PipelineStage
 from farandole.runtime.command_line import parse
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -33,16 +33,16 @@ SPARES_LIFE_S = 0.5
 
 PLACES = {  # where: whose method, and at which call of it
     "form": (Membership, "_form", 2),  # the first call is that of the start
-    "catch-up": (DataParallelTraining, "_take_over_the_record", 1),
+    "catch-up": (DataParallel, "_take_over_the_record", 1),
     "start": (Recorder, "start", 1),
-    "again": (DataParallelTraining, "_own_part", 28),  # steps 0 to 26, in one of which another has died, and that again
-    "finish": (DataParallelTraining, "_finish", 1),
+    "again": (DataParallel, "_own_part", 28),  # steps 0 to 26, in one of which another has died, and that again
+    "finish": (DataParallel, "finish", 1),
     "over": (World, "__exit__", 1),
     "wait": (Membership, "wait", 1),
     "pass": (Pipeline, "_pass", 100),
     "backup": (Buddies, "begin", 4),
     "first-backup": (Buddies, "begin", 1),
-    "go-back": (BackedUpPipeline, "_take_over_the_record", 1),
+    "go-back": (PipelineStage, "resume", 1),
     "record": (Recorder, "finish", 1),
 }
 

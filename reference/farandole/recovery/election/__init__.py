@@ -1,8 +1,8 @@
-"""Who leads, when the coordinator is gone: elections as state machines, without messages or clocks of their own.
+"""Elections of a coordinator: state machines without a network and without a clock.
 
-Read `steps` first (what a node is told and what it answers), then `bully` and `ring`, which elect the
-highest number that lives, `raft`, which asks for a majority, and `network`, which lets nodes talk, kills
-some, cuts them off from each other, and counts.
+Read `steps` first (the events and actions of a node), then `bully` and `ring`, which elect the
+highest living number, `raft`, which needs a majority, and `network`, which simulates messages, deaths and
+partitions, and counts the messages.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ ELECTIONS = {"bully-election": "bully", "ring-election": "ring", "raft-election"
 
 
 def choose(name: str, members: Sequence[int], dead: Collection[int] = (), seed: int = 0) -> dict[int, Node]:
-    """number → a node for each member, of the election of that name.
+    """Return a node for each member, by number, of the election of that name.
 
     Args:
-        dead: a ring is made of the others only; the other elections find out.
-        seed: decides how patient each of Raft's members is.
+        dead: a ring is formed of the others only; the other elections detect them.
+        seed: of the time-outs of Raft's members.
     """
     from farandole.recovery.election.bully import Bully
     from farandole.recovery.election.raft import Raft
@@ -37,6 +37,6 @@ def choose(name: str, members: Sequence[int], dead: Collection[int] = (), seed: 
 
 
 def about(name: str) -> str:
-    """The first line of what the election's module says of itself."""
+    """Return the first line of the docstring of the election's module."""
     module = importlib.import_module(f"{__name__}.{ELECTIONS[name]}")
     return (module.__doc__ or "").partition("\n")[0]

@@ -1,12 +1,12 @@
-"""The bully election: ask all who are stronger; if none answers, you lead.
+"""The bully election: a member asks all with higher numbers; if none answers, it leads.
 
-    the leader is missed    ask every member with a higher number
-    asked by a lower one    answer it, and ask the higher ones yourself
-    no answer in time       lead, and tell everybody
-    answered                wait for the winner to tell; if it does not, ask again
+    the leader is missed             send "election" to every member with a higher number
+    "election" from a lower number   answer, and start as well
+    no answer in time                lead, and send "coordinator" to all
+    answered                         wait for "coordinator"; if it does not come, start again
 
-The highest number that lives wins, provided that who lives answers in time. Who cannot be reached counts
-as dead: a network cut in two elects one leader in each part. With n members of which the highest is
+The highest living number wins, provided that living members answer in time. Members that cannot be reached count
+as dead: a partitioned network elects one leader in each part. With n members of which the highest is
 dead, it takes n messages if the second highest starts, n(n − 1) if the lowest does (those to the dead
 counted). Source: Garcia-Molina, "Elections in a distributed computing system", 1982.
 """
@@ -22,9 +22,9 @@ class Bully:
     """One member.
 
     Args:
-        number: its own, distinct from the others'; the higher the stronger.
+        number: distinct from the others'; the highest wins.
         members: all, dead or alive, itself included.
-        answer_s: an answer comes within this time from who lives: at least a message there and one back.
+        answer_s: a living member answers within this time: at least a message there and one back.
     """
 
     def __init__(self, number: int, members: Sequence[int], answer_s: float = 3.0) -> None:
@@ -49,12 +49,12 @@ class Bully:
                 return [self._say("answer", message.sender), *([] if self.asking else self.start())]
             case "answer" if self.asking and not self.answered:
                 self.answered = True
-                # The strongest may hear of it last: one has to ask the next, and so on.
+                # The election may reach the highest number last: each asks the next one, in the worst case.
                 return [Timer(self.answer_s * (len(self.others) + 1))]
             case "coordinator" if message.sender > self.number:
                 self.leader, self.asking = message.sender, False
                 return [Timer(None)]
-            case "coordinator":  # somebody weaker took this one for dead
+            case "coordinator":  # a lower number has not received this one's answer
                 return self.start()
         return []
 

@@ -1,7 +1,7 @@
-"""A network on paper: nodes talk, messages take their time, some die, some are cut off from each other.
+"""A simulated network: messages between nodes take time, nodes die, and the network is partitioned.
 
-Events happen in order of their time, on a clock that is only a number, so a run takes milliseconds
-and is the same every time; the seed decides how long each message takes, and so their order.
+Events happen in order of their simulated time, so a run takes milliseconds and is the same every time. The seed
+decides how long each message takes, and so their order.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ class Elected:
 
 @dataclass
 class Network:
-    """Lets nodes elect.
+    """Delivers the messages of an election.
 
     Args:
-        nodes: number → node, for all that exist.
-        delay_s: a message takes between these two.
-        seed: decides how long each takes.
+        nodes: number → node, for all nodes.
+        delay_s: the shortest and the longest time of a message.
+        seed: decides the time of each message.
 
     Attributes:
-        sent: kind → how many messages, those that did not arrive included.
-        elected: whenever a node began to lead.
-        messages: when each was sent, and when it arrived or found its receiver dead since (None: it was
-            lost on its way).
+        sent: kind → number of messages sent, lost ones included.
+        elected: each time at which a node began to lead.
+        messages: when each was sent, and when it arrived, perhaps at a node that had died since (None: it was lost).
     """
 
     nodes: Mapping[int, Node]
@@ -56,43 +55,43 @@ class Network:
         self._rng = random.Random(self.seed)
         self._order = count()  # events of the same time happen in the order in which they were made
         self._events: list[tuple[float, int, Message | int]] = []  # a message arrives, or a node's timer runs out
-        self._timers: dict[int, tuple[float, int]] = {}  # number → its timer's end and place in the order
+        self._timers: dict[int, tuple[float, int]] = {}  # number → its timer's end and position in the order
 
     def kill(self, number: int) -> None:
-        """From now on it neither sends nor receives."""
+        """Let this node neither send nor receive from now on."""
         self.dead.add(number)
         self._timers.pop(number, None)
 
     def cut(self, parts: Iterable[Iterable[int]]) -> None:
-        """From now on messages arrive only within a part."""
+        """Partition the network: from now on messages arrive only within a part."""
         self._parts = [set(part) for part in parts]
 
     def heal(self) -> None:
-        """All can reach each other again."""
+        """End the partition: messages arrive everywhere again."""
         self._parts = [set(self.nodes)]
 
     def start(self, *numbers: int) -> None:
-        """These miss their leader now."""
+        """Let these nodes miss their leader now."""
         for number in numbers:
             if number not in self.dead:
                 self._act(number, self.nodes[number].start())
 
     def run(self, until: float = 1e9) -> None:
-        """Let happen what there is to happen, up to that time."""
+        """Let all events happen up to that time."""
         while self._events and self._events[0][0] <= until:
             when, order, event = heapq.heappop(self._events)
             if isinstance(event, Message):
                 self.now = when
                 if event.to not in self.dead:
                     self._act(event.to, self.nodes[event.to].receive(event))
-            elif self._timers.get(event) == (when, order):  # else it has been forgotten
+            elif self._timers.get(event) == (when, order):  # else the timer was reset
                 self.now = when
                 del self._timers[event]
                 self._act(event, self.nodes[event].timeout())
         self.now = max(self.now, until) if until < 1e9 else self.now
 
     def leaders(self) -> dict[int, int | None]:
-        """Of every node that lives, whom it takes for the leader."""
+        """Return the leader that each living node knows."""
         return {number: node.leader for number, node in self.nodes.items() if number not in self.dead}
 
     def _act(self, number: int, actions: Sequence[Action]) -> None:
@@ -107,9 +106,9 @@ class Network:
             if isinstance(action, Timer):
                 self._timers.pop(number, None)
                 if action.seconds is not None:
-                    place = self.now + action.seconds, next(self._order)
-                    self._timers[number] = place
-                    heapq.heappush(self._events, (*place, number))
+                    end = self.now + action.seconds, next(self._order)
+                    self._timers[number] = end
+                    heapq.heappush(self._events, (*end, number))
             else:
                 self._send(action)
 

@@ -1,6 +1,6 @@
 """An election among living processes: the bully's messages over MPI.
 
-Its time-outs play no part here: MPI has agreed on who lives, and if one of them dies now it says so.
+Time-outs are not needed here: MPI has agreed on the living processes, and reports it if one of them dies now.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ NAP_S = 0.0005
 
 
 def elect(mpi: MPI.Intracomm, members: Sequence[int]) -> int:
-    """Who leads, by the bully election: the highest of `members`. Collective.
+    """Return the leader by the bully election: the highest of `members`. Collective.
 
     Args:
-        mpi: a communicator of these members, in their order, for nothing else; revoked or with a dead member it raises.
-        members: their numbers; the own one is that at the communicator's rank.
+        mpi: a communicator of these members, in order, for this alone; revoked or with a dead member it raises.
+        members: their numbers, by the communicator's ranks.
 
     Cost: n(n − 1) messages of 8 bytes at most.
     """
@@ -47,11 +47,11 @@ def elect(mpi: MPI.Intracomm, members: Sequence[int]) -> int:
             receive()
         else:
             time.sleep(NAP_S)
-    # Who has a leader still answers those that ask, until all have one. Being asked it would elect once more,
-    # with the same result, which need not be waited for.
+    # A member that has a leader still answers the others, until all have one. A late question makes it elect once
+    # more, with the same result, for which it need not wait.
     leader = node.leader
-    everybody = mpi.Ibarrier()
-    while not everybody.Test():
+    all_have_a_leader = mpi.Ibarrier()
+    while not all_have_a_leader.Test():
         if mpi.Iprobe(MPI.ANY_SOURCE):
             receive()
     MPI.Request.Waitall(sent)

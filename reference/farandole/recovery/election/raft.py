@@ -1,18 +1,18 @@
 """Raft's election: a leader needs the votes of a majority, and each member has one vote per term.
 
-    nothing heard for a while    begin a new term, vote for yourself, ask all others
-    asked, in a new term         give the vote to the first who asks
-    votes of a majority          lead, and say so again and again (heartbeats)
-    a higher term is seen        whatever you were, follow
+    no heartbeat for a while     begin a new term, vote for itself, request the votes of all others
+    a request in a new term      vote for the first candidate that requests it
+    votes of a majority          lead, and send heartbeats
+    a higher term is seen        follow, in any state
 
-Two majorities share a member, which votes once: so no term has two leaders, however the network is cut.
-(A member that is started again must still know its vote, or be a new member.) The smaller part of a cut
-has no leader at all, and so makes no decision that the larger one knows nothing of. How long each waits
-before it begins is drawn at random, or all would begin at once and share the votes. An undisturbed
-election among n costs 2(n − 1) messages, and n − 1 to tell.
+Two majorities share a member, which votes once: so no term has two leaders, however the network is partitioned.
+(A member that is started again must still know its vote, or be a new member.) The smaller part of a partitioned network
+has no leader, and so makes no decision that the larger one does not know. The time before a member begins is drawn at
+random; otherwise all would begin at once and split the votes. An undisturbed election among n costs 2(n − 1) messages,
+and n − 1 to announce the leader.
 
-This is the election alone; Raft's log, which also decides who may be voted for, is not needed where
-what is led is only the training. Source: Ongaro & Ousterhout, "In search of an understandable consensus
+This is the election alone. Raft's log, which also restricts the candidates, is not needed where the leader only
+coordinates a training. Source: Ongaro & Ousterhout, "In search of an understandable consensus
 algorithm", 2014.
 """
 
@@ -29,9 +29,9 @@ class Raft:
 
     Args:
         members: all, dead or alive, itself included; a majority is of these.
-        patience_s: waits between this and twice this for a sign of the leader; much more than a message takes.
-        heartbeat_s: how often the leader gives one; less than `patience_s`.
-        rng: what the waits are drawn from.
+        patience_s: the election time-out lies between this and twice this; much longer than a message takes.
+        heartbeat_s: time between two heartbeats of the leader; less than `patience_s`.
+        rng: the generator of the time-outs.
     """
 
     def __init__(

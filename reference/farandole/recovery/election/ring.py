@@ -1,14 +1,14 @@
-"""The election on a ring: numbers go round, and only the highest comes home.
+"""The election on a ring: numbers travel round it, and only the highest returns to its sender.
 
-    the leader is missed      send the own number to the next
-    a higher number comes     pass it on
-    a lower one comes         send the own number instead, unless it is on its way already
-    the own number comes      it was the highest: lead, and send that round
+    the leader is missed         send the own number to the next member
+    a higher number arrives      forward it
+    a lower number arrives       send the own number instead, unless it is on its way already
+    the own number arrives       it was the highest: lead, and send that round
 
-With n members alive the highest wins. If one starts, the number takes at most n − 1 messages to reach the
-highest, whose own needs n to come home, and n more to tell: 3n − 1 at most. If all start, 3n − 1 where
-numbers rise along the ring, n(n + 1)/2 + n where they fall. A message that a death has swallowed is
-missed by those who have sent it on, and they begin anew.
+With n living members the highest wins. If one starts, the number takes at most n − 1 messages to reach the
+highest, whose own needs n to return, and n more to announce it: 3n − 1 at most. If all start, 3n − 1 where
+numbers rise along the ring, n(n + 1)/2 + n where they fall. If a death loses a message, the members that have
+forwarded it time out and start again.
 
 Source: Chang & Roberts, "An improved algorithm for decentralized extrema-finding in circular
 configurations of processes", 1979.
@@ -25,9 +25,9 @@ class Ring:
     """One member.
 
     Args:
-        number: its own, distinct from the others'.
-        members: those alive, in their order round the ring, itself included.
-        hop_s: a message takes at most so long from one member to the next.
+        number: distinct from the others'.
+        members: the living ones, in order round the ring, itself included.
+        hop_s: the longest time of a message from one member to the next.
     """
 
     def __init__(self, number: int, members: Sequence[int], hop_s: float = 2.0) -> None:
@@ -36,14 +36,14 @@ class Ring:
         self.hop_s = hop_s
         self.leader: int | None = None
         self.term = 0
-        self.sent = False  # the own number, or a higher one, has gone on from here
+        self.sent = False  # whether the own number, or a higher one, has been sent from here
 
     @property
     def next(self) -> int:
         return self.members[(self.members.index(self.number) + 1) % len(self.members)]
 
     def lost(self, member: int) -> None:
-        """It is dead; the ring closes over it."""
+        """Close the ring over a dead member."""
         self.members.remove(member)
 
     def start(self) -> list[Action]:
@@ -52,7 +52,7 @@ class Ring:
 
     def receive(self, message: Message) -> list[Action]:
         if message.node not in self.members:
-            return []  # of somebody who has died since, and would go round for ever
+            return []  # the number of a dead member would travel for ever
         match message.kind:
             case "election" if message.node == self.number:
                 self.leader, self.sent = self.number, False
@@ -71,7 +71,7 @@ class Ring:
         return self.start() if self.leader is None else []
 
     def _send_on(self, number: int) -> list[Action]:
-        """Who has sent something waits for the end: it may be swallowed, whoever's number it is."""
+        """Send a number, and start again if the election does not end in time: a death may lose the message."""
         return [self._say("election", number), Timer(3 * len(self.members) * self.hop_s)]
 
     def _say(self, kind: str, node: int) -> Message:

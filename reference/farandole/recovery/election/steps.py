@@ -1,7 +1,7 @@
-"""The vocabulary of elections.
+"""The events and actions of elections.
 
-A node is told three things: that the leader is missed, that a message has come, that its timer has
-run out. It answers with what it wants done: messages sent, its timer set. It knows neither a network
+A node has three events: the leader is missed, a message has arrived, its timer has
+expired. It answers with actions: messages to send, its timer to set. It knows neither a network
 nor a clock, so the same node runs over MPI, in a test through every order of events, and in a drawing.
 """
 
@@ -13,12 +13,12 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Message:
-    """`sender` tells `to` something.
+    """A message from `sender` to `to`.
 
     Attributes:
-        kind: what; each method has its own words.
+        kind: each method has its own kinds.
         term: the election it belongs to, where a method numbers them.
-        node: whom it is about, where that is not the sender.
+        node: the node that it is about, where that is not the sender.
     """
 
     kind: str
@@ -30,7 +30,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Timer:
-    """Tell me when `seconds` have passed, and forget the timer set before; None: only forget."""
+    """Set the timer to expire after `seconds`, in place of the previous one; None: stop it."""
 
     seconds: float | None
 
@@ -42,8 +42,8 @@ class Node(Protocol):
     """One member's part of an election.
 
     Attributes:
-        number: who it is.
-        leader: whom it takes for the leader; None while it knows of none.
+        number: the member's.
+        leader: the member that it follows; None while it knows no leader.
         term: of the last election it knows of, where a method numbers them; else 0.
     """
 
@@ -52,13 +52,13 @@ class Node(Protocol):
     term: int
 
     def start(self) -> list[Action]:
-        """The leader is missed: elect one."""
+        """Begin an election, since the leader is missed."""
         ...
 
     def receive(self, message: Message) -> list[Action]:
-        """A message has come."""
+        """Handle a message that has arrived."""
         ...
 
     def timeout(self) -> list[Action]:
-        """The timer has run out."""
+        """Handle the timer's end."""
         ...
