@@ -4,8 +4,8 @@ Reading order: ``stragglers`` (how long a step takes), ``cost_function`` (T_comm
 by formula), ``simulator`` (the very policies of the parameter server, driven by events instead of messages),
 ``rounds``, ``gossip`` and ``pairs`` (what goes in rounds, on a graph, in pairs), ``failures``, ``comparison``
 (fifteen methods on one axis), ``validation`` and ``measured_link`` (a real run, predicted from its own computing
-times; α and β from two). Then ``sync_cost``: ``ways`` (what is predicted), ``strategies`` and ``rehearsal`` (what
-is measured before), ``options``. Then the choice of a parallel mode: ``layer_costs`` (from shapes),
-``machine`` (measured), ``modes`` (predicted), ``adaptive`` (the ranks choose theirs), ``advice`` (how many
+times; α and β from two). Then ``sync_cost``: ``methods`` (its table), ``predictions``, ``calibration`` (what is
+measured before), ``strategies`` (what trains), ``options``. Then the choice of a parallel mode: ``layer_costs`` (from
+shapes), ``machine`` (measured), ``modes`` (predicted), ``adaptive`` (the ranks choose theirs), ``advice`` (how many
 devices).
 """

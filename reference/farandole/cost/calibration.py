@@ -2,10 +2,10 @@
 
 The network: α and β from all-gathers by a ring, of several lengths, between the very ranks.
 
-Computing: each way's own `Strategy` takes some steps over a network that carries nothing, and only lets as much time
+Computing: each method's own `Strategy` takes some steps over a network that carries nothing, and only lets as much time
 pass as that one would take, which is then subtracted: a core that has been idle computes more slowly at first. All
 ranks step at the same time, so they compete for the cores as they will; encoding, decoding and adding are done, and
-slow ranks are slow; but nobody waits for anybody, and what arrives is zeros. What is learned is thrown away.
+slow ranks are slow; but no rank waits for another, and what arrives is zeros. What is learned is thrown away.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def computing(
     link: Link,
     begun: Callable[[], None] = lambda: None,
 ) -> Times:
-    """Seconds that this way's steps take but for the network, of shape (steps, ranks), the same on all. Collective.
+    """Seconds that this method's steps take without the network, of shape (steps, ranks), the same on all. Collective.
 
     Args:
         link: what a message takes.
@@ -115,7 +115,7 @@ def computing(
     with without_network(world, link) as network:
         strategy = make(world, copy.deepcopy(model), loss)
         for step in range(-WARM_UP, steps):
-            with comm.waiting("rehearsal", -1):
+            with comm.waiting("calibration", -1):
                 world.control.Barrier()
             if step >= 0:
                 begun()
