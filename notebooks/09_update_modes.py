@@ -48,7 +48,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from farandole import launch
-from farandole.cost.simulator import Setting, Simulation
+from farandole.cost.setting import Setting
+from farandole.cost.simulator import Simulation
 from farandole.cost.stragglers import Slow
 from farandole.parameter_server.policies import Asynchronous, Dynamic, Half, Minibatch, Partial, Push, Stale
 from farandole.parameter_server.update_rules import Blend, Twice

@@ -14,7 +14,7 @@ from farandole.collectives.costs import Link
 from farandole.cost import cost_function
 from farandole.cost.comparison import Choice, compared
 from farandole.cost.cost_function import all_gather_s, all_reduce_s, noise_scale, steps_needed
-from farandole.cost.simulator import Setting
+from farandole.cost.setting import Setting
 from farandole.cost.stragglers import harmonic, parse
 from farandole.errors import UsageError
 from farandole.methods import simulated

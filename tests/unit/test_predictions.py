@@ -8,6 +8,7 @@ from pkgutil import resolve_name
 import numpy as np
 import pytest
 
+from farandole.cli.run import with_present_names
 from farandole.collectives.costs import Link
 from farandole.cost.methods import METHODS
 from farandole.cost.options import SyncCostOptions, check
@@ -141,3 +142,10 @@ def test_options_by_their_former_names_are_accepted_with_one_line_of_advice_each
         "--ways is called --methods now; the old word is still accepted",
         "--rehearsal is called --calibration-steps now; the old word is still accepted",
     ]
+
+
+def test_the_command_line_replaces_former_names_in_its_own_scenario_alone() -> None:
+    given = ["run", "sync_cost", "-n", "2", "--ways", "ring"]
+    assert with_present_names(given) == ["run", "sync_cost", "-n", "2", "--methods", "ring"]
+    for others in (["run", "sync_sgd", "--ways", "ring"], ["compare", "sync_cost", "--ways"], ["run"], []):
+        assert with_present_names(others) == others
