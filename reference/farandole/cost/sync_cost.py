@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,11 +21,11 @@ from mpi4py import MPI
 from torch import nn
 
 from farandole import tasks
-from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.costs import Link
 from farandole.cost import calibration
 from farandole.cost.calibration import Batch
-from farandole.cost.cost_function import NoiseScale, noise_scale
+from farandole.cost.cost_function import NoiseScale
+from farandole.cost.findings import Findings, Row
 from farandole.cost.options import SyncCostOptions
 from farandole.cost.predictions import Calibration, efficiency, predicted
 from farandole.cost.stragglers import Times
@@ -34,7 +34,6 @@ from farandole.data.sampler import EpochSampler, batch_size, check_filled, steps
 from farandole.data.shares import equal_shares
 from farandole.data_parallel.evaluation import sharded_accuracy
 from farandole.data_parallel.overlapped import OverlappedSGD
-from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.data_parallel.training import Strategy, load_shard, samples_used
 from farandole.errors import UsageError
 from farandole.models.layerwise import maker_for
@@ -45,50 +44,6 @@ from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 from farandole.tasks import Loss
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method, predicted and measured. Seconds are per batch.
-
-    Attributes:
-        comm_s, compute_s: predicted T_comm and T_comp, waiting included in the latter.
-        measured_comm_s: of the rank that waited least, each step.
-        bytes_sent: per batch, of the rank that sent most.
-        steps_to_loss: batches until the loss was at the goal; None: never.
-        efficiency: number of workers → part of the speed that is left of a training without waiting and messages.
-    """
-
-    method: str
-    comm_s: float
-    compute_s: float
-    measured_s: float
-    measured_comm_s: float
-    bytes_sent: float
-    final_loss: float
-    test_accuracy: float
-    steps_to_loss: int | None
-    efficiency: dict[int, float]
-
-    @property
-    def predicted_s(self) -> float:
-        """C."""
-        return self.comm_s + self.compute_s
-
-    @property
-    def error(self) -> float:
-        """Predicted over measured, less 1."""
-        return self.predicted_s / self.measured_s - 1
-
-    @property
-    def to_loss_s(self) -> float | None:
-        return None if self.steps_to_loss is None else self.steps_to_loss * self.measured_s
-
-    def to_dict(self) -> dict[str, object]:
-        """As costs.json has it, where the method is called a way."""
-        figures = asdict(self)
-        derived = {"predicted_s": self.predicted_s, "error": self.error, "to_loss_s": self.to_loss_s}
-        return {"way": figures.pop("method"), **figures, **derived}
 
 
 @dataclass(frozen=True)
@@ -110,22 +65,6 @@ class Measurement:
     wall_s: float
     bytes_sent: int
     model: nn.Module
-
-
-@dataclass(frozen=True)
-class Findings:
-    """All that one run has found, as costs.json has it."""
-
-    alpha_s: float
-    beta_s: float
-    nbytes: int
-    noise: NoiseScale | None
-    rows: list[Row]
-
-    def to_dict(self) -> dict[str, object]:
-        rows = [row.to_dict() for row in self.rows]
-        noise = asdict(self.noise) | {"critical_batch": self.noise.critical_batch} if self.noise else None
-        return {"alpha_s": self.alpha_s, "beta_s": self.beta_s, "nbytes": self.nbytes, "noise": noise, "ways": rows}
 
 
 class Study:
@@ -213,28 +152,13 @@ class Study:
         return list(zip(nbytes[: len(slowest)], map(float, slowest), strict=True))
 
     def noise(self) -> NoiseScale | None:
-        """How noisy the gradients are at the beginning, by the ranks' own against the mean of all.
-
-        None of one rank, and where not every rank has a sample of each batch.
-        """
-        world = self.world
-        if world.size == 1 or self.options.batch < world.size:
+        """Return the noise of the first gradients; None with one rank, or if a batch has fewer samples than ranks."""
+        world, options = self.world, self.options
+        if world.size == 1 or options.batch < world.size:
             return None
-        squares: list[tuple[float, float]] = []
-
-        def watched(comm: Communicator, gradient: Buffer) -> None:
-            own = float(gradient @ gradient) * world.size**2  # it comes as its share of the mean
-            ALL_REDUCES["ring"](comm, gradient)
-            squares.append((own, float(gradient @ gradient)))
-
-        optimizer = maker_for(self.model, "sgd", self.options.lr)
-        strategy = SynchronousSGD(world, copy.deepcopy(self.model), self.task.loss, optimizer, watched)
         batches = self.batches("ring")
-        for _ in range(self.options.calibration_steps):
-            strategy.step(*next(batches))
-        means = calibration.gathered(world, np.array(squares).mean(axis=0)).mean(axis=1)
-        batch = self.options.batch
-        return noise_scale(batch // world.size, float(means[0]), batch, float(means[1]))
+        steps, lr = options.calibration_steps, options.lr
+        return calibration.noise(world, self.model, self.task.loss, batches, steps, options.batch, lr)
 
     def measured(self, method: str) -> Measurement:
         """Train by this method, and time it."""

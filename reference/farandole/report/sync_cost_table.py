@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from rich.table import Column, Table
 
-if TYPE_CHECKING:  # torch is not needed for tables
-    from farandole.cost.sync_cost import Findings
+if TYPE_CHECKING:  # scipy is not needed for tables
+    from farandole.cost.findings import Findings
 
 MS = 1e3
 
