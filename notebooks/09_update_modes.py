@@ -48,7 +48,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from farandole import launch
-from farandole.cost.simulator import Setting, Simulation
+from farandole.cost.setting import Setting
+from farandole.cost.simulator import Simulation
 from farandole.cost.stragglers import Slow
 from farandole.parameter_server.core.policies import BSP, DSSP, SSP, Asynchronous, Half, Partial, Push
 from farandole.parameter_server.core.update_rules import Blend, Twice

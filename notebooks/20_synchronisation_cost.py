@@ -83,22 +83,22 @@ print(f"ring {1e3 * all_reduce_s('ring', 4, 4 * parameters, slow_link):.0f} ms, 
 # %%
 run = launch("sync_cost", 4, steps=64, lr=0.2, goal=1.0, link_mbps=30, slow=["rank=3,factor=10"], out=folder / "cost")
 found = json.loads((run.folder / "costs.json").read_text())
-ways = {row["way"]: row for row in found["ways"]}
+methods = {row["way"]: row for row in found["ways"]}
 speed = f"{8e-6 / found['beta_s']:.1f} Mbit/s" if found["beta_s"] else "too fast to be measured"
 print(f"α = {1e6 * found['alpha_s']:.0f} µs, 1/β = {speed}\n")
-print("way            T_comp  T_comm       C  measured  error")
-for way, row in ways.items():
+print("method         T_comp  T_comm       C  measured  error")
+for method, row in methods.items():
     times = [1e3 * row[name] for name in ("compute_s", "comm_s", "predicted_s", "measured_s")]
-    print(f"{way:12}" + "".join(f"{each:8.1f}" for each in times) + f"{row['error']:9.0%}")
+    print(f"{method:12}" + "".join(f"{each:8.1f}" for each in times) + f"{row['error']:9.0%}")
 
 # %%
 figure, axes = plt.subplots(figsize=(9, 3.6))
-place = np.arange(len(ways))
+slot = np.arange(len(methods))
 for number, (name, label) in enumerate([("compute_s", "T_comp, predicted"), ("comm_s", "T_comm, predicted")]):
-    bottom = [0 if number == 0 else 1e3 * row["compute_s"] for row in ways.values()]
-    axes.bar(place, [1e3 * row[name] for row in ways.values()], 0.6, bottom=bottom, color=SERIES[number], label=label)
-axes.plot(place, [1e3 * row["measured_s"] for row in ways.values()], "kD", ms=5, label="measured")
-axes.set_xticks(place, ways, fontsize=8)
+    bottom = [0 if number == 0 else 1e3 * row["compute_s"] for row in methods.values()]
+    axes.bar(slot, [1e3 * row[name] for row in methods.values()], 0.6, bottom=bottom, color=SERIES[number], label=label)
+axes.plot(slot, [1e3 * row["measured_s"] for row in methods.values()], "kD", ms=5, label="measured")
+axes.set_xticks(slot, methods, fontsize=8)
 axes.set_ylabel("ms a batch")
 axes.set_title("C = T_comm + T_comp, before the training and in it")
 axes.legend(frameon=False)
@@ -121,9 +121,9 @@ plt.show()
 # The bytes are no matter of opinion:
 
 # %% tags=["nbval-check-output"]
-for way, row in ways.items():
-    saved = ways["ring"]["bytes_sent"] / row["bytes_sent"]
-    print(f"{way:12}{row['bytes_sent']:10,.0f} bytes a batch, 1 to {saved:.1f}")
+for method, row in methods.items():
+    saved = methods["ring"]["bytes_sent"] / row["bytes_sent"]
+    print(f"{method:12}{row['bytes_sent']:10,.0f} bytes a batch, 1 to {saved:.1f}")
 
 # %% [markdown]
 # ## 3 Does it learn as fast?
@@ -134,15 +134,15 @@ for way, row in ways.items():
 # **Predict:** which way comes first to a loss of 1, and which would be first if steps took no time?
 
 # %%
-losses = {way: [line for line in run.metrics if first <= line["step"] < first + 64]
-          for first, way in zip(range(0, 64 * len(ways), 64), ways, strict=True)}  # fmt: skip
+losses = {method: [line for line in run.metrics if first <= line["step"] < first + 64]
+          for first, method in zip(range(0, 64 * len(methods), 64), methods, strict=True)}  # fmt: skip
 figure, (by_step, by_clock) = plt.subplots(1, 2, figsize=(11, 3.8), sharey=True)
-for number, (way, lines) in enumerate(losses.items()):
+for number, (method, lines) in enumerate(losses.items()):
     batches = np.array([line["step"] - lines[0]["step"] + 1 for line in lines])
     loss = [line["loss"] for line in lines]
-    style = {"color": SERIES[number % len(SERIES)], "ls": "-" if number < len(SERIES) else "--", "label": way}
+    style = {"color": SERIES[number % len(SERIES)], "ls": "-" if number < len(SERIES) else "--", "label": method}
     by_step.plot(batches, loss, **style)
-    by_clock.plot(batches * ways[way]["measured_s"], loss, **style)
+    by_clock.plot(batches * methods[method]["measured_s"], loss, **style)
 by_step.set_xlabel("batches")
 by_clock.set_xlabel("seconds")
 by_clock.set_xscale("log")
@@ -158,10 +158,10 @@ plt.show()
 # in fact they are the same to rounding:
 
 # %% tags=["nbval-check-output"]
-same = [ways[way]["final_loss"] for way in ("ring", "central", "overlapped")]
+same = [methods[method]["final_loss"] for method in ("ring", "central", "overlapped")]
 print("ring, central and overlapped end at the same loss, to 1 in 10,000:", max(same) - min(same) < 1e-4 * max(same))
-print("float16 too, to 1 in 100:", abs(ways["float16"]["final_loss"] / same[0] - 1) < 0.01)
-print("the large batch is behind after as many samples:", ways["large-batch"]["final_loss"] > same[0])
+print("float16 too, to 1 in 100:", abs(methods["float16"]["final_loss"] / same[0] - 1) < 0.01)
+print("the large batch is behind after as many samples:", methods["large-batch"]["final_loss"] > same[0])
 
 # %% [markdown]
 # The large batch takes an eighth of the steps, and does not learn eight times as much in one. How large may a batch be?
@@ -199,9 +199,9 @@ for workers in (4, 64, 1024):
 # numbers measured above, what would be left of the speed with 8, 64 or 512 such workers?
 
 # %%
-print("speed left     " + "".join(f"{workers:>7}" for workers in ways["ring"]["efficiency"]))
-for way, row in ways.items():
-    print(f"{way:15}" + "".join(f"{share:7.0%}" for share in row["efficiency"].values()))
+print("speed left     " + "".join(f"{workers:>7}" for workers in methods["ring"]["efficiency"]))
+for method, row in methods.items():
+    print(f"{method:15}" + "".join(f"{share:7.0%}" for share in row["efficiency"].values()))
 
 # %% [markdown]
 # Two things to see. `central` dies: its one link carries every gradient. And `gossip` stays what it is, whatever the

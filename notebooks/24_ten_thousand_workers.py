@@ -36,7 +36,8 @@ import numpy as np
 from farandole import Run, launch
 from farandole.collectives.costs import Link
 from farandole.cost.comparison import Choice, compared
-from farandole.cost.simulator import NO_NETWORK, Setting, Simulation
+from farandole.cost.setting import NO_NETWORK, Setting
+from farandole.cost.simulator import Simulation
 from farandole.cost.stragglers import LogNormal, parse
 from farandole.cost.validation import against
 from farandole.parameter_server.core.policies import BSP, SSP, Asynchronous, Push

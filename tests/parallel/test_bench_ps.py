@@ -75,12 +75,12 @@ def test_the_check_sees_that_one_worker_was_counted_twice() -> None:
         ps_task.check(wrong, 3, 1)
 
 
-def test_all_take_turns_and_the_warm_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = []
+def test_the_systems_alternate_and_the_warm_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = []
 
     def taking(name: str, seconds: float) -> ps.Rounds:
         def measure(rounds: int) -> list[float]:
-            turns.append(name)
+            order.append(name)
             return [100.0] * ps.WARM_UP + [seconds] * (rounds - ps.WARM_UP)
 
         return measure
@@ -92,13 +92,13 @@ def test_all_take_turns_and_the_warm_up_does_not_count(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         ps, "peers", lambda _ranks, _elements: {"slow": taking("slow", 2.0), "fast": taking("fast", 0.1)}
     )
-    row, *other_ways = ps.rows(4)
-    assert turns[0] == "ours"
-    assert turns[5:7] == ["slow", "fast"]
-    assert turns == turns[:7] * ps.SWEEPS
-    assert [way["peers"][ps.NAME]["ratio"] for way in other_ways] == [0.5] * 4
-    assert [way["name"] for way in other_ways] == ["by messages", "on 2 servers", "on 4 servers", ps.SPARSE]
-    assert other_ways[-1]["rows_per_s"] == 3 * ps.TOUCHED / 1.0
+    row, *variants = ps.rows(4)
+    assert order[0] == "ours"
+    assert order[5:7] == ["slow", "fast"]
+    assert order == order[:7] * ps.SWEEPS
+    assert [each["peers"][ps.NAME]["ratio"] for each in variants] == [0.5] * 4
+    assert [each["name"] for each in variants] == ["by messages", "on 2 servers", "on 4 servers", ps.SPARSE]
+    assert variants[-1]["rows_per_s"] == 3 * ps.TOUCHED / 1.0
     assert (row["size"], row["ranks"], row["median_s"]) == (40_000_000, 4, 0.5)
     assert row["peers"]["slow"] == {"median_s": 2.0, "ratio": 4.0}
     assert row["peers"]["fast"]["ratio"] == pytest.approx(0.2)

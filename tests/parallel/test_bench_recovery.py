@@ -45,9 +45,9 @@ def test_rows_have_ours_beside_the_others(monkeypatch: pytest.MonkeyPatch) -> No
     def fails() -> list[float]:
         raise LaunchError("it was ended\nand said more")
 
-    ways = {"spare, backup": lambda: [0.1, 0.2, 0.3], "restart": lambda: [4.0, 2.0, 6.0]}
+    methods = {"spare, backup": lambda: [0.1, 0.2, 0.3], "restart": lambda: [4.0, 2.0, 6.0]}
     peers = {"Elastic Horovod": fails, "torchrun elastic": lambda: [8.0]}
-    monkeypatch.setattr(recovery, "ways", lambda ranks, folder: ways)
+    monkeypatch.setattr(recovery, "methods", lambda ranks, folder: methods)
     monkeypatch.setattr(recovery, "peers", lambda ranks, folder: peers)
     monkeypatch.setattr(recovery, "protection", lambda ranks, folder: [])
     spare, restart = recovery.rows(3)

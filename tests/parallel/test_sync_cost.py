@@ -1,4 +1,4 @@
-"""The cost of synchronising, measured: the ways are the scenarios' own, and what they send is what the formula says."""
+"""The cost of synchronising, measured: the methods are the scenarios' own, and they send what the formula says."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from farandole import UsageError, launch
 from farandole.collectives.steps import chunk_slices
 
 PARAMETERS = 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10  # 3466
-SMALL: dict[str, Any] = {"steps": 16, "hidden": 32, "rehearsal": 5}
+SMALL: dict[str, Any] = {"steps": 16, "hidden": 32, "calibration_steps": 5}
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_every_way_is_predicted_and_measured(ranks: int, tmp_path: Path) -> None:
+def test_every_method_is_predicted_and_measured(ranks: int, tmp_path: Path) -> None:
     run = launch("sync_cost", ranks, **SMALL, out=tmp_path / "run")
     found = json.loads((run.folder / "costs.json").read_text())
     rows = {row["way"]: row for row in found["ways"]}
@@ -27,10 +27,10 @@ def test_every_way_is_predicted_and_measured(ranks: int, tmp_path: Path) -> None
         assert 0 <= row["measured_comm_s"] < row["measured_s"]
         assert row["compute_s"] > 0
         assert row["efficiency"].keys() == {str(ranks), "8", "64", "512"}
-    # Each rank sends the ring's chunks, the most that any sends; rank 0 of the central way a vector to each other.
+    # Each rank sends the ring's chunks, the most that any sends; rank 0 of `central` a vector to each other.
     nbytes, others = 4 * PARAMETERS, ranks - 1
     rings = 2 * nbytes * others / ranks
-    sent = {way: row["bytes_sent"] for way, row in rows.items()}
+    sent = {method: row["bytes_sent"] for method, row in rows.items()}
     assert sent["ring"] == pytest.approx(rings, abs=16)
     assert sent["overlapped"] == pytest.approx(rings, abs=64)
     assert sent["large-batch"] == sent["local-sgd"] == pytest.approx(rings / 8, abs=2)
@@ -49,7 +49,7 @@ def test_every_way_is_predicted_and_measured(ranks: int, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("way", "scenario", "options"),
+    ("method", "scenario", "options"),
     [
         ("ring", "sync_sgd", {}),
         ("overlapped", "sync_sgd", {"overlap": True, "bucket_kb": 64}),
@@ -59,15 +59,17 @@ def test_every_way_is_predicted_and_measured(ranks: int, tmp_path: Path) -> None
         ("large-batch", "sync_sgd", {"steps": 2, "batch": 512}),
     ],
 )
-def test_a_way_is_the_scenario_of_its_own(way: str, scenario: str, options: dict[str, Any], tmp_path: Path) -> None:
-    own = launch("sync_cost", 3, **SMALL, ways=[way], out=tmp_path / "own").summary
+def test_a_method_trains_as_its_own_scenario(
+    method: str, scenario: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    own = launch("sync_cost", 3, **SMALL, methods=[method], out=tmp_path / "own").summary
     other = launch(scenario, 3, **({"steps": 16, "hidden": 32} | options), out=tmp_path / "other").summary
     assert own.params_sha256 == other.params_sha256
     assert own.test_accuracy == other.test_accuracy
 
 
-def test_the_rehearsal_is_not_part_of_the_record(tmp_path: Path) -> None:
-    summary = launch("sync_cost", 3, **SMALL, ways=["ring"], out=tmp_path / "run").summary
+def test_the_calibration_is_not_part_of_the_record(tmp_path: Path) -> None:
+    summary = launch("sync_cost", 3, **SMALL, methods=["ring"], out=tmp_path / "run").summary
     sizes = [4 * (part.stop - part.start) for part in chunk_slices(PARAMETERS, 3)]
     assert summary.bytes_sent
     assert sum(summary.bytes_sent) == 16 * 2 * 2 * sum(sizes)
@@ -76,12 +78,12 @@ def test_the_rehearsal_is_not_part_of_the_record(tmp_path: Path) -> None:
 
 
 def test_samples_are_those_that_were_used_and_batches_smaller_than_the_ranks_are_no_trouble(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"ways": ["ring", "large-batch"], "period": 8, "rehearsal": 5, "steps": 16}
+    options: dict[str, Any] = {"methods": ["ring", "large-batch"], "period": 8, "calibration_steps": 5, "steps": 16}
     run = launch("sync_cost", 3, batch=2, **options, out=tmp_path / "run")
     assert run.summary.samples_per_s == pytest.approx((16 * 3 + 2 * 18) / run.summary.wall_s)
     assert {line["samples"] for line in run.metrics} == {3, 18}, "at first each rank's part has one sample more"
     assert json.loads((run.folder / "costs.json").read_text())["noise"] is None
-    large = launch("sync_cost", 2, batch=512, **options | {"ways": ["ring"]}, out=tmp_path / "large")
+    large = launch("sync_cost", 2, batch=512, **options | {"methods": ["ring"]}, out=tmp_path / "large")
     assert sum(line["samples"] for line in large.metrics[:3]) == 1437, "an epoch's, in three steps"
 
 

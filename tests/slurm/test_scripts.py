@@ -55,10 +55,10 @@ TRAINED = {"backup": 3, "membership": 4}
 # Of how many parts, elsewhere one, the ranks' models are: a part has other parameters than the next one.
 PARTS = {"layer_split": 4, "tensor_split": 2}
 STEPS = 20
-SHORT = {"online": ("--samples", "600"), "sync_cost": ("--steps", "8", "--rehearsal", "5")}
+SHORT = {"online": ("--samples", "600"), "sync_cost": ("--steps", "8", "--calibration-steps", "5")}
 # Other updates of the parameters than one a step: stale makes one for each of 4 workers' gradients, online
 # for each of 3 workers' 13 batches, downpour for each push, of which there may be some more than needed, and the last
-# round of dynamic_sync may be one of up to 64 steps; sync_cost has 8 ways of 8.
+# round of dynamic_sync may be one of up to 64 steps; sync_cost has 8 methods of 8 steps.
 UPDATES = {
     "parameter_server": [80],
     "online": [39],

@@ -10,7 +10,8 @@ import cyclopts
 import pytest
 
 from farandole.cli import simulate_map
-from farandole.cli.simulate import MAP_GBPS, simulate
+from farandole.cli.simulate import simulate
+from farandole.cli.simulate_options import MAP_GBPS
 from farandole_tools.slurm.sandbox import Sandbox
 from tests.slurm.jobs import PATIENCE, run_it
 

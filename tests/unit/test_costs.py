@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import log2
 
 import pytest
 
 from farandole.collectives.bidirectional_ring import BIDIRECTIONAL_RING
 from farandole.collectives.central import CENTRAL
-from farandole.collectives.costs import Link, Machine, bus_factor, coefficients, predicted_s
+from farandole.collectives.costs import Link, Machine, bus_factor, coefficients, critical_path_s, predicted_s
 from farandole.collectives.doubling import DOUBLING
 from farandole.collectives.fitting import Measurement, fitted
 from farandole.collectives.halving_doubling import HALVING_DOUBLING
 from farandole.collectives.hierarchical import hierarchical
 from farandole.collectives.ring import RING, segmented
+from farandole.collectives.schedules import COLLECTIVES
 from farandole.collectives.steps import Schedule
 from farandole.collectives.tree import BROADCAST, GATHER, REDUCE, SCATTER, TREE
 
@@ -112,6 +114,38 @@ def test_the_coefficients_are_those_of_the_formula(
     schedule: Schedule, ranks: int, expected: tuple[float, float, float]
 ) -> None:
     assert coefficients(schedule, ranks) == pytest.approx(expected)
+
+
+SYMMETRIC = [row.schedule for row in COLLECTIVES.values() if row.schedule] + [segmented(4), hierarchical(1)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 7, 8, 12, 16, 17])
+@pytest.mark.parametrize("schedule", SYMMETRIC, ids=lambda schedule: schedule.name)
+def test_the_critical_rank_takes_as_long_as_all_ranks(schedule: Schedule, ranks: int) -> None:
+    """So counting one rank's steps gives the same coefficients as following every rank."""
+    chunks = schedule.chunks(ranks)
+    alone = coefficients(schedule, ranks)
+    assert alone[0] == predicted_s(schedule, ranks, chunks, Machine(Link(1, 0), 0.0))
+    assert alone[1] == pytest.approx(predicted_s(schedule, ranks, chunks, Machine(Link(0, 1 / chunks), 0.0)))
+    assert alone[2] == pytest.approx(predicted_s(schedule, ranks, chunks, Machine(Link(0, 0), 1 / chunks)))
+    assert critical_path_s(schedule, ranks, 48 * chunks, MACHINE) == pytest.approx(
+        predicted_s(schedule, ranks, 48 * chunks, MACHINE)
+    )
+
+
+@pytest.mark.parametrize(("per_node", "nodes"), [(1, 1), (2, 2), (4, 2), (3, 4), (2, 7)])
+def test_the_critical_rank_of_several_nodes(per_node: int, nodes: int) -> None:
+    machine = Machine(Link(ALPHA, BETA), GAMMA, Link(50 * ALPHA, 10 * BETA), per_node)
+    schedule, ranks = hierarchical(per_node), per_node * nodes
+    by_all = predicted_s(schedule, ranks, 48 * ranks, machine)
+    assert critical_path_s(schedule, ranks, 48 * ranks, machine) == pytest.approx(by_all)
+
+
+def test_without_a_critical_rank_all_ranks_are_followed() -> None:
+    ring = replace(RING, critical=None)
+    assert coefficients(ring, 4) == coefficients(RING, 4)
+    with pytest.raises(AssertionError, match="ring has no critical rank"):
+        critical_path_s(ring, 4, 4, MACHINE)
 
 
 def test_the_fit_finds_the_machine_that_the_times_are_of() -> None:

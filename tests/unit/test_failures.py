@@ -10,7 +10,7 @@ import pytest
 
 from farandole.cost.comparison import Choice, compared
 from farandole.cost.failures import Failing
-from farandole.cost.simulator import Setting
+from farandole.cost.setting import Setting
 from farandole.cost.stragglers import Constant, LogNormal
 
 

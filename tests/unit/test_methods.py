@@ -16,7 +16,7 @@ from cyclopts import Parameter
 from farandole import cli, methods, scenarios
 from farandole.collectives.schedules import COLLECTIVES
 from farandole.compression.table import COMPRESSORS
-from farandole.cost.simulator import Outcome, Setting
+from farandole.cost.setting import Outcome, Setting
 from farandole.decentralised.topologies import TOPOLOGIES
 from farandole.methods import METHODS, Measured, Method, Stop
 from farandole.model_parallel.schedules import SCHEDULES

@@ -144,7 +144,7 @@ def test_a_fault_beyond_the_last_step_is_refused(scenario: str, given: list[str]
         ("parameter_server", ["--sync", "bsp"], 20),
         ("parameter_server", ["--sync", "bsp", "--update", "twice"], 2 * 20),
         ("parameter_server", ["--sync", "async"], 20 * 4),
-        ("sync_cost", ["--ways", "ring", "gossip"], 2 * 20),
+        ("sync_cost", ["--methods", "ring", "gossip"], 2 * 20),
         ("search", ["--trials", "16"], 4),
         ("search", ["--trials", "3"], 2),
         ("search", ["--trials", "1"], 1),

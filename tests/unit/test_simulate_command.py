@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from inspect import signature
 from itertools import cycle, islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +14,9 @@ import numpy as np
 import pytest
 
 from farandole.cli.simulate import simulate
+from farandole.cli.simulate_options import SimulateOptions
 from farandole.cost.comparison import MEANT_FOR
-from farandole.cost.simulator import Draws, Setting
+from farandole.cost.setting import Draws, Setting
 from farandole.cost.stragglers import LogNormal, parse
 from farandole.cost.validation import Recorded, against, recorded
 from farandole.errors import UsageError
@@ -136,7 +136,7 @@ def test_what_cannot_be_is_refused_in_one_line(words: str, says: str, capsys: py
 
 
 def test_every_option_that_is_meant_for_some_is_one_and_they_are_methods() -> None:
-    assert MEANT_FOR.keys() <= signature(simulate).parameters.keys()
+    assert MEANT_FOR.keys() <= {field.name for field in fields(SimulateOptions)}
     assert {method for methods in MEANT_FOR.values() for method in methods} <= set(simulated())
 
 

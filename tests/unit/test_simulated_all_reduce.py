@@ -1,4 +1,4 @@
-"""The formulas by which the simulator takes an all-reduce, against its schedule, step by step, whoever comes late."""
+"""The time that the simulator takes for an all-reduce, against its schedule step by step, where ranks come late."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ def walked(schedule: Schedule, arrivals: Sequence[float], per_node: int | None =
     for steps in rounds(schedule, len(arrivals)):
         before = list(done)
         for rank, step in steps:
-            ways = [(other, chunks) for other, chunks in ((step.to, step.sent), (step.source, step.received)) if chunks]
-            begins = max(before[each] for each, _ in [(rank, None), *ways])
-            nbytes = {other: sum(lengths[chunk] for chunk in chunks) for other, chunks in ways}
+            messages = [
+                (other, chunks) for other, chunks in ((step.to, step.sent), (step.source, step.received)) if chunks
+            ]
+            begins = max(before[each] for each, _ in [(rank, None), *messages])
+            nbytes = {other: sum(lengths[chunk] for chunk in chunks) for other, chunks in messages}
             done[rank] = begins + max(machine.between(rank, other).message_s(nbytes[other]) for other in nbytes)
     return done
 
@@ -48,9 +50,9 @@ def late(ranks: int) -> list[list[float]]:
 
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("method", SCHEDULES)
-def test_the_formula_is_the_schedules_time_where_all_come_together(method: str, ranks: int) -> None:
-    formula = all_reduce_s(method, ranks, NBYTES, ACROSS)
-    assert max(walked(SCHEDULES[method], [0.0] * ranks)) == pytest.approx(formula)
+def test_it_is_the_schedules_time_where_all_come_together(method: str, ranks: int) -> None:
+    together = all_reduce_s(method, ranks, NBYTES, ACROSS)
+    assert max(walked(SCHEDULES[method], [0.0] * ranks)) == pytest.approx(together)
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -58,30 +60,30 @@ def test_the_formula_is_the_schedules_time_where_all_come_together(method: str, 
 def test_from_the_last_arrival_it_is_exact_for_rings_and_powers_of_two_and_else_a_bound(
     method: str, ranks: int
 ) -> None:
-    formula = all_reduce_s(method, ranks, NBYTES, ACROSS)
+    together = all_reduce_s(method, ranks, NBYTES, ACROSS)
     exact = method == "ring" or ranks & (ranks - 1) == 0
-    saved = [max(arrivals) + formula - max(walked(SCHEDULES[method], arrivals)) for arrivals in late(ranks)]
+    saved = [max(arrivals) + together - max(walked(SCHEDULES[method], arrivals)) for arrivals in late(ranks)]
     assert min(saved) > -1e-9
     if exact:
         assert max(saved) < 1e-9
     else:
-        assert 0.1 * formula < max(saved) < formula / 3 + 1e-9, "a rank with less to do was the last"
+        assert 0.1 * together < max(saved) < together / 3 + 1e-9, "a rank with less to do was the last"
 
 
 @pytest.mark.parametrize(("ranks", "per_node"), [(4, 2), (8, 4), (12, 3)])
 def test_hierarchical_waits_for_its_slowest_too(ranks: int, per_node: int) -> None:
-    formula = hierarchical_s(ranks, per_node, NBYTES, WITHIN, ACROSS)
+    together = hierarchical_s(ranks, per_node, NBYTES, WITHIN, ACROSS)
     for arrivals in [[0.0] * ranks, *late(ranks)]:
-        assert max(walked(hierarchical(per_node), arrivals, per_node)) == pytest.approx(max(arrivals) + formula)
+        assert max(walked(hierarchical(per_node), arrivals, per_node)) == pytest.approx(max(arrivals) + together)
 
 
 @pytest.mark.parametrize(("method", "ranks", "most"), [("ring", 7, 1e-9), ("tree", 8, 1e-9), ("tree", 7, 0.03),
                                                        ("halving-doubling", 7, 0.03)])  # fmt: skip
 def test_over_many_steps_ranks_that_are_done_early_gain_hardly_anything(method: str, ranks: int, most: float) -> None:
     """With as much communication as computing: the next step's arrivals are this one's ends."""
-    formula = all_reduce_s(method, ranks, NBYTES, ACROSS)
-    done, by_formula = [0.0] * ranks, 0.0
-    for times in parse("lognormal:0.5").sample(np.random.default_rng(0), 100, ranks) * formula:
+    together = all_reduce_s(method, ranks, NBYTES, ACROSS)
+    done, in_turn = [0.0] * ranks, 0.0
+    for times in parse("lognormal:0.5").sample(np.random.default_rng(0), 100, ranks) * together:
         done = walked(SCHEDULES[method], (done + times).tolist())
-        by_formula += float(times.max()) + formula
-    assert -1e-9 <= by_formula / max(done) - 1 < most
+        in_turn += float(times.max()) + together
+    assert -1e-9 <= in_turn / max(done) - 1 < most

@@ -11,9 +11,10 @@ from farandole.collectives.costs import Link
 from farandole.cost.comparison import Choice, compared
 from farandole.cost.gossip import rounds, simulated
 from farandole.cost.pairs import Pairs
-from farandole.cost.simulator import CURVATURES, Draws, Setting
+from farandole.cost.predictions import gossip_pace
+from farandole.cost.quadratic import CURVATURES
+from farandole.cost.setting import Draws, Setting
 from farandole.cost.stragglers import Slow, parse
-from farandole.cost.ways import gossip_pace
 from farandole.decentralised.bookkeeping import Iterations
 from farandole.decentralised.mixing import consensus_error, mixing_matrix
 from farandole.decentralised.simulation import train

@@ -10,8 +10,9 @@ import pytest
 from farandole.collectives.costs import Link
 from farandole.cost.comparison import Choice, compared, dynamic_rounds
 from farandole.cost.cost_function import all_reduce_s
+from farandole.cost.quadratic import CURVATURES
 from farandole.cost.rounds import OwnSteps, _mean_move, planned
-from farandole.cost.simulator import CURVATURES, Draws, Setting
+from farandole.cost.setting import Draws, Setting
 from farandole.cost.stragglers import Slow, parse
 from farandole.data_parallel.controller import Controller
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from farandole.collectives.costs import Link
-from farandole.cost.simulator import Draws, Outcome, Setting, Simulation
+from farandole.cost.setting import Draws, Outcome, Setting
+from farandole.cost.simulator import Simulation
 from farandole.cost.stragglers import Constant, Slow, harmonic, parse
 from farandole.parameter_server.core.policies import (
     BSP,
@@ -169,7 +170,7 @@ def test_history_does_not_wait_for_the_late_for_ever() -> None:
 
 
 # Seconds, seconds waited, final loss; gradients applied, begun and dropped; sums of staleness and lead. Recorded
-# while the simulator has a bookkeeping of its own, apart from the servers' `Ledger`.
+# while the simulator has its own bookkeeping, apart from the servers' `Ledger`.
 RECORDED = {
     ("bsp", 0): (4.523321020515161, 16.231085471509047, 0.05122923584749292, 140, 140, 0, 0, 0),
     ("bsp", 1): (3.798995555672281, 13.457245626549348, 0.04121440452690149, 140, 140, 0, 0, 0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from farandole.cost.straggler_fit import fitted
 from farandole.cost.stragglers import (
     KINDS,
     Constant,
@@ -12,7 +13,6 @@ from farandole.cost.stragglers import (
     Pareto,
     ShiftedExponential,
     Straggler,
-    fitted,
     harmonic,
     parse,
     written,

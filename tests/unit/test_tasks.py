@@ -17,7 +17,15 @@ from farandole.models.options import TrainingOptions
 
 FITTING = [("digits", "mlp"), ("mnist5k", "cnn"), ("pydoc", "transformer")]
 # Rooms whose methods train whatever task they are given.
-METHODS = ("compression", "data_parallel", "decentralised", "federated", "model_parallel", "parameter_server", "recovery")
+METHODS = (
+    "compression",
+    "data_parallel",
+    "decentralised",
+    "federated",
+    "model_parallel",
+    "parameter_server",
+    "recovery",
+)
 KNOWS = {"load", "build", "cross_entropy", "mean_cross_entropy"}
 # The loss of logits that are divided by class is a method of its own.
 DIVIDED = {"model_parallel/parts.py", "model_parallel/tensor/cross_entropy.py"}

@@ -111,7 +111,7 @@ def _run(words: list[str]) -> None:
         if name in app:  # a program that calls `main` again, with other words
             del app[name]
         app.command(command, name=name)
-    run_app(app, words)
+    run_app(app, run.with_present_names(words))
 
 
 def _say(text: str) -> None:

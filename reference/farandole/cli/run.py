@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from farandole import methods, scenarios
 from farandole.errors import LaunchError
 from farandole.launching import launch
-from farandole.runtime import streams
+from farandole.runtime import command_line, streams
 from farandole.runtime.choices import advised
 from farandole.runtime.launcher import TIMEOUT_S
 from farandole.runtime.numbers import AtLeastOne, Positive
@@ -43,6 +43,14 @@ def app(words: Sequence[str]) -> cyclopts.App:
         scenario = scenarios.load(name)
         runner.command(_command(name, scenario.Config), name=named if name == chosen else name, help=scenario.__doc__)
     return runner
+
+
+def with_present_names(words: Sequence[str]) -> list[str]:
+    """Return the words of ``run SCENARIO …`` with its options by their present names; other commands' unchanged."""
+    named = methods.named(words[1]) if len(words) > 1 else ""
+    if words[:1] != ["run"] or named not in scenarios.names():
+        return list(words)
+    return command_line.with_present_names(scenarios.load(named).Config, words)
 
 
 def _command(name: str, config_type: type[RunOptions]) -> Callable[..., None]:

@@ -21,7 +21,7 @@ from farandole.runtime.files import json_text
 
 if TYPE_CHECKING:
     from farandole.cost.comparison import Choice
-    from farandole.cost.simulator import Setting
+    from farandole.cost.setting import Setting
 
 FILE = Path("map.png")
 WIDE = 160  # columns in a file, such as a job's output

@@ -30,14 +30,14 @@ def against(folder: Path, as_json: bool) -> None:
 
 def fitted(folders: Sequence[Path], as_json: bool) -> None:
     """How the first run's computing times scatter; and with further runs, what messages have cost in all of them."""
-    from farandole.cost import stragglers
+    from farandole.cost import straggler_fit, stragglers
     from farandole.cost.measured_link import measured_link
     from farandole.cost.validation import recorded
     from farandole.runtime.record import Run
 
     runs = [Run.open(folder) for folder in folders]
     seconds = recorded(runs[0]).seconds
-    fit = stragglers.fitted([each for own in seconds for each in own])
+    fit = straggler_fit.fitted([each for own in seconds for each in own])
     link = measured_link(runs) if len(runs) > 1 else None
     straggler, compute_ms, computations = stragglers.written(fit.straggler), 1e3 * fit.mean_s, sum(map(len, seconds))
     by_rank = [1e3 * sum(own) / len(own) for own in seconds]

@@ -13,12 +13,13 @@ section 3 (there with other letters; its model has one port).
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from farandole.collectives.checker import rounds
-from farandole.collectives.steps import Schedule, chunk_slices
+from farandole.collectives.steps import Schedule, Step, chunk_slices
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Link:
     alpha: float
     beta: float
 
-    def message_s(self, nbytes: int) -> float:
+    def message_s(self, nbytes: float) -> float:
         return self.alpha + nbytes * self.beta
 
 
@@ -57,9 +58,9 @@ class Machine:
             return self.link
         return self.across
 
-    def messages_s(self, rank: int, messages: Iterable[tuple[int, int]]) -> float:
+    def messages_s(self, rank: int, messages: Iterable[tuple[int, float]]) -> float:
         """Return the seconds that one step's messages in one direction take; each message is (partner, bytes)."""
-        waiting: Counter[int] = Counter()
+        waiting: defaultdict[int, float] = defaultdict(float)
         for partner, nbytes in messages:
             waiting[partner] += nbytes
         links = {partner: self.between(rank, partner) for partner in waiting}
@@ -76,30 +77,63 @@ def predicted_s(schedule: Schedule, ranks: int, nbytes: int, machine: Machine) -
     for steps in rounds(schedule, ranks):
         before = list(done)
         for rank, step in steps:
-            sent = [(each.to, sum(lengths[chunk] for chunk in each.sent))
-                    for each in step.exchanges if each.to is not None]  # fmt: skip
-            received = [(each.source, sum(lengths[chunk] for chunk in each.received))
-                        for each in step.exchanges if each.source is not None]  # fmt: skip
-            added = sum(lengths[chunk] for each in step.exchanges if each.reduce for chunk in each.received)
-            begins = max(before[each] for each in (rank, *(partner for partner, _ in sent + received)))
-            longer = max(machine.messages_s(rank, sent), machine.messages_s(rank, received))
-            done[rank] = begins + longer + added * machine.gamma
+            partners = {each for exchange in step.exchanges for each in (exchange.to, exchange.source)} - {None}
+            begins = max(before[each] for each in (rank, *partners) if each is not None)
+            done[rank] = begins + _step_s(rank, step, lengths, machine)
     return max(done)
 
 
+def critical_path_s(schedule: Schedule, ranks: int, nbytes: float, machine: Machine) -> float:
+    """Seconds that `schedule` takes, by the steps of its critical rank alone, with chunks of equal length.
+
+    O(steps of one rank), where `predicted_s` follows every rank: this is how 10,000 ranks are costed.
+    """
+    assert schedule.critical, f"{schedule.name} has no critical rank"
+    chunks = schedule.chunks(ranks)
+    lengths, rank = [nbytes / chunks] * chunks, schedule.critical(ranks)
+    return sum(_step_s(rank, step, lengths, machine) for step in schedule.steps(rank, ranks))
+
+
+@lru_cache
 def coefficients(schedule: Schedule, ranks: int, multiport: bool = False) -> tuple[float, float, float]:
     """How often α, nβ and nγ are in the time of `ranks` for a vector of n bytes: for a ring of 4, (6, 1.5, 0.75).
 
-    Each is the longest way through the steps by itself. Their sum is the whole time where all ranks do alike.
+    Each is the longest path through the steps by itself. Their sum is the whole time where all ranks do alike.
+    Cost: O(steps of the critical rank), or of all ranks where a schedule has none or there are several ports.
 
     Args:
         multiport: as in `Machine`.
     """
+    if schedule.critical and not multiport:
+        return _coefficients_of(schedule.steps(schedule.critical(ranks), ranks), schedule.chunks(ranks))
     nbytes = schedule.chunks(ranks)  # equal chunks, of any length
     units = (Link(1, 0), 0.0), (Link(0, 1 / nbytes), 0.0), (Link(0, 0), 1 / nbytes)
     links = (Machine(link, gamma, multiport=multiport) for link, gamma in units)
     alphas, betas, gammas = (predicted_s(schedule, ranks, nbytes, machine) for machine in links)
     return alphas, betas, gammas
+
+
+def _step_s(rank: int, step: Step, lengths: Sequence[float], machine: Machine) -> float:
+    """Seconds of one rank's step, for chunks of these lengths in bytes."""
+    sent = [(each.to, sum(lengths[chunk] for chunk in each.sent)) for each in step.exchanges if each.to is not None]
+    received = [(each.source, sum(lengths[chunk] for chunk in each.received))
+                for each in step.exchanges if each.source is not None]  # fmt: skip
+    added = sum(lengths[chunk] for each in step.exchanges if each.reduce for chunk in each.received)
+    return max(machine.messages_s(rank, sent), machine.messages_s(rank, received)) + added * machine.gamma
+
+
+def _coefficients_of(steps: Iterable[Step], chunks: int) -> tuple[float, float, float]:
+    """How often α, nβ and nγ are in these steps of one rank, one after the other, over one port."""
+    alphas = longer = added = 0
+    for step in steps:
+        sent = received = 0
+        for each in step.exchanges:
+            sent += each.count if each.to is not None else 0
+            received += each.count if each.source is not None else 0
+            added += each.count if each.reduce else 0
+        alphas += 1
+        longer += max(sent, received)
+    return alphas, longer / chunks, added / chunks
 
 
 def bus_factor(ranks: int) -> float:

@@ -36,7 +36,11 @@ def folded(schedule: Schedule) -> Schedule:
         if rank < 2 * extra:
             yield Exchange(send=0, to=rank - 1, count=whole)
 
-    return Schedule(schedule.name, steps, lambda size: schedule.chunks(power_of_two(size)))
+    def critical(size: int) -> int:
+        """The odd rank of the first pair has its partner's messages beside the algorithm's."""
+        return min(1, size - 1)
+
+    return Schedule(schedule.name, steps, lambda size: schedule.chunks(power_of_two(size)), critical)
 
 
 def power_of_two(size: int) -> int:

@@ -63,7 +63,12 @@ def hierarchical(per_node: int) -> Schedule:
                        to=_plus(_times(step.to, per_node), local),
                        source=_plus(_times(step.source, per_node), local))  # fmt: skip
 
-    return Schedule(f"hierarchical, {per_node} a node", steps, lambda size: per_node * _nodes(size, per_node))
+    return Schedule(
+        f"hierarchical, {per_node} a node",
+        steps,
+        lambda size: per_node * _nodes(size, per_node),
+        critical=lambda size: 0,
+    )
 
 
 def _nodes(size: int, per_node: int) -> int:

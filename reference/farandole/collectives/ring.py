@@ -45,9 +45,9 @@ def all_reduce(rank: int, size: int) -> Iterator[Exchange]:
     yield from all_gather(rank, size)
 
 
-RING = Schedule("ring", all_reduce, chunks=lambda size: size)
-REDUCE_SCATTER = Schedule("ring reduce-scatter", reduce_scatter, chunks=lambda size: size)
-ALL_GATHER = Schedule("ring all-gather", all_gather, chunks=lambda size: size)
+RING = Schedule("ring", all_reduce, chunks=lambda size: size, critical=lambda size: 0)
+REDUCE_SCATTER = Schedule("ring reduce-scatter", reduce_scatter, chunks=lambda size: size, critical=lambda size: 0)
+ALL_GATHER = Schedule("ring all-gather", all_gather, chunks=lambda size: size, critical=lambda size: 0)
 
 
 @lru_cache
@@ -65,4 +65,4 @@ def segmented(segments: int) -> Schedule:
             for segment in range(segments):
                 yield replace(step, send=step.send * segments + segment, recv=step.recv * segments + segment)
 
-    return Schedule(f"ring in {segments} segments", steps, lambda size: size * segments)
+    return Schedule(f"ring in {segments} segments", steps, lambda size: size * segments, critical=lambda size: 0)

@@ -24,7 +24,7 @@ class Collective:
         form: the steps of one form, by a number: of segments of each chunk, or of ranks of each node.
         runs: "module:function" that carries it out, if that is not `executor.run` with the schedule.
         is_all_reduce: whether it sums a vector over all ranks, in place, so that a training may use it.
-        is_simulated: whether `cost_function` knows its cost for thousands of ranks.
+        is_simulated: whether `farandole simulate` offers it; its schedule has a critical rank, for thousands of ranks.
     """
 
     about: str

@@ -79,11 +79,14 @@ class Schedule:
     Attributes:
         steps: (rank, ranks) → that rank's steps.
         chunks: ranks → into how many chunks the vector is cut.
+        critical: ranks → a rank that never waits for others' earlier steps to end, so that its own steps take as long
+            as the whole schedule; None: no such rank is known.
     """
 
     name: str
     steps: Steps
     chunks: Callable[[int], int]
+    critical: Callable[[int], int] | None = None
 
 
 def chunk_slice(length: int, chunks: int, chunk: int) -> slice:

@@ -85,8 +85,8 @@ def _below(rank: int, size: int) -> int:
     return min(_lowest_bit(rank, size), size - rank)
 
 
-BROADCAST = Schedule("tree broadcast", broadcast, chunks=lambda size: 1)
-REDUCE = Schedule("tree reduce", reduce, chunks=lambda size: 1)
-SCATTER = Schedule("tree scatter", scatter, chunks=lambda size: size)
-GATHER = Schedule("tree gather", gather, chunks=lambda size: size)
-TREE = Schedule("tree", all_reduce, chunks=lambda size: 1)
+BROADCAST = Schedule("tree broadcast", broadcast, chunks=lambda size: 1, critical=lambda size: ROOT)
+REDUCE = Schedule("tree reduce", reduce, chunks=lambda size: 1, critical=lambda size: ROOT)
+SCATTER = Schedule("tree scatter", scatter, chunks=lambda size: size, critical=lambda size: ROOT)
+GATHER = Schedule("tree gather", gather, chunks=lambda size: size, critical=lambda size: ROOT)
+TREE = Schedule("tree", all_reduce, chunks=lambda size: 1, critical=lambda size: ROOT)

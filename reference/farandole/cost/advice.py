@@ -94,22 +94,22 @@ def verdicts(rows: Sequence[Row], target_s: float | None = None) -> list[str]:
     Args:
         target_s: the seconds of a step that are to be reached; None: no target.
     """
-    said = []
+    sentences = []
     for kind in dict.fromkeys(row.kind for row in rows):
         own = [row for row in rows if row.kind == kind]
         fitting = [row for row in own if row.mode]
         if not fitting:
-            said.append(f"{kind}: not even {own[-1].count} have the memory")
+            sentences.append(f"{kind}: not even {own[-1].count} have the memory")
             continue
         if len(fitting) < len(own):
-            said.append(f"{kind}: {_last(own, fitting)} do not have the memory")
+            sentences.append(f"{kind}: {_last(own, fitting)} do not have the memory")
         if target_s is not None:
-            said.append(f"{kind}: {_reaching(fitting, target_s)}")
-        said.append(f"{kind}: {_knee(fitting)}")
+            sentences.append(f"{kind}: {_reaching(fitting, target_s)}")
+        sentences.append(f"{kind}: {_knee(fitting)}")
     by_speed = min((row for row in rows if row.mode), key=lambda row: row.step_s, default=None)
     if by_speed and by_speed.mode:
-        said.append(f"the fastest: {by_speed.count} of {by_speed.kind}, {_described(by_speed)}")
-    return said
+        sentences.append(f"the fastest: {by_speed.count} of {by_speed.kind}, {_described(by_speed)}")
+    return sentences
 
 
 def _reaching(rows: Sequence[Row], target_s: float) -> str:

@@ -18,7 +18,8 @@ from farandole.collectives.costs import Link
 from farandole.cost import gossip, rounds
 from farandole.cost.cost_function import all_reduce_s, hierarchical_s
 from farandole.cost.pairs import Pairs
-from farandole.cost.simulator import Outcome, Setting, Simulation
+from farandole.cost.setting import Outcome, Setting
+from farandole.cost.simulator import Simulation
 from farandole.data_parallel.controller import Controller
 from farandole.parameter_server.core.policies import POLICIES, Bounds, Policy, named
 
@@ -27,11 +28,11 @@ GOSSIP, AD_PSGD = "gossip", "ad-psgd"
 
 
 def _using(bound: str) -> tuple[str, ...]:
-    """The policies that a bound is for."""
+    """Return the policies that a bound is for."""
     return tuple(name for name, row in POLICIES.items() if bound in row.options)
 
 
-# To which methods an option says something; to all, if it is not here.
+# The methods that an option is for; an option that is not here is for all.
 MEANT_FOR: dict[str, tuple[str, ...]] = {
     "servers": tuple(POLICIES), "duplex": tuple(POLICIES), "staleness": _using("staleness"),
     "least_staleness": _using("least_staleness"), "longest_wait_ms": _using("longest_wait"),
@@ -40,7 +41,7 @@ MEANT_FOR: dict[str, tuple[str, ...]] = {
     "equal_steps": (DYNAMIC_ROUNDS,), "topology": (GOSSIP, AD_PSGD), "mixing_every": (GOSSIP, AD_PSGD),
     "mix_after_update": (GOSSIP,),
 }  # fmt: skip
-IN_A_NODE = 0.1  # what a message costs within a node, as a part of what it costs between two
+IN_A_NODE = 0.1  # the cost of a message within a node, relative to one between two nodes
 MOST_IN_A_NODE = 8
 
 
@@ -49,9 +50,9 @@ class Choice:
     """The methods' own options.
 
     Attributes:
-        enough: partial and history: which share of the workers makes a step; always one at least.
-        period: steps that local SGD takes apart.
-        per_node: workers of a node, for hierarchical; None: as many, up to 8, as divide the workers.
+        enough: of partial and history, the share of the workers that makes a step; always one worker at least.
+        period: of local SGD, the steps from one average to the next.
+        per_node: of hierarchical, the workers of a node; None: as many, up to 8, as divide the workers.
         topology, mixing_every, mix_after_update: gossip and ad-psgd, as of the scenario gossip_sgd.
         kappa, longest, equal_steps: dynamic rounds, as of the scenario dynamic_sync.
     """
@@ -127,7 +128,7 @@ def compared(method: str, setting: Setting, choice: Choice) -> Row:
     return Row(method, setting, outcome)
 
 
-# Each of these simulates one family. They return the setting too, for a method that takes other steps than asked for.
+# Each of these simulates one family. They return the setting too, since a method may take other numbers of steps.
 
 
 def served(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:

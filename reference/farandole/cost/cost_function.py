@@ -1,4 +1,4 @@
-"""The synchronisation cost C = T_comm + T_comp of one step, for each way of synchronising, and what follows from it.
+"""The synchronisation cost C = T_comm + T_comp of one step, for each method, and what follows from it.
 
     synchronous         E[max of n] + all-reduce
     overlapped          at least the larger of the two
@@ -6,8 +6,9 @@
     parameter server    E[max of n] + 2Pnβ/S: all read and all push, P bytes each, at S servers with a link of β
     local SGD           E[max of the sums of H steps]/H + all-reduce/H
 
-T_comp includes the wait for the slowest, which is why it grows with n. A step is not all: the time to an accuracy is
-the number of steps it takes times the time of one, and each way changes both.
+T_comp includes the wait for the slowest worker, so it grows with n. What all-reduces take is counted over the steps of
+their schedules, for 10,000 ranks over those of one (`collectives.costs`). The time to an accuracy is the number of
+steps times the time of one, and each method changes both.
 
 Amdahl 1967: with a part s of the work that only one can do, n workers are 1/(s + (1 − s)/n) times as fast. Gustafson
 1988: a problem that grows with n is done s + (1 − s)n times as fast. Critical batch size: McCandlish et al., "An
@@ -17,16 +18,14 @@ empirical model of large-batch training", 2018. Document 002.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log2
 
-import numpy as np
-
-from farandole.collectives.costs import Link
+from farandole.collectives.costs import Link, Machine, coefficients, critical_path_s
+from farandole.collectives.hierarchical import hierarchical
+from farandole.collectives.ring import ALL_GATHER
+from farandole.collectives.schedules import SCHEDULES
 from farandole.cost.stragglers import Straggler
 from farandole.errors import UsageError
 from farandole.runtime.record import Run, Summary
-
-DRAWS = 400  # for what has no formula
 
 
 @dataclass(frozen=True)
@@ -41,73 +40,33 @@ class Cost:
         """C."""
         return self.compute_s + self.comm_s
 
-    @property
-    def overlapped_s(self) -> float:
-        """What no overlap of the two can beat."""
-        return max(self.compute_s, self.comm_s)
-
 
 def synchronous(straggler: Straggler, compute_s: float, workers: int, all_reduce_s: float) -> Cost:
+    """Return the cost of a synchronous step: the slowest worker's computing, and then an all-reduce."""
     return Cost(compute_s * straggler.expected_maximum(workers), all_reduce_s)
 
 
-def partial(straggler: Straggler, compute_s: float, workers: int, enough: int, all_reduce_s: float) -> Cost:
-    """As if the late broke off at once. Where they finish first, as at our server, the step takes longer."""
-    return Cost(compute_s * straggler.expected(enough, workers), all_reduce_s)
-
-
-def parameter_server(
-    straggler: Straggler, compute_s: float, workers: int, nbytes: float, link: Link, servers: int = 1
-) -> Cost:
-    """Mini-batch synchronous, with links that carry one message at a time."""
-    busy_s = 2 * nbytes * workers * link.beta / servers
-    own_s = 2 * nbytes * link.beta  # a worker's own link
-    return Cost(compute_s * straggler.expected_maximum(workers), 2 * link.alpha + max(busy_s, own_s))
-
-
-def local_sgd(
-    straggler: Straggler, compute_s: float, workers: int, period: int, all_reduce_s: float, seed: int = 0
-) -> Cost:
-    """Per step. The slowest over `period` steps is the mean of `DRAWS` draws, since few sums have a formula."""
-    rng = np.random.default_rng(seed)
-    slowest = [straggler.sample(rng, period, workers).sum(axis=0).max() for _ in range(DRAWS)]
-    return Cost(compute_s * float(np.mean(slowest)) / period, all_reduce_s / period)
-
-
-def coefficients(method: str, ranks: int) -> tuple[float, float]:
-    """How often α and nβ are in an all-reduce of `ranks`: what `collectives.costs` counts step by step, for any P."""
-    if ranks == 1:
-        return 0.0, 0.0
-    if method in ("ring", "bidirectional-ring"):  # with one port per rank
-        return 2 * (ranks - 1), 2 * (ranks - 1) / ranks
-    if method == "central":
-        return 2 * (ranks - 1), 2 * (ranks - 1)
-    if method == "tree":
-        return 2 * ceil(log2(ranks)), 2 * ceil(log2(ranks))
-    assert method in ("doubling", "halving-doubling"), method
-    power = 1 << (ranks.bit_length() - 1)
-    folds = 0 if power == ranks else 2  # whoever is too many for a power of two gives, and gets, the whole vector
-    if method == "doubling":
-        return log2(power) + folds, log2(power) + folds
-    return 2 * log2(power) + folds, 2 * (power - 1) / power + folds
-
-
 def all_reduce_s(method: str, ranks: int, nbytes: float, link: Link) -> float:
-    """Seconds, by the α-β model; adding is left out."""
-    alphas, betas = coefficients(method, ranks)
+    """Seconds of an all-reduce of `collectives.schedules`, counted over its steps; adding is left out."""
+    alphas, betas, _ = coefficients(SCHEDULES[method][0], ranks)
+    return alphas * link.alpha + betas * nbytes * link.beta
+
+
+def all_gather_s(ranks: int, nbytes: float, link: Link) -> float:
+    """Seconds of a ring all-gather, at the end of which each rank has `nbytes`."""
+    alphas, betas, _ = coefficients(ALL_GATHER, ranks)
     return alphas * link.alpha + betas * nbytes * link.beta
 
 
 def hierarchical_s(ranks: int, per_node: int, nbytes: float, within: Link, across: Link) -> float:
-    """Seconds of a ring in each node, and of rings across the nodes, each rank with a link of its own.
+    """Seconds of a ring in each node, and of rings across the nodes, each rank with its own link.
 
     Raises:
         UsageError: the ranks do not fill their nodes.
     """
     if ranks % per_node:
         raise UsageError(f"{ranks} workers do not fill nodes of {per_node}: give a multiple, or another --per-node")
-    inside = all_reduce_s("ring", per_node, nbytes, within)
-    return inside + all_reduce_s("ring", ranks // per_node, nbytes / per_node, across)
+    return critical_path_s(hierarchical(per_node), ranks, nbytes, Machine(within, 0.0, across, per_node))
 
 
 def amdahl(serial: float, workers: int) -> float:
@@ -150,7 +109,7 @@ def noise_scale(small_batch: int, small_squared: float, big_batch: int, big_squa
 
 
 def steps_needed(least_steps: float, critical_batch: float, batch: float) -> float:
-    """S = S_min(1 + B_crit/B): so many steps of this batch do what `least_steps` of an endless one would."""
+    """Return S = S_min(1 + B_crit/B), the steps with this batch that equal `least_steps` with an unlimited one."""
     return least_steps * (1 + critical_batch / batch)
 
 

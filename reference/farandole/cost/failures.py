@@ -1,4 +1,4 @@
-"""Workers that fail and come back: what that makes of a step's time.
+"""Workers that fail and come back: how long a step takes then.
 
 A worker lives an exponentially distributed time, `every` on average. If it dies while it computes, that computation is
 lost; after `recover` it is back, and begins it again. The parameters are safe: on a server, or with all other workers.
@@ -6,9 +6,9 @@ So a step of length c takes c, and before it every attempt that was cut short, e
 
     E[time] = (m + r)·(exp(c/m) − 1)        m: every, r: recover; for c much shorter than m about c·(1 + r/m + c/2m)
 
-Of n workers that wait for each other somebody dies n times as often. That nobody dies while it waits or sends is left
-out, and so is what detecting a death takes: it is part of `recover`. Source of the formula: Daly, "A higher order
-estimate of the optimum checkpoint interval for restart dumps", 2006.
+Of n workers that wait for each other one dies n times as often. No worker dies here while it waits or sends, and the
+time to detect a death is part of `recover`. Source of the formula: Daly, "A higher order estimate of the optimum
+checkpoint interval for restart dumps", 2006.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy as np
 from farandole.cost.stragglers import Straggler, Times
 from farandole.errors import UsageError
 
-SHARE = 0.5  # of a mean step: who lives less long than that will hardly ever finish one
+SHARE = 0.5  # of a mean step: a worker that lives less long will hardly ever finish one
 
 
 @dataclass(frozen=True)
 class Failing(Straggler):
-    """Another distribution's steps, of workers that fail. All times are in multiples of an unhindered worker's mean.
+    """The steps of another distribution, with failures. All times are in multiples of an unhindered worker's mean.
 
     Attributes:
         every: mean time between two failures of one worker.
@@ -41,7 +41,7 @@ class Failing(Straggler):
             raise ValueError(f"a worker that lives for less than {SHARE:g} steps will hardly ever finish one")
 
     @property
-    def mean(self) -> float:  # type: ignore[override]  # of those that do not fail: what is lost is to be seen
+    def mean(self) -> float:  # type: ignore[override]  # of workers that do not fail, so that the loss shows
         return self.straggler.mean
 
     def sample(self, rng: np.random.Generator, steps: int, workers: int) -> Times:
@@ -55,13 +55,13 @@ class Failing(Straggler):
 
 
 def failing(straggler: Straggler, every_s: float | None, recover_s: float, compute_s: float) -> Straggler:
-    """Workers that fail so often, in seconds; None: never.
+    """Return the straggler of workers that fail every `every_s` seconds on average; None: never.
 
     Args:
         compute_s: an unhindered worker's mean.
 
     Raises:
-        UsageError: so often that nothing gets done.
+        UsageError: they fail so often that no step ends.
     """
     if every_s is None:
         return straggler

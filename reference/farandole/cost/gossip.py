@@ -1,17 +1,17 @@
-"""D-PSGD at 10,000 workers: whoever has its neighbours' messages begins its next step; all workers at once, in numpy.
+"""D-PSGD at 10,000 workers: a worker that has its neighbours' messages begins its next step. All at once, in numpy.
 
 Worker i of a graph, with a time c_i from the straggler distribution, d_i neighbours to send to, n bytes of parameters:
 
     sent      m_i = s_i + c_i + d_i·(α + nβ)      computed, and one message after the other on its own link
-    begins    s_i ← max of m_i and of the m_j of those whom it hears
+    begins    s_i ← max of m_i and of its sources' m_j
 
-So a delay travels one edge a round, and in the end all go at the pace of the slowest. Without stragglers, on a graph
-whose workers all have d neighbours, a step takes c + d·(α + nβ). That messages which arrive at the same time share the
-hearer's link is left out: it sends as many itself.
+So a delay travels one edge a round, and in the end all workers take the pace of the slowest. Messages are counted over
+the edges of the graph: without stragglers, where all workers have d neighbours, a step takes c + d·(α + nβ). Messages
+that arrive at the same time do not share the receiver's link here, which sends as many itself.
 
-Every worker has an x of its own on the quadratic with noise; they are mixed by the weights of `decentralised.mixing`,
-before or after the update as in `decentralised.dpsgd`, for all workers at once. The loss is the mean of the workers'
-own, as in a record of gossip_sgd: how far they are apart is in it. Cost: a few numbers for each edge and step. Sources:
+Every worker has its own x on the quadratic with noise. They are mixed by the weights of `decentralised.mixing`, before
+or after the update as in `decentralised.dpsgd`, for all workers at once. The loss is the mean of the workers' own, as
+in a record of D-PSGD, so it contains how far they are apart. Cost: a few numbers for each edge and step. Sources:
 Lian et al., 2017; the max-plus recursion: Baccelli et al., "Synchronization and linearity", 1992.
 """
 
@@ -24,8 +24,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.cost.simulator import CURVATURES, Draws, Outcome, Setting, Vector
-from farandole.decentralised.mixing import consensus_error
+from farandole.cost.quadratic import CURVATURES, Copies
+from farandole.cost.setting import Draws, Outcome, Setting, Vector
 from farandole.decentralised.topologies import Topology, topology
 from farandole.errors import UsageError
 
@@ -37,9 +37,9 @@ class Round:
     """One round of a graph, for all workers.
 
     Attributes:
-        heard: each worker itself and those whom it hears, one worker's after the other's.
+        heard: each worker itself and its sources, one worker's after the other's.
         firsts: where each worker's part of `heard` begins.
-        weights: what each of `heard` counts for, of shape (…, 1).
+        weights: of each in `heard`, of shape (…, 1).
         sends: how many messages each worker sends.
     """
 
@@ -49,12 +49,12 @@ class Round:
     sends: NDArray[np.intp]
 
     def mixed(self, x: Vector) -> Vector:
-        """W·x."""
+        """Return W·x."""
         after: Vector = np.add.reduceat(self.weights * x[self.heard], self.firsts)
         return after
 
     def latest(self, sent: Vector) -> Vector:
-        """When each worker has its own, and all that it is to hear."""
+        """Return when each worker has its own vector and all its sources'."""
         begins: Vector = np.maximum.reduceat(sent[self.heard], self.firsts)
         return begins
 
@@ -75,13 +75,13 @@ def graph_of(name: str, workers: int) -> Topology:
 
 @lru_cache
 def rounds(name: str, workers: int) -> tuple[Round, ...]:
-    """Those of a graph, one after the other."""
+    """Return the rounds of a graph, in order."""
     graph = graph_of(name, workers)
     return tuple(_round(graph, number) for number in range(len(graph.rounds)))
 
 
 def _round(graph: Topology, number: int) -> Round:
-    """With Metropolis' weights, those of `mixing.doubly_stochastic`, which takes O(P) for each worker."""
+    """Return a round with Metropolis' weights, as `mixing.doubly_stochastic` has them in O(P) for each worker."""
     sources, hearers = np.array(sorted(graph.edges(number)), dtype=np.intp).reshape(-1, 2).T
     itself = np.arange(graph.ranks)
     sends = np.bincount(sources, minlength=graph.ranks)
@@ -92,29 +92,8 @@ def _round(graph: Topology, number: int) -> Round:
     return Round(heard, np.searchsorted(at, itself), np.concatenate([kept, weights])[order, None], sends)
 
 
-class Copies:
-    """½Σhᵢxᵢ² from x = 1, with an x for each worker, and when their mean loss has come down far enough."""
-
-    def __init__(self, setting: Setting, outcome: Outcome) -> None:
-        self.x = np.ones((setting.workers, len(CURVATURES)))
-        self._setting, self._outcome = setting, outcome
-        self._goal = setting.target * self.loss
-
-    @property
-    def loss(self) -> float:
-        return float(((self.x * self.x) @ CURVATURES).mean()) / 2
-
-    def look(self, now: float) -> None:
-        """Is the goal reached?"""
-        if self._outcome.to_loss_s is None and self.loss <= self._goal:
-            self._outcome.to_loss_s = now
-
-    def finish(self) -> None:
-        self._outcome.final_loss, self._outcome.consensus_error = self.loss, consensus_error(self.x)
-
-
 def simulated(setting: Setting, name: str = "ring", every: int = 1, after_update: bool = False) -> Outcome:
-    """D-PSGD on the graph of that name.
+    """Simulate D-PSGD on the graph of that name.
 
     Args:
         every, after_update: as of `decentralised.dpsgd.DPSGD`.
@@ -152,6 +131,6 @@ def simulated(setting: Setting, name: str = "ring", every: int = 1, after_update
 
 
 def _leads(step: int, begins: Vector, ends: list[float]) -> Counter[int]:
-    """By how many steps workers that begin this one then are ahead of the slowest."""
+    """Return the histogram of the workers' leads over the slowest, in steps, as they begin this step."""
     slowest = np.searchsorted(ends, begins, side="right")
     return Counter(dict(enumerate(np.bincount(step - slowest).tolist())))

@@ -89,9 +89,9 @@ def of_model(options: TrainingOptions, dtype: torch.dtype = torch.float32) -> tu
 
 def _costs(layers: Sequence[nn.Module], sample: Tensor, most_tensor_ranks: int) -> ModelCost:
     inputs, costs = [sample], []
-    for place, layer in enumerate(layers):
+    for number, layer in enumerate(layers):
         outputs = layer(inputs[-1])
-        costs.append(_cost(layer, inputs[-1], outputs, first=place == 0, last=place == len(layers) - 1))
+        costs.append(_cost(layer, inputs[-1], outputs, first=number == 0, last=number == len(layers) - 1))
         inputs.append(outputs)
 
     def footprint_of(first: int, last: int, rows: int, tensor: int) -> int:

@@ -6,8 +6,8 @@ layers:
 
     t(rows) = L·overhead + 3·operations·rows / speed
 
-The link: all-gathers of several lengths (`rehearsal.network`). A rank that `--slow` slows down is slow here too, and a
-link of `--link-mbps` has that speed.
+The link: all-gathers of several lengths (`calibration.network`). A rank that `--slow` slows down is slow here too,
+and a link of `--link-mbps` has that speed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import psutil
 import torch
 from torch import Tensor, nn
 
+from farandole.cost.calibration import network
 from farandole.cost.layer_costs import FORWARD_AND_BACKWARD, ModelCost
 from farandole.cost.modes import Device
-from farandole.cost.rehearsal import network
 from farandole.runtime.world import World
 from farandole.tasks import mean_cross_entropy
 
@@ -80,7 +80,7 @@ def _speed(world: World, model: nn.Sequential, cost: ModelCost, samples: tuple[T
             with world.comm.waiting("measuring the speed", -1):
                 world.control.Barrier()
             start = time.perf_counter()
-            with world.compute("rehearsal"):
+            with world.compute("calibration"):
                 mean_cross_entropy(model(inputs[:rows]), targets[:rows]).backward()
             if repeat >= WARM_UP:
                 times.append(time.perf_counter() - start)

@@ -1,14 +1,14 @@
-"""α and β of the network that finished runs went over, from what their records have counted and timed.
+"""α and β of the network of finished runs, from what their records have counted and timed.
 
-How long a message was does not stand in a trace, but how many a rank has sent, and of how many bytes together. Where a
-rank sends one after the other, and what comes in meanwhile is as long, as in a ring and between neighbours in a graph,
+A trace does not contain the length of each message, but a record has each rank's number of messages and bytes. Where a
+rank sends one message after the other, and receives as much meanwhile, as in a ring and between neighbours in a graph,
 
     comm_s = messages_sent·α + bytes_sent·β
 
-since comm_s has no waiting in it (`runtime.trace`). The ranks of a run send alike, and so do all its steps: one run
-tells the sum, and two with messages of different lengths tell α from β. Found are those, none below 0, with which the
-model is nearest to all ranks of all runs; nearest: least squares of the relative errors, as in `collectives.fitting`.
-What adding takes is in β, and what a machine does for each message in α.
+since comm_s contains no waiting (`runtime.trace`). The ranks of a run send alike, and so do all its steps: one run
+gives the sum, and two with messages of different lengths separate α from β. The α and β found, none below 0, are those
+with which the model is nearest to all ranks of all runs, by least squares of the relative errors as in
+`collectives.fitting`. β contains the time to add, and α what a machine does for each message.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ APART = 2  # times as long as the shortest messages are the longest, at least
 
 @dataclass(frozen=True)
 class MeasuredLink:
-    """What was found.
+    """The network that was found.
 
     Attributes:
-        error: how far the model is off, for the rank for which it is farthest: 0.1 is a tenth of its seconds.
+        error: the largest relative error of the model over all ranks: 0.1 is a tenth of a rank's seconds.
     """
 
     link: Link
@@ -47,10 +47,10 @@ class MeasuredLink:
 
 
 def measured_link(runs: Sequence[Run]) -> MeasuredLink:
-    """What all ranks of `runs` say together.
+    """Fit α and β to all ranks of `runs`.
 
     Raises:
-        UsageError: they do not say it.
+        UsageError: the runs do not determine them.
     """
     speeds = {run.config.get("link_mbps") for run in runs}
     if len(speeds) > 1:
@@ -69,10 +69,10 @@ def measured_link(runs: Sequence[Run]) -> MeasuredLink:
 
 
 def _rows(run: Run) -> list[tuple[float, float, float]]:
-    """Of each rank its messages, bytes and seconds.
+    """Return each rank's messages, bytes and seconds.
 
     Raises:
-        UsageError: it was not rank by rank, one message after the other, or nothing was sent.
+        UsageError: the ranks did not send one message after the other, or sent none.
     """
     summary, config = run.summary, run.config
     if summary.scenario not in SCENARIOS:

@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from farandole.collectives.costs import Link, coefficients
-from farandole.collectives.ring import RING
+from farandole.collectives.costs import Link
+from farandole.cost.cost_function import all_reduce_s
 from farandole.cost.layer_costs import FORWARD_AND_BACKWARD, LayerCost, ModelCost
 from farandole.model_parallel.checker import execute, most_held
 from farandole.model_parallel.hybrid import factorisations
@@ -131,7 +131,7 @@ def predicted(
         return overhead_s + FORWARD_AND_BACKWARD * layer.operations * rows / (tensor * flops)
 
     def exchanging(layer: LayerCost) -> float:
-        return sum(all_reduce_s(tensor, rows * nbytes, link) for nbytes in layer.exchanged) if tensor > 1 else 0.0
+        return sum(all_reduce_s("ring", tensor, rows * nbytes, link) for nbytes in layer.exchanged)
 
     stages = min_max_partition([computing(layer) + exchanging(layer) for layer in cost.layers], pipeline)
     compute_s = max(sum(computing(layer) for layer in cost.layers[stage]) for stage in stages)
@@ -150,23 +150,10 @@ def predicted(
         micro_batches,
         memory,
         micro_batches * compute_s,
-        micro_batches * communicate_s + all_reduce_s(data, max(sizes), link),
+        micro_batches * communicate_s + all_reduce_s("ring", data, max(sizes), link),
         (_passes(pipeline, micro_batches) - micro_batches) * pass_s,
         memory <= min(device.memory for device in devices),
     )
-
-
-def all_reduce_s(ranks: int, nbytes: int, link: Link) -> float:
-    """Return the seconds of a ring all-reduce."""
-    if ranks == 1:
-        return 0.0
-    alphas, betas, _ = _ring(ranks)
-    return alphas * link.alpha + betas * nbytes * link.beta
-
-
-@lru_cache
-def _ring(ranks: int) -> tuple[float, float, float]:
-    return coefficients(RING, ranks)
 
 
 @lru_cache

@@ -1,30 +1,35 @@
 """The options of measuring the cost of synchronising."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from cyclopts import Parameter
 
+from farandole.cost.methods import METHODS
 from farandole.errors import UsageError
 from farandole.models.options import TrainingOptions
+from farandole.runtime.choices import one_of
 from farandole.runtime.numbers import AtLeastOne, Part, Positive, whole
 
-# Those of `cost.ways`.
-Way = Literal["ring", "central", "overlapped", "large-batch", "local-sgd", "float16", "top-k", "gossip"]
+if TYPE_CHECKING:  # mypy cannot read a table
+    Method = str
+else:
+    Method = one_of(METHODS)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class SyncCostOptions(TrainingOptions):
-    """Which ways are measured, and how."""
+    """Which methods are measured, and how."""
+
+    renamed: ClassVar[Mapping[str, str]] = {"ways": "methods", "rehearsal": "calibration_steps"}
 
     steps: AtLeastOne = 96
-    """Batches that each way trains with; a multiple of --period."""
+    """Batches that each method trains with; a multiple of --period."""
 
-    ways: Annotated[tuple[Way, ...], Parameter(consume_multiple=True, negative="")] = (
-        "ring", "central", "overlapped", "large-batch", "local-sgd", "float16", "top-k", "gossip",
-    )  # fmt: skip
-    """Which ways of synchronising are predicted and measured."""
+    methods: Annotated[tuple[Method, ...], Parameter(consume_multiple=True, negative="")] = tuple(METHODS)
+    """Which methods of synchronising are predicted and measured."""
 
     period: AtLeastOne = 8
     """Of local-sgd: steps from one average to the next; of large-batch: how many times as large the batches are."""
@@ -35,8 +40,8 @@ class SyncCostOptions(TrainingOptions):
     bucket_kb: AtLeastOne = 64
     """Of overlapped: what is reduced at once."""
 
-    rehearsal: Annotated[int, whole(gte=5)] = 24
-    """Steps of each way without a network, from which its computing times are taken."""
+    calibration_steps: Annotated[int, whole(gte=5)] = 24
+    """Steps of each method without a network, from which its computing times are taken."""
 
     goal: Positive = 0.5
     """The training loss to which steps and seconds are counted."""
@@ -45,7 +50,7 @@ class SyncCostOptions(TrainingOptions):
     """Numbers of workers for which the speed is predicted too."""
 
     def steps_at_most(self, ranks: int) -> int | None:
-        return self.steps * len(self.ways)  # one way after the other
+        return self.steps * len(self.methods)  # one after the other
 
 
 def check(options: SyncCostOptions) -> None:
@@ -58,7 +63,7 @@ def check(options: SyncCostOptions) -> None:
             f"--steps {options.steps} is no multiple of --period {options.period}: give "
             f"{max(1, round(options.steps / options.period)) * options.period}"
         )
-    if len(set(options.ways)) < len(options.ways):
-        raise UsageError("--ways names one twice: give each once")
-    if not options.ways:
-        raise UsageError("--ways names none: give at least one")
+    if len(set(options.methods)) < len(options.methods):
+        raise UsageError("--methods names one twice: give each once")
+    if not options.methods:
+        raise UsageError("--methods names none: give at least one")

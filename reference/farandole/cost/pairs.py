@@ -1,15 +1,15 @@
-"""AD-PSGD for many workers: whoever has a gradient averages with one neighbour, event by event.
+"""AD-PSGD for many workers: a worker that has a gradient averages with one neighbour, event by event.
 
-When an active worker has computed, it asks a passive one, drawn at random; who may ask whom `decentralised.pairing`
-says. A message takes α + nβ, and so does the answer. A passive worker's thread answers one after the other, whatever
-else its worker does, and is busy with each until it is sent:
+When an active worker has computed, it sends a request to a passive one, drawn at random from those that
+`decentralised.pairing` allows. A message takes α + nβ, and so does the answer. A passive worker's responder thread
+answers one request after the other, whatever else its worker does, and is busy with each until the answer is sent:
 
-    active      compute │ question ─→ (others first) mean │ ─→ answer │ update, next
-    passive     compute │ update, next                    x ← mean, meanwhile
+    active      compute │ request ─→ (others first) mean │ ─→ answer │ update, next
+    passive     compute │ update, next                   x ← mean, meanwhile
 
-The mean is atomic, as in `decentralised.ad_psgd`: both vectors are as they are in that moment, and the gradient is the
-one at x when the iteration began. Who is ready takes the next of all iterations, so a slow worker does less. On the
-quadratic with noise, the loss is the mean of all workers' own.
+The mean is atomic, as in `decentralised.ad_psgd`: both vectors are as they are at that time, and the gradient is the
+one at x when the iteration began. A worker that is ready takes the next of all iterations, so a slow one does less. On
+the quadratic with noise, the loss is the mean of all workers' own.
 
 Cost: an iteration is one to three events. Source: Lian et al., "Asynchronous decentralized parallel stochastic gradient
 descent", 2018.
@@ -18,20 +18,19 @@ descent", 2018.
 from __future__ import annotations
 
 from functools import lru_cache
-from heapq import heappop, heappush
 
 import numpy as np
 
-from farandole.cost.gossip import Copies, graph_of
-from farandole.cost.simulator import CURVATURES, ROWS_OF_NOISE, Draws, Outcome, Setting
+from farandole.cost.gossip import graph_of
+from farandole.cost.quadratic import CURVATURES, ROWS_OF_NOISE, Copies
+from farandole.cost.setting import Draws, Outcome, Setting
 from farandole.decentralised.pairing import partners
-
-COMPUTED, MET, ANSWERED = range(3)
+from farandole.runtime.event_queue import EventQueue
 
 
 @lru_cache
-def asked(name: str, workers: int) -> dict[int, tuple[int, ...]]:
-    """Each active worker of the graph of that name, and the passive ones it may ask."""
+def passive_partners(name: str, workers: int) -> dict[int, tuple[int, ...]]:
+    """Return each active worker of the graph of that name, and the passive workers that it may choose."""
     return partners(graph_of(name, workers))
 
 
@@ -40,7 +39,7 @@ class Pairs:
 
     Args:
         name: of the graph.
-        every: so many iterations of an active worker from one average to the next.
+        every: iterations of an active worker from one average to the next.
     """
 
     def __init__(self, setting: Setting, name: str = "ring", every: int = 1) -> None:
@@ -48,16 +47,15 @@ class Pairs:
         self.setting, self.every = setting, every
         self.outcome = Outcome()
         self.copies, self._draws = Copies(setting, self.outcome), Draws(setting)
-        self._asked = asked(name, workers)
+        self._partners = passive_partners(name, workers)
         self._message_s = setting.link.alpha + setting.nbytes * setting.link.beta
         self._noise = np.random.default_rng([setting.seed, 1])
         self._choice = np.random.default_rng([setting.seed, 2])
         self._rows, self._row = np.empty((0, len(CURVATURES))), 0
-        self._moves = np.empty_like(self.copies.x)  # what each worker's gradient comes to
-        self._events: list[tuple[float, int, int, int]] = []  # time, number, kind, worker
-        self._now, self._number = 0.0, 0
+        self._moves = np.empty_like(self.copies.x)  # of each worker's gradient
+        self._queue = EventQueue[tuple[str, int]]()  # what happens, to which worker
         self._partner = [0] * workers
-        self._free = [0.0] * workers  # when each one's thread will be
+        self._free = [0.0] * workers  # when each responder thread will be
         self._iterations = [0] * workers  # begun
         self._with = [workers]  # how many workers have begun 0, 1, 2, … of them
         self._slowest = self._begun = self._finished = 0
@@ -66,21 +64,12 @@ class Pairs:
     def run(self) -> Outcome:
         for worker in range(self.setting.workers):
             self._begin(worker)
-        while self._events:
-            self._now, _, kind, worker = heappop(self._events)
-            if kind == COMPUTED:
-                self._computed(worker)
-            elif kind == MET:
-                self._average(worker)
-            else:
-                self._update(worker)
-        self.outcome.wall_s, self.outcome.gradients = self._now, self._finished
+        handlers = {"computed": self._computed, "met": self._average, "answered": self._update}
+        for kind, worker in self._queue.events():
+            handlers[kind](worker)
+        self.outcome.wall_s, self.outcome.gradients = self._queue.now, self._finished
         self.copies.finish()
         return self.outcome
-
-    def _at(self, time: float, kind: int, worker: int) -> None:
-        self._number += 1
-        heappush(self._events, (time, self._number, kind, worker))
 
     def _begin(self, worker: int) -> None:
         """Take the next iteration, if one is left."""
@@ -97,10 +86,10 @@ class Pairs:
         compute_s = self._draws(worker, iteration)
         self.outcome.compute_s += compute_s
         self.outcome.computed += 1
-        self._at(self._now + compute_s, COMPUTED, worker)
+        self._queue.add(self._queue.now + compute_s, ("computed", worker))
 
     def _count(self, worker: int) -> None:
-        """One more has been begun by `worker`; by how many it was ahead of who has begun the fewest."""
+        """Note that `worker` begins one more, and its lead over the slowest worker, in iterations."""
         iteration = self._iterations[worker]
         self.outcome.lead[iteration - self._slowest] += 1
         self._iterations[worker] += 1
@@ -112,28 +101,28 @@ class Pairs:
             self._slowest += 1
 
     def _computed(self, worker: int) -> None:
-        others = self._asked.get(worker)
+        others = self._partners.get(worker)
         if not others or self._iterations[worker] % self.every:
             self._update(worker)
             return
-        # All messages take equally long, so they are there in the order in which they are sent.
+        # All messages take equally long, so they arrive in the order in which they are sent.
         other = self._partner[worker] = others[int(self._choice.random() * len(others))]
-        there = self._now + self._message_s
-        begins = max(there, self._free[other])
+        arrives = self._queue.now + self._message_s
+        begins = max(arrives, self._free[other])
         self._free[other] = begins + self._message_s
         self.outcome.comm_s += 2 * self._message_s
-        self.outcome.wait_s += begins - there
-        self._at(begins, MET, worker)
+        self.outcome.wait_s += begins - arrives
+        self._queue.add(begins, ("met", worker))
 
     def _average(self, worker: int) -> None:
         x, other = self.copies.x, self._partner[worker]
         x[worker] = x[other] = (x[worker] + x[other]) / 2
-        self._at(self._now + self._message_s, ANSWERED, worker)
+        self._queue.add(self._queue.now + self._message_s, ("answered", worker))
 
     def _update(self, worker: int) -> None:
         self.copies.x[worker] -= self._moves[worker]
         self.outcome.staleness[self._finished - self._finished_before[worker]] += 1
         self._finished += 1
         if self._finished * 10 % self.setting.workers < 10:  # ten times a step
-            self.copies.look(self._now)
+            self.copies.look(self._queue.now)
         self._begin(worker)

@@ -1,4 +1,4 @@
-"""Methods that go in rounds: all take steps of their own, wait for the slowest, and reduce what has come of them.
+"""Methods in rounds: all workers take their own steps, wait for the slowest, and all-reduce the results.
 
     synchronous        a step each
     local SGD          H steps each
@@ -23,12 +23,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.cost.simulator import CURVATURES, Draws, Outcome, Quadratic, Setting, Vector
+from farandole.cost.quadratic import CURVATURES, Quadratic
+from farandole.cost.setting import Draws, Outcome, Setting, Vector
 from farandole.data_parallel.controller import Controller
 
 
 def simulated(setting: Setting, period: int, all_reduce_s: float) -> Outcome:
-    """So many steps from one all-reduce to the next; 1: synchronous SGD."""
+    """Simulate local SGD with `period` steps from one all-reduce to the next; 1: synchronous SGD."""
     outcome = Outcome()
     times = Draws(setting).block() * setting.compute_s
     quadratic, rng = Quadratic(replace(setting, workers=1), outcome), np.random.default_rng([setting.seed, 1])
@@ -44,7 +45,7 @@ def simulated(setting: Setting, period: int, all_reduce_s: float) -> Outcome:
 
 
 def planned(setting: Setting, controller: Controller, all_reduce_s: float, telling_s: float) -> Outcome:
-    """Rounds as `controller` plans them; as in a real training the last one may have more steps than are left.
+    """Simulate rounds as `controller` plans them; as in a real training the last may have more steps than are left.
 
     Args:
         telling_s: how long an all-reduce of all workers' measurements takes.
@@ -65,7 +66,7 @@ def planned(setting: Setting, controller: Controller, all_reduce_s: float, telli
 
 
 class OwnSteps:
-    """Each worker's computing times, of which every one uses as many as it will."""
+    """Each worker's computing times, of which it uses as many as it takes steps."""
 
     def __init__(self, setting: Setting) -> None:
         self._draws, self._compute_s = Draws(setting), setting.compute_s
@@ -73,7 +74,7 @@ class OwnSteps:
         self._done = np.zeros(setting.workers, dtype=np.intp)
 
     def take(self, steps: NDArray[np.intp]) -> Vector:
-        """How long each worker takes for so many more."""
+        """Return how long each worker takes for its next `steps` steps."""
         first, self._done = self._done, self._done + steps
         while self._done.max() >= len(self._until):
             more = self._until[-1] + np.cumsum(self._draws.block() * self._compute_s, axis=0)

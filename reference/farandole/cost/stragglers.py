@@ -1,4 +1,4 @@
-"""How long one step of one worker takes: distributions, what the slowest of n is, and which one a record fits.
+"""How long one step of one worker takes: distributions, and the slowest of n.
 
     constant                       every step takes the same
     exponential                    memoryless: half of the steps take less than 0.69 of the mean
@@ -39,7 +39,7 @@ FORM = (
     "constant, exponential, shifted-exponential:shift=0.5, lognormal:sigma=0.5, pareto:shape=2.5, "
     "transient:factor=3,share=0.1 or slow:worker=3,factor=3"
 )
-SURE = 1e-12  # what is rarer decides no integral here
+SURE = 1e-12  # rarer times do not change an integral here
 
 
 class Straggler:
@@ -49,27 +49,27 @@ class Straggler:
     recorded: Sequence[Sequence[float]] = ()  # of a recording: each worker's times, one after the other
 
     def sample(self, rng: np.random.Generator, steps: int, workers: int) -> Times:
-        """Times of shape (steps, workers)."""
+        """Draw times, of shape (steps, workers)."""
         raise NotImplementedError
 
     def exceeds(self, time: float) -> float:
-        """S(t): the chance that a step lasts longer than `time`."""
+        """Return S(t), the chance that a step lasts longer than `time`."""
         raise NotImplementedError
 
     def quantile(self, rare: float) -> float:
-        """The time that a step exceeds with the chance `rare`."""
+        """Return the time that a step exceeds with the chance `rare`."""
         raise NotImplementedError
 
     def expected(self, k: int, n: int) -> float:
-        """Mean time until k of n workers are done; exact where a formula is known, otherwise by quadrature."""
+        """Return the mean time until k of n workers are done: by formula where there is one, else by quadrature."""
         a, b = n - k + 1, k
-        places = [self.quantile(float(betaincinv(a, b, chance))) for chance in (1 - SURE, 0.999, 0.5, 0.001, SURE)]
+        borders = [self.quantile(float(betaincinv(a, b, chance))) for chance in (1 - SURE, 0.999, 0.5, 0.001, SURE)]
         parts = [quad(lambda t: betainc(a, b, self.exceeds(t)), low, high, limit=200)[0]
-                 for low, high in pairwise(places)]  # fmt: skip
-        return places[0] + math.fsum(parts)
+                 for low, high in pairwise(borders)]  # fmt: skip
+        return borders[0] + math.fsum(parts)
 
     def expected_maximum(self, n: int) -> float:
-        """Mean time until the slowest of n is done."""
+        """Return the mean time until the slowest of n is done."""
         return self.expected(n, n)
 
 
@@ -152,7 +152,7 @@ class Pareto(Straggler):
 
 @dataclass(frozen=True)
 class Transient(Straggler):
-    """Anybody may be slow, now and then."""
+    """Every worker is slow in some of its steps."""
 
     factor: float
     share: float
@@ -202,7 +202,7 @@ KINDS: dict[str, tuple[Callable[..., Straggler], tuple[str, ...]]] = {
 
 
 def parse(text: str) -> Straggler:
-    """The distribution that a text like lognormal:0.5 names.
+    """Return the distribution that a text like lognormal:0.5 names.
 
     Raises:
         UsageError: it names none, with what would.
@@ -226,7 +226,7 @@ def parse(text: str) -> Straggler:
 
 
 def written(straggler: Straggler) -> str:
-    """The text that `parse` reads as one of `KINDS`, its numbers to four digits."""
+    """Return the text that `parse` reads as this distribution, its numbers to four digits."""
     values = vars(straggler)
     [kind] = [kind for kind, (make, names) in KINDS.items() if make is type(straggler) and names == tuple(values)]
     pairs = (f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in values.items())
@@ -234,48 +234,8 @@ def written(straggler: Straggler) -> str:
 
 
 def harmonic(n: int) -> float:
-    """H_n = 1 + 1/2 + … + 1/n."""
+    """Return H_n = 1 + 1/2 + … + 1/n."""
     return math.fsum(1 / i for i in range(1, n + 1))
-
-
-@dataclass(frozen=True)
-class Fit:
-    """What measured times look like.
-
-    Attributes:
-        mean_s: their mean, in seconds.
-        straggler: how they scatter around it.
-        distance: the largest difference between measured and fitted shares below any time, 0 to 1 (Kolmogorov's).
-    """
-
-    mean_s: float
-    straggler: Straggler
-    distance: float
-
-
-def fitted(seconds: Sequence[float] | Times) -> Fit:
-    """The nearest of constant, shifted exponential, lognormal and Pareto, each fitted by its moments or its minimum."""
-    times = np.sort(np.asarray(seconds, dtype=np.float64).ravel())
-    if len(times) < 2 or times[0] <= 0:
-        raise UsageError("fitting needs two or more times, all above 0")
-    mean = float(times.mean())
-    relative = times / mean
-    if relative[-1] - relative[0] < SURE:
-        return Fit(mean, Constant(), 0.0)
-    least = float(relative[0])
-    logs = np.log(relative)
-    candidates: list[Straggler] = [
-        ShiftedExponential(min(least, 0.9999)),
-        LogNormal(min(3.0, float(logs.std()))),
-        Pareto(max(1.001, 1 / float((logs - logs[0]).mean()))),
-    ]
-    return min((Fit(mean, each, _distance(relative, each)) for each in candidates), key=lambda fit: fit.distance)
-
-
-def _distance(ordered: Times, straggler: Straggler) -> float:
-    below = 1 - np.array([straggler.exceeds(float(time)) for time in ordered])
-    steps = np.arange(len(ordered) + 1) / len(ordered)
-    return float(max(np.abs(below - steps[1:]).max(), np.abs(below - steps[:-1]).max()))
 
 
 def _demand(right: bool, what: str) -> None:

@@ -1,8 +1,9 @@
-"""What trains in each of the ways that `ways` predicts: the strategies of other rooms, as `sync_cost` compares them."""
+"""What trains in each of `methods.METHODS`: the strategies of other rooms, as `sync_cost` compares them."""
 
 from __future__ import annotations
 
 from functools import partial
+from pkgutil import resolve_name
 
 from torch import nn
 
@@ -11,6 +12,7 @@ from farandole.compression.compressor import Compressor
 from farandole.compression.error_feedback import ErrorFeedback
 from farandole.compression.half_precision import Float16
 from farandole.compression.top_k import TopK
+from farandole.cost.methods import METHODS
 from farandole.cost.options import SyncCostOptions
 from farandole.data_parallel.compressed import CompressedSGD
 from farandole.data_parallel.local_sgd import LocalSGD
@@ -25,41 +27,51 @@ from farandole.runtime.buffers import trained
 from farandole.runtime.world import World
 from farandole.tasks import Loss
 
-
-def makers(options: SyncCostOptions, ranks: int) -> dict[str, MakeStrategy]:
-    """Each way's strategy."""
-
-    def optimizer(model: nn.Module) -> MakeOptimizer:
-        return maker_for(model, "sgd", options.lr)
-
-    def synchronous(collective: str, world: World, model: nn.Module, loss: Loss) -> Strategy:
-        return SynchronousSGD(world, model, loss, optimizer(model), ALL_REDUCES[collective])
-
-    def overlapped(world: World, model: nn.Module, loss: Loss) -> Strategy:
-        return OverlappedSGD(world, model, loss, optimizer(model), ALL_REDUCES["ring"], 1000 * options.bucket_kb)
-
-    def local(world: World, model: nn.Module, loss: Loss) -> Strategy:
-        return LocalSGD(world, model, loss, optimizer(model), ALL_REDUCES["ring"], options.period)
-
-    def compressed(way: str, world: World, model: nn.Module, loss: Loss) -> Strategy:
-        length = sum(each.numel() for each in trained(model))
-        return CompressedSGD(world, model, loss, optimizer(model), compressor(way, length, options))
-
-    def gossip(world: World, model: nn.Module, loss: Loss) -> Strategy:
-        return DPSGD(world, model, loss, optimizer(model), topology("ring", ranks))
-
-    ring = partial(synchronous, "ring")
-    return {
-        "ring": ring,
-        "central": partial(synchronous, "central"),
-        "overlapped": overlapped,
-        "large-batch": ring,
-        "local-sgd": local,
-        "float16": partial(compressed, "float16"),
-        "top-k": partial(compressed, "top-k"),
-        "gossip": gossip,
-    }
+RING = ALL_REDUCES["ring"]
 
 
-def compressor(way: str, length: int, options: SyncCostOptions) -> Compressor:
-    return Float16() if way == "float16" else ErrorFeedback(TopK(options.fraction), length)
+def maker(method: str, options: SyncCostOptions) -> MakeStrategy:
+    """Return what makes that method's strategy, from a world, a model and a loss."""
+    return partial(resolve_name(METHODS[method].strategy), options)
+
+
+def ring(options: SyncCostOptions, world: World, model: nn.Module, loss: Loss) -> Strategy:
+    return SynchronousSGD(world, model, loss, _optimizer(options, model), RING)
+
+
+def central(options: SyncCostOptions, world: World, model: nn.Module, loss: Loss) -> Strategy:
+    return SynchronousSGD(world, model, loss, _optimizer(options, model), ALL_REDUCES["central"])
+
+
+def overlapped(options: SyncCostOptions, world: World, model: nn.Module, loss: Loss) -> Strategy:
+    return OverlappedSGD(world, model, loss, _optimizer(options, model), RING, 1000 * options.bucket_kb)
+
+
+def local_sgd(options: SyncCostOptions, world: World, model: nn.Module, loss: Loss) -> Strategy:
+    return LocalSGD(world, model, loss, _optimizer(options, model), RING, options.period)
+
+
+def float16(options: SyncCostOptions, world: World, model: nn.Module, loss: Loss) -> Strategy:
+    return _compressed("float16", options, world, model, loss)
+
+
+def top_k(options: SyncCostOptions, world: World, model: nn.Module, loss: Loss) -> Strategy:
+    return _compressed("top-k", options, world, model, loss)
+
+
+def gossip(options: SyncCostOptions, world: World, model: nn.Module, loss: Loss) -> Strategy:
+    return DPSGD(world, model, loss, _optimizer(options, model), topology("ring", world.size))
+
+
+def compressor(method: str, length: int, options: SyncCostOptions) -> Compressor:
+    """Return the compressor of a vector of `length` that float16 or top-k uses."""
+    return Float16() if method == "float16" else ErrorFeedback(TopK(options.fraction), length)
+
+
+def _compressed(method: str, options: SyncCostOptions, world: World, model: nn.Module, loss: Loss) -> Strategy:
+    length = sum(each.numel() for each in trained(model))
+    return CompressedSGD(world, model, loss, _optimizer(options, model), compressor(method, length, options))
+
+
+def _optimizer(options: SyncCostOptions, model: nn.Module) -> MakeOptimizer:
+    return maker_for(model, "sgd", options.lr)

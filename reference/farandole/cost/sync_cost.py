@@ -1,11 +1,11 @@
-"""Document 002 on this machine: C = T_comm + T_comp of each way, predicted first and then measured.
+"""Document 002 on this machine: C = T_comm + T_comp of each method, predicted first and then measured.
 
-    1. α and β of the network, and each way's computing times, are measured (`rehearsal`).
-    2. From them alone each way's step is predicted (`ways`).
-    3. Each way trains, from the same parameters, with the same batches, and is timed.
+    1. α and β of the network, and each method's computing times, are measured (`calibration`).
+    2. From them alone each method's step is predicted (`predictions`).
+    3. Each method trains, from the same parameters, with the same batches, and is timed.
 
 The four sides of the document's cost function are side by side then: communication, computing with its waiting, the
-steps to a loss, and how much of the speed is left with more workers. All ways keep the learning rate.
+steps to a loss, and how much of the speed is left with more workers. All methods keep the learning rate.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,20 +21,19 @@ from mpi4py import MPI
 from torch import nn
 
 from farandole import tasks
-from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.costs import Link
-from farandole.cost import rehearsal
-from farandole.cost.cost_function import NoiseScale, noise_scale
+from farandole.cost import calibration
+from farandole.cost.calibration import Batch
+from farandole.cost.cost_function import NoiseScale
+from farandole.cost.findings import Findings, Row
 from farandole.cost.options import SyncCostOptions
-from farandole.cost.rehearsal import Batch
+from farandole.cost.predictions import Calibration, efficiency, predicted
 from farandole.cost.stragglers import Times
-from farandole.cost.strategies import compressor, makers
-from farandole.cost.ways import Calibration, efficiency, predicted
+from farandole.cost.strategies import compressor, maker
 from farandole.data.sampler import EpochSampler, batch_size, check_filled, steps_per_epoch
 from farandole.data.shares import equal_shares
 from farandole.data_parallel.evaluation import sharded_accuracy
 from farandole.data_parallel.overlapped import OverlappedSGD
-from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.data_parallel.training import Strategy, load_shard, samples_used
 from farandole.errors import UsageError
 from farandole.models.layerwise import maker_for
@@ -48,55 +47,17 @@ from farandole.tasks import Loss
 
 
 @dataclass(frozen=True)
-class Row:
-    """One way, predicted and measured. Seconds are per batch.
-
-    Attributes:
-        comm_s, compute_s: predicted T_comm and T_comp, waiting included in the latter.
-        measured_comm_s: of the rank that waited least, each step.
-        bytes_sent: per batch, of the rank that sent most.
-        steps_to_loss: batches until the loss was at the goal; None: never.
-        efficiency: number of workers → part of the speed that is left of a training without waiting and messages.
-    """
-
-    way: str
-    comm_s: float
-    compute_s: float
-    measured_s: float
-    measured_comm_s: float
-    bytes_sent: float
-    final_loss: float
-    test_accuracy: float
-    steps_to_loss: int | None
-    efficiency: dict[int, float]
-
-    @property
-    def predicted_s(self) -> float:
-        """C."""
-        return self.comm_s + self.compute_s
-
-    @property
-    def error(self) -> float:
-        """Predicted over measured, less 1."""
-        return self.predicted_s / self.measured_s - 1
-
-    @property
-    def to_loss_s(self) -> float | None:
-        return None if self.steps_to_loss is None else self.steps_to_loss * self.measured_s
-
-
-@dataclass(frozen=True)
 class Measurement:
-    """What one rank has measured of one way.
+    """What one rank has measured of one method.
 
     Attributes:
-        first: how many batches there were before, of other ways.
+        first: how many batches there were before, of other methods.
         losses: of each step, weighted by this rank's share of it.
         exchanging: seconds of each step, waiting included.
         clock: when each step was done, in seconds of the run.
     """
 
-    way: str
+    method: str
     first: int
     losses: Times
     exchanging: Times
@@ -106,25 +67,8 @@ class Measurement:
     model: nn.Module
 
 
-@dataclass(frozen=True)
-class Findings:
-    """All that one run has found, as costs.json has it."""
-
-    alpha_s: float
-    beta_s: float
-    nbytes: int
-    noise: NoiseScale | None
-    rows: list[Row]
-
-    def to_dict(self) -> dict[str, object]:
-        rows = [asdict(row) | {"predicted_s": row.predicted_s, "error": row.error, "to_loss_s": row.to_loss_s}
-                for row in self.rows]  # fmt: skip
-        noise = asdict(self.noise) | {"critical_batch": self.noise.critical_batch} if self.noise else None
-        return {"alpha_s": self.alpha_s, "beta_s": self.beta_s, "nbytes": self.nbytes, "noise": noise, "ways": rows}
-
-
 class Study:
-    """One launch's ranks, model and data, on which every way is tried. Every method is collective."""
+    """One launch's ranks, model and data, on which every method is tried. Every method is collective."""
 
     def __init__(self, world: World, options: SyncCostOptions, recorder: Recorder) -> None:
         self.world, self.options, self.recorder = world, options, recorder
@@ -132,10 +76,10 @@ class Study:
         splits = self.task.data(options.seed)
         self.test = splits.test if world.rank == 0 else None
         self.shares = equal_shares(len(splits.train), world.size)
-        if "large-batch" in options.ways and options.batch * options.period > len(splits.train):
+        if "large-batch" in options.methods and options.batch * options.period > len(splits.train):
             raise UsageError(
                 f"large-batch takes {options.period} times {options.batch} samples a step, and there are "
-                f"{len(splits.train)}: give a smaller --batch or --period, or --ways without it"
+                f"{len(splits.train)}: give a smaller --batch or --period, or --methods without it"
             )
         shard = load_shard(
             "scatter", splits.train if world.rank == 0 else None, dict(enumerate(self.shares)), world, None
@@ -143,20 +87,20 @@ class Study:
         self.inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
         self.targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
         self.model = self.task.model().to(world.device)
-        self.makers = makers(options, world.size)
+        self.makers = {method: maker(method, options) for method in options.methods}
         self.batches_done = self.samples = 0
 
-    def larger(self, way: str) -> int:
-        """How many times as large this way's batches are."""
-        return self.options.period if way == "large-batch" else 1
+    def larger(self, method: str) -> int:
+        """How many times as large this method's batches are."""
+        return self.options.period if method == "large-batch" else 1
 
-    def epoch(self, way: str) -> int:
+    def epoch(self, method: str) -> int:
         """Its steps that use every sample once."""
-        return steps_per_epoch(sum(self.shares), self.options.batch * self.larger(way))
+        return steps_per_epoch(sum(self.shares), self.options.batch * self.larger(method))
 
-    def batches(self, way: str) -> Iterator[Batch]:
+    def batches(self, method: str) -> Iterator[Batch]:
         """This rank's parts, from the first one on."""
-        epoch = self.epoch(way)
+        epoch = self.epoch(method)
         for step, rows in enumerate(EpochSampler(len(self.inputs), epoch, self.options.seed, self.world.rank)):
             whole = sum(batch_size(share, epoch, step) for share in self.shares)
             own = torch.from_numpy(rows).to(self.world.device)
@@ -165,16 +109,22 @@ class Study:
     def calibrated(self) -> Calibration:
         options, world = self.options, self.world
         length = sum(each.numel() for each in trained(self.model))
-        link = rehearsal.network(world, 4 * length)
+        link = calibration.network(world, 4 * length)
         computing: dict[str, Times] = {
-            way: rehearsal.computing(
-                world, self.makers[way], self.model, self.task.loss, self.batches(way), options.rehearsal, link
+            method: calibration.computing(
+                world,
+                self.makers[method],
+                self.model,
+                self.task.loss,
+                self.batches(method),
+                options.calibration_steps,
+                link,
             )
-            for way in options.ways
+            for method in options.methods
         }
-        encoded: dict[str, int] = {way: compressor(way, length, options).nbytes(length)
-                                   for way in options.ways if way in ("float16", "top-k")}  # fmt: skip
-        buckets = self._buckets(link) if "overlapped" in options.ways else []
+        encoded: dict[str, int] = {method: compressor(method, length, options).nbytes(length)
+                                   for method in options.methods if method in ("float16", "top-k")}  # fmt: skip
+        buckets = self._buckets(link) if "overlapped" in options.methods else []
         return Calibration(link, 4 * length, computing, encoded, buckets, options.period)
 
     def _buckets(self, link: Link) -> Sequence[tuple[int, float]]:
@@ -196,43 +146,28 @@ class Study:
             kilobytes = 1000 * self.options.bucket_kb
             return OverlappedSGD(world, model, loss, maker_for(model, "sgd", self.options.lr), noted, kilobytes)
 
-        steps, batches = self.options.rehearsal, self.batches("overlapped")
-        rehearsal.computing(self.world, make, self.model, self.task.loss, batches, steps, link, begun)
-        slowest = rehearsal.gathered(self.world, np.array(ready)).max(axis=1).reshape(steps, -1).mean(axis=0)
+        steps, batches = self.options.calibration_steps, self.batches("overlapped")
+        calibration.computing(self.world, make, self.model, self.task.loss, batches, steps, link, begun)
+        slowest = calibration.gathered(self.world, np.array(ready)).max(axis=1).reshape(steps, -1).mean(axis=0)
         return list(zip(nbytes[: len(slowest)], map(float, slowest), strict=True))
 
     def noise(self) -> NoiseScale | None:
-        """How noisy the gradients are at the beginning, by the ranks' own against the mean of all.
-
-        None of one rank, and where not every rank has a sample of each batch.
-        """
-        world = self.world
-        if world.size == 1 or self.options.batch < world.size:
+        """Return the noise of the first gradients; None with one rank, or if a batch has fewer samples than ranks."""
+        world, options = self.world, self.options
+        if world.size == 1 or options.batch < world.size:
             return None
-        squares: list[tuple[float, float]] = []
-
-        def watched(comm: Communicator, gradient: Buffer) -> None:
-            own = float(gradient @ gradient) * world.size**2  # it comes as its share of the mean
-            ALL_REDUCES["ring"](comm, gradient)
-            squares.append((own, float(gradient @ gradient)))
-
-        optimizer = maker_for(self.model, "sgd", self.options.lr)
-        strategy = SynchronousSGD(world, copy.deepcopy(self.model), self.task.loss, optimizer, watched)
         batches = self.batches("ring")
-        for _ in range(self.options.rehearsal):
-            strategy.step(*next(batches))
-        means = rehearsal.gathered(world, np.array(squares).mean(axis=0)).mean(axis=1)
-        batch = self.options.batch
-        return noise_scale(batch // world.size, float(means[0]), batch, float(means[1]))
+        steps, lr = options.calibration_steps, options.lr
+        return calibration.noise(world, self.model, self.task.loss, batches, steps, options.batch, lr)
 
-    def measured(self, way: str) -> Measurement:
-        """Train in this way, and time it."""
-        world, larger = self.world, self.larger(way)
-        strategy = self.makers[way](world, copy.deepcopy(self.model), self.task.loss)
-        steps, batches = self.options.steps // larger, self.batches(way)
+    def measured(self, method: str) -> Measurement:
+        """Train by this method, and time it."""
+        world, larger = self.world, self.larger(method)
+        strategy = self.makers[method](world, copy.deepcopy(self.model), self.task.loss)
+        steps, batches = self.options.steps // larger, self.batches(method)
         losses, exchanging, clock = np.empty(steps), np.empty(steps), np.empty(steps)
         first, sent_before = self.batches_done, world.comm.bytes_sent
-        with world.comm.waiting("the next way", -1):
+        with world.comm.waiting("the next method", -1):
             world.control.Barrier()
         start = time.perf_counter()
         for step in range(steps):
@@ -240,34 +175,34 @@ class Study:
             spans = len(world.trace.spans)
             inputs, targets, share = next(batches)
             losses[step] = share * strategy.step(inputs, targets, share)
-            exchanging[step] = rehearsal.communicating(world.trace.spans[spans:])
+            exchanging[step] = calibration.communicating(world.trace.spans[spans:])
             clock[step] = self.recorder.elapsed_s
         wall_s = time.perf_counter() - start
         sent = world.comm.bytes_sent - sent_before
         strategy.finish()
         self.batches_done += steps * larger
         self.samples += samples_used(self.shares, self.options.batch * larger, steps)
-        return Measurement(way, first, losses, exchanging, clock, wall_s, sent, strategy.model)
+        return Measurement(method, first, losses, exchanging, clock, wall_s, sent, strategy.model)
 
-    def row(self, measured: Measurement, calibration: Calibration) -> Row:
-        """All ranks' measurements of one way together, beside the prediction; the record gets the losses."""
-        world, way, larger = self.world, measured.way, self.larger(measured.way)
+    def row(self, measured: Measurement, known: Calibration) -> Row:
+        """All ranks' measurements of one method together, beside the prediction; the record gets the losses."""
+        world, method, larger = self.world, measured.method, self.larger(measured.method)
         for step, own in enumerate(measured.losses):
             self.recorder.watch(measured.first + step * larger, own)
-        losses = rehearsal.gathered(world, measured.losses).sum(axis=1)
-        least = rehearsal.gathered(world, measured.exchanging).min(axis=1)
+        losses = calibration.gathered(world, measured.losses).sum(axis=1)
+        least = calibration.gathered(world, measured.exchanging).min(axis=1)
         steps = len(losses)
         latest = np.array([measured.wall_s, measured.bytes_sent])
         with world.comm.waiting("measurements of all ranks", -1):
             world.control.Allreduce(MPI.IN_PLACE, latest, MPI.MAX)
         for step, (loss, wall_s) in enumerate(zip(losses, measured.clock, strict=True)):
             batch = measured.first + step * larger
-            samples = sum(batch_size(share, self.epoch(way), step) for share in self.shares)
+            samples = sum(batch_size(share, self.epoch(method), step) for share in self.shares)
             self.recorder.log(step=batch, wall_s=float(wall_s), loss=float(loss), samples=samples)
-        cost = predicted(way, calibration, world.size)
+        cost = predicted(method, known, world.size)
         reached = np.flatnonzero(losses <= self.options.goal)
         return Row(
-            way=way,
+            method=method,
             comm_s=cost.comm_s,
             compute_s=cost.compute_s,
             measured_s=float(latest[0]) / steps / larger,
@@ -276,29 +211,27 @@ class Study:
             final_loss=float(losses[-1]),
             test_accuracy=sharded_accuracy(measured.model, self.test, world, self.task.metric),
             steps_to_loss=int(reached[0] + 1) * larger if len(reached) else None,
-            efficiency={
-                workers: efficiency(way, calibration, workers) for workers in (world.size, *self.options.scale)
-            },
+            efficiency={workers: efficiency(method, known, workers) for workers in (world.size, *self.options.scale)},
         )
 
 
 def run(scenario: str, options: SyncCostOptions) -> tuple[Summary | None, Findings]:
-    """Measure, predict, train in every way, and write the record; the summary on rank 0, None elsewhere.
+    """Measure, predict, train by every method, and write the record; the summary on rank 0, None elsewhere.
 
-    The summary's loss, accuracy and parameters are those of the first way; its times and bytes are of all together.
+    The summary's loss, accuracy and parameters are those of the first method; its times and bytes are of all together.
     """
     tasks.of(options)  # refuses a model that cannot read the data before MPI starts
     with World.start(options) as world:
         recorder = Recorder(world, scenario, options)
         study = Study(world, options, recorder)
         check_filled(study.shares, options.batch, options.steps)
-        calibration, noise = study.calibrated(), study.noise()
+        known, noise = study.calibrated(), study.noise()
         world.trace.spans.clear()
         recorder.start()
-        measured = [study.measured(way) for way in options.ways]
+        measured = [study.measured(method) for method in options.methods]
         recorder.stop()
-        rows = [study.row(each, calibration) for each in measured]
-        findings = Findings(calibration.link.alpha, calibration.link.beta, calibration.nbytes, noise, rows)
+        rows = [study.row(each, known) for each in measured]
+        findings = Findings(known.link.alpha, known.link.beta, known.nbytes, noise, rows)
         recorder.write_beside("costs.json", json_text(findings.to_dict(), indent=2))
         summary = recorder.finish(
             steps=study.batches_done,

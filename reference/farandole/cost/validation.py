@@ -1,11 +1,11 @@
 """Is the simulator right? A run of the parameter server is predicted from its own computing times, and compared.
 
-The i-th computation of each worker takes in the simulation what it took in the run, injected slowness included; the
-policy is the run's. What remains to be predicted is the synchronisation: who waits for whom, and for how long. The
-time that messages and updates take on this machine is not in the prediction, so it shows where computing is long.
+The i-th computation of each worker takes in the simulation what it took in the run, injected slowness included. The
+policy is the run's. What remains to be predicted is the synchronisation: which worker waits for which, and for how
+long. The prediction leaves out what messages and updates take on this machine, so it fits where computing is long.
 
-A link of `--link-mbps` is in it: of that speed, and with messages of the record's mean length. A server has one thread,
-which sends or takes in, so both queue for one link, as in the simulator without `duplex`.
+It includes a link of `--link-mbps`, of that speed and with messages of the record's mean length. A server has one
+thread, which sends or receives, so both queue for one link, as in the simulator without `duplex`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from farandole.collectives.costs import Link
 from farandole.cost.comparison import Choice, compared
-from farandole.cost.simulator import NO_NETWORK, Setting
+from farandole.cost.setting import NO_NETWORK, Setting
 from farandole.cost.stragglers import Straggler, Times
 from farandole.errors import UsageError
 from farandole.parameter_server.core.policies import POLICIES, named
@@ -26,7 +26,7 @@ from farandole.runtime.record import Run
 
 @dataclass(frozen=True)
 class Recorded(Straggler):
-    """Computing times as they were: of each worker, one after the other, and from the beginning again."""
+    """Recorded computing times: each worker's in order, and then from the beginning again."""
 
     seconds: tuple[tuple[float, ...], ...]
 
@@ -66,10 +66,10 @@ class Verdict:
 
 
 def recorded(run: Run, name: str = "forward and backward") -> Recorded:
-    """The computing times of every rank that has computed something of this name.
+    """Return the computing times of every rank that has a computation of this name.
 
     Raises:
-        UsageError: none has.
+        UsageError: no rank has.
     """
     seconds: dict[int, list[float]] = defaultdict(list)
     for event in sorted(run.trace, key=lambda event: float(event["ts"])):
@@ -81,10 +81,10 @@ def recorded(run: Run, name: str = "forward and backward") -> Recorded:
 
 
 def against(run: Run) -> Verdict:
-    """The prediction beside the measurement.
+    """Return the prediction beside the measurement.
 
     Raises:
-        UsageError: it is no run of the parameter server, or its link is one that cannot be simulated.
+        UsageError: `run` is no run of the parameter server, or its link is one that cannot be simulated.
     """
     config, summary = run.config, run.summary
     sync = named(config.get("sync", ""))
@@ -103,10 +103,10 @@ def against(run: Run) -> Verdict:
 
 
 def _network(run: Run, computations: int) -> tuple[Link, float]:
-    """The run's link, and the mean length of its messages: for each computation there are a read and a push.
+    """Return the run's link, and the mean length of its messages: each computation has a pull and a push.
 
     Raises:
-        UsageError: it changes on the way, or others than reads and pushes are on it.
+        UsageError: the link's speed changes, or it carries other messages than pulls and pushes.
     """
     config = run.config
     if not config.get("link_mbps"):

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 from rich.table import Column, Table
 
-if TYPE_CHECKING:  # torch is not needed for tables
-    from farandole.cost.sync_cost import Findings
+if TYPE_CHECKING:  # scipy is not needed for tables
+    from farandole.cost.findings import Findings
 
 MS = 1e3
 
 
 def costs(findings: Findings, goal: float) -> Table:
-    """A row per way: T_comp and T_comm, their sum predicted and measured, and what it takes to come to a loss."""
+    """A row per method: T_comp and T_comm, their sum predicted and measured, and what it takes to come to a loss."""
     headings = ("T_comp", "T_comm", "C", "real", "error", "KB", "steps", "s")
     columns = (Column(heading, justify="right", no_wrap=True) for heading in headings)
-    table = Table(Column("way", no_wrap=True), *columns, title=_title(findings), title_justify="left")
+    table = Table(Column("method", no_wrap=True), *columns, title=_title(findings), title_justify="left")
     for row in findings.rows:
         steps, seconds = ("never", "") if row.to_loss_s is None else (str(row.steps_to_loss), f"{row.to_loss_s:.2f}")
         table.add_row(
-            row.way, f"{MS * row.compute_s:.1f}", f"{MS * row.comm_s:.1f}", f"{MS * row.predicted_s:.1f}",
+            row.method, f"{MS * row.compute_s:.1f}", f"{MS * row.comm_s:.1f}", f"{MS * row.predicted_s:.1f}",
             f"{MS * row.measured_s:.1f}", f"{row.error:+.0%}", f"{row.bytes_sent / 1e3:.1f}", steps, seconds,
         )  # fmt: skip
     table.caption = f"ms and KB a batch; C = T_comp + T_comm, predicted; steps and seconds to a loss of {goal:g}"
@@ -28,12 +28,12 @@ def costs(findings: Findings, goal: float) -> Table:
 
 
 def scaling(findings: Findings) -> Table:
-    """A row per way: which part of the speed waiting and messages leave, by the number of workers."""
+    """A row per method: which part of the speed waiting and messages leave, by the number of workers."""
     table = Table(Column("speed left, predicted", no_wrap=True))
     for workers in findings.rows[0].efficiency:
         table.add_column(str(workers), justify="right")
     for row in findings.rows:
-        table.add_row(row.way, *(f"{share:.0%}" for share in row.efficiency.values()))
+        table.add_row(row.method, *(f"{share:.0%}" for share in row.efficiency.values()))
     return table
 
 

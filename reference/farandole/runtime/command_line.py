@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 import cyclopts
 
 from farandole.errors import UsageError
+from farandole.runtime.choices import advised
 from farandole.runtime.options import RunOptions
 
 LONGEST_WORD = 200
@@ -28,8 +29,18 @@ def parse(config_type: type[ConfigType], arguments: Sequence[str]) -> ConfigType
 
     accept.__annotations__["config"] = config_type | None
     app = cyclopts.App(default_command=accept, version_flags=(), help_flags=())
-    run_app(app, arguments)
+    run_app(app, with_present_names(config_type, arguments))
     return parsed[0]
+
+
+def with_present_names(config_type: type[RunOptions], arguments: Sequence[str]) -> list[str]:
+    """Return the words with each option by its present name; `choices.advise` reports a former one."""
+    flags = {_flag(former): _flag(present) for former, present in config_type.renamed.items()}
+    words = []
+    for argument in arguments:
+        flag, equals, value = argument.partition("=")
+        words.append(advised(flag, flags) + equals + value)
+    return words
 
 
 def run_app(app: cyclopts.App, arguments: Sequence[str]) -> None:
@@ -50,7 +61,7 @@ def to_arguments(options: Mapping[str, Any]) -> list[str]:
     """Options as command-line words: {"steps": 5, "slow": [a, b], "align": False} → --steps 5 --slow a --slow b …"""
     words: list[str] = []
     for name, value in options.items():
-        flag = "--" + name.replace("_", "-")
+        flag = _flag(name)
         if value is None:
             continue
         if value is True:
@@ -62,3 +73,7 @@ def to_arguments(options: Mapping[str, Any]) -> list[str]:
                 word = str(item)  # one that begins with a hyphen would be read as an option
                 words += [f"{flag}={word}"] if word.startswith("-") else [flag, word]
     return words
+
+
+def _flag(field: str) -> str:
+    return "--" + field.replace("_", "-")

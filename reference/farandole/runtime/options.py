@@ -1,5 +1,6 @@
 """The options every scenario has: where the record goes, what is random, what goes wrong."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -39,6 +40,9 @@ class RunOptions:
 
     starts_workers: ClassVar[bool] = False
     """Whether one process is launched, which starts as many `workers` as were asked for by itself."""
+
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Former name of a field → its present name; the command line still accepts the former."""
 
     incidental: ClassVar[frozenset[str]] = frozenset(
         {"out", "device", "slow", "fail", "chaos", "link_mbps", "link_change"}

@@ -5,7 +5,7 @@
                 trace.json      Chrome trace, one process per rank (opens in Perfetto)
                 summary.json    the fields of `Summary`
                 plan.json       only where a model is cut: which layers are where (`model_parallel.layer_split.Plan`)
-                costs.json      only of `sync_cost`: what each way was predicted to cost, and did (`cost.sync_cost.Row`)
+                costs.json      only of `sync_cost`: each method's cost, predicted and measured (`cost.findings.Row`)
                 modes.json      only with `adaptive`: the measured devices, and the prediction for each mode
                 trials.json     only of a search: what was tried, and how good it was
                 serving.jsonl   only where predictions are served meanwhile (`parameter_server.serving.Served`)

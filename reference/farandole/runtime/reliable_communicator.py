@@ -12,12 +12,10 @@ fault do not. Cost: a copy of each payload on either side, and up to PAUSE_S per
 
 from __future__ import annotations
 
-import heapq
 import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -25,6 +23,7 @@ from mpi4py import MPI
 
 from farandole.errors import UsageError
 from farandole.runtime.communicator import Buffer, Communicator, Pending
+from farandole.runtime.event_queue import EventQueue
 from farandole.runtime.lossy import Lossy
 from farandole.runtime.reliable import Channel, Frame, GaveUp
 
@@ -67,8 +66,7 @@ class ReliableCommunicator(Communicator):
         self._channels: defaultdict[int, Channel] = defaultdict(lambda: Channel(limit_s))
         self._inbox: defaultdict[int, deque[Message]] = defaultdict(deque)  # by tag, in order of arrival
         self._changed = threading.Condition()
-        self._link: list[tuple[float, int, int, Frame]] = []  # heap of frames for the link: time, order, destination
-        self._order = count()
+        self._link = EventQueue[tuple[int, Frame]]()  # destinations and frames, at the times at which they leave
         self._leaving: list[tuple[MPI.Request, Any]] = []
         self._error: BaseException | None = None
         self._closed = threading.Event()
@@ -233,13 +231,12 @@ class ReliableCommunicator(Communicator):
         step = self._recorder.step if self._recorder else -1
         fate = self.lossy.fate(step, self._named(to), frame)
         for after_s in [0.0] if to == self.rank else fate:
-            heapq.heappush(self._link, (time.monotonic() + after_s, next(self._order), to, frame))
+            self._link.add(time.monotonic() + after_s, (to, frame))
 
     def _leave(self) -> None:
         """Pass the frames that are due to MPI."""
         self._leaving = [(request, data) for request, data in self._leaving if not request.Test()]
-        while self._link and self._link[0][0] <= time.monotonic():
-            _, _, to, frame = heapq.heappop(self._link)
+        for to, frame in self._link.events(until=time.monotonic()):
             head = np.array([frame.number, frame.tag, frame.payload is None, frame.copy], np.int64)
             data = np.frombuffer(head.tobytes() + (frame.payload or b""), np.uint8)
             self._leaving.append((self.mpi.Isend(data, to), data))

@@ -1,12 +1,12 @@
-"""The cost of synchronising: C = T_comm + T_comp of eight ways, predicted from α, β and computing times, then measured.
+"""The cost of synchronising, C = T_comm + T_comp: eight methods, predicted from α, β and computing times, and measured.
 
-Document 002 from its one end to the other: what the network and the ranks do is measured first, each way is predicted
-from that alone, and then trains. On a table: communication, computing with its waiting, steps to a loss, and what more
-workers would leave of the speed.
+Document 002 from beginning to end. The network and the ranks are measured first, each method is predicted from these
+figures alone, and then trains. A table shows communication, computing with its waiting, steps to a loss, and the speed
+that is left with more workers.
 
     farandole run sync_cost -n 4
     farandole run sync_cost -n 4 --link-mbps 100 --slow rank=3,factor=3
-    farandole run sync_cost -n 4 --link-mbps 20 --ways ring float16 top-k --fraction 0.001
+    farandole run sync_cost -n 4 --link-mbps 20 --methods ring float16 top-k --fraction 0.001
     mpirun -n 4 python -m farandole.scenarios.sync_cost --data mnist5k --model cnn --lr 0.1
 """
 

@@ -1,8 +1,8 @@
 """``farandole bench allreduce``: every all-reduce of ours, beside MPI's, Horovod's and Gloo's.
 
-A round is that of `allreduce_rounds.py`, on vectors from 4 KiB to 64 MiB. Ours, MPI's and the memory take turns in
-one launch; Horovod and Gloo, whose threads would take the others' time, have launches of their own, in several sweeps
-by turns. Peers:
+A round is that of `allreduce_rounds.py`, on vectors from 4 KiB to 64 MiB. Ours, MPI's and the memory are timed in
+turn in one launch. Horovod and Gloo, whose threads would take processor time from the others, have their own launches;
+the launches alternate in several sweeps. Peers:
 
 - MPI_Allreduce, by mpi4py;
 - Horovod, ``allreduce_`` over MPI; where it is not installed there is an error instead of its median;
@@ -25,7 +25,7 @@ from farandole.collectives.fitting import Measurement, fitted
 from farandole.collectives.schedules import ALL_REDUCE_NAMES, SCHEDULES
 from farandole.report.table import binary
 from farandole_tools.bench.allreduce_systems import ADD, COPY, OURS
-from farandole_tools.bench.turns import Medians, medians, row, why_not
+from farandole_tools.bench.interleaved_timing import Medians, medians, row, why_not
 
 ROUNDS_PROGRAM = "farandole_tools.bench.allreduce_rounds"
 SIZES = {4 << 10: 30, 64 << 10: 30, 1 << 20: 20, 16 << 20: 8, 64 << 20: 5}  # in bytes → rounds of a sweep
@@ -90,9 +90,9 @@ def notes(rows: list[dict[str, Any]]) -> list[str | Table]:
     figures = f"α = {alpha * 1e6:.3g} µs, β = {beta * 1e9:.3g} ns a byte, γ = {gamma * 1e9:.3g} ns a byte"
     table = Table("ranks", *map(binary, MODEL_SIZES), title="the schedule that is fastest by the model")
     for ranks in MODEL_RANKS:
-        ways = {name: coefficients(SCHEDULES[name][0], ranks) for name in MODELLED}
+        terms = {name: coefficients(SCHEDULES[name][0], ranks) for name in MODELLED}
         best = (
-            min(ways, key=lambda name: np.dot(ways[name], (alpha, size * beta, size * gamma))) for size in MODEL_SIZES
+            min(terms, key=lambda name: np.dot(terms[name], (alpha, size * beta, size * gamma))) for size in MODEL_SIZES
         )
         table.add_row(str(ranks), *best)
     return [f"the fastest of ours: {said}", f"the model: {figures}", table]

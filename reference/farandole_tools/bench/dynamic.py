@@ -5,9 +5,9 @@
 - straggler: one rank computes four times slower, and from step 200 on another one instead.
 
 Measured is, of all alike, the time until the common parameters have the loss `TARGET` on all training samples, without
-the time that measuring the loss takes. Who does not come that far has an error instead. Peers are fixed periods: in one
-row with the same number of steps on all ranks, in another with steps by the speed measured, as the controller divides
-them, so that they follow half of what it follows. All begin with the same parameters.
+the time that measuring the loss takes. A choice that never reaches it has an error instead. Peers are fixed periods:
+in one row with the same number of steps on all ranks, in another with steps by the speed measured, as the controller
+divides them, so that they follow half of what it follows. All begin with the same parameters.
 
 All ranks sleep after each computation, several times as long as it took: so it is the methods that are compared, and
 not how this machine's cores are shared.
@@ -27,7 +27,7 @@ from farandole_tools.forked_ranks import fork_server
 
 ROUNDS = 3
 PERIODS = (1, 4, 8, 16, 64)
-PACE = 6  # everybody's slowness
+PACE = 6  # the slowness of every rank
 TARGET = 0.1
 RECIPE: dict[str, Any] = {"data": "digits", "hidden": 32, "batch": 64, "lr": 0.2}
 NETWORK: dict[str, Any] = {
@@ -50,7 +50,7 @@ def rows(ranks: int) -> list[dict[str, Any]]:
 
 def notes(rows: list[dict[str, Any]]) -> list[str]:
     """What the times lead to."""
-    return [f"to a loss of {TARGET}; an empty place: never"]
+    return [f"to a loss of {TARGET}; an empty field: never"]
 
 
 def changes(ranks: int) -> dict[str, dict[str, Any]]:
@@ -65,7 +65,7 @@ def changes(ranks: int) -> dict[str, dict[str, Any]]:
 
 
 def choices() -> dict[tuple[str, str], dict[str, Any]]:
-    """Who takes part, by how steps are divided and by name → what it adds to the options; the controller first."""
+    """Return the choices, by how steps are divided and by name → what it adds to the options; the controller first."""
     fixed = {
         (division, f"period {period}"): {"period": period, **options}
         for division, options in DIVISIONS.items()
@@ -79,8 +79,8 @@ def _rows_of(name: str, ranks: int, task: dict[str, Any]) -> list[dict[str, Any]
     with guard.temporary_folder("farandole-bench-") as folder:
         for number in range(ROUNDS):
             for choice, options in choices().items():
-                place = folder / f"{number} {' '.join(choice)}"
-                run = launch("dynamic_sync", ranks, **task, **options, out=place)
+                files = folder / f"{number} {' '.join(choice)}"
+                run = launch("dynamic_sync", ranks, **task, **options, out=files)
                 seconds[choice].append(time_to(TARGET, run))
     never = f"does not come to a loss of {TARGET} in {task['steps']} steps"
     own = _median(seconds.pop(("by speed", CONTROLLER)))

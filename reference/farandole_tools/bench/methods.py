@@ -6,7 +6,7 @@
 
 Measured is the time until the training loss is `TARGET`, so that both count, the steps that it takes and the time of
 one. The peer is synchronous SGD over a ring: a ratio above 1 means that the method is there sooner. All train the same
-model from the same seed, with the same batches of all workers together; who has a server has one worker less. The
+model from the same seed, with the same batches of all workers together; a method with a server has one worker less. The
 learning rate is the same for all but Downpour, whose Adagrad has a scale of its own.
 """
 
@@ -62,7 +62,7 @@ def rows(ranks: int) -> list[dict[str, Any]]:
 
 
 def notes(rows: list[dict[str, Any]]) -> list[str]:
-    """Who does not come to the loss."""
+    """Name the methods that never reach the loss."""
     never = [row["name"] for row in rows if row["median_s"] is None]
     return [
         f"to a loss of {TARGET}",
@@ -95,7 +95,7 @@ def _under(condition: str, disturbance: dict[str, Any], ranks: int) -> list[dict
 
 
 def _measured(method: Method, disturbance: dict[str, Any], ranks: int) -> tuple[list[float | None], dict[str, Any]]:
-    """Seconds to the loss in each round, and of the last one what else there is to say; `bytes` of who sent most."""
+    """Return each round's seconds to the loss, and figures of the last one; `bytes` are of the rank that sent most."""
     seconds: list[float | None] = []
     with guard.temporary_folder("farandole-bench-") as folder:
         for number in range(ROUNDS):

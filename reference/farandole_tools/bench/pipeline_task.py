@@ -3,7 +3,7 @@
 A transformer with two blocks for each rank reads the same batch of real text in every round: forward
 and backward in micro-batches, then one step of plain SGD. All start from the same parameters and are
 cut at the same layers, so the loss of each round is known from any of them: `compare` refuses a
-system whose losses are not the others'. Nobody is measured who does not do the work.
+system whose losses are not the others'. A system that does not do the work is not measured.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Task:
         )
 
     def model(self) -> nn.Sequential:
-        """The whole model, with the same parameters whoever builds it."""
+        """The whole model, with the same parameters on whichever rank builds it."""
         torch.manual_seed(0)
         return choices.build(self.options())
 

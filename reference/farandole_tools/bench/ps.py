@@ -1,7 +1,7 @@
 """``farandole bench ps``: push and pull of 40 MB of parameters, beside others' parameter servers.
 
-A round is that of `ps_task.py`, with one server and ranks − 1 workers. The systems take turns in
-several sweeps, so that a change in the machine's load meets all alike; a median is over the rounds
+A round is that of `ps_task.py`, with one server and ranks − 1 workers. The systems alternate in
+several sweeps, so that a change in the machine's load affects all alike; a median is over the rounds
 of all sweeps. Peers:
 
 - Ray, by the synchronous example of its documentation;
@@ -10,7 +10,7 @@ of all sweeps. Peers:
 - a copy of the vector by one process, and one by each rank at the same time: no parameter server,
   but how fast this machine's memory is.
 
-Further rows put our own other ways beside the first: by messages instead of a shared window, on two
+Further rows put variants of ours beside the first: by messages instead of a shared window, on two
 and four servers, and with a part of the rows (sparse), whose row says rows per second too.
 """
 
@@ -33,7 +33,7 @@ TOUCHED, WIDTH = 20_000, 64  # rows of a sparse push, of the 156,250 rows that t
 SPARSE = f"{TOUCHED:,} rows"
 SWEEPS = 3
 ROUNDS = 10
-WARM_UP = 10  # so many until Ray writes to pages of its store for the second time
+WARM_UP = 10  # rounds until Ray writes to pages of its store for the second time
 
 # So many rounds → the seconds of each.
 Rounds = Callable[[int], list[float]]
@@ -48,10 +48,12 @@ def rows(ranks: int) -> list[dict[str, Any]]:
     """
     if ranks < 2:
         raise UsageError(f"{ranks} ranks: bench ps needs 2 or more, a server and at least one worker")
-    others = other_ways(ranks)
-    systems = {NAME: partial(farandole_rounds, ranks, ELEMENTS)} | {name: way for name, (_, way) in others.items()}
+    others = variants(ranks)
+    systems = {NAME: partial(farandole_rounds, ranks, ELEMENTS)} | {
+        name: measure for name, (_, measure) in others.items()
+    }
     its_peers = peers(ranks, ELEMENTS)
-    medians = medians_by_turns(systems | its_peers)
+    medians = interleaved_medians(systems | its_peers)
     found = [_row(NAME, 4 * ELEMENTS, ranks, medians, list(its_peers))]
     for name, (size, _) in others.items():
         found.append(_row(name, size, ranks, medians, [NAME]))
@@ -65,8 +67,8 @@ def _row(name: str, size: int, ranks: int, medians: dict[str, float], beside: li
     return {"name": name, "size": size, "ranks": ranks, "median_s": ours, "peers": its}
 
 
-def other_ways(ranks: int) -> dict[str, tuple[int, Rounds]]:
-    """The same by messages, on more servers, and with a part of the rows: name → bytes of a push, and the rounds."""
+def variants(ranks: int) -> dict[str, tuple[int, Rounds]]:
+    """Return ours by messages, on more servers, and with a part of the rows: name → bytes of a push, and the rounds."""
     workers = ranks - 1
 
     def on_servers(servers: int) -> Rounds:
@@ -84,12 +86,12 @@ def other_ways(ranks: int) -> dict[str, tuple[int, Rounds]]:
 
 
 def farandole_rounds(ranks: int, elements: int, rounds: int, options: Sequence[str] = ()) -> list[float]:
-    """Our own parameter server on so many ranks: the seconds of each round."""
+    """Return the seconds of each round of our own parameter server on `ranks` ranks."""
     return mpi_rounds(OURS, ranks, elements, rounds, options)
 
 
 def peers(ranks: int, elements: int) -> dict[str, Rounds]:
-    """Everyone else; Ray only where it can run, else a line on standard error says why not."""
+    """Return the other systems; where Ray cannot run, a line on standard error gives the reason."""
     found: dict[str, Rounds] = {
         "torch RPC": partial(mpi_rounds, "farandole_tools.bench.ps_peers.torch_rpc", ranks, elements),
         "MPI Send and Recv": partial(mpi_rounds, f"{PEERS}.plain_mpi", ranks, elements),
@@ -102,7 +104,7 @@ def peers(ranks: int, elements: int) -> dict[str, Rounds]:
     return {"Ray": partial(ray_rounds, ranks - 1, elements)} | found
 
 
-def medians_by_turns(systems: dict[str, Rounds]) -> dict[str, float]:
+def interleaved_medians(systems: dict[str, Rounds]) -> dict[str, float]:
     """Each system's median seconds over the rounds of all sweeps, warm-up left out."""
     seconds: dict[str, list[float]] = {name: [] for name in systems}
     for _ in range(SWEEPS):

@@ -4,7 +4,7 @@ Each of R workers holds a gradient g_r of float32 numbers that does not change. 
 worker pushes its gradient, the server applies w ← w − η·(g_1 + … + g_R)/R, every worker pulls, and
 then has the new w in memory of its own. Its time runs from a common start until the last worker
 has it. After k rounds w is known, and every worker checks it, between the rounds and at the end:
-nobody is measured who does not do the work.
+a system that does not do the work is not measured.
 """
 
 from __future__ import annotations

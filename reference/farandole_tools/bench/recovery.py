@@ -1,15 +1,15 @@
 """``farandole bench recovery``: from the kill of a rank to the first useful step after it, and what protection costs.
 
 One rank of a small data-parallel training is killed by SIGKILL, again and again; each time counts from
-just before the signal to the end of the first step that all who are left have done together.
+just before the signal to the end of the first step that all remaining ranks have done together.
 
-- a spare takes the place (`recovery.backup`, and `recovery.membership`), or nobody does;
-- spawn: a process is started that takes the place, while the others go on; here it counts until the first step in which
-  the new one works;
+- a spare takes the slot (`recovery.backup`, and `recovery.membership`), or no process does;
+- spawn: a process is started that takes the slot while the others continue; the time counts until the first step that
+  the new process works in;
 - restart: the job ends, and `farandole supervise` starts it again from the disk;
-- Elastic Horovod: the others go back to their last commit in memory, with nobody in the dead one's place. With three
-  or more workers it counts its time-out: who waits for another survivor notices nothing before. It is set to
-  5 seconds here, and is 30 where nobody says otherwise;
+- Elastic Horovod: the remaining workers return to their last commit in memory, and the dead one's slot stays empty.
+  With three or more workers its time-out is part of the time, because a worker that waits for another survivor detects
+  nothing before. It is set to 5 seconds here; its default is 30;
 - torchrun elastic (torch's own way): its agent ends all ranks and starts them again, and the training
   goes on from a snapshot on disk; DDP on gloo, of the same model.
 
@@ -41,7 +41,7 @@ from farandole.runtime.record import Run, Summary
 
 ROUNDS_PROGRAM = "farandole_tools.bench.recovery_rounds"
 TORCHRUN = "farandole_tools.bench.recovery_torchrun"
-KILLS = 10  # for each way
+KILLS = 10  # for each method
 ROUNDS = 25  # for each kind of protection
 EVERY = 20  # steps between two of them
 AT_ONCE = 5  # kills in one launch that has spares
@@ -55,24 +55,24 @@ Peers = dict[str, Seconds | str]  # what each has taken, or why there is nothing
 
 
 def rows(ranks: int) -> list[dict[str, Any]]:
-    """A row for each of our ways to go on, and one for each kind of protection.
+    """Return a row for each of our methods of recovery, and one for each kind of protection.
 
     Raises:
         LaunchError: one of the trainings failed.
     """
     ours: dict[str, Seconds] = {}
-    with guard.temporary_folder("farandole-bench-") as place:
-        for name, measure in ways(ranks, place).items():
+    with guard.temporary_folder("farandole-bench-") as folder:
+        for name, measure in methods(ranks, folder).items():
             ours[name] = measure()
         theirs: Peers = {"restart": ours["restart"]}
-        for name, measure in peers(ranks, place).items():
+        for name, measure in peers(ranks, folder).items():
             theirs[name] = attempted(measure)
         found = [_row(name, state_bytes(RECIPE, 64), ranks, median(seconds), theirs) for name, seconds in ours.items()]
-        return found + protection(ranks, place)
+        return found + protection(ranks, folder)
 
 
-def ways(ranks: int, folder: Path) -> dict[str, Callable[[], Seconds]]:
-    """Name → what measures it: the seconds of each kill."""
+def methods(ranks: int, folder: Path) -> dict[str, Callable[[], Seconds]]:
+    """Return our methods of recovery: name → what measures the seconds of each kill."""
     return {
         "spare, backup": lambda: with_spares("backup", ranks, folder),
         "spare, membership": lambda: with_spares("membership", ranks, folder),
@@ -83,7 +83,7 @@ def ways(ranks: int, folder: Path) -> dict[str, Callable[[], Seconds]]:
 
 
 def peers(ranks: int, folder: Path) -> dict[str, Callable[[], Seconds]]:
-    """Likewise for those of others."""
+    """Return other systems' methods of recovery: name → what measures the seconds of each kill."""
     horovod = f"Elastic Horovod, time-out {GLOO_TIMEOUT_S} s"
     return {
         horovod: lambda: without_spares("elastic_horovod", ranks, folder, gloo_timeout=GLOO_TIMEOUT_S),
@@ -92,7 +92,7 @@ def peers(ranks: int, folder: Path) -> dict[str, Callable[[], Seconds]]:
 
 
 def attempted(measure: Callable[[], Seconds]) -> Seconds | str:
-    """What `measure` returns, or in a line why it does not."""
+    """Return what `measure` returns, or one line that says why it fails."""
     try:
         return measure()
     except (LaunchError, UsageError) as error:
@@ -124,16 +124,16 @@ def without_spares(scenario: str, ranks: int, folder: Path, kills: int = KILLS, 
 
 
 def with_joining_processes(scenario: str, ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
-    """One kill a launch, early; a new process takes the place.
+    """One kill a launch, early; a new process takes the slot.
 
     Raises:
-        LaunchError: it did not.
+        LaunchError: no process did.
     """
     seconds: Seconds = []
     while len(seconds) < kills:
         run = launch(scenario, max(2, ranks), **RECIPE, **LONG, spawn=1, fail=f"rank=1,step={EVERY}", out=_new(folder))
         if not run.summary.joined:
-            raise LaunchError(f"nobody has joined within {run.summary.wall_s:.1f} s")
+            raise LaunchError(f"no process has joined within {run.summary.wall_s:.1f} s")
         lines = EventLog(run.folder / "logbook.jsonl").lines()
         killed, joined = (next(line.when for line in lines if line.what == what) for what in ("failure", "joined"))
         seconds.append(next(line.when for line in lines if line.what == "first step" and line.when > joined) - killed)
@@ -141,7 +141,7 @@ def with_joining_processes(scenario: str, ranks: int, folder: Path, kills: int =
 
 
 def by_restart(ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
-    """One training that is killed, and started again without a pause, so many times."""
+    """One training that is killed `kills` times, and started again without a pause each time."""
     fail = [f"rank={ranks - 1},step={EVERY * (number + 1)}" for number in range(kills)]
     run = supervised_launch(
         "restart", ranks, restarts=kills, backoff_s=0.01, announce=lambda _: None, timeout_s=TIMEOUT_S,
@@ -160,14 +160,14 @@ def torchrun(ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
     Raises:
         LaunchError: it failed, or took too long.
     """
-    number, place = uuid.uuid4().hex, _new(folder)
-    place.mkdir()
+    launch_id, files = uuid.uuid4().hex, _new(folder)
+    files.mkdir()
     elastic = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     elastic += [f"--max-restarts={2 * kills}", "--monitor-interval=0.1"]
-    program = ["-m", TORCHRUN, str(place), str(kills), str(EVERY), json.dumps(RECIPE)]
+    program = ["-m", TORCHRUN, str(files), str(kills), str(EVERY), json.dumps(RECIPE)]
     command = [sys.executable, *elastic, *program]
     environment = os.environ | {
-        rank.LAUNCH: number,
+        rank.LAUNCH: launch_id,
         "OMP_NUM_THREADS": "1",
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
@@ -176,11 +176,11 @@ def torchrun(ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
     except subprocess.TimeoutExpired as error:
         raise LaunchError(f"torchrun was ended after {TIMEOUT_S:g} s, its time-out", TIMED_OUT) from error
     finally:
-        processes.end(processes.find(rank.LAUNCH, number))
+        processes.end(processes.find(rank.LAUNCH, launch_id))
     if done.returncode:
         raise LaunchError(f"torchrun ended with {done.returncode}; the last it said:\n{done.stderr[-2000:]}")
     killed, back = (
-        [float(line) for line in (place / name).read_text(encoding="utf-8").split()] for name in ("killed", "back")
+        [float(line) for line in (files / name).read_text(encoding="utf-8").split()] for name in ("killed", "back")
     )
     return [end - start for start, end in zip(killed, back, strict=True)]
 

@@ -2,7 +2,7 @@
 
 A round is that of `step_rounds.py`: forward, backward, the gradient's mean over all ranks, the update, on 8 samples a
 rank. The models are a perceptron of 10 million parameters in three hidden layers, one of 0.1 million, and a transformer
-of 0.8 million that reads 64 characters. Peers, each with a launch of its own, in several sweeps by turns with ours:
+of 0.8 million that reads 64 characters. Peers, each in its own launch; the launches alternate in several sweeps:
 
 - torch DDP over Gloo;
 - Horovod's DistributedOptimizer over MPI; where it is not installed there is an error instead of its median.
@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole_tools.bench.interleaved_timing import medians, row, why_not
 from farandole_tools.bench.step_task import LANGUAGE, OURS, parameters
-from farandole_tools.bench.turns import medians, row, why_not
 
 ROUNDS_PROGRAM = "farandole_tools.bench.step_rounds"
 ROUNDS = {"10 M": 8, "0.1 M": 40, LANGUAGE: 8}  # model → rounds of a sweep
@@ -24,7 +24,7 @@ PEERS = {"ddp": "torch DDP", "Horovod": "Horovod", "ring": "our ring"}
 
 
 def rows(ranks: int) -> list[dict[str, Any]]:
-    """A row for each of our ways and each size of model.
+    """Return a row for each of our methods and each size of model.
 
     Raises:
         LaunchError: one of the systems failed, or trained something else.

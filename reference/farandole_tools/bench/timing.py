@@ -1,4 +1,4 @@
-"""What all programs here that run as ranks mean by the time of something."""
+"""How every program here that runs as ranks times an action."""
 
 from __future__ import annotations
 

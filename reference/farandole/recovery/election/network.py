@@ -6,14 +6,13 @@ decides how long each message takes, and so their order.
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 
 from farandole.recovery.election.steps import Action, Message, Node, Timer
+from farandole.runtime.event_queue import EventQueue
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,13 @@ class Elected:
     when: float
     number: int
     term: int
+
+
+@dataclass(frozen=True, eq=False)
+class Expiry:
+    """A timer of node `number` runs out, unless it has been set again meanwhile."""
+
+    number: int
 
 
 @dataclass
@@ -53,9 +59,8 @@ class Network:
         self._leading: dict[int, int] = {}  # number → in which term
         self._parts: list[set[int]] = [set(self.nodes)]
         self._rng = random.Random(self.seed)
-        self._order = count()  # events of the same time happen in the order in which they were made
-        self._events: list[tuple[float, int, Message | int]] = []  # a message arrives, or a node's timer runs out
-        self._timers: dict[int, tuple[float, int]] = {}  # number → its timer's end and position in the order
+        self._queue = EventQueue[Message | Expiry]()  # a message arrives, or a timer runs out
+        self._timers: dict[int, Expiry] = {}  # number → the end of its timer
 
     def kill(self, number: int) -> None:
         """Let this node neither send nor receive from now on."""
@@ -78,16 +83,15 @@ class Network:
 
     def run(self, until: float = 1e9) -> None:
         """Let all events happen up to that time."""
-        while self._events and self._events[0][0] <= until:
-            when, order, event = heapq.heappop(self._events)
+        for event in self._queue.events(until):
             if isinstance(event, Message):
-                self.now = when
+                self.now = self._queue.now
                 if event.to not in self.dead:
                     self._act(event.to, self.nodes[event.to].receive(event))
-            elif self._timers.get(event) == (when, order):  # else the timer was reset
-                self.now = when
-                del self._timers[event]
-                self._act(event, self.nodes[event].timeout())
+            elif self._timers.get(event.number) is event:  # else the timer was reset
+                self.now = self._queue.now
+                del self._timers[event.number]
+                self._act(event.number, self.nodes[event.number].timeout())
         self.now = max(self.now, until) if until < 1e9 else self.now
 
     def leaders(self) -> dict[int, int | None]:
@@ -106,9 +110,8 @@ class Network:
             if isinstance(action, Timer):
                 self._timers.pop(number, None)
                 if action.seconds is not None:
-                    end = self.now + action.seconds, next(self._order)
-                    self._timers[number] = end
-                    heapq.heappush(self._events, (*end, number))
+                    expiry = self._timers[number] = Expiry(number)
+                    self._queue.add(self.now + action.seconds, expiry)
             else:
                 self._send(action)
 
@@ -118,4 +121,4 @@ class Network:
         reached = any({message.sender, message.to} <= part for part in self._parts) and message.to not in self.dead
         self.messages.append((self.now, arrives if reached else None, message))
         if reached:
-            heapq.heappush(self._events, (arrives, next(self._order), message))
+            self._queue.add(arrives, message)

@@ -1,7 +1,7 @@
-"""Systems that take turns: within a launch round after round, and several launches sweep after sweep.
+"""Interleaved timing: the systems of one launch are timed round by round, one after the other; launches alternate too.
 
-A library whose threads would take the others' time has a launch of its own. A change in the machine's load still
-meets all alike.
+A change in the machine's load then affects all systems alike. A library whose threads would take processor time from
+the others runs in its own launch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def medians(
     Args:
         program: the module that the ranks run, with the cases and their rounds as JSON and then the systems' names;
             rank 0 prints, for each case, every system's seconds.
-        launches: which systems take turns in one launch, for each.
+        launches: for each launch, the systems that are timed in it.
         rounds: case → how many of a sweep count.
 
     Raises:
@@ -48,7 +48,7 @@ def medians(
 def row(
     name: str, size: int, ranks: int, seconds: dict[str, float], peers: dict[str, str], missing: dict[str, str]
 ) -> dict[str, Any]:
-    """What `farandole bench` prints and hands out of one of ours.
+    """Return the row that `farandole bench` prints for one of our systems.
 
     Args:
         size: in bytes.
@@ -64,7 +64,7 @@ def row(
 
 
 def why_not(name: str) -> str | None:
-    """Why that peer cannot be measured here, and what would mend it; None if it can."""
+    """Return why that peer cannot be measured here and how to change that; None if it can."""
     if name == "Horovod" and importlib.util.find_spec("horovod") is None:
         return "Horovod is not installed: make setup builds it"
     return None

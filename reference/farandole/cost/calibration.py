@@ -2,10 +2,10 @@
 
 The network: α and β from all-gathers by a ring, of several lengths, between the very ranks.
 
-Computing: each way's own `Strategy` takes some steps over a network that carries nothing, and only lets as much time
+Computing: each method's own `Strategy` takes some steps over a network that carries nothing, and only lets as much time
 pass as that one would take, which is then subtracted: a core that has been idle computes more slowly at first. All
 ranks step at the same time, so they compete for the cores as they will; encoding, decoding and adding are done, and
-slow ranks are slow; but nobody waits for anybody, and what arrives is zeros. What is learned is thrown away.
+slow ranks are slow; but no rank waits for another, and what arrives is zeros. What is learned is thrown away.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ import numpy as np
 from mpi4py import MPI
 from torch import Tensor, nn
 
+from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.costs import Link
 from farandole.collectives.executor import run
 from farandole.collectives.fitting import Measurement, fitted
 from farandole.collectives.ring import ALL_GATHER
+from farandole.cost.cost_function import NoiseScale, noise_scale
 from farandole.cost.stragglers import Times
+from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.data_parallel.training import MakeStrategy
+from farandole.models.layerwise import maker_for
 from farandole.runtime.communicator import Buffer, Communicator, Pending
 from farandole.runtime.trace import Span
 from farandole.runtime.world import World
@@ -104,7 +108,7 @@ def computing(
     link: Link,
     begun: Callable[[], None] = lambda: None,
 ) -> Times:
-    """Seconds that this way's steps take but for the network, of shape (steps, ranks), the same on all. Collective.
+    """Seconds that this method's steps take without the network, of shape (steps, ranks), the same on all. Collective.
 
     Args:
         link: what a message takes.
@@ -115,7 +119,7 @@ def computing(
     with without_network(world, link) as network:
         strategy = make(world, copy.deepcopy(model), loss)
         for step in range(-WARM_UP, steps):
-            with comm.waiting("rehearsal", -1):
+            with comm.waiting("calibration", -1):
                 world.control.Barrier()
             if step >= 0:
                 begun()
@@ -127,6 +131,28 @@ def computing(
                 own[step] = took - min(network.passed - passed, communicating(world.trace.spans[spans:]))
         strategy.finish()
     return gathered(world, own)
+
+
+def noise(
+    world: World, model: nn.Module, loss: Loss, batches: Iterator[Batch], steps: int, batch: int, lr: float
+) -> NoiseScale:
+    """Return how noisy the gradients are, from each rank's own and the mean of all, over some steps. Collective.
+
+    Args:
+        batch: samples of all ranks together in a step.
+    """
+    squares: list[tuple[float, float]] = []
+
+    def all_reduce(comm: Communicator, gradient: Buffer) -> None:
+        own = float(gradient @ gradient) * world.size**2  # it comes as its share of the mean
+        ALL_REDUCES["ring"](comm, gradient)
+        squares.append((own, float(gradient @ gradient)))
+
+    strategy = SynchronousSGD(world, copy.deepcopy(model), loss, maker_for(model, "sgd", lr), all_reduce)
+    for _ in range(steps):
+        strategy.step(*next(batches))
+    own, mean = gathered(world, np.array(squares).mean(axis=0)).mean(axis=1)
+    return noise_scale(batch // world.size, float(own), batch, float(mean))
 
 
 def communicating(spans: Sequence[Span]) -> float:

@@ -1,0 +1,111 @@
+"""What a simulation is given and what it finds, for every method: the setting, the computing times, the outcome."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farandole.collectives.costs import Link
+from farandole.cost.stragglers import Constant, Straggler
+
+Vector = NDArray[np.float64]
+NO_NETWORK = Link(0.0, 0.0)  # every message arrives at once
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is simulated, for every method.
+
+    Attributes:
+        steps: gradients of each worker, on average.
+        compute_s: mean time of an unhindered worker's step.
+        nbytes: the parameters, and a gradient.
+        link: of each worker and of each server.
+        duplex: whether reads do not queue with pushes.
+        noise: standard deviation of each entry of one worker's gradient.
+        target: which part of the loss at the start is to be reached.
+    """
+
+    workers: int
+    steps: int
+    compute_s: float = 0.1
+    straggler: Straggler = field(default_factory=Constant)
+    nbytes: float = 0.0
+    link: Link = NO_NETWORK
+    servers: int = 1
+    duplex: bool = False
+    lr: float = 0.2
+    noise: float = 0.3
+    target: float = 0.05
+    seed: int = 0
+
+
+@dataclass
+class Outcome:
+    """What a simulation has found.
+
+    Attributes:
+        wall_s: until the last update.
+        gradients: how many were applied; one that is used again counts once.
+        computed: how many were begun; some may never be applied.
+        compute_s, comm_s, wait_s: seconds of all workers together; a pause that a policy makes is waiting.
+        staleness: histogram, others' updates between reading and application.
+        lead: histogram, clock minus slowest clock at each start.
+        to_loss_s: when the loss came to the target; None: never.
+        consensus_error: how far the workers' copies are apart at the end; None: there is one vector for all.
+    """
+
+    wall_s: float = 0.0
+    gradients: int = 0
+    computed: int = 0
+    dropped: int = 0
+    compute_s: float = 0.0
+    comm_s: float = 0.0
+    wait_s: float = 0.0
+    staleness: Counter[int] = field(default_factory=Counter)
+    lead: Counter[int] = field(default_factory=Counter)
+    to_loss_s: float | None = None
+    final_loss: float = 0.0
+    consensus_error: float | None = None
+
+    @property
+    def wait_share(self) -> float:
+        """Of all workers' time."""
+        total = self.compute_s + self.comm_s + self.wait_s
+        return self.wait_s / total if total else 0.0
+
+    def efficiency(self, workers: int) -> float:
+        """Return the speed relative to a training with the same computing times, but without waiting or messages.
+
+        At most 1, however the times were drawn: the computing time of the applied gradients, each counted with the mean
+        of the drawn times, over the time of all workers.
+        """
+        mean_s = self.compute_s / self.computed
+        return self.gradients * mean_s / (workers * self.wall_s)
+
+
+class Draws:
+    """Computing times: a worker's i-th is the same for every method, so that methods compare."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting, self._recorded = setting, setting.straggler.recorded
+        self._rng = np.random.default_rng([setting.seed, 0])
+        self._rows = setting.steps
+        self._blocks: list[list[list[float]]] = []  # each has `_rows` times of every worker
+
+    def __call__(self, worker: int, iteration: int) -> float:
+        """Return the seconds of that worker's iteration."""
+        if self._recorded:
+            own = self._recorded[worker]
+            return own[iteration % len(own)] * self._setting.compute_s
+        block, row = divmod(iteration, self._rows)
+        while block >= len(self._blocks):
+            self._blocks.append((self.block() * self._setting.compute_s).T.tolist())
+        return self._blocks[block][worker][row]
+
+    def block(self) -> Vector:
+        """Draw the next times of all workers, in multiples of the mean, of shape (steps, workers)."""
+        return self._setting.straggler.sample(self._rng, self._rows, self._setting.workers)
