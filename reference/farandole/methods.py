@@ -67,6 +67,7 @@ class Method:
 
 MEASURES = "it measures ranks and links, and decides by that"
 AS_RING = "its network is that of ring, and what it computes or sends instead is not modelled"
+AS_GOSSIP = "its network is that of gossip, and what it computes or sends instead is not modelled"
 PIPELINED = "farandole draw gives a pipeline's idle time, and farandole advise the time of every division"
 AS_SERVER = "its network is that of bsp and async, and how it learns is not modelled"
 RECOVERS = "failures are simulated with any method: --fail-every"
@@ -130,16 +131,25 @@ METHODS: dict[str, Method] = {
         ),
         tour=(Stop("top-k, 1 %", "the largest hundredth of each gradient; the rest is kept for later"),),
     ),
-    "gossip_sgd": Method(
-        "decentralised", "Decentralised SGD",
-        simulated={"gossip": f"{SIMULATORS}:gossiping", "ad-psgd": f"{SIMULATORS}:in_pairs"},
-        measured=(
-            Measured("D-PSGD, ring"),
-            Measured("push-sum, one peer", {"method": "push-sum", "topology": "one-peer-exponential"}),
-            Measured("AD-PSGD", {"method": "ad-psgd"}),
-            Measured("central directions", {"method": "central-directions"}),
-        ),
+    "dpsgd": Method(
+        "decentralised", "Decentralised SGD", aliases=("gossip_sgd",),
+        simulated={"gossip": f"{SIMULATORS}:gossiping"},
+        measured=(Measured("D-PSGD, ring"),),
         tour=(Stop("gossip on a ring", "each rank averages with its two neighbours; there is no sum of all"),),
+    ),
+    "push_sum": Method(
+        "decentralised", "Decentralised SGD", why_not_simulated=AS_GOSSIP,
+        measured=(Measured("push-sum, one peer", {"topology": "one-peer-exponential"}),),
+    ),
+    "ad_psgd": Method(
+        "decentralised", "Decentralised SGD", simulated={"ad-psgd": f"{SIMULATORS}:in_pairs"},
+        measured=(Measured("AD-PSGD"),),
+    ),
+    "choco_sgd": Method("decentralised", "Decentralised SGD", why_not_simulated=AS_GOSSIP),
+    "central_directions": Method(
+        "decentralised", "Directions estimated by a centre",
+        why_not_simulated="all gradients pass through one rank, which is not modelled",
+        measured=(Measured("central directions"),),
     ),
     "parameter_server": Method(
         "parameter_server", "Parameter server", simulated=dict.fromkeys(POLICIES, f"{SIMULATORS}:served"),

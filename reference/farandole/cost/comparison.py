@@ -52,7 +52,7 @@ class Choice:
         enough: partial and history: which share of the workers makes a step; always one at least.
         period: steps that local SGD takes apart.
         per_node: workers of a node, for hierarchical; None: as many, up to 8, as divide the workers.
-        topology, mixing_every, mix_after_update: gossip and ad-psgd, as of the scenario gossip_sgd.
+        topology, mixing_every, mix_after_update: gossip and ad-psgd, as of the scenarios dpsgd and ad_psgd.
         kappa, longest, equal_steps: dynamic rounds, as of the scenario dynamic_sync.
     """
 

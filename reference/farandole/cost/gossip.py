@@ -11,7 +11,7 @@ hearer's link is left out: it sends as many itself.
 
 Every worker has an x of its own on the quadratic with noise; they are mixed by the weights of `decentralised.mixing`,
 before or after the update as in `decentralised.dpsgd`, for all workers at once. The loss is the mean of the workers'
-own, as in a record of gossip_sgd: how far they are apart is in it. Cost: a few numbers for each edge and step. Sources:
+own, as in a record of dpsgd: how far they are apart is in it. Cost: a few numbers for each edge and step. Sources:
 Lian et al., 2017; the max-plus recursion: Baccelli et al., "Synchronization and linearity", 1992.
 """
 

@@ -1,15 +1,15 @@
 """AD-PSGD for many workers: whoever has a gradient averages with one neighbour, event by event.
 
-When an active worker has computed, it asks a passive one, drawn at random; who may ask whom `decentralised.pairing`
-says. A message takes α + nβ, and so does the answer. A passive worker's thread answers one after the other, whatever
-else its worker does, and is busy with each until it is sent:
+The rule is the one that runs over MPI (`decentralised.ad_psgd`): `decentralised.pairing` says who asks whom, and
+`decentralised.iterations` counts; here is only how long everything takes. A message takes α + nβ, and so does the
+answer. A passive worker's thread answers one after the other, whatever else its worker does, and is busy with each
+until it is sent:
 
     active      compute │ question ─→ (others first) mean │ ─→ answer │ update, next
     passive     compute │ update, next                    x ← mean, meanwhile
 
-The mean is atomic, as in `decentralised.ad_psgd`: both vectors are as they are in that moment, and the gradient is the
-one at x when the iteration began. Who is ready takes the next of all iterations, so a slow worker does less. On the
-quadratic with noise, the loss is the mean of all workers' own.
+The mean is atomic: both vectors are as they are in that moment, and the gradient is the one at x when the iteration
+began. On the quadratic with noise, the loss is the mean of all workers' own.
 
 Cost: an iteration is one to three events. Source: Lian et al., "Asynchronous decentralized parallel stochastic gradient
 descent", 2018.
@@ -24,7 +24,8 @@ import numpy as np
 
 from farandole.cost.gossip import Copies, graph_of
 from farandole.cost.simulator import CURVATURES, ROWS_OF_NOISE, Draws, Outcome, Setting
-from farandole.decentralised.pairing import partners
+from farandole.decentralised.iterations import NONE_LEFT, Iterations
+from farandole.decentralised.pairing import Pairing, average_pair, partners
 
 COMPUTED, MET, ANSWERED = range(3)
 
@@ -45,10 +46,11 @@ class Pairs:
 
     def __init__(self, setting: Setting, name: str = "ring", every: int = 1) -> None:
         workers = setting.workers
-        self.setting, self.every = setting, every
-        self.outcome = Outcome()
+        self.setting = setting
+        self.pairing = Pairing(asked(name, workers), every)
+        self.iterations = Iterations(workers, setting.steps * workers)
+        self.outcome = Outcome(staleness=self.iterations.staleness, lead=self.iterations.lead)
         self.copies, self._draws = Copies(setting, self.outcome), Draws(setting)
-        self._asked = asked(name, workers)
         self._message_s = setting.link.alpha + setting.nbytes * setting.link.beta
         self._noise = np.random.default_rng([setting.seed, 1])
         self._choice = np.random.default_rng([setting.seed, 2])
@@ -58,10 +60,6 @@ class Pairs:
         self._now, self._number = 0.0, 0
         self._partner = [0] * workers
         self._free = [0.0] * workers  # when each one's thread will be
-        self._iterations = [0] * workers  # begun
-        self._with = [workers]  # how many workers have begun 0, 1, 2, … of them
-        self._slowest = self._begun = self._finished = 0
-        self._finished_before = [0] * workers
 
     def run(self) -> Outcome:
         for worker in range(self.setting.workers):
@@ -74,7 +72,7 @@ class Pairs:
                 self._average(worker)
             else:
                 self._update(worker)
-        self.outcome.wall_s, self.outcome.gradients = self._now, self._finished
+        self.outcome.wall_s, self.outcome.gradients = self._now, self.iterations.finished
         self.copies.finish()
         return self.outcome
 
@@ -84,12 +82,9 @@ class Pairs:
 
     def _begin(self, worker: int) -> None:
         """Take the next iteration, if one is left."""
-        if self._begun == self.setting.steps * self.setting.workers:
+        iteration = self.iterations.begun_by[worker]
+        if self.iterations.begin(worker) == NONE_LEFT:
             return
-        self._begun += 1
-        iteration = self._iterations[worker]
-        self._count(worker)
-        self._finished_before[worker] = self._finished
         if self._row == len(self._rows):
             self._rows, self._row = self._noise.normal(scale=self.setting.noise, size=(ROWS_OF_NOISE, 4)), 0
         self._moves[worker] = self.setting.lr * (CURVATURES * self.copies.x[worker] + self._rows[self._row])
@@ -99,25 +94,13 @@ class Pairs:
         self.outcome.computed += 1
         self._at(self._now + compute_s, COMPUTED, worker)
 
-    def _count(self, worker: int) -> None:
-        """One more has been begun by `worker`; by how many it was ahead of who has begun the fewest."""
-        iteration = self._iterations[worker]
-        self.outcome.lead[iteration - self._slowest] += 1
-        self._iterations[worker] += 1
-        if iteration + 1 == len(self._with):
-            self._with.append(0)
-        self._with[iteration] -= 1
-        self._with[iteration + 1] += 1
-        while not self._with[self._slowest]:
-            self._slowest += 1
-
     def _computed(self, worker: int) -> None:
-        others = self._asked.get(worker)
-        if not others or self._iterations[worker] % self.every:
+        other = self.pairing.partner(worker, self.iterations.begun_by[worker], self._choice.random)
+        if other is None:
             self._update(worker)
             return
         # All messages take equally long, so they are there in the order in which they are sent.
-        other = self._partner[worker] = others[int(self._choice.random() * len(others))]
+        self._partner[worker] = other
         there = self._now + self._message_s
         begins = max(there, self._free[other])
         self._free[other] = begins + self._message_s
@@ -126,14 +109,12 @@ class Pairs:
         self._at(begins, MET, worker)
 
     def _average(self, worker: int) -> None:
-        x, other = self.copies.x, self._partner[worker]
-        x[worker] = x[other] = (x[worker] + x[other]) / 2
+        average_pair(self.copies.x[worker], self.copies.x[self._partner[worker]])
         self._at(self._now + self._message_s, ANSWERED, worker)
 
     def _update(self, worker: int) -> None:
         self.copies.x[worker] -= self._moves[worker]
-        self.outcome.staleness[self._finished - self._finished_before[worker]] += 1
-        self._finished += 1
-        if self._finished * 10 % self.setting.workers < 10:  # ten times a step
+        self.iterations.finish(worker)
+        if self.iterations.finished * 10 % self.setting.workers < 10:  # ten times a step
             self.copies.look(self._now)
         self._begin(worker)

@@ -24,8 +24,10 @@ from farandole.data_parallel.background_metrics import BackgroundLossLog
 from farandole.data_parallel.evaluation import sharded_accuracy
 from farandole.data_parallel.learning_rate import LearningRate
 from farandole.data_parallel.loss_log import LossLog, Observation
-from farandole.data_parallel.options import DataParallelOptions, LoopOptions
+from farandole.data_parallel.options import DataParallelOptions, LoopOptions, OptimizerOptions
 from farandole.errors import UsageError
+from farandole.models.layerwise import maker_for
+from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import mean_statistics, sha256, trained
 from farandole.runtime.communicator import broadcast_text
 from farandole.runtime.progress import progress
@@ -80,6 +82,15 @@ class Strategy(Protocol):
 MakeStrategy = Callable[[World, nn.Module, Loss], Strategy]
 
 
+def optimizer_factory(options: OptimizerOptions, model: nn.Module) -> MakeOptimizer:
+    """Return a function that makes the optimizer named by the options: (parameters, gradients) → optimizer.
+
+    Args:
+        model: of which LARS and LAMB need to know the layers.
+    """
+    return maker_for(model, options.optimizer, options.lr, options.l2, options.weight_decay)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a training's loop tells the record.
@@ -124,7 +135,7 @@ def train(
 
     Args:
         rate: of each step; None: always that with which the strategy's optimizer begins.
-        loop: takes the steps; None: `in_step`.
+        loop: takes the steps; None: `synchronous_loop`.
 
     After a SIGUSR1 to any rank the training ends within `2 * LOSS_WINDOW` steps, and is evaluated and recorded.
     """
@@ -144,7 +155,7 @@ def train(
         strategy = make_strategy(world, model, task.loss)
         if not strategy.bytes_are_counted:
             world.comm.refuse("a library")
-        outcome = (loop or in_step)(world, options, strategy, shard, shares, recorder, rate, stop)
+        outcome = (loop or synchronous_loop)(world, options, strategy, shard, shares, recorder, rate, stop)
         mean_statistics(strategy.model, lambda sums: ALL_REDUCES["ring"](world.comm, sums), world.size)
         summary = recorder.finish(
             steps=outcome.steps,
@@ -186,7 +197,7 @@ def load_shard(
     return shard if world.rank in shares else shard[:0]
 
 
-def in_step(
+def synchronous_loop(
     world: World,
     options: LoopOptions,
     strategy: Strategy,
@@ -196,7 +207,7 @@ def in_step(
     rate: LearningRate | None,
     stop: StopRequest,
 ) -> Outcome:
-    """All steps, each taken by all ranks."""
+    """Take all steps, each on all ranks."""
     inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
     targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
     check_filled(shares, options.batch, options.steps)

@@ -102,8 +102,8 @@ class ChocoSGD(Strategy):
     ) -> None:
         if len(graph.rounds) > 1:
             raise UsageError(
-                f"{graph.name} has other neighbours in each round, and --compressor needs the same ones, who know of "
-                "each other already: take another --topology"
+                f"{graph.name} has other neighbours in each round, and CHOCO-SGD needs the same ones, whose public "
+                "copies each rank knows: take another --topology"
             )
         self.world, self.model, self.loss = world, model, loss
         self.compressor, self.every = compressor, every

@@ -50,7 +50,7 @@ def doubly_stochastic(graph: Topology, rank: int, number: int) -> Mixing:
         if {*degrees, *heard} != {degrees[rank]}:
             raise UsageError(
                 f"{graph.name} has edges that lead one way, and ranks with more of them than others: mixing would "
-                "move the mean; take --method push-sum, or edges that lead both ways"
+                "move the mean; take push-sum, or edges that lead both ways"
             )
     weights = tuple(1 / (1 + max(degrees[rank], degrees[source])) for source in sources)
     return Mixing(to, sources, share=1.0, keep=1 - sum(weights), weights=weights)

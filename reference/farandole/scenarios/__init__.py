@@ -38,7 +38,7 @@ class Scenario(Protocol):
 def names() -> list[str]:
     """Every scenario, in alphabetical order: the rows of `METHODS`, and modules here that have none yet."""
     here = {module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")}
-    return sorted(here | METHODS.keys())
+    return sorted(here - methods.aliases().keys() | METHODS.keys())
 
 
 def load(name: str) -> Scenario:

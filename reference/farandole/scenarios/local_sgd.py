@@ -47,8 +47,7 @@ def main(config: Config) -> None:
     from farandole.collectives.all_reduce import ALL_REDUCES
     from farandole.data_parallel.learning_rate import LearningRate
     from farandole.data_parallel.local_sgd import LocalSGD
-    from farandole.data_parallel.training import train
-    from farandole.models.layerwise import maker_for
+    from farandole.data_parallel.training import optimizer_factory, train
     from farandole.report.table import print_summary
     from farandole.runtime.world import World
     from farandole.tasks import Loss
@@ -58,7 +57,7 @@ def main(config: Config) -> None:
             world,
             model,
             loss,
-            maker_for(model, config.optimizer, config.lr, config.l2, config.weight_decay),
+            optimizer_factory(config, model),
             ALL_REDUCES[config.collective],
             period=None if config.once else config.period,
             alpha=config.alpha,

@@ -60,8 +60,7 @@ def main(config: Config) -> None:
     from farandole.data_parallel.overlapped import OverlappedSGD
     from farandole.data_parallel.random_factors import with_random_factors
     from farandole.data_parallel.synchronous import SynchronousSGD
-    from farandole.data_parallel.training import Strategy, train
-    from farandole.models.layerwise import maker_for
+    from farandole.data_parallel.training import Strategy, optimizer_factory, train
     from farandole.report.table import print_summary
     from farandole.runtime.buffers import trained
     from farandole.runtime.world import World
@@ -74,7 +73,7 @@ def main(config: Config) -> None:
     rate = LearningRate.of(config)
 
     def strategy(world: World, model: nn.Module, loss: Loss) -> Strategy:
-        make = maker_for(model, config.optimizer, config.lr, config.l2, config.weight_decay)
+        make = optimizer_factory(config, model)
         all_reduce, gradients = ALL_REDUCES.get(config.collective), None
         if all_reduce is None:
             vectors = SharedVectors(world.comm, sum(each.numel() for each in trained(model)))
