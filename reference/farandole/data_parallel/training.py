@@ -109,7 +109,7 @@ class Outcome:
 
 
 class Loop(Protocol):
-    """Takes all steps of a training."""
+    """Takes all steps of a training: `synchronous_loop`, or `decentralised.asynchronous.asynchronous_loop`."""
 
     def __call__(
         self,
@@ -128,18 +128,21 @@ def train(
     scenario: str,
     options: LoopOptions,
     make_strategy: MakeStrategy,
-    rate: LearningRate | None = None,
     loop: Loop | None = None,
 ) -> Summary | None:
-    """Train, evaluate and write the record; the summary on rank 0, None elsewhere.
-
-    Args:
-        rate: of each step; None: always that with which the strategy's optimizer begins.
-        loop: takes the steps; None: `synchronous_loop`.
+    """Train, evaluate and write the record; return the summary on rank 0, None elsewhere.
 
     After a SIGUSR1 to any rank the training ends within `2 * LOSS_WINDOW` steps, and is evaluated and recorded.
+
+    Args:
+        options: those of an optimizer also give the learning rate of each step.
+        loop: takes the steps; None: `synchronous_loop`.
+
+    Raises:
+        UsageError: the options do not fit each other, the model or the number of ranks.
     """
     task = tasks.of(options)
+    rate = LearningRate.of(options) if isinstance(options, OptimizerOptions) else None
     with World.start(options) as world:
         stop = StopRequest(world)
         recorder = Recorder(world, scenario, options)

@@ -45,7 +45,6 @@ def main(config: Config) -> None:
 
     from torch import nn
 
-    from farandole.data_parallel.learning_rate import LearningRate
     from farandole.data_parallel.training import optimizer_factory, train
     from farandole.decentralised.ad_psgd import ADPSGD
     from farandole.decentralised.asynchronous import asynchronous_loop
@@ -58,7 +57,7 @@ def main(config: Config) -> None:
         graph = read_or_build(config.graph, config.topology, world.size)
         return ADPSGD(world, model, loss, optimizer_factory(config, model), graph, config.mixing_every, config.seed)
 
-    print_summary(train("ad_psgd", config, strategy, LearningRate.of(config), asynchronous_loop), config.json)
+    print_summary(train("ad_psgd", config, strategy, asynchronous_loop), config.json)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ class Config(OptimizerOptions):
 def main(config: Config) -> None:
     from torch import nn
 
-    from farandole.data_parallel.learning_rate import LearningRate
     from farandole.data_parallel.training import optimizer_factory, train
     from farandole.decentralised.central_directions import CentralDirections
     from farandole.report.table import print_summary
@@ -39,7 +38,7 @@ def main(config: Config) -> None:
     def strategy(world: World, model: nn.Module, loss: Loss) -> CentralDirections:
         return CentralDirections(world, model, loss, optimizer_factory(config, model), config.own_weight)
 
-    print_summary(train("central_directions", config, strategy, LearningRate.of(config)), config.json)
+    print_summary(train("central_directions", config, strategy), config.json)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,6 @@ def main(config: Config) -> None:
     from torch import nn
 
     from farandole.compression.choices import plain
-    from farandole.data_parallel.learning_rate import LearningRate
     from farandole.data_parallel.training import optimizer_factory, train
     from farandole.decentralised.choco import ChocoSGD
     from farandole.decentralised.graph_file import read_or_build
@@ -83,7 +82,7 @@ def main(config: Config) -> None:
         make = optimizer_factory(config, model)
         return ChocoSGD(world, model, loss, make, graph, compressor, config.moves_by, config.mixing_every)
 
-    print_summary(train("choco_sgd", config, strategy, LearningRate.of(config)), config.json)
+    print_summary(train("choco_sgd", config, strategy), config.json)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,6 @@ def main(config: Config) -> None:
     from farandole.compression import choices
     from farandole.compression.options import check
     from farandole.data_parallel.compressed import CompressedSGD
-    from farandole.data_parallel.learning_rate import LearningRate
     from farandole.data_parallel.training import optimizer_factory, train
     from farandole.report.table import print_summary
     from farandole.runtime.buffers import trained
@@ -51,7 +50,7 @@ def main(config: Config) -> None:
             world, model, loss, make, choices.build(config, shapes, config.seed, world.rank, world.size)
         )
 
-    print_summary(train("compressed_sgd", config, strategy, LearningRate.of(config)), config.json)
+    print_summary(train("compressed_sgd", config, strategy), config.json)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ def main(config: Config) -> None:
 
     from torch import nn
 
-    from farandole.data_parallel.learning_rate import LearningRate
     from farandole.data_parallel.training import optimizer_factory, train
     from farandole.decentralised.dpsgd import DPSGD
     from farandole.decentralised.graph_file import read_or_build
@@ -45,7 +44,7 @@ def main(config: Config) -> None:
         make = optimizer_factory(config, model)
         return DPSGD(world, model, loss, make, graph, config.mixing_every, config.mix_after_update)
 
-    print_summary(train("dpsgd", config, strategy, LearningRate.of(config)), config.json)
+    print_summary(train("dpsgd", config, strategy), config.json)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,6 @@ def main(config: Config) -> None:
     from torch import nn
 
     from farandole.collectives.all_reduce import ALL_REDUCES
-    from farandole.data_parallel.learning_rate import LearningRate
     from farandole.data_parallel.local_sgd import LocalSGD
     from farandole.data_parallel.training import optimizer_factory, train
     from farandole.report.table import print_summary
@@ -65,7 +64,7 @@ def main(config: Config) -> None:
             bytes_are_counted=config.collective != "mpi",
         )
 
-    print_summary(train("local_sgd", config, strategy, LearningRate.of(config)), config.json)
+    print_summary(train("local_sgd", config, strategy), config.json)
 
 
 if __name__ == "__main__":

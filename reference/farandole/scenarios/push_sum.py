@@ -44,7 +44,6 @@ def main(config: Config) -> None:
 
     from torch import nn
 
-    from farandole.data_parallel.learning_rate import LearningRate
     from farandole.data_parallel.training import optimizer_factory, train
     from farandole.decentralised.graph_file import read_or_build
     from farandole.decentralised.push_sum import PushSum
@@ -56,7 +55,7 @@ def main(config: Config) -> None:
         graph = read_or_build(config.graph, config.topology, world.size)
         return PushSum(world, model, loss, optimizer_factory(config, model), graph, config.mixing_every)
 
-    print_summary(train("push_sum", config, strategy, LearningRate.of(config)), config.json)
+    print_summary(train("push_sum", config, strategy), config.json)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,6 @@ def main(config: Config) -> None:
 
     from farandole.collectives.all_reduce import ALL_REDUCES
     from farandole.collectives.shared_memory import SharedVectors
-    from farandole.data_parallel.learning_rate import LearningRate
     from farandole.data_parallel.mixed_precision import MixedPrecisionSGD
     from farandole.data_parallel.overlapped import OverlappedSGD
     from farandole.data_parallel.random_factors import with_random_factors
@@ -70,7 +69,6 @@ def main(config: Config) -> None:
         raise UsageError(f"--precision {config.precision} goes without --overlap and --bucket-kb")
 
     check_precision(config)
-    rate = LearningRate.of(config)
 
     def strategy(world: World, model: nn.Module, loss: Loss) -> Strategy:
         make = optimizer_factory(config, model)
@@ -92,7 +90,7 @@ def main(config: Config) -> None:
         )
         return kind(world, model, loss, make, all_reduce, bytes_are_counted=ours, gradients=gradients)
 
-    print_summary(train("sync_sgd", config, strategy, rate), config.json)
+    print_summary(train("sync_sgd", config, strategy), config.json)
 
 
 if __name__ == "__main__":
