@@ -59,7 +59,7 @@ for ax, name in zip(axes, TOPOLOGIES, strict=True):
             ax.annotate("", (0.9 * x[other], 0.9 * y[other]), (0.9 * x[one], 0.9 * y[one]),
                         arrowprops={"arrowstyle": "->", "color": SERIES[number], "lw": 0.8})  # fmt: skip
     ax.plot(x, y, "o", color="black", ms=5)
-    degree = max(len(graph.hearers(rank, number)) for rank in range(8) for number in range(len(graph.rounds)))
+    degree = max(len(graph.destinations(rank, number)) for rank in range(8) for number in range(len(graph.rounds)))
     ax.set(title=f"{name}\n{degree} message{'s' if degree > 1 else ''} a rank and round", aspect="equal")
     ax.title.set_fontsize(9)
     ax.axis("off")

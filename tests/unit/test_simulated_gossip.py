@@ -33,7 +33,7 @@ def test_what_is_mixed_are_the_weights_of_the_decentralised_methods(name: str, w
     assert len(found) == len(graph.rounds)
     for number, each in enumerate(found):
         np.testing.assert_allclose(each.mixed(np.eye(workers)), mixing_matrix(graph, number), atol=1e-15)
-        assert each.sends.tolist() == [len(graph.hearers(worker, number)) for worker in range(workers)]
+        assert each.sends.tolist() == [len(graph.destinations(worker, number)) for worker in range(workers)]
 
 
 @pytest.mark.parametrize("every", [1, 4])
@@ -57,7 +57,7 @@ def test_a_worker_begins_when_its_own_and_its_neighbours_messages_are_there(name
     graph, workers = topology(name, SCATTERED.workers), range(SCATTERED.workers)
     begins = [0.0 for _ in workers]
     for number, times in enumerate(Draws(SCATTERED).block() * 0.1):
-        sent = [begins[each] + times[each] + len(graph.hearers(each, number)) * MESSAGE_S for each in workers]
+        sent = [begins[each] + times[each] + len(graph.destinations(each, number)) * MESSAGE_S for each in workers]
         begins = [max(sent[other] for other in (each, *graph.sources(each, number))) for each in workers]
     assert simulated(SCATTERED, name).wall_s == pytest.approx(max(begins))
 

@@ -1,4 +1,4 @@
-"""Directions from a centre: it collects all gradients, and sends each rank a direction of its own.
+"""Directions from a centre: it collects all gradients, and sends each rank its own direction.
 
 Document 001 describes this as decentralised SGD, though it has a centre (erratum 001.8). The same data, shares, model
 and record as sync_sgd. What is evaluated is the mean of all copies.
