@@ -1,7 +1,7 @@
-"""What all data-parallel methods share: shards, the loop over steps, the record, the evaluation.
+"""The training that all data-parallel methods share: shards, the loop over steps, the record, the evaluation.
 
-A method is a `Strategy`: it owns the model and takes one step. Everything else is the same for
-all, so that a difference between two records is a difference between the methods.
+A method is a `Strategy`: it owns the model and takes one step. Everything else is the same for all methods, so that a
+difference between two records is a difference between the methods.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ class Strategy(Protocol):
         ...
 
     def observe(self) -> Observation | None:
-        """What the record is to tell of this moment beside the loss, asked now and then; None: nothing.
+        """Return what the record is to contain now beside the loss, or None. Called once in a window of steps.
 
-        What is needed of this rank has to be kept now: the ranks look at it together, perhaps while training goes on.
+        It must keep a copy of what it needs: the ranks evaluate it together, perhaps while training goes on.
         """
-        return None  # copies that are equal leave nothing to tell
+        return None  # equal copies have nothing to observe
 
     def finish(self) -> None:
-        """No further step will be taken: have `model` be what was trained. Collective."""
-        return  # nothing to do, for most
+        """Make `model` the trained model, after the last step. Collective."""
+        return  # for most strategies it is already
 
 
 MakeStrategy = Callable[[World, nn.Module, Loss], Strategy]
@@ -93,12 +93,12 @@ def optimizer_factory(options: OptimizerOptions, model: nn.Module) -> MakeOptimi
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a training's loop tells the record.
+    """What a training's loop reports to the record.
 
     Attributes:
         final_loss: of the last step.
-        steps, samples: how many there were, of all ranks together.
-        staleness, lead: histograms, where they have a meaning.
+        steps, samples: their numbers, of all ranks together.
+        staleness, lead: histograms, where these have a meaning.
     """
 
     final_loss: float
@@ -185,7 +185,7 @@ def train(
 def load_shard(
     loading: str, train: datasets.Dataset | None, shares: Mapping[int, int], world: World, folder: Path | None
 ) -> datasets.Dataset:
-    """The own shard of what rank 0 has loaded: sent by it, or read from the files it writes to `folder`. Collective.
+    """Return this rank's shard of rank 0's samples: sent by rank 0, or read from files in `folder`. Collective.
 
     Args:
         loading: "scatter" or "files".
@@ -229,7 +229,7 @@ def synchronous_loop(
         loss = strategy.step(inputs[rows], targets[rows], share)
         losses.add(step, loss, share, whole, **({"lr": strategy.optimizer.lr} if rate else {}))
         following = step + 1
-        if losses.following == following:  # all have just exchanged their losses
+        if losses.following == following:  # the ranks have just exchanged their losses
             if rate:
                 rate.observe(losses.last_mean)
             if stop.heard():
@@ -250,6 +250,6 @@ def _shares(options: DataParallelOptions, samples: int, ranks: int) -> list[int]
 
 
 def samples_used(shares: Sequence[int], batch: int, steps: int) -> int:
-    """How many samples all ranks together use in so many steps, each sample counted as often as it is used."""
+    """Return the samples that all ranks use in `steps` steps, each counted as often as it is used."""
     epoch = steps_per_epoch(sum(shares), batch)
     return sum(batch_size(share, epoch, step) for step in range(steps) for share in shares)
