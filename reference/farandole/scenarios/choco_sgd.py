@@ -36,12 +36,12 @@ class Config(EncodingOptions, GossipOptions):
     """What encodes the differences; none: they are sent as they are."""
 
     consensus_step: Part | None = None
-    """How far a rank moves to its neighbours in a round; the more is lost, the less. [default: 0.3; but no more than 6
+    """How far a rank moves to its neighbours in a round; the larger the error, the less. [default: 0.3; but at most 6
     times --fraction with top-k, half of it with random-k]"""
 
     @property
     def moves_by(self) -> float:
-        """The consensus step given, or the usual one: with a longer one, where so much is lost, the copies part."""
+        """The consensus step given, or the default: with a longer one and so large an error the copies diverge."""
         at_most = {"top-k": 6 * self.fraction, "random-k": self.fraction / 2}
         return self.consensus_step or min(0.3, at_most.get(self.compressor, 0.3))
 
@@ -56,8 +56,8 @@ def check(config: Config) -> None:
     check_meaning(config, config.compressor, FOR_NEIGHBOURS)
     if config.compressor == "qsgd" and not error_below_one(config.levels, config.bucket):
         raise UsageError(
-            f"with --levels {config.levels} and --bucket {config.bucket} qsgd may lose more than it is given, and the "
-            "copies would part: give more levels than the root of the bucket"
+            f"with --levels {config.levels} and --bucket {config.bucket} qsgd's error may exceed the vector, and "
+            "the copies would diverge: give more levels than the root of the bucket"
         )
 
 

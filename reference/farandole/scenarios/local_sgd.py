@@ -1,4 +1,4 @@
-"""Local SGD: ranks train apart and average their parameters every so many steps.
+"""Local SGD: ranks train alone and average their parameters every few steps.
 
 Document 000's rule w ← (1−α)w + αw', document 003's six steps, document 004's MapReduce SGD and synchronising less
 often: the same data, shares, model and record as sync_sgd.
@@ -35,7 +35,7 @@ class Config(OptimizerOptions):
     """How far each rank moves to the mean; 1: all the way. After the last step it is all the way."""
 
     synchronous: NotNegative = 0
-    """The first so many steps are synchronous: post-local SGD."""
+    """Steps at the start that are synchronous: post-local SGD."""
 
     collective: Collective = "ring"
     """Which all-reduce forms the mean: one of ours, or MPI's."""

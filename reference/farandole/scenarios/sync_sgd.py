@@ -39,13 +39,13 @@ class Config(OptimizerOptions, PrecisionOptions):
     address them, and nothing is copied."""
 
     bucket_kb: AtLeastOne | None = None
-    """Reduce the gradient in buckets of so many KB. [default: with --overlap 1024, else all at once]"""
+    """Reduce the gradient in buckets of this many KB. [default: with --overlap 1024, else all at once]"""
 
     overlap: Annotated[bool, Parameter(negative="")] = False
     """Reduce each bucket as soon as it is complete, while backward goes on."""
 
     random_factors: UnitInterval = 0.0
-    """Multiply each rank's gradient by a random factor, so far around 1, before it is reduced: only adds noise."""
+    """Multiply each rank's gradient by a random factor of 1 ± this before it is reduced: only adds noise."""
 
 
 def main(config: Config) -> None:
