@@ -59,7 +59,7 @@ for ax, name in zip(axes, TOPOLOGIES, strict=True):
             ax.annotate("", (0.9 * x[other], 0.9 * y[other]), (0.9 * x[one], 0.9 * y[one]),
                         arrowprops={"arrowstyle": "->", "color": SERIES[number], "lw": 0.8})  # fmt: skip
     ax.plot(x, y, "o", color="black", ms=5)
-    degree = max(len(graph.hearers(rank, number)) for rank in range(8) for number in range(len(graph.rounds)))
+    degree = max(len(graph.destinations(rank, number)) for rank in range(8) for number in range(len(graph.rounds)))
     ax.set(title=f"{name}\n{degree} message{'s' if degree > 1 else ''} a rank and round", aspect="equal")
     ax.title.set_fontsize(9)
     ax.axis("off")
@@ -128,7 +128,7 @@ ax.legend(frameon=False, fontsize=8)
 recipe = {"data": "digits", "hidden": 64, "steps": 120, "batch": 64, "lr": 0.2, "seed": 0}
 runs = {"sync_sgd": launch("sync_sgd", 4, **recipe, out=folder / "sync")}
 for name in ("ring", "one-peer-exponential", "complete"):
-    runs[name] = launch("gossip_sgd", 4, **recipe, topology=name, out=folder / name)
+    runs[name] = launch("dpsgd", 4, **recipe, topology=name, out=folder / name)
 for name, run in runs.items():
     mean = 0 if name == "sync_sgd" else 2 * (4 - 1)  # in the end all take the mean of all, by a ring
     print(f"{name:21} {(run.summary.messages_sent[0] - mean) / 120:g} messages a step,",
@@ -176,19 +176,19 @@ print("x / w:", np.round(x / w, 3))
 
 # %% [markdown]
 # What a rank has too much of *x*, it has too much of *w*: their quotient has no bias. Training with it is called SGP
-# (Assran et al. 2019): `--method push-sum`, here along the one-peer graph's edges, one message a step.
+# (Assran et al. 2019): the scenario `push_sum`, here along the one-peer graph's edges, one message a step.
 
 # %%
-pushed = launch("gossip_sgd", 4, **recipe, method="push-sum", topology="one-peer-exponential", out=folder / "push")
+pushed = launch("push_sum", 4, **recipe, topology="one-peer-exponential", out=folder / "push")
 print(f"push-sum: accuracy {pushed.summary.test_accuracy:.1%},",
       f"consensus error at the end {pushed.metrics[-1]['consensus_error']:.3f}")  # fmt: skip
 
 # %% [markdown]
 # ## 5 Nobody in step
 #
-# So far neighbours wait for each other, and so everybody waits for the slowest in the end. In **AD-PSGD** (Lian et al.
-# 2018) whoever has a gradient averages with *one* neighbour and goes on. Of two who ask each other both would wait for
-# ever; so some ranks ask, and the others answer.
+# So far neighbours wait for each other, and so every rank waits for the slowest in the end. In **AD-PSGD** (Lian et al.
+# 2018) a rank that has a gradient averages with *one* neighbour and goes on. Two ranks that asked each other would both
+# wait for ever; so some ranks ask, and the others answer.
 
 # %% tags=["nbval-check-output"]
 print("on a ring of 6, who asks whom:", partners(topology("ring", 6)))
@@ -199,9 +199,8 @@ print("on a ring of 5:", partners(topology("ring", 5)))
 
 # %%
 slow = {"slow": [f"rank={rank},factor=5" for rank in range(3)] + ["rank=3,factor=20"]}
-for name, method in {"d-psgd": {}, "ad-psgd": {"method": "ad-psgd"}, "sync_sgd": None}.items():
-    which = "sync_sgd" if method is None else "gossip_sgd"
-    run = launch(which, 4, **recipe, **slow, **(method or {}), out=folder / f"slow-{name}")
+for name in ("dpsgd", "ad_psgd", "sync_sgd"):
+    run = launch(name, 4, **recipe, **slow, out=folder / f"slow-{name}")
     s = run.summary
     print(f"{name:>8}: {s.wall_s:5.2f} s, accuracy {s.test_accuracy:.1%},",
           f"computing {sum(s.compute_s) / (4 * s.wall_s):.0%} of the ranks' time")  # fmt: skip
@@ -216,16 +215,16 @@ for name, method in {"d-psgd": {}, "ad-psgd": {"method": "ad-psgd"}, "sync_sgd":
 # better the two agree. With no part of its own it is synchronous SGD.
 
 # %% tags=["nbval-check-output"]
-directed = launch("gossip_sgd", 4, **recipe, method="central-directions", own_weight=0.0, out=folder / "directed")
+directed = launch("central_directions", 4, **recipe, own_weight=0.0, out=folder / "directed")
 both = zip(directed.metrics, runs["sync_sgd"].metrics, strict=True)
 print("own weight 0 is synchronous SGD:", all(abs(a["loss"] - b["loss"]) < 1e-3 for a, b in list(both)[:20]))
 
 # %% [markdown]
 # ## Try
 #
-# - Section 3 with shards of few classes: `dynamic_sync` has `--concentration`. How would you give it to `gossip_sgd`?
+# - Section 3 with shards of few classes: `dynamic_sync` has `--concentration`. How would you give it to `dpsgd`?
 # - `--mixing-every 4` on a ring: local SGD among neighbours.
 # - `--link-mbps 20` with `sync_sgd` and with the one-peer graph: what does a step take?
 # - A graph of your own: a file with an edge a line, `--graph FILE`.
-# - `--compressor sign --consensus-step 0.1`: one bit an entry between neighbours (CHOCO-SGD). And with a step of 1?
+# - `choco_sgd --compressor sign --consensus-step 0.1`: one bit an entry between neighbours. And with a step of 1?
 # - `farandole draw mixing -n 8 --topology exponential`: the weights, round by round.

@@ -124,4 +124,4 @@ print(f"rank {comm.rank}: {vector}, {comm.messages_sent} message(s)")
 #
 # 1. Put your weights into the first picture of notebook `22_decentralised`, for a graph of your own.
 # 2. Let every rank mix twice in a step. When is that better than a graph with twice the neighbours?
-# 3. Train with it: `farandole run gossip_sgd -n 4 --graph my_graph.txt` takes any graph, a line for each edge.
+# 3. Train with it: `farandole run dpsgd -n 4 --graph my_graph.txt` takes any graph, a line for each edge.

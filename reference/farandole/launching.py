@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from farandole import scenarios
+from farandole import former_names, scenarios
 from farandole.errors import FlawedLaunch, LaunchError, UsageError
 from farandole.recovery.supervisor import BACKOFF_S, RESTARTS, supervise
 from farandole.runtime import crowding, folders, surroundings
@@ -46,6 +46,7 @@ def launch(
         LaunchError: a rank failed, or the time-out passed.
     """
     check(ranks, timeout_s)
+    scenario, options = former_names.current(scenario, options)
     surroundings.check_interpreter()
     module, asked = scenarios.load(scenario), ranks
     if module.Config.starts_workers:

@@ -1,9 +1,8 @@
 """Every method, one row each: what can be run, and where it is simulated, measured, toured and explained.
 
 ``farandole run``, ``list``, ``compare``, ``bench methods``, ``simulate`` and ``tour`` and the tests read `METHODS`.
-What a method consists of has tables of its own, one in each room: `collectives.schedules.COLLECTIVES`,
-`compression.table.COMPRESSORS`, `decentralised.topologies.TOPOLOGIES`, `model_parallel.schedules.SCHEDULES`,
-`parameter_server.core.policies.POLICIES`.
+The parts of methods have a table in each room: `collectives.schedules.COLLECTIVES`, `compression.table.COMPRESSORS`,
+`decentralised.topologies.TOPOLOGIES`, `model_parallel.schedules.SCHEDULES`, `parameter_server.core.policies.POLICIES`.
 
 A row names modules and imports none, so reading the table needs neither torch nor MPI.
 """
@@ -26,7 +25,7 @@ SERVED: dict[str, Any] = {"place": "servers=0,workers=1-3"}
 
 @dataclass(frozen=True)
 class Measured:
-    """A line of `bench methods`: the method with options, under a name of its own."""
+    """A line of `bench methods`: its name, and the method's options."""
 
     name: str
     options: Options = field(default_factory=dict)
@@ -34,7 +33,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Stop:
-    """A line of the tour: likewise, with a sentence on what it is; left out where the package `needs` is missing."""
+    """A line of the tour: its name, what it is, and the method's options.
+
+    Attributes:
+        needs: a package without which the line is left out; "": none.
+    """
 
     name: str
     about: str
@@ -47,12 +50,14 @@ class Method:
     """One scenario.
 
     Attributes:
-        room: where to read it.
+        room: the folder that holds the method.
         concept: the row of docs/concept_map.md that explains it.
-        module: has its Config and its main; "": farandole.scenarios.NAME.
-        aliases: other words for it on the command line.
+        module: the module with its Config and main; "": farandole.scenarios.NAME.
+        aliases: other names for it on the command line.
         simulated: name in `farandole simulate` → "module:function" that simulates it.
-        why_not_simulated: if there is none.
+        why_not_simulated: the reason, if it is not simulated.
+        measured: its lines in `bench methods`.
+        tour: its lines in the tour.
     """
 
     room: str
@@ -67,6 +72,7 @@ class Method:
 
 MEASURES = "it measures ranks and links, and decides by that"
 AS_RING = "its network is that of ring, and what it computes or sends instead is not modelled"
+AS_GOSSIP = "its network is that of gossip, and what it computes or sends instead is not modelled"
 PIPELINED = "farandole draw gives a pipeline's idle time, and farandole advise the time of every division"
 AS_SERVER = "its network is that of bsp and async, and how it learns is not modelled"
 RECOVERS = "failures are simulated with any method: --fail-every"
@@ -130,16 +136,25 @@ METHODS: dict[str, Method] = {
         ),
         tour=(Stop("top-k, 1 %", "the largest hundredth of each gradient; the rest is kept for later"),),
     ),
-    "gossip_sgd": Method(
-        "decentralised", "Decentralised SGD",
-        simulated={"gossip": f"{SIMULATORS}:gossiping", "ad-psgd": f"{SIMULATORS}:in_pairs"},
-        measured=(
-            Measured("D-PSGD, ring"),
-            Measured("push-sum, one peer", {"method": "push-sum", "topology": "one-peer-exponential"}),
-            Measured("AD-PSGD", {"method": "ad-psgd"}),
-            Measured("central directions", {"method": "central-directions"}),
-        ),
+    "dpsgd": Method(
+        "decentralised", "Decentralised SGD", aliases=("gossip_sgd",),
+        simulated={"gossip": f"{SIMULATORS}:gossiping"},
+        measured=(Measured("D-PSGD, ring"),),
         tour=(Stop("gossip on a ring", "each rank averages with its two neighbours; there is no sum of all"),),
+    ),
+    "push_sum": Method(
+        "decentralised", "Decentralised SGD", why_not_simulated=AS_GOSSIP,
+        measured=(Measured("push-sum, one peer", {"topology": "one-peer-exponential"}),),
+    ),
+    "ad_psgd": Method(
+        "decentralised", "Decentralised SGD", simulated={"ad-psgd": f"{SIMULATORS}:in_pairs"},
+        measured=(Measured("AD-PSGD"),),
+    ),
+    "choco_sgd": Method("decentralised", "Decentralised SGD", why_not_simulated=AS_GOSSIP),
+    "central_directions": Method(
+        "decentralised", "Directions estimated by a centre",
+        why_not_simulated="all gradients pass through one rank, which is not modelled",
+        measured=(Measured("central directions"),),
     ),
     "parameter_server": Method(
         "parameter_server", "Parameter server", simulated=dict.fromkeys(POLICIES, f"{SIMULATORS}:served"),
@@ -220,7 +235,7 @@ METHODS: dict[str, Method] = {
 
 
 def aliases() -> dict[str, str]:
-    """Other words that are accepted → the names that they stand for."""
+    """Return the aliases: accepted name → the method's name."""
     return {alias: name for name, method in METHODS.items() for alias in method.aliases}
 
 
@@ -230,11 +245,11 @@ def named(word: str) -> str:
 
 
 def simulated() -> dict[str, str]:
-    """What `farandole simulate` offers: name → "module:function", those of a server first, by room."""
+    """Return what `farandole simulate` offers: name → "module:function", those of a server first, by room."""
     found = {name: function for method in METHODS.values() for name, function in method.simulated.items()}
     return dict.fromkeys(POLICIES, "") | found
 
 
 def stops() -> list[tuple[str, Stop]]:
-    """The tour's lines, each with its scenario."""
+    """Return the tour's lines, each with its scenario."""
     return [(name, stop) for name, method in METHODS.items() for stop in method.tour]

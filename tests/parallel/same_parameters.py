@@ -11,9 +11,9 @@ Both do so for all numbers of ranks, or those that are named, as in `--record 3 
 
 Not here is what differs from run to run. Trainings that follow measured times: `adaptive`, `sync_cost`, `dynamic_sync`
 without --period, a pipeline with --balance time. Several workers that do not wait for each other: `parameter_server` is
-here with one worker, or where each step waits for all (--sync bsp), and heartbeats do not count; `gossip_sgd` is here
-but for ad-psgd. `downpour` and `online`, whose number of messages varies with the load, though with one worker their
-parameters do not. What a library sums, in an order of its own: `ddp_sgd`, `horovod_sgd`, `elastic_horovod`, and
+here with one worker, or where each step waits for all (--sync bsp), and heartbeats do not count; `ad_psgd` has no
+common steps. `downpour` and `online`, whose number of messages varies with the load, though with one worker their
+parameters do not. What a library sums, in its own order: `ddp_sgd`, `horovod_sgd`, `elastic_horovod`, and
 --collective mpi.
 """
 
@@ -105,31 +105,27 @@ TABLE: list[tuple[str, str, list[str]]] = [
     ("2 3 4", "dynamic_sync --steps 6 --period 2 --equal-steps", ["", "--concentration 0.1", "--collective doubling"]),
     (
         "2 3 4 7",
-        "gossip_sgd --steps 5",
-        [
-            *each("--topology", "ring torus exponential one-peer-exponential complete"),
-            "--mix-after-update",
-            "--method central-directions",
-        ],
+        "dpsgd --steps 5",
+        [*each("--topology", "ring torus exponential one-peer-exponential complete"), "--mix-after-update"],
     ),
     (
         "2 4 7",
-        "gossip_sgd --steps 5 --method push-sum --topology",
+        "push_sum --steps 5 --topology",
         ["ring", "torus", "exponential", "one-peer-exponential", "complete"],
     ),
+    ("4", "dpsgd --steps 5", ["--mixing-every 2", "--optimizer momentum"]),
+    ("4", "push_sum --steps 5", [f"--graph {GRAPH}"]),
     (
         "4",
-        "gossip_sgd --steps 5",
+        "choco_sgd --steps 5",
         [
-            "--mixing-every 2",
-            f"--graph {GRAPH} --method push-sum",
-            "--optimizer momentum",
-            "--method central-directions --own-weight 0.2",
             *each("--compressor", "float16 bfloat16 sign top-k random-k"),
             "--compressor qsgd --levels 32",
             "--compressor top-k --fraction 0.1 --consensus-step 0.2",
         ],
     ),
+    ("2 3 4 7", "central_directions --steps 5", [""]),
+    ("4", "central_directions --steps 5", ["--own-weight 0.2"]),
     ("1 3 4", "federated --steps 3", ["", "--concentration 0.1 --epochs 2", "--lost 0.3", "--server-lr 0.5"]),
     ("3", "federated --steps 1 --secure", ["", "--lost 0.3 --threshold 3"]),
     ("3", "search --trials 4 --steps 8", ["", "--widths 32 64"]),

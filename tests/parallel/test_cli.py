@@ -74,7 +74,7 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
         (["draw", "hierarchical", "-n", "5"], "-n 5 --per-node 2: give a multiple of 2 ranks"),
         (["draw", "mixing", "-n", "17"], "a picture of 17 ranks: give 1 to 16"),
         (["draw", "mixing", "--graph", "nowhere"], "--graph nowhere cannot be read (No such file or directory)"),
-        (["run", "gossip_sgd", "-n", "1", "--own-weight", "0.2"], "--own-weight is for --method central-directions"),
+        (["run", "ad_psgd", "-n", "1", "--lr-schedule", "plateau"], "ad_psgd has no common steps: choose another"),
         (["run", "compressed_sgd", "-n", "1", "--clip", "1"], "--clip is for --compressor dgc, not for top-k"),
         (["draw", "ring", "--out", "ring.mp4"], "a file whose name ends in .png, .svg, .pdf or .gif"),
         (["draw", "gpipe", "--out", "nowhere/gpipe.png"], "--out nowhere/gpipe.png cannot be written"),

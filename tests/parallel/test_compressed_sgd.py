@@ -44,7 +44,7 @@ def test_a_training_whose_gradients_overflow_ends_with_one_line(tmp_path: Path) 
     """After a step of such a length the network's outputs are infinite."""
     for scenario, ranks, options in (
         ("compressed_sgd", 2, {"compressor": "sign"}),
-        ("gossip_sgd", 2, {"compressor": "sign"}),
+        ("choco_sgd", 2, {"compressor": "sign"}),
         ("parameter_server", 3, {"compressor": "sign"}),
         ("parameter_server", 3, {"topk": 0.1}),
     ):

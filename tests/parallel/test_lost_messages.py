@@ -29,7 +29,7 @@ def both(folder: Path, scenario: str, ranks: int, fail: list[str], **options: An
         ("sync_sgd", 4, {}),
         ("sync_sgd", 3, {"overlap": True, "bucket_kb": 4}),  # a thread and a group of its own
         ("local_sgd", 7, {"period": 4}),
-        ("gossip_sgd", 4, {}),
+        ("dpsgd", 4, {}),
         ("parameter_server", 4, {"sync": "bsp"}),
         ("pipeline", 3, {"schedule": "1f1b", "balance": "layers"}),
     ],

@@ -22,14 +22,17 @@ SCRIPTS = sorted((REPOSITORY / "slurm").glob("*.sbatch"))
 SIMULATIONS = {"simulate_collect", "simulate_map"}  # they run no scenario: test_simulate_scripts.py
 # How many ranks each script asks for, and what a short run of it does.
 RANKS = {
+    "ad_psgd": 4,
     "agnostic_sgd": 4,
     "backup": 4,
+    "central_directions": 4,
+    "choco_sgd": 4,
     "compressed_sgd": 4,
     "downpour": 6,
+    "dpsgd": 4,
     "dynamic_sync": 4,
     "elastic_horovod": 4,
     "federated": 4,
-    "gossip_sgd": 4,
     "horovod_sgd": 4,
     "hybrid": 4,
     "hybrid_parameters": 6,
@@ -41,6 +44,7 @@ RANKS = {
     "parameter_server": 6,
     "parameter_server_het": 6,
     "pipeline": 4,
+    "push_sum": 4,
     "restart": 4,
     "search": 4,
     "search_array": 2,

@@ -20,7 +20,7 @@ from farandole.decentralised.mixing import consensus_error, doubly_stochastic, m
 from farandole.decentralised.steps import run
 from farandole.decentralised.topologies import Topology, topology
 from farandole.errors import UsageError
-from farandole.scenarios.gossip_sgd import Config, check
+from farandole.scenarios.choco_sgd import Config, check
 
 LENGTH = 60
 COMPRESSORS: dict[str, tuple[Callable[[int], Compressor], float]] = {
@@ -95,17 +95,14 @@ def test_uncompressed_it_is_plain_mixing(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"compressor": "sign", "method": "push-sum"}, "--compressor is for --method d-psgd"),
-        ({"consensus_step": 0.5}, "--consensus-step is for --compressor"),
+        ({"graph": Path("mine"), "topology": "torus"}, "--graph takes the place of --topology"),
         (
-            {"method": "push-sum", "graph": Path("mine"), "optimizer": "lars"},
-            "--optimizer lars goes by how long the parameters are",
+            {"compressor": "none", "fraction": 0.5},
+            "--fraction is for --compressor top-k or random-k, not for none: leave it out",
         ),
-        ({"fraction": 0.5}, "--fraction is for --compressor top-k or random-k, not for none: leave it out"),
         ({"compressor": "sign", "fraction": 0.5}, "--fraction is for --compressor top-k or random-k, not for sign"),
         ({"compressor": "top-k", "bucket": 40}, "--bucket is for --compressor qsgd, not for top-k: leave it out"),
         ({"compressor": "top-k", "levels": 3}, "--levels is for --compressor qsgd, not for top-k: leave it out"),
-        ({"compressor": "sign", "mix_after_update": True}, "in any case: leave out --mix-after-update"),
         ({"compressor": "qsgd", "levels": 7, "bucket": 512}, "give more levels than the root of the bucket"),
     ],
 )

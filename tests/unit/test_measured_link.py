@@ -53,8 +53,9 @@ def test_both_are_found_from_two_lengths(tmp_path: Path) -> None:
 
 
 def test_other_ranks_and_scenarios_say_the_same(tmp_path: Path) -> None:
-    gossip = a_run(tmp_path / "c", 30_000, ranks=2, scenario="gossip_sgd", method="d-psgd")
-    found = measured_link([a_run(tmp_path / "a", 3_000), a_run(tmp_path / "b", 60_000, ranks=5), gossip])
+    former = a_run(tmp_path / "c", 30_000, ranks=2, scenario="gossip_sgd", method="d-psgd")
+    gossip = [former, a_run(tmp_path / "d", 30_000, ranks=2, scenario="push_sum")]
+    found = measured_link([a_run(tmp_path / "a", 3_000), a_run(tmp_path / "b", 60_000, ranks=5), *gossip])
     assert found.link.alpha == pytest.approx(ALPHA)
     assert found.link.beta == pytest.approx(BETA)
 
@@ -75,6 +76,7 @@ def test_the_error_is_that_of_the_rank_it_is_worst_for(tmp_path: Path) -> None:
         (60_000, {"link_change": ["step=1,mbps=2"]}, "has --link-change"),
         (60_000, {"scenario": "parameter_server"}, "is a run of parameter_server: for α and β give one of sync_sgd"),
         (60_000, {"scenario": "gossip_sgd", "method": "ad-psgd"}, "has --method ad-psgd, where"),
+        (60_000, {"scenario": "ad_psgd"}, "is a run of ad_psgd: for α and β give one of sync_sgd"),
         (60_000, {"ranks": 1}, "has sent no messages that were counted"),
     ],
 )

@@ -41,7 +41,7 @@ def test_every_round_is_doubly_stochastic_and_sends_along_its_edges(name: str, r
         assert weights.diagonal().min() > 0, "everybody keeps some of its own"
         off = weights - np.diag(weights.diagonal())
         assert {(int(source), int(to)) for to, source in zip(*off.nonzero(), strict=True)} == graph.edges(number)
-        assert messages(steps(graph, number)) == [len(graph.hearers(rank, number)) for rank in range(ranks)]
+        assert messages(steps(graph, number)) == [len(graph.destinations(rank, number)) for rank in range(ranks)]
 
 
 def test_metropolis_weights_of_an_irregular_graph() -> None:
@@ -140,7 +140,7 @@ def test_a_graph_that_would_move_the_mean_is_refused() -> None:
 
 def test_steps_that_do_not_fit_are_found() -> None:
     alone = Mixing((), (), 1, 1, ())
-    with pytest.raises(StepError, match="rank 0 sends to rank 1, which does not listen"):
+    with pytest.raises(StepError, match="rank 0 sends to rank 1, which receives nothing from it"):
         check_pairs([replace(alone, to=(1,)), alone])
     with pytest.raises(StepError, match="rank 1 sends nothing to rank 0, which waits for it"):
         matrix([replace(alone, sources=(1,), weights=(1.0,)), alone])

@@ -26,6 +26,7 @@ ORDER = [
     "recovery",
     "parameter_server",
     "methods",
+    "former_names",
     "cost",
     "report",
     "scenarios",

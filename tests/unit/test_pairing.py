@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,14 +14,14 @@ import pytest
 from farandole.data_parallel.learning_rate import LearningRate
 from farandole.data_parallel.loss_log import LOSS_WINDOW, LossLog
 from farandole.decentralised.asynchronous import UnevenLossLog
-from farandole.decentralised.bookkeeping import NONE_LEFT, Iterations
 from farandole.decentralised.central_directions import directions
 from farandole.decentralised.exchange import consensus
+from farandole.decentralised.iterations import NONE_LEFT, Iterations
 from farandole.decentralised.mixing import consensus_error
-from farandole.decentralised.pairing import partners
+from farandole.decentralised.pairing import Pairing, average_pair, partners
 from farandole.decentralised.topologies import TOPOLOGIES, Topology, distances, symmetric, topology
 from farandole.errors import UsageError
-from farandole.scenarios.gossip_sgd import Config, check
+from farandole.scenarios import ad_psgd, push_sum
 
 STAR = Topology("star", 5, (symmetric((0, rank) for rank in range(1, 5)),))
 
@@ -42,6 +43,22 @@ def test_who_asks_whom() -> None:
     assert partners(topology("torus", 4)) == {0: (1, 2), 3: (1, 2)}, "even and odd would not be connected"
     assert partners(topology("complete", 4)) == {0: (1, 3), 2: (1, 3)}
     assert partners(STAR) == {0: (1, 2, 3, 4)}
+
+
+def test_an_active_rank_asks_every_so_many_iterations_and_a_passive_one_never() -> None:
+    pairing = Pairing(partners(topology("ring", 4)), every=3)
+    drawn = iter([0.0, 0.49, 0.5, 0.99])
+    assert [pairing.partner(2, iteration, lambda: next(drawn)) for iteration in (1, 2, 3, 6, 9, 12)] == [
+        *(None, None),
+        *(1, 1, 3, 3),
+    ]
+    assert [pairing.partner(1, iteration, lambda: next(drawn)) for iteration in range(1, 7)] == [None] * 6
+
+
+def test_both_of_a_pair_have_the_mean() -> None:
+    one, other = np.array([1.0, 2.0]), np.array([3.0, 6.0])
+    average_pair(one, other)
+    assert one.tolist() == other.tolist() == [2.0, 4.0]
 
 
 def test_iterations_are_handed_out_once_and_counted() -> None:
@@ -162,22 +179,20 @@ def test_a_log_of_uneven_steps() -> None:
     assert [(line["step"], line["loss"], line["lr"]) for line in lines] == [(3, 1.25, 0.5)], "other ranks have the rest"
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"method": "central-directions", "topology": "torus"}, "--topology is for --method d-psgd or push-sum or ad-"),
-        ({"method": "push-sum", "mix_after_update": True}, "--mix-after-update is for --method d-psgd, not for push-"),
-        ({"own_weight": 0.2}, "--own-weight is for --method central-directions, not for d-psgd"),
-        ({"graph": "file", "topology": "torus"}, "--graph takes the place of --topology"),
-        ({"method": "ad-psgd", "lr_schedule": "plateau"}, "plateau goes without --method ad-psgd"),
-    ],
-)
-def test_options_that_say_nothing_are_refused(options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UsageError, match=complaint) as refused:
-        check(Config(**options))
-    assert "\n" not in str(refused.value)
-
-
-def test_options_that_fit() -> None:
-    for options in ({}, {"method": "push-sum", "mixing_every": 3}, {"method": "central-directions", "own_weight": 1.0}):
-        check(Config(**options))
+def test_options_that_do_not_go_together_are_refused() -> None:
+    both = {"graph": Path("file"), "topology": "torus"}
+    for module, options, complaint in (
+        (ad_psgd, both, "--graph takes the place of --topology"),
+        (push_sum, both, "--graph takes the place of --topology"),
+        (
+            push_sum,
+            {"graph": Path("file"), "optimizer": "lars"},
+            "--optimizer lars goes by how long the parameters are",
+        ),
+        (ad_psgd, {"lr_schedule": "plateau"}, "ad_psgd has no common steps"),
+    ):
+        with pytest.raises(UsageError, match=complaint) as refused:
+            module.check(module.Config(**options))  # type: ignore[arg-type]
+        assert "\n" not in str(refused.value)
+    push_sum.check(push_sum.Config(graph=Path("file"), mixing_every=3))
+    ad_psgd.check(ad_psgd.Config(topology="torus", lr_schedule="cosine"))

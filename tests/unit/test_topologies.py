@@ -20,7 +20,7 @@ def test_every_graph_is_connected_and_as_many_are_heard_as_sent_to(name: str, ra
     check_connected(graph)
     for number, edges in enumerate(graph.rounds):
         assert all(0 <= source < ranks and 0 <= to < ranks and source != to for source, to in edges)
-        sent = [len(graph.hearers(rank, number)) for rank in range(ranks)]
+        sent = [len(graph.destinations(rank, number)) for rank in range(ranks)]
         heard = [len(graph.sources(rank, number)) for rank in range(ranks)]
         assert sent == heard == [sent[0]] * ranks, "all these graphs are regular"
         assert sum(sent) == len(edges)
@@ -38,15 +38,16 @@ def test_every_graph_is_connected_and_as_many_are_heard_as_sent_to(name: str, ra
 )
 def test_degrees(name: str, degrees: list[int]) -> None:
     sizes = [1, 2, 3, 4, 7, 8, 9, 16]
-    assert [len(topology(name, ranks).hearers(0, 0)) for ranks in sizes] == degrees
+    assert [len(topology(name, ranks).destinations(0, 0)) for ranks in sizes] == degrees
 
 
 def test_who_talks_to_whom() -> None:
-    assert topology("ring", 5).hearers(0, 3) == topology("ring", 5).sources(0, 3) == (1, 4)
-    assert topology("torus", 9).hearers(4, 0) == (1, 3, 5, 7), "up, left, right, down of the middle"
-    assert topology("exponential", 8).hearers(6, 0) == (0, 2, 7)
+    assert topology("ring", 5).destinations(0, 3) == topology("ring", 5).sources(0, 3) == (1, 4)
+    assert topology("torus", 9).destinations(4, 0) == (1, 3, 5, 7), "up, left, right, down of the middle"
+    assert topology("exponential", 8).destinations(6, 0) == (0, 2, 7)
     assert topology("exponential", 8).sources(6, 0) == (2, 4, 5)
-    assert [topology("one-peer-exponential", 8).hearers(6, number) for number in range(4)] == [(7,), (0,), (2,), (7,)]
+    one_peer = topology("one-peer-exponential", 8)
+    assert [one_peer.destinations(6, number) for number in range(4)] == [(7,), (0,), (2,), (7,)]
 
 
 def test_distances_and_pairs() -> None:

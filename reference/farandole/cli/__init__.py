@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import cyclopts
 
-from farandole import __version__
+from farandole import __version__, former_names
 from farandole.cli import (
     advise,
     compare,
@@ -105,8 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(words: list[str]) -> None:
-    if not words:
-        words = ["--help"]
+    words = former_names.current_command(words or ["--help"])
     for name, command in (("run", run.app(words)), ("compare", compare.command(words))):
         if name in app:  # a program that calls `main` again, with other words
             del app[name]

@@ -18,7 +18,7 @@ from farandole.collectives.checker import execute
 from farandole.collectives.costs import coefficients
 from farandole.collectives.schedules import FAMILIES, SCHEDULES
 from farandole.collectives.steps import Schedule as Collective
-from farandole.decentralised.options import TopologyName
+from farandole.decentralised.options import TopologyName, check_graph
 from farandole.errors import UsageError
 from farandole.model_parallel.checker import UNIT, Execution, check
 from farandole.model_parallel.schedules import NAMES, choose
@@ -187,12 +187,11 @@ def _mixing(
         push: the weights of push-sum: each rank gives equal parts of its vector.
         out: the picture, a .png, .svg or .pdf. [default: as mixing-ring-4.png, in the current folder]
     """
-    from farandole.decentralised import graph_file, mixing, topologies
+    from farandole.decentralised import graph_file, mixing
     from farandole.report import topology_picture
 
-    if graph and topology != "ring":
-        raise UsageError("--graph takes the place of --topology: give one of them")
-    network = graph_file.read(graph, ranks) if graph else topologies.topology(topology, ranks)
+    check_graph(topology, graph)
+    network = graph_file.read_or_build(graph, topology, ranks)
     rule = mixing.pushing if push else mixing.doubly_stochastic
     file = out or Path(f"mixing-{graph.stem if graph else topology}-{ranks}.png")
     save(file, lambda: topology_picture.draw(network, file, rule))

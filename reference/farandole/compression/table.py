@@ -1,6 +1,6 @@
 """Every compressor, one row each.
 
-The options of compressed_sgd, gossip_sgd and parameter_server, their help and their refusals, and the tests read this
+The options of compressed_sgd, choco_sgd and parameter_server, their help and their refusals, and the tests read this
 table. A new compressor is a file with its class and a function `make`, and a row here. Nothing is imported to read it.
 """
 
@@ -18,7 +18,7 @@ class Row:
         options: the fields of its own among the options.
         has_feedback: error feedback is the default, because it is wrong on average.
         is_plain: a function of the vector and of random numbers alone, so that single vectors can be encoded.
-        is_for_neighbours: gossip_sgd offers it, for differences between neighbours.
+        is_for_neighbours: choco_sgd offers it, for differences between neighbours.
         is_pushed: parameter_server offers it, for the gradients that workers push.
     """
 

@@ -53,7 +53,7 @@ class Choice:
         enough: of partial and history, the share of the workers that makes a step; always one worker at least.
         period: of local SGD, the steps from one average to the next.
         per_node: of hierarchical, the workers of a node; None: as many, up to 8, as divide the workers.
-        topology, mixing_every, mix_after_update: gossip and ad-psgd, as of the scenario gossip_sgd.
+        topology, mixing_every, mix_after_update: gossip and ad-psgd, as of the scenarios dpsgd and ad_psgd.
         kappa, longest, equal_steps: dynamic rounds, as of the scenario dynamic_sync.
     """
 

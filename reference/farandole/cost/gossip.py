@@ -11,7 +11,7 @@ that arrive at the same time do not share the receiver's link here, which sends 
 
 Every worker has its own x on the quadratic with noise. They are mixed by the weights of `decentralised.mixing`, before
 or after the update as in `decentralised.dpsgd`, for all workers at once. The loss is the mean of the workers' own, as
-in a record of D-PSGD, so it contains how far they are apart. Cost: a few numbers for each edge and step. Sources:
+in a record of dpsgd, so it contains how far they are apart. Cost: a few numbers for each edge and step. Sources:
 Lian et al., 2017; the max-plus recursion: Baccelli et al., "Synchronization and linearity", 1992.
 """
 

@@ -23,11 +23,11 @@ from farandole.collectives.costs import Link
 from farandole.errors import UsageError
 from farandole.runtime.record import Run
 
-SCENARIOS = ("sync_sgd", "local_sgd", "compressed_sgd", "agnostic_sgd", "gossip_sgd")
+SCENARIOS = ("sync_sgd", "local_sgd", "compressed_sgd", "agnostic_sgd", "dpsgd", "push_sum", "choco_sgd", "gossip_sgd")
 # Of their options, what leaves a rank's messages one after the other; a scenario has not all of them.
 ONE_AFTER_THE_OTHER: dict[str, tuple[object, ...]] = {
     "collective": ("ring", "segmented-ring"),
-    "method": ("d-psgd", "push-sum"),
+    "method": ("d-psgd", "push-sum"),  # of gossip_sgd, as dpsgd, push_sum and ad_psgd were called
     "overlap": (False,),
     "link_change": ([],),
 }

@@ -1,16 +1,17 @@
-"""Synchronisation-agnostic SGD (不同步长的更新): every rank takes as many steps, and as long ones, as suit it.
+"""Synchronisation-agnostic SGD (不同步长的更新): each rank takes its own number of steps, of its own length.
 
-In a round rank r takes τ_r steps of its own with the learning rate η_r, from the common w to w_r. The centre combines:
+In a round rank r takes τ_r local steps with the learning rate η_r, from the common w to w_r. The centre combines:
 
     plain        w ← w − Σ_r p_r (w − w_r)                            p_r: r's share of the round's samples
     normalised   w ← w − a Σ_r p_r (w − w_r)/a_r,   a = Σ_r p_r a_r       a_r = τ_r·η_r
 
-Document 001 leaves the rule open (erratum 001.7). The plain mean, which is `local_sgd`'s, goes farther for whoever took
-more steps: it ends at the optimum of another sum of losses, in which rank r has the weight p_r·a_r instead of p_r.
-Normalised, each rank gives a direction, its mean step, and all move by the mean length: the optimum is the right one.
+Document 001 leaves the rule open (erratum 001.7). The plain mean, that of `local_sgd`, moves farther for a rank that
+took more steps: it ends at the optimum of another sum of losses, in which rank r has the weight p_r·a_r instead of p_r.
+Normalised, each rank contributes a direction, its mean step, and all move by the mean length: the optimum is the right
+one.
 
-How many steps a rank takes follows from its share: a rank with twice the capability gets twice the samples, cuts them
-into steps of equal size, takes twice as many, and is done at the same time.
+The number of a rank's steps follows from its share: a rank with twice the capability gets twice the samples, cuts them
+into steps of equal size, takes twice as many steps, and finishes at the same time.
 
     τ_r = 1 and η_r = η on all ranks    synchronous SGD, to rounding
     a_r the same on all ranks           the two rules are one: local SGD, each part of the batch in τ steps
@@ -37,7 +38,7 @@ class AgnosticSGD(Strategy):
 
     Args:
         pace: of this rank, by which `lr` is multiplied; the ranks' may differ.
-        local_batch: samples of one step of a rank's own; None: its whole part of the round's.
+        local_batch: samples of one local step; None: the rank's whole part of the round's samples.
         normalised: which rule, as above.
     """
 

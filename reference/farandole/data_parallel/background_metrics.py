@@ -1,15 +1,15 @@
-"""Background metrics (异步更新 in document 001): the training does not stop to be measured.
+"""Background metrics (异步更新 in document 001): the losses are added up while the training goes on.
 
-    main thread     step │ step │ … │ step │ step │ …         hands over what it has noted, and goes on
+    main thread     step │ step │ … │ step │ step │ …         passes the losses to the thread, and goes on
     second thread                   └ sum over all ranks, a line for each step
 
-Document 001 calls it asynchronous update; nothing about the updates is asynchronous, only the look at them (erratum
-001.14). The numbers are those of `loss_log`, bit by bit, but they come later, and on every rank at another step. So
-nothing may be decided by them that all ranks must decide alike: a learning rate that follows the loss needs the
-exchange between the steps.
+Document 001 calls it asynchronous update; the updates are not asynchronous, only their measurement is (erratum 001.14).
+The numbers are those of `loss_log`, bit by bit, but they arrive later, and on every rank at another step. So no
+decision that must be the same on all ranks may depend on them: a learning rate that follows the loss needs the exchange
+between the steps.
 
-Cost: the same two small all-reduces every `LOSS_WINDOW` steps, beside the computation. The thread looks every
-millisecond whether they are done: a blocking call would take a core from those who compute.
+Cost: the same two small all-reduces every `LOSS_WINDOW` steps, beside the computation. The thread polls them every
+millisecond: a blocking call would occupy a core that ranks compute on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BackgroundLossLog(LossLog):
         self._exchanges: list[Future[None]] = []
 
     def flush(self, following: int) -> None:
-        """Have a line written for each step before `following`; returns at once."""
+        """Let the thread write a line for each step before `following`; return at once."""
         steps = range(self.following, following)
         self.following = following
         work = self._thread.submit(self._exchange, steps, self._own(steps), self.observe(), self._all_reduce)
@@ -48,7 +48,7 @@ class BackgroundLossLog(LossLog):
         self._forget(following)
 
     def finish(self) -> None:
-        """Return when all is written. Collective."""
+        """Return when all lines are written. Collective."""
         with self.world.comm.waiting("sum of losses", -1):
             for exchange in self._exchanges:
                 exchange.result()

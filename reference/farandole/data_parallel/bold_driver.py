@@ -3,7 +3,7 @@
     error fell       η ← 1.05·η
     error rose       η ← 0.5·η, and the steps that made it rise are undone: w ← w as it was before them
 
-Small steps up, large ones down: too small a rate costs time, too large a one the training. Losses of single
+Small steps up, large ones down: too small a rate costs time, too large a rate costs the training. Losses of single
 batches jump, so means over a window of steps are compared, and a whole window is undone. The next window has other
 batches. Each undoing therefore raises the loss to compare with by a tenth, so that later windows need not reach that of
 one easy window. The optimizer's state belongs to the wrong direction, and is reset to zero.
@@ -23,7 +23,7 @@ RELAX = 1.1
 
 
 class BoldDriver:
-    """Decides on the rate, the same way on all ranks, for all see the same mean losses.
+    """Decides on the rate. All ranks decide alike, since all have the same mean losses.
 
     Attributes:
         lr: the rate now.

@@ -1,25 +1,23 @@
-"""Dynamic synchronisation (动态调度): how often ranks synchronise, and who takes how many steps, by what was measured.
+"""Dynamic synchronisation (动态调度): how often ranks synchronise, and how many steps each takes, by measured times.
 
-After every round each rank knows, of all ranks, how long a step of its own took, and how long the all-reduce did. From
-that follows the next round:
+After every round each rank knows of all ranks how long a step took, and how long the all-reduce took. From that follows
+the next round:
 
-    who    a step takes rank r the time c_r: it takes the part (1/c_r) / Σ 1/c of the round's steps, and all are done
-           at the same time; but nobody takes less than a quarter of the mean, for each rank's direction is stretched
-           to the mean length when they are combined (`agnostic`), and its noise with it
-    when   with m for the all-reduce and c for a step, a rank takes κ·√(m/c) steps, on average; at least so many that
-           the slowest has one to do. Of the whole numbers within a quarter of that, or beside it, it is the one with
-           which ranks wait least for each other: with 5 the slowest may have a step too many, and with 4 not
+    steps    rank r, whose step takes the time c_r, takes the part (1/c_r) / Σ 1/c of the round's steps, so that all
+             finish at the same time; but never less than a quarter of the mean, since each rank's direction is
+             stretched to the mean length when they are combined (`agnostic`), and its noise with it
+    period   with m for the all-reduce and c for a step, a rank takes κ·√(m/c) steps on average, and the slowest at
+             least one. Among the whole numbers within a quarter of that, or beside it, the one with the least waiting
+             is chosen: with 5 the slowest rank may have a step too many, and with 4 not
 
-A long period costs what it saves: the copies drift apart, and the error of their mean grows by something linear in the
-period, while communication's share of a step falls as its inverse; the best one grows as √m. The bound of which that is
-the minimum has constants that nobody knows beforehand: κ stands for them. The m of the rank that comes last is the
-shortest, for it waits for nobody, and that one is taken. All measurements are smoothed, half the old and half the new,
-so that one slow step changes little.
+In a long period the copies drift apart: the error of their mean grows linearly with the period, while communication's
+share of a step falls as its inverse, so the best period grows as √m. The bound whose minimum this is has constants that
+are not known beforehand: κ stands for them. The rank that arrives last has the shortest m, since it waits for no other;
+that one is used. All measurements are smoothed, half the old and half the new, so that one slow step changes little.
 
-Pure: no clock, no messages. Source: Wang & Joshi, "Adaptive communication strategies to achieve the best error-runtime
-trade-off in local-update SGD", 2019 (AdaComm), which
-also shortens H as the loss falls. Capability
-measured while training: Chen et al., "Fast distributed deep learning via worker-adaptive batch sizing", 2018.
+Pure: no clock, no messages. Sources: Wang & Joshi, "Adaptive communication strategies to achieve the best error-runtime
+trade-off in local-update SGD", 2019 (AdaComm), which also shortens the period as the loss falls; for capability
+measured while training, Chen et al., "Fast distributed deep learning via worker-adaptive batch sizing", 2018.
 """
 
 from __future__ import annotations
@@ -30,8 +28,8 @@ from math import sqrt
 
 from farandole.data.shares import proportional_shares
 
-MEMORY = 0.5  # of a smoothed measurement: so much is the old one
-STRETCH = 4  # times as long as it is a rank's direction may become
+MEMORY = 0.5  # the old measurement's part of a smoothed one
+STRETCH = 4  # a rank's direction becomes at most 4 times as long
 
 
 @dataclass(frozen=True)
@@ -48,12 +46,12 @@ class Plan:
 
 
 class Controller:
-    """What the next round is to be.
+    """Plans the next round.
 
     Args:
-        ranks: how many.
-        period: the same in every round; None: by what was measured.
-        balanced: whether who is fast takes more steps.
+        ranks: number of ranks.
+        period: the same in every round; None: from the measured times.
+        balanced: whether a fast rank takes more steps.
         kappa: κ above.
         longest: no period is longer.
 
@@ -71,11 +69,11 @@ class Controller:
         self.plan = Plan(period or 1, [period or 1] * ranks)
 
     def observe(self, step_s: Sequence[float], exchange_s: Sequence[float]) -> None:
-        """A round is over; `plan` is now the next one.
+        """Take in a round's times, and plan the next round.
 
         Args:
-            step_s: how long a step took each rank.
-            exchange_s: how long each rank was in the all-reduce.
+            step_s: seconds of a step, for each rank.
+            exchange_s: seconds in the all-reduce, for each rank.
         """
         if not self._step_s:
             self._step_s, self._exchange_s = list(step_s), min(exchange_s)
@@ -86,7 +84,7 @@ class Controller:
 
     @property
     def nominal_step_s(self) -> float:
-        """How long the ranks need for a step each on average, as they are divided; the c above."""
+        """Return c above: seconds of a step each, averaged over the ranks as the steps are divided."""
         if self.balanced:
             return self.ranks / sum(1 / each for each in self._step_s)
         return max(self._step_s)
@@ -99,7 +97,7 @@ class Controller:
         return max(1, round(max(self._step_s) / self.nominal_step_s)) if self.balanced else 1
 
     def _with_least_waiting(self, period: int) -> int:
-        """Of the periods near this one that in which ranks wait least for each other, to a tenth; then the nearest."""
+        """Return the period near this one with the least waiting, to a tenth; among equal ones the nearest."""
         if not self.balanced:
             return period
         fewest, nearby = self._fewest(), max(1, round(period / 4))
@@ -107,7 +105,7 @@ class Controller:
         return min(near or [period], key=lambda each: (round(self._waiting(each), 1), abs(each - period)))
 
     def _waiting(self, period: int) -> float:
-        """How much longer a round of that period is than if all were done at the same time, as a part of that."""
+        """Return how much longer a round is than if all ranks finished at the same time, relative to that."""
         steps = self._divided(period * self.ranks)
         slowest_s = max(count * step_s for count, step_s in zip(steps, self._step_s, strict=True))
         return slowest_s / (period * self.nominal_step_s) - 1

@@ -1,9 +1,8 @@
-"""Training whose rounds a controller plans anew from what the ones before have taken.
+"""Training whose rounds a controller plans from the times of the rounds before.
 
 A round is one of synchronisation-agnostic SGD (`agnostic`, whose normalised rule makes unequal numbers of steps
-harmless): rank r takes the τ_r steps of its plan on samples of its own share, and all combine. Then they tell each
-other what they have measured, and every rank's controller (`controller`) comes to the same next plan from the same
-numbers.
+harmless): rank r takes the τ_r steps of its plan on samples of its share, and all combine. Then the ranks exchange
+their measurements, and every rank's controller (`controller`) makes the same next plan from the same numbers.
 
     period fixed, not balanced    local SGD with equal batches
     period 1, not balanced        synchronous SGD
@@ -40,11 +39,11 @@ LOSS_EVERY = 16  # steps, at least, from one measurement of the loss to the next
 
 
 def train(scenario: str, options: DynamicOptions) -> Summary | None:
-    """Train, evaluate and write the record; the summary on rank 0, None elsewhere.
+    """Train, evaluate and write the record; return the summary on rank 0, None elsewhere.
 
-    A step of the record is one of every rank, on average; the loss is that of the common parameters, over all training
-    samples, before the round that its line tells of; the last line's is the round there would have been. The record's
-    seconds are those of the training, without the ones that measuring the loss has taken; the summary's have these too.
+    A step of the record is one step of every rank, on average. The loss is that of the common parameters over all
+    training samples, before the round that the line describes; the last line describes the round after the last. The
+    seconds in the metrics are without those of measuring the loss; the summary's include them.
     """
     task = tasks.of(options)
     with World.start(options) as world:
@@ -95,7 +94,7 @@ def train(scenario: str, options: DynamicOptions) -> Summary | None:
 
 
 class Samples:
-    """The order in which a rank uses its share: shuffled anew whenever it is used up, any number at a time."""
+    """The order in which a rank uses its share: shuffled anew whenever it is used up."""
 
     def __init__(self, share: int, seed: int, rank: int) -> None:
         self._endless = self._numbers(share, seed, rank)
@@ -111,7 +110,7 @@ class Samples:
 
 
 def told_to_all(world: World, *own: float) -> NDArray[np.float64]:
-    """Each rank's numbers, in a row for each of them. Collective."""
+    """Return all ranks' numbers: a row for each number, a column for each rank. Collective."""
     table = np.zeros((len(own), world.size))
     table[:, world.rank] = own
     with world.communicate("measurements"):
@@ -122,7 +121,7 @@ def told_to_all(world: World, *own: float) -> NDArray[np.float64]:
 def common_loss(
     world: World, task: Task, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, share: float
 ) -> float:
-    """The mean loss over all ranks' samples. Collective, and not counted: it is for the record."""
+    """Return the mean loss over all ranks' samples. Collective, and not counted, since it is for the record."""
     with world.trace.span("loss", "compute"), torch.no_grad():
         total = np.array([share * task.loss(model(inputs), targets).item()])
     with world.comm.waiting("sum of losses", -1):
@@ -131,7 +130,7 @@ def common_loss(
 
 
 def _rows(train: datasets.Dataset, options: DynamicOptions, world: World) -> label_skew.Rows:
-    """Which of the training samples are this rank's."""
+    """Return this rank's training samples, as row numbers."""
     if train.targets.ndim > 1:
         raise UsageError(f"--data {options.data} has no classes to divide: choose digits or mnist5k")
     if world.size > len(train):

@@ -27,7 +27,7 @@ BETTER = 1 - 1e-4  # of the best, or less: falls by rounding do not count
 
 
 class LearningRate:
-    """Decides on the rate, the same way on all ranks, for all see the same mean losses.
+    """Decides on the rate. All ranks decide alike, since all have the same mean losses.
 
     Args:
         peak: the rate after the warm-up.
@@ -42,7 +42,7 @@ class LearningRate:
 
     @classmethod
     def of(cls, options: OptimizerOptions) -> LearningRate:
-        """As the options say.
+        """Return the learning rate that the options describe.
 
         Raises:
             UsageError: a warm-up that never ends; losses that come too late.
@@ -57,7 +57,7 @@ class LearningRate:
         return cls(options.lr * scale, options.steps, options.warm_up, options.lr_schedule)
 
     def at(self, step: int) -> float:
-        """The rate of `step`, as far as is known now."""
+        """Return the rate of `step`, as far as it is known now."""
         if step < self.warm_up:
             return self.peak * (step + 1) / self.warm_up
         if self.schedule == "cosine":
@@ -65,7 +65,7 @@ class LearningRate:
         return self.peak * self.lowered
 
     def observe(self, loss: float) -> None:
-        """The mean loss of some steps is known; only "plateau" minds."""
+        """Take in the mean loss of some steps, which only "plateau" uses."""
         if self.schedule != "plateau":
             return
         if loss < BETTER * self._best:

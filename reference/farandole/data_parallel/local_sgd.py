@@ -1,18 +1,18 @@
-"""Local SGD: every rank takes steps of its own, and only now and then they average their parameters.
+"""Local SGD: every rank trains alone, and the ranks average their parameters only every H steps.
 
     each step        w_r ← w_r − η·∇ mean loss of rank r's part of the batch
     every H steps    w'  = Σ_r (n_r / n)·w_r            n_r / n: rank r's mean share of the batches since the last time
                      w_r ← (1−α)·w_r + α·w'
 
-The rule of document 000 (erratum 000.15): what is averaged are parameters, and α says how far each rank moves to
-their mean; with α = 1 all begin again from it. In between the copies drift apart, the further the larger H and η are
-and the less the shards have in common.
+The rule of document 000 (erratum 000.15): parameters are averaged, and α is how far each rank moves to their mean; with
+α = 1 all continue from the mean. Between two averages the copies drift apart, the further the larger H and η are and
+the more the shards differ.
 
     H = 1, α = 1     synchronous SGD, to rounding: the mean of the steps is the step with the mean gradient
     H = all steps    MapReduce SGD (document 004): one average, at the end, as there always is one with α = 1
     post-local       synchronous at first, when gradients change most, and then every H steps
 
-Cost: an all-reduce every H steps instead of every step; waiting for the slowest rank likewise. Sources: Stich, "Local
+Cost: an all-reduce, and waiting for the slowest rank, every H steps instead of every step. Sources: Stich, "Local
 SGD converges fast and communicates little", 2019; Zinkevich et al., "Parallelized stochastic gradient descent", 2010;
 Lin et al., "Don't use large mini-batches, use local SGD", 2020.
 """
@@ -34,9 +34,9 @@ class LocalSGD(Strategy):
     """A model that is trained apart from its copies on the other ranks, and averaged with them.
 
     Args:
-        period: so many steps from one average to the next; None: there is none before the end.
+        period: steps from one average to the next; None: there is none before the end.
         alpha: how far each rank moves to the mean, above 0 and up to 1.
-        synchronous: so many steps at first have an average each, with an alpha of 1.
+        synchronous: the first steps, which have an average each, with an alpha of 1.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class LocalSGD(Strategy):
         return mean_loss.item()
 
     def finish(self) -> None:
-        """All go the whole way to the mean, unless they have just done so."""
+        """Move all copies to their mean, unless they are there already."""
         if self._shares or self.alpha < 1:
             self.average(alpha=1.0)
 

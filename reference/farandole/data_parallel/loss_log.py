@@ -16,10 +16,10 @@ from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
 LOSS_WINDOW = 10  # steps between two exchanges
-HELD_BACK = 2 * LOSS_WINDOW  # steps at most that may not have been written: who writes may die just then
+HELD_BACK = 2 * LOSS_WINDOW  # at most these steps are not written yet: the writing rank may die in an exchange
 
 AllReduce = Callable[..., None]  # (own, result, MPI's operation)
-Observation = Callable[[AllReduce], Mapping[str, float]]  # what all ranks together find of a moment that is over
+Observation = Callable[[AllReduce], Mapping[str, float]]  # what all ranks together observe, after the fact
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Noted:
     also: Mapping[str, float] = field(default_factory=dict)
 
 
-def everybodys(own: Sequence[Noted], all_reduce: AllReduce) -> list[Noted]:
-    """All ranks' parts of these steps together; of what is known to whoever was there, the largest."""
+def over_all_ranks(own: Sequence[Noted], all_reduce: AllReduce) -> list[Noted]:
+    """Return these steps with the parts of all ranks added up, and the largest time and sample count of any rank."""
     parts = np.array([(each.weighted_loss, each.share) for each in own])
     summed = np.empty_like(parts)
     all_reduce(parts, summed, MPI.SUM)
-    # Whoever writes may have come later than the step.
+    # The writing rank may have joined after the step.
     known = np.array([(each.wall_s, each.samples) for each in own])
     latest = np.empty_like(known)
     all_reduce(known, latest, MPI.MAX)
@@ -54,7 +54,7 @@ class LossLog:
     Args:
         steps: of the whole training; after the last one nothing is held back.
         first: the first step of this start.
-        observe: is asked at each exchange what else the line of its last step is to tell, if anything.
+        observe: called at each exchange; returns what the line of its last step contains in addition, or None.
 
     Attributes:
         following: the first step that has not been written.
@@ -94,9 +94,9 @@ class LossLog:
             self.flush(following)
 
     def flush(self, following: int) -> None:
-        """Write what is held back of the steps before `following`. Collective.
+        """Write the steps before `following` that are held back. Collective.
 
-        Ranks that were not there in a step, or have died since, are missing from the mean.
+        Ranks that took no part in a step, or have died since, are missing from its mean.
         """
         steps = range(self.following, following)
         if not steps:
@@ -107,15 +107,15 @@ class LossLog:
         self._forget(steps.start)
 
     def _own(self, steps: range) -> list[Noted]:
-        """This rank's part of these steps; of those before its time, nothing."""
+        """This rank's part of these steps; nothing for steps before it joined."""
         nothing = Noted(0.0, 0.0, 0.0, 0)
         return [self._noted.get(step, nothing) for step in steps]
 
     def _exchange(
         self, steps: range, own: Sequence[Noted], observation: Observation | None, all_reduce: AllReduce
     ) -> None:
-        """A line for each step, from what all ranks together know of it."""
-        noted = everybodys(own, all_reduce)
+        """Write a line for each step, from all ranks' parts."""
+        noted = over_all_ranks(own, all_reduce)
         observed = observation(all_reduce) if observation else {}
         for step, each in zip(steps, noted, strict=True):
             if step % LOSS_WINDOW == 0:
@@ -130,12 +130,12 @@ class LossLog:
             self.last_mean = float(weighted_loss / share)
 
     def _forget(self, before: int) -> None:
-        """Whoever writes may have died in the last exchange without having written: it is kept until the next."""
+        """Forget the steps before `before`. Later ones are kept: the writing rank may have died in the exchange."""
         for step in [step for step in self._noted if step < before]:
             del self._noted[step]
 
     def finish(self) -> None:
-        """Return when all is written: here it is. Collective."""
+        """Return when all lines are written: here they are. Collective."""
 
     def own_parts(self, following: int) -> NDArray[np.float64]:
         """This rank's parts of the steps before `following` of which not all need have been written, a row for each."""
@@ -143,7 +143,7 @@ class LossLog:
         return np.array([(each.weighted_loss, each.share, each.wall_s, each.samples) for each in own])
 
     def adopt(self, following: int, parts: Sequence[NDArray[np.float64]]) -> None:
-        """Be the one that knows these parts (`own_parts`) of the steps before `following`, perhaps of several ranks."""
+        """Take over these parts (`own_parts`) of the steps before `following`, perhaps those of several ranks."""
         self._noted.clear()
         for step, *rows in zip(range(following - HELD_BACK, following), *parts, strict=True) if parts else ():
             losses, shares, walls_s, samples = np.transpose(rows)
@@ -151,7 +151,7 @@ class LossLog:
                 self._noted[step] = Noted(losses.sum(), shares.sum(), walls_s.max(), int(samples.max()))
 
     def go_on_from(self, step: int, written: int) -> None:
-        """The next step is `step`, and those before `written` have been written, after a change of the ranks."""
-        self._window.fill(0)  # who has come newly knows nothing of it
+        """Continue at `step` after a change of the ranks; the steps before `written` have been written."""
+        self._window.fill(0)  # a rank that has just joined knows nothing of it
         self.following = min(step, written)
         self._noted = {number: noted for number, noted in self._noted.items() if number < step}

@@ -58,20 +58,20 @@ class OptimizerOptions(LoopOptions):
     normalises after momentum (2020) or LAMB (try --lr 0.03 with both)."""
 
     l2: NotNegativeReal = 0.0
-    """Add so much of the parameters to their gradient: the penalty l2/2 times their squared norm."""
+    """Add this times the parameters to their gradient: the penalty l2/2 times their squared norm."""
 
     weight_decay: NotNegativeReal = 0.0
-    """Shrink the parameters by so much of the learning rate in every step, whatever their gradient (decoupled)."""
+    """Shrink the parameters by this times the learning rate in every step, whatever their gradient (decoupled)."""
 
     lr_batch: AtLeastOne | None = None
     """The batch that --lr is meant for: it grows in proportion to --batch. [default: --batch]"""
 
     warm_up: NotNegative = 0
-    """So many steps until the learning rate has risen to what it is to be."""
+    """Steps in which the learning rate rises to its peak."""
 
     lr_schedule: Literal["constant", "cosine", "plateau"] = "constant"
-    """What the learning rate does then: stay, fall along a cosine to 0, or fall to a tenth whenever the loss
-    does not fall any more."""
+    """What the learning rate does after the warm-up: stay, fall along a cosine to 0, or fall to a tenth whenever the
+    loss does not fall any more."""
 
 
 @Parameter(name="*")
@@ -99,13 +99,13 @@ def check_precision(options: PrecisionOptions) -> None:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class DynamicOptions(TrainingOptions):
-    """What a round is, and who has which data."""
+    """How long a round is, and how the data are divided."""
 
     lr: Positive = 0.1
     """Learning rate."""
 
     period: AtLeastOne | None = None
-    """So many steps from one combination to the next, always. [default: as what was measured has it]"""
+    """Steps from one combination to the next, in every round. [default: from the measured times]"""
 
     equal_steps: Annotated[bool, Parameter(negative="")] = False
     """All ranks take the same number of steps, however fast they are."""
@@ -114,7 +114,7 @@ class DynamicOptions(TrainingOptions):
     """A round has this times the root of (all-reduce's time / a step's) steps."""
 
     longest: AtLeastOne = 64
-    """And never more than so many."""
+    """The most steps of a round."""
 
     concentration: PositiveOrInf = float("inf")
     """How much alike the ranks' data are: 0.1: few classes each; inf: no difference but by chance."""

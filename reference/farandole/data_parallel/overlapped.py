@@ -4,10 +4,10 @@
     communication                                │ bucket 0│ bucket 1│bucket 2│
                                                                      └ exposed┘
 
-A hook on each parameter sees when its gradient is there; a bucket whose gradients are all there is handed to a
-thread that does nothing but all-reduce, in an order that is the same on all ranks. What a step pays for communication
-is only what is left when backward has ended. Without overlap (apex calls it `delay_allreduce`) the same buckets wait
-for the end of backward, and are then reduced: the sums are the same to the bit.
+A hook on each parameter reports its gradient; a bucket whose gradients are complete is passed to a thread that only
+all-reduces, in an order that is the same on all ranks. A step waits only for the communication that is left when
+backward has ended. Without overlap (apex calls it `delay_allreduce`) the same buckets wait for the end of backward, and
+are then reduced: the sums are bitwise the same.
 
 Cost: as synchronous SGD, with α for each bucket; a step takes forward + max(backward, communication) + the last
 bucket's all-reduce instead of the sum of all, if there is a core, a card or a network that computes nothing meanwhile.

@@ -1,14 +1,13 @@
-"""All-reduce with random factors (带随机因子的 AllReduce): document 001's variant, and why nobody needs it.
+"""All-reduce with random factors (带随机因子的 AllReduce): document 001's variant, which only adds noise.
 
     g = Σ_r ξ_r·x_r        ξ_r uniform in 1 ± s, drawn anew by each rank in every all-reduce
 
-That is once a step, or where the gradient goes in buckets once for each bucket. Since ξ has the mean 1 the sum is
-right on average, and only then; but the ranks draw independently, so its variance grows by Σ_r s²/3·x_r², which is
-there even where all gradients are the same. The training is that much noisier, for nothing in return. With s = 0 it is
-the all-reduce beneath, to the bit.
+A factor is drawn once a step, or once for each bucket of the gradient. Since ξ has the mean 1 the sum is right on
+average; but the ranks draw independently, so its variance grows by Σ_r s²/3·x_r², even where all gradients are equal.
+The training is noisier, and gains nothing. With s = 0 it is the underlying all-reduce, bit by bit.
 
-Cost: a random number and a multiplication of the vector in place, on each rank, and no message more. Source: erratum
-001.3.
+Cost: a random number and a multiplication of the vector in place, on each rank, and no additional message. Source:
+erratum 001.3.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from farandole.runtime.communicator import Buffer, Communicator
 
 
 def with_random_factors(all_reduce: AllReduce, spread: float, seed: int) -> AllReduce:
-    """That all-reduce, of vectors that each rank multiplies by a factor of its own before.
+    """Return an all-reduce whose ranks first multiply their vectors by random factors.
 
     Args:
         spread: s above, 0 to 1.
-        seed: with the rank it decides on the factors.
+        seed: determines the factors, together with the rank.
     """
     draws: dict[int, np.random.Generator] = {}
 

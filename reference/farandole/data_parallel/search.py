@@ -1,16 +1,16 @@
-"""Hyper-parameter search (超参数搜索) by successive halving: many trials begin, the better half goes on, and so forth.
+"""Hyper-parameter search (超参数搜索) by successive halving: after each round of trials the better half goes on.
 
-    trials     16     8     4     2          each of its own learning rate and width
+    trials     16     8     4     2          each with its learning rate and width
     steps      37    75   150   300          after which the validation loss decides
-    ranks      every rank trains some of them, by itself: rank r those at the places r, r + P, … of the ranking
+    ranks      every rank trains some of them alone: rank r those at the positions r, r + P, … of the ranking
 
 Document 000's "different hyper-parameters on different machines" is this (erratum 000.13): copies of one model must
-take the same steps, but models that compete need not, and talk only when they are compared. Those of one width begin
-with the same parameters, and all see the same batches. A trial that goes on does so where it stopped, if need be on
+take the same steps, but competing models need not, and their ranks communicate only to compare them. Trials of one
+width begin with the same parameters, and all see the same batches. A trial goes on where it stopped, possibly on
 another rank, to which its parameters are sent.
 
 Cost: about (log₂N + 1)·T steps instead of N·T, for N trials and T steps of the longest; 4 bytes for each parameter of a
-trial that moves. A round lasts until its slowest rank is done, and in the last ones there are fewer trials than ranks.
+trial that moves. A round lasts until its slowest rank is done, and the last rounds have fewer trials than ranks.
 Sources: Jamieson & Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", 2016; Li et
 al., "A system for massively parallel hyperparameter tuning", 2020, which does without the waiting.
 """
@@ -43,11 +43,11 @@ from farandole.runtime.world import World
 
 @dataclass(frozen=True)
 class Trial:
-    """A choice of hyper-parameters, and how good it has turned out to be.
+    """A choice of hyper-parameters, and its result.
 
     Attributes:
         steps: for which it has been trained.
-        loss: on the validation samples then; infinite if it was no number.
+        loss: on the validation samples then; infinite if it was not a number.
     """
 
     number: int
@@ -58,7 +58,7 @@ class Trial:
 
 
 def draw(options: SearchOptions) -> list[Trial]:
-    """The trials: learning rates even on a logarithmic scale, around --lr, and one of the widths.
+    """Return the trials: learning rates uniform on a logarithmic scale around --lr, and one of the widths each.
 
     Raises:
         UsageError: a model that cannot be so wide.
@@ -75,7 +75,7 @@ def draw(options: SearchOptions) -> list[Trial]:
 
 
 def rounds(trials: int, steps: int) -> list[tuple[int, int]]:
-    """Of each round how many trials it has, and after how many steps of each it ends; in the last one two are left.
+    """Return for each round its number of trials, and the steps of each trial at its end; the last round has two.
 
     Raises:
         UsageError: too few steps to be halved as often as the trials.
@@ -105,7 +105,7 @@ class Contender:
         self.sampler = EpochSampler(len(splits.train), self.epoch, options.seed, rank=0)
 
     def train(self, steps: int) -> Trial:
-        """Go on until so many steps are done; returns the trial, judged."""
+        """Train until `steps` steps are done in all; return the trial with its validation loss."""
         epoch, step = divmod(self.trial.steps, self.epoch)
         self.sampler.restore(self.sampler.state() | {"epoch": epoch, "step": step})
         for _ in range(self.trial.steps, steps):
@@ -141,7 +141,7 @@ class Search:
         self.own: dict[int, Contender] = {}
 
     def run(self) -> Iterator[int]:
-        """All rounds; yields after each how many steps every trial in it has taken. Collective."""
+        """Run all rounds; yield after each the number of steps that its trials have taken. Collective."""
         for number in self.world.steps(len(self.plan)):
             size, steps = self.plan[number]
             self._deal(self.ranking[:size])
@@ -157,11 +157,11 @@ class Search:
             yield steps
 
     def used(self, trial: Trial) -> int:
-        """How many samples it has been trained on, each counted as often as it was used."""
+        """Return the number of samples that the trial has used, each counted as often as it was used."""
         return samples_used([len(self.splits.train)], self.options.batch, trial.steps)
 
     def winner(self) -> nn.Module:
-        """The best trial's model, on every rank. Collective."""
+        """Return the best trial's model, on every rank. Collective."""
         best = self.ranking[0]
         contender = self.own.get(best.number) or Contender(best, self.options, self.splits, self.world)
         contender.flat.values_to_host()
@@ -171,14 +171,14 @@ class Search:
         return contender.model
 
     def _deal(self, trials: Sequence[Trial]) -> None:
-        """Let these go on, one after the other on each rank, and no others."""
+        """Assign these trials to the ranks, and move their parameters there; all other trials end."""
         here, before = self.world.rank, self.owner
         self.owner = {trial.number: place % self.world.size for place, trial in enumerate(trials)}
         for trial in trials:
             if self.owner[trial.number] == here and trial.number not in self.own:
                 self.own[trial.number] = Contender(trial, self.options, self.splits, self.world)
         with self.world.communicate("trials that move"):
-            for number, now in self.owner.items():  # in the same order on all ranks: nobody waits in a circle
+            for number, now in self.owner.items():  # in the same order on all ranks, so there is no deadlock
                 self._move(number, before.get(number, now), now)
         self.own = {number: each for number, each in self.own.items() if self.owner.get(number) == here}
 
@@ -194,12 +194,12 @@ class Search:
 
 
 def run(scenario: str, options: SearchOptions) -> tuple[Summary | None, list[Trial]]:
-    """Search, judge the best trial on the test samples, and write the record; the summary on rank 0, None elsewhere.
+    """Search, judge the best trial on the test samples, and write the record.
 
     Returns:
-        Likewise, and all trials, those that came farthest first.
+        The summary on rank 0, None elsewhere; all trials, sorted by their number of steps and then by their loss.
     """
-    draw(options)  # what is wrong is said before anything begins
+    draw(options)  # wrong options are reported before anything begins
     rounds(options.trials, options.steps)
     with World.start(options) as world:
         recorder = Recorder(world, scenario, options)

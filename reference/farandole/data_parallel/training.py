@@ -1,7 +1,7 @@
-"""What all data-parallel methods share: shards, the loop over steps, the record, the evaluation.
+"""The training that all data-parallel methods share: shards, the loop over steps, the record, the evaluation.
 
-A method is a `Strategy`: it owns the model and takes one step. Everything else is the same for
-all, so that a difference between two records is a difference between the methods.
+A method is a `Strategy`: it owns the model and takes one step. Everything else is the same for all methods, so that a
+difference between two records is a difference between the methods.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from farandole.data_parallel.background_metrics import BackgroundLossLog
 from farandole.data_parallel.evaluation import sharded_accuracy
 from farandole.data_parallel.learning_rate import LearningRate
 from farandole.data_parallel.loss_log import LossLog, Observation
-from farandole.data_parallel.options import DataParallelOptions, LoopOptions
+from farandole.data_parallel.options import DataParallelOptions, LoopOptions, OptimizerOptions
 from farandole.errors import UsageError
+from farandole.models.layerwise import maker_for
+from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import mean_statistics, sha256, trained
 from farandole.runtime.communicator import broadcast_text
 from farandole.runtime.progress import progress
@@ -66,28 +68,37 @@ class Strategy(Protocol):
         ...
 
     def observe(self) -> Observation | None:
-        """What the record is to tell of this moment beside the loss, asked now and then; None: nothing.
+        """Return what the record is to contain now beside the loss, or None. Called once in a window of steps.
 
-        What is needed of this rank has to be kept now: the ranks look at it together, perhaps while training goes on.
+        It must keep a copy of what it needs: the ranks evaluate it together, perhaps while training goes on.
         """
-        return None  # copies that are equal leave nothing to tell
+        return None  # equal copies have nothing to observe
 
     def finish(self) -> None:
-        """No further step will be taken: have `model` be what was trained. Collective."""
-        return  # nothing to do, for most
+        """Make `model` the trained model, after the last step. Collective."""
+        return  # for most strategies it is already
 
 
 MakeStrategy = Callable[[World, nn.Module, Loss], Strategy]
 
 
+def optimizer_factory(options: OptimizerOptions, model: nn.Module) -> MakeOptimizer:
+    """Return a function that makes the optimizer named by the options: (parameters, gradients) → optimizer.
+
+    Args:
+        model: of which LARS and LAMB need to know the layers.
+    """
+    return maker_for(model, options.optimizer, options.lr, options.l2, options.weight_decay)
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """What a training's loop tells the record.
+    """What a training's loop reports to the record.
 
     Attributes:
         final_loss: of the last step.
-        steps, samples: how many there were, of all ranks together.
-        staleness, lead: histograms, where they have a meaning.
+        steps, samples: their numbers, of all ranks together.
+        staleness, lead: histograms, where these have a meaning.
     """
 
     final_loss: float
@@ -98,7 +109,7 @@ class Outcome:
 
 
 class Loop(Protocol):
-    """Takes all steps of a training."""
+    """Takes all steps of a training: `synchronous_loop`, or `decentralised.asynchronous.asynchronous_loop`."""
 
     def __call__(
         self,
@@ -117,18 +128,21 @@ def train(
     scenario: str,
     options: LoopOptions,
     make_strategy: MakeStrategy,
-    rate: LearningRate | None = None,
     loop: Loop | None = None,
 ) -> Summary | None:
-    """Train, evaluate and write the record; the summary on rank 0, None elsewhere.
-
-    Args:
-        rate: of each step; None: always that with which the strategy's optimizer begins.
-        loop: takes the steps; None: `in_step`.
+    """Train, evaluate and write the record; return the summary on rank 0, None elsewhere.
 
     After a SIGUSR1 to any rank the training ends within `2 * LOSS_WINDOW` steps, and is evaluated and recorded.
+
+    Args:
+        options: those of an optimizer also give the learning rate of each step.
+        loop: takes the steps; None: `synchronous_loop`.
+
+    Raises:
+        UsageError: the options do not fit each other, the model or the number of ranks.
     """
     task = tasks.of(options)
+    rate = LearningRate.of(options) if isinstance(options, OptimizerOptions) else None
     with World.start(options) as world:
         stop = StopRequest(world)
         recorder = Recorder(world, scenario, options)
@@ -144,7 +158,7 @@ def train(
         strategy = make_strategy(world, model, task.loss)
         if not strategy.bytes_are_counted:
             world.comm.refuse("a library")
-        outcome = (loop or in_step)(world, options, strategy, shard, shares, recorder, rate, stop)
+        outcome = (loop or synchronous_loop)(world, options, strategy, shard, shares, recorder, rate, stop)
         mean_statistics(strategy.model, lambda sums: ALL_REDUCES["ring"](world.comm, sums), world.size)
         summary = recorder.finish(
             steps=outcome.steps,
@@ -171,7 +185,7 @@ def train(
 def load_shard(
     loading: str, train: datasets.Dataset | None, shares: Mapping[int, int], world: World, folder: Path | None
 ) -> datasets.Dataset:
-    """The own shard of what rank 0 has loaded: sent by it, or read from the files it writes to `folder`. Collective.
+    """Return this rank's shard of rank 0's samples: sent by rank 0, or read from files in `folder`. Collective.
 
     Args:
         loading: "scatter" or "files".
@@ -186,7 +200,7 @@ def load_shard(
     return shard if world.rank in shares else shard[:0]
 
 
-def in_step(
+def synchronous_loop(
     world: World,
     options: LoopOptions,
     strategy: Strategy,
@@ -196,7 +210,7 @@ def in_step(
     rate: LearningRate | None,
     stop: StopRequest,
 ) -> Outcome:
-    """All steps, each taken by all ranks."""
+    """Take all steps, each on all ranks."""
     inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
     targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
     check_filled(shares, options.batch, options.steps)
@@ -215,7 +229,7 @@ def in_step(
         loss = strategy.step(inputs[rows], targets[rows], share)
         losses.add(step, loss, share, whole, **({"lr": strategy.optimizer.lr} if rate else {}))
         following = step + 1
-        if losses.following == following:  # all have just exchanged their losses
+        if losses.following == following:  # the ranks have just exchanged their losses
             if rate:
                 rate.observe(losses.last_mean)
             if stop.heard():
@@ -236,6 +250,6 @@ def _shares(options: DataParallelOptions, samples: int, ranks: int) -> list[int]
 
 
 def samples_used(shares: Sequence[int], batch: int, steps: int) -> int:
-    """How many samples all ranks together use in so many steps, each sample counted as often as it is used."""
+    """Return the samples that all ranks use in `steps` steps, each counted as often as it is used."""
     epoch = steps_per_epoch(sum(shares), batch)
     return sum(batch_size(share, epoch, step) for step in range(steps) for share in shares)

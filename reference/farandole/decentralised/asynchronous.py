@@ -1,9 +1,10 @@
-"""A training whose ranks take no steps together: who is ready takes the next iteration.
+"""The loop of a training whose ranks take no steps together: a rank that is ready takes the next iteration.
 
-What `data_parallel.training.in_step` is for the others. The losses are added up in a thread, and nobody waits for
-that: each rank notes what it has computed, and its part of a window of steps when its next iteration belongs to a
-later one. A line of the record is about P iterations, as many samples as a batch has, to rounding; its time is when
-the last of them was done. The consensus error is of copies, of which each rank makes one when it leaves the window.
+It stands in the place of `data_parallel.training.synchronous_loop`. The losses are added up in a thread, and no rank
+waits for that: each rank notes the losses of its iterations, and contributes its part of a window of steps when its
+next iteration belongs to a later window. A line of the record is about P iterations, with as many samples as a batch,
+to rounding; its time is that of the last of them. The consensus error is of copies, of which each rank makes one when
+it leaves the window.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from farandole.data_parallel.learning_rate import LearningRate
 from farandole.data_parallel.loss_log import LOSS_WINDOW, Noted, Observation
 from farandole.data_parallel.options import LoopOptions
 from farandole.data_parallel.training import Outcome, Strategy
-from farandole.decentralised.bookkeeping import NONE_LEFT, Distribution
+from farandole.decentralised.iteration_server import IterationServer
+from farandole.decentralised.iterations import NONE_LEFT
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.stop_request import StopRequest
 from farandole.runtime.world import World
@@ -32,7 +34,7 @@ class UnevenLossLog(BackgroundLossLog):
     """A loss log of steps of which a rank may have no part, or several.
 
     Args:
-        rate: tells the learning rate of any step, whoever has taken it.
+        rate: gives the learning rate of any step, whichever rank has taken it.
     """
 
     def __init__(
@@ -59,12 +61,12 @@ class UnevenLossLog(BackgroundLossLog):
         return [replace(each, also={"lr": self.rate.at(step)}) for step, each in zip(steps, noted, strict=True)]
 
     def reach(self, step: int) -> None:
-        """All this rank will have to do with the steps before `step` is done; returns at once."""
+        """Note that this rank has no further iteration of a step before `step`; returns at once."""
         while self.following + LOSS_WINDOW <= step:
             self.flush(self.following + LOSS_WINDOW)
 
 
-def whoever_is_ready(
+def asynchronous_loop(
     world: World,
     options: LoopOptions,
     strategy: Strategy,
@@ -74,14 +76,14 @@ def whoever_is_ready(
     rate: LearningRate | None,
     stop: StopRequest,
 ) -> Outcome:
-    """All iterations; a slow rank takes fewer of them."""
+    """Take all iterations; a slow rank takes fewer of them."""
     inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
     targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
-    check_filled(shares, options.batch, options.steps * world.size)  # the fastest may take nearly all of them
+    check_filled(shares, options.batch, options.steps * world.size)  # the fastest rank may take nearly all of them
     epoch = steps_per_epoch(sum(shares), options.batch)
     sampler = EpochSampler(len(shard), epoch, options.seed, world.rank)
     losses = UnevenLossLog(world, recorder, options.steps, strategy.observe, rate)
-    work = Distribution(world, options.steps * world.size)
+    work = IterationServer(world, options.steps * world.size)
     own = samples = 0
     recorder.start()
     while (number := work.next(stop.asked)) != NONE_LEFT:

@@ -1,22 +1,22 @@
-"""Directions from a centre: it collects all gradients, and hands each rank a direction of its own.
+"""Directions from a centre: it collects all gradients, and sends each rank its own direction.
 
-What document 001 calls decentralised SGD: the centre knows every rank's gradient, estimates from all of them the best
-direction and step for each rank, and so evens out the differences between them (erratum 001.8: it is centralised).
-The text leaves open by which rule. This one is ours:
+Document 001 calls this decentralised SGD: the centre knows every rank's gradient, estimates the best direction and step
+for each rank from all of them, and so evens out the differences between the ranks (erratum 001.8: it is centralised).
+The text leaves the rule open. This one is ours:
 
     ḡ   = Σ_i (n_i / n)·g_i                         the common direction, as in synchronous SGD
-    a_i = c · max(0, cos(g_i, ḡ))                   how much of its own rank i is left with; c is --own-weight
+    a_i = c · max(0, cos(g_i, ḡ))                   the part of its own gradient that rank i follows; c is --own-weight
     d_i = ḡ + a_i·(g_i − ḡ),   w_i ← w_i − γ·d_i
 
-A rank whose gradient agrees with the others' goes its own way as far as c allows; one whose gradient is at right angles
-to the common one, or against it, is sent the common way. So each rank's step has its own direction and length, and none
-leads uphill: ⟨d_i, ḡ⟩ ≥ (1 − a_i)·‖ḡ‖² ≥ 0. Where g_i = ḡ on all ranks, and where c = 0, it is synchronous SGD.
+A rank whose gradient agrees with the common one follows its own as far as c allows; a rank whose gradient is orthogonal
+or opposed to it is sent the common direction. So each rank's step has its own direction and length, and none leads
+uphill: ⟨d_i, ḡ⟩ ≥ (1 − a_i)·‖ḡ‖² ≥ 0. Where g_i = ḡ on all ranks, and where c = 0, it is synchronous SGD.
 
-With c > 0 nothing pulls the copies together but that their directions have a part in common: they drift, the further
-the more their shards differ. What is evaluated is their mean.
+With c > 0 only the common part of their directions keeps the copies together: they drift apart, the more their shards
+differ. What is evaluated is their mean.
 
 Cost: the centre (rank 0) receives and sends P − 1 messages of n bytes a step, any other rank sends one; the centre also
-holds all P gradients. That is the bottleneck that the other methods of this room do without.
+holds all P gradients. This bottleneck is what the other methods of this room avoid.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def directions(gradients: NDArray[np.floating], shares: NDArray[np.floating], ow
 
     Args:
         gradients: one a row.
-        shares: n_i / n; a rank that had no samples is sent the common way.
+        shares: n_i / n; a rank without samples is sent the common direction.
         own_weight: c.
     """
     common = (shares[:, None] * gradients).sum(axis=0, dtype=gradients.dtype)
@@ -56,7 +56,7 @@ def directions(gradients: NDArray[np.floating], shares: NDArray[np.floating], ow
 
 
 class CentralDirections(Strategy):
-    """A model that moves as the centre says, each copy in a direction of its own."""
+    """A model whose copies each move in the direction that the centre sends."""
 
     bytes_are_counted = True
 
@@ -90,17 +90,17 @@ class CentralDirections(Strategy):
         return consensus(self.flat.values_np, self.world.size)
 
     def finish(self) -> None:
-        """The mean of all copies is what was trained."""
+        """Have the model be the mean of all copies."""
         self.flat.values_to_host()
         average(self.world, self.flat.values_np)
         self.flat.values_from_host()
 
 
 def exchange(comm: Communicator, rows: NDArray[np.floating], own_weight: float) -> None:
-    """Send the own gradient to the centre, and have a direction in its place. Collective.
+    """Send this rank's gradient to the centre, and replace it by the direction that comes back. Collective.
 
     Args:
-        rows: on the centre one for each rank, elsewhere one: the own gradient, and its share behind it, come first.
+        rows: on the centre one for each rank, elsewhere one: this rank's gradient, followed by its share, is the first.
     """
     if comm.rank != CENTRE:
         comm.send(rows[0], CENTRE)

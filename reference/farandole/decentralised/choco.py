@@ -1,23 +1,23 @@
-"""CHOCO-SGD: gossip of compressed differences, which still comes to the mean.
+"""CHOCO-SGD: gossip of compressed differences, which still converges to the mean.
 
-If a rank sent C(x_i) instead of x_i, what is lost would be lost: the mean of all would move with every round, and the
-copies would stay apart by what C leaves out. So each rank keeps what the others know of it, its public copy x̂_i, and
-sends only the difference to that:
+If a rank sent C(x_i) instead of x_i, the compression error would be lost: the mean would move with every round, and the
+copies would stay apart by the error. So each rank has a public copy x̂_i, which its neighbours know, and sends only the
+difference to that:
 
-    x_i ← x_i − γ_SGD·g_i                          a step of its own
+    x_i ← x_i − γ_SGD·g_i                          the rank's own step
     q_i = C(x_i − x̂_i)                             is sent to the neighbours
-    x̂_j ← x̂_j + q_j                               by all who hear it, and by rank j itself
+    x̂_j ← x̂_j + q_j                               on all that receive it, and on rank j itself
     x_i ← x_i + γ·Σ_j W_ij·(x̂_j − x̂_i)           towards the neighbours' public copies
 
-Nobody has to keep all neighbours' copies: of Σ_j W_ij·x̂_j it is enough to know the sum s_i, to which each round adds
-Σ_j W_ij·q_j. W is doubly stochastic and the same in all rounds, so the last line does not move the mean, whatever C has
-lost. What C leaves out stays in x_i − x̂_i, and is sent later: the error feedback of gossip. C must not lose more than
-it is given; the more it loses, the smaller the consensus step γ has to be. Without compression and with γ = 1 this is
-D-PSGD that mixes after the update, since then x̂_i = x_i.
+A rank need not keep all its neighbours' copies: the sum s_i = Σ_j W_ij·x̂_j is enough, to which each round adds
+Σ_j W_ij·q_j. W is doubly stochastic and the same in all rounds, so the last line does not move the mean, whatever the
+error of C. The error stays in x_i − x̂_i, and is sent later: the error feedback of gossip. ‖C(x) − x‖ must be below
+‖x‖; the larger it is, the smaller the consensus step γ has to be. Without compression and with γ = 1 this is D-PSGD
+that mixes after the update, since then x̂_i = x_i.
 
-Cost: degree messages of c bytes a round, c of what C makes of the parameters; memory for two more vectors, in double
-precision. Source: Koloskova, Stich & Jaggi, "Decentralized stochastic optimization and gossip algorithms with
-compressed communication", 2019.
+Cost: degree messages of c bytes a round, where c is the size of C(x); memory for two more vectors, in double precision.
+Source: Koloskova, Stich & Jaggi, "Decentralized stochastic optimization and gossip algorithms with compressed
+communication", 2019.
 """
 
 from __future__ import annotations
@@ -43,44 +43,44 @@ from farandole.tasks import Loss
 
 
 class PublicCopies:
-    """What one rank keeps: its own public copy, and the weighted sum of its neighbours' and its own.
+    """A rank's own public copy x̂_i, and the weighted sum Σ_j W_ij·x̂_j of its neighbours' and its own.
 
     Args:
-        start: where all ranks begin, and know that of each other.
+        start: the parameters that all ranks begin with.
         step: this rank's row of W.
         consensus_step: γ, above 0 and up to 1.
     """
 
     def __init__(self, start: Vector, step: Mixing, consensus_step: float) -> None:
-        # In single precision what rounding leaves in them would move the mean a little in every round, always alike.
+        # In single precision their rounding errors would move the mean a little in every round, in the same direction.
         self.own, self.mixed = start.astype(np.float64), start.astype(np.float64)
         self.step, self.consensus_step = step, consensus_step
 
     def difference(self, vector: Vector) -> Vector:
-        """What the others do not know yet of `vector`, the own parameters."""
+        """Return what the neighbours do not know yet of `vector`, this rank's parameters: x_i − x̂_i."""
         unknown: Vector = (vector - self.own).astype(np.float32)
         return unknown
 
-    def mix(self, vector: Vector, sent: Vector, heard: Sequence[Vector]) -> None:
-        """Move `vector`, in place, once all have decoded what was sent.
+    def mix(self, vector: Vector, sent: Vector, received: Sequence[Vector]) -> None:
+        """Move `vector` towards the neighbours' public copies, in place.
 
         Args:
-            sent: what this rank's payload stands for.
-            heard: what those of `step.sources` stand for, in that order.
+            sent: what this rank's payload decodes to, q_i.
+            received: what those of `step.sources` decode to, in that order.
         """
         self.own += sent
-        for weight, difference in zip((self.step.keep, *self.step.weights), (sent, *heard), strict=True):
+        for weight, difference in zip((self.step.keep, *self.step.weights), (sent, *received), strict=True):
             self.mixed += weight * difference.astype(np.float64)
         vector += (self.consensus_step * (self.mixed - self.own)).astype(np.float32)
 
 
 class ChocoSGD(Strategy):
-    """A model that is trained beside its copies on other ranks, and mixed with what they have told of theirs.
+    """A model that is trained beside its copies on other ranks, and mixed with their public copies.
 
     Args:
-        graph: who is whose neighbour, the same in all rounds.
-        compressor: this rank's; it must not lose more than it is given.
-        every: so many steps from one mixing to the next.
+        graph: which ranks are neighbours, the same in all rounds.
+        compressor: this rank's; its error must be smaller than the vector.
+        every: steps from one mixing to the next.
 
     Raises:
         UsageError: the graph changes from round to round.
@@ -102,8 +102,8 @@ class ChocoSGD(Strategy):
     ) -> None:
         if len(graph.rounds) > 1:
             raise UsageError(
-                f"{graph.name} has other neighbours in each round, and --compressor needs the same ones, who know of "
-                "each other already: take another --topology"
+                f"{graph.name} has other neighbours in each round, and CHOCO-SGD needs the same ones, whose public "
+                "copies each rank knows: take another --topology"
             )
         self.world, self.model, self.loss = world, model, loss
         self.compressor, self.every = compressor, every
@@ -132,7 +132,7 @@ class ChocoSGD(Strategy):
         return consensus(self.flat.values_np, self.world.size)
 
     def finish(self) -> None:
-        """The mean of all copies is what was trained."""
+        """Have the model be the mean of all copies."""
         self.flat.values_to_host()
         average(self.world, self.flat.values_np)
         self.flat.values_from_host()
@@ -147,7 +147,7 @@ class ChocoSGD(Strategy):
         arriving: list[Payload] = [np.empty_like(payload) for _ in step.sources]
         swap(self.world, step, f"mixing {self._done}", payload, arriving)
         with self.world.compute("decode"):
-            sent, *heard = (self.compressor.decode(each, len(vector)) for each in (payload, *arriving))
-            self.copies.mix(vector, sent, heard)
+            sent, *received = (self.compressor.decode(each, len(vector)) for each in (payload, *arriving))
+            self.copies.mix(vector, sent, received)
         self.flat.values_from_host()
         self.ring_bytes += len(step.to) * vector.nbytes

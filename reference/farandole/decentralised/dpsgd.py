@@ -1,22 +1,23 @@
-"""D-PSGD: every rank averages its parameters with its neighbours' and takes a step of its own.
+"""D-PSGD: every rank averages its parameters with its neighbours' and takes its own step.
 
 One step of rank i, with the weights W of `mixing`:
 
     x_i ← Σ_j W_ij·x_j − γ·g_i                     g_i = ∇f_i(x_i), at x_i as it was before the mixing
     x_i ← Σ_j W_ij·(x_j − γ·g_j)                   after the update, with --mix-after-update
 
-In the first order, the paper's, the mixing needs no gradient and may go on beside the backward pass; here it comes
-after it, so that what each takes can be seen. In either, the mean of all moves as x̄ ← x̄ − γ·(1/P)·Σ_i g_i: as in
-synchronous SGD, but that each gradient was computed at another x_i. With equal parts of the batch f_i is the mean loss
-of rank i's; else it is that times P·n_i/n, so that the mean step is that of the whole batch.
+In the first order, the paper's, the mixing needs no gradient and may overlap the backward pass; here it comes after it,
+so that the times of both can be seen. In either order the mean moves as x̄ ← x̄ − γ·(1/P)·Σ_i g_i: as in synchronous
+SGD, except that each gradient was computed at another x_i. With equal parts of the batch f_i is the mean loss of rank
+i's part; otherwise it is that times P·n_i/n, so that the mean step is that of the whole batch.
 
     W = 11ᵀ/P, after the update     synchronous SGD, to rounding: all copies are the mean again
     W = 11ᵀ/P, the first order      not synchronous SGD: each copy is still its own last gradient away from the mean
 
-Cost: degree messages of n bytes a rank and step, however many ranks there are, and no waiting but for neighbours. How
-far the copies drift apart depends on γ, on how much the shards differ, and on the spectral gap. Source: Lian et al.,
-"Can decentralized algorithms outperform centralized algorithms? A case study for decentralized parallel stochastic
-gradient descent", 2017. Document 001's "decentralised SGD" has a centre: `central_directions` (erratum 001.8).
+Cost: degree messages of n bytes a rank and step, whatever the number of ranks; a rank waits for its neighbours only.
+How far the copies drift apart depends on γ, on how much the shards differ, and on the spectral gap. Document 001's
+"decentralised SGD" has a centre: `central_directions` (erratum 001.8). Source: Lian et al., "Can decentralized
+algorithms outperform centralized algorithms? A case study for decentralized parallel stochastic gradient descent",
+2017.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from farandole.tasks import Loss
 
 
 class DPSGD(Strategy):
-    """A model that is trained beside its copies on other ranks, and mixed with the neighbours'.
+    """A model that is trained beside its copies on other ranks, and mixed with the neighbours' copies.
 
     Args:
-        graph: who is whose neighbour.
-        every: so many steps from one mixing to the next; those between are each rank's own.
-        after_update: mix what the update has led to, and not what it begins from.
+        graph: which ranks are neighbours.
+        every: steps from one mixing to the next; between them each rank trains alone.
+        after_update: mix what the update has led to, instead of what it begins from.
     """
 
     bytes_are_counted = True
@@ -82,7 +83,7 @@ class DPSGD(Strategy):
         return consensus(self.flat.values_np, self.world.size)
 
     def finish(self) -> None:
-        """The mean of all copies is what was trained."""
+        """Have the model be the mean of all copies."""
         self.flat.values_to_host()
         average(self.world, self.flat.values_np)
         self.flat.values_from_host()

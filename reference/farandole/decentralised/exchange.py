@@ -1,11 +1,10 @@
 """The steps of `steps` over MPI: all receives and sends of a round are begun, then each is awaited.
 
-No message waits for another one, so no graph can deadlock; and a rank waits for its neighbours alone, which may be a
-round ahead of ranks further away. The order in which messages are added is that of the ranks they come from: same seed,
-same ranks, same bits.
+No message waits for another one, so no graph can deadlock. A rank waits for its neighbours only, which may be a round
+ahead of ranks further away. Messages are added in the order of their sources: same seed, same ranks, same bits.
 
-Cost: per round as many messages of the vector's length as there are outgoing edges; memory for one vector that leaves,
-and one for each that arrives.
+Cost: per round a message of the vector's length for each outgoing edge; memory for one vector that is sent, and one for
+each that is received.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ class Mixer:
     """This rank's part of the rounds.
 
     Args:
-        like: what is to be mixed: a vector as long, and of the same type.
+        like: a vector of the length and type of those that will be mixed.
 
     Attributes:
-        rounds: how many there have been.
+        rounds: number of rounds so far.
 
     Raises:
         UsageError: the rule has no weights for this graph.
@@ -39,7 +38,7 @@ class Mixer:
 
     def __init__(self, world: World, graph: Topology, rule: Rule, like: Buffer) -> None:
         self.world = world
-        # The whole graph is looked at on every rank, so that all find the same fault or none.
+        # Every rank checks the whole graph, so that all of them find the same fault or none.
         plans = [[rule(graph, rank, number) for rank in range(world.size)] for number in range(len(graph.rounds))]
         self.plan = [steps[world.rank] for steps in plans]
         self.rounds = 0
@@ -47,7 +46,7 @@ class Mixer:
         self._arriving = [np.empty_like(like) for _ in range(max(len(step.sources) for step in self.plan))]
 
     def mix(self, vector: Buffer) -> None:
-        """Take part in the next round with `vector`, in place. Collective, though no rank waits for all others."""
+        """Mix `vector` with the neighbours' in the next round, in place. Collective; each waits for its neighbours."""
         step = self.plan[self.rounds % len(self.plan)]
         np.multiply(vector, step.share, out=self._leaving)
         vector *= step.keep
@@ -69,12 +68,12 @@ def swap(
     arriving: Sequence[Buffer],
     take: Callable[[Buffer, float], None] = lambda buffer, weight: None,
 ) -> None:
-    """Send `leaving` to all whom `step` names, and have what they send. Collective, but nobody waits for all others.
+    """Send `leaving` to the destinations of `step`, and receive from its sources. Collective; each waits for these.
 
     Args:
         name: of the round, the same on all ranks.
-        arriving: a place for each that is heard, in the order of `step.sources`.
-        take: is given each message as it has come, in that order, and its weight.
+        arriving: a buffer for each source, in the order of `step.sources`.
+        take: is called with each message once it has arrived, in that order, and its weight.
     """
     comm, trace, rank = world.comm, world.trace, world.rank
     receiving = [
@@ -95,16 +94,16 @@ def swap(
 
 
 def average(world: World, vector: Buffer) -> None:
-    """The mean of all ranks' vectors, in place and the same bits everywhere: what is evaluated. Collective."""
+    """Replace `vector` by the mean of all ranks' vectors, the same bits on each: what is evaluated. Collective."""
     with world.communicate("average"):
         ALL_REDUCES["ring"](world.comm, vector)
         vector /= world.size
 
 
 def consensus(vector: Buffer, ranks: int) -> Observation:
-    """How to find the consensus error (`mixing.consensus_error`) of all ranks' vectors as they are now.
+    """Return a function that finds the consensus error (`mixing.consensus_error`) of all ranks' present vectors.
 
-    It is found by two all-reduces that belong to the record and not to the method: they are not counted.
+    Its two all-reduces belong to the record and not to the method, so they are not counted.
     """
     own = vector.astype(np.float64)
 

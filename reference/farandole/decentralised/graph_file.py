@@ -1,11 +1,11 @@
-"""A graph in a file: a line for each edge, `0 1` for one that leads both ways, `0 > 1` for one from 0 to 1 alone.
+"""A graph in a file: a line for each edge, `0 1` for one that leads both ways, `0 > 1` for one from 0 to 1 only.
 
     # a star, and one more edge that leads one way
     0 1
     0 2
     1 > 2
 
-What follows a # is a remark. Every rank must reach every other, if by way of others.
+Text after a # is a comment. Every rank must reach every other, if by way of others.
 """
 
 from __future__ import annotations
@@ -13,14 +13,23 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from farandole.decentralised.topologies import Topology, check_connected
+from farandole.decentralised.topologies import Topology, check_connected, topology
 from farandole.errors import UsageError
 
 EDGE = re.compile(r"([0-9]{1,9})\s*(>|\s)\s*([0-9]{1,9})")
 
 
+def read_or_build(file: Path | None, name: str, ranks: int) -> Topology:
+    """Return the graph in `file`, or without a file the graph called `name`, over `ranks` ranks.
+
+    Raises:
+        UsageError: as `read`.
+    """
+    return read(file, ranks) if file else topology(name, ranks)
+
+
 def read(file: Path, ranks: int) -> Topology:
-    """The graph in `file`, over so many ranks.
+    """Return the graph in `file`, over `ranks` ranks.
 
     Raises:
         UsageError: it cannot be read, a line is no edge, an edge is none between two of the ranks, or some rank
@@ -35,7 +44,7 @@ def read(file: Path, ranks: int) -> Topology:
 
 
 def parse(text: str, ranks: int, name: str) -> Topology:
-    """The graph that `text` describes; `name` is for messages."""
+    """Return the graph that `text` describes; `name` is for messages."""
     edges: set[tuple[int, int]] = set()
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].strip()

@@ -1,15 +1,15 @@
-"""With which weights neighbours mix, and how fast that brings all together.
+"""The weights with which neighbours mix, and how fast the ranks' vectors then approach their mean.
 
     both ways (Metropolis)      W_ij = 1 / (1 + max(d_i, d_j)) for neighbours,  W_ii = 1 − Σ_j W_ij
-    one way, all of degree d    W_ij = 1 / (1 + d) for those heard, and for the own
-    push-sum                    rank j gives 1 / (1 + d_j) of its vector to each it sends to, and keeps as much
+    one way, all of degree d    W_ij = 1 / (1 + d) for the sources j, and for i itself
+    push-sum                    rank j sends 1 / (1 + d_j) of its vector to each destination, and keeps as much
 
 d is a rank's number of neighbours, or of outgoing edges. The first two are doubly stochastic: each row sums to 1, so
-that equal vectors stay as they are, and each column too, so that the mean of all stays where it is. Push-sum's are
-column-stochastic alone, which any graph can have: the sum of all stays, and what a rank has of it differs
-(`push_sum` divides that out).
+that equal vectors stay equal, and each column too, so that the mean stays the same. Push-sum's weights are only
+column-stochastic, which any graph can have: the sum stays the same, and a rank's part of it differs (`push_sum` divides
+that out).
 
-The consensus error, defined here once, is how far the ranks' vectors are from their mean, as a root mean square:
+The consensus error is the root mean square distance of the ranks' vectors from their mean:
 
     E = √( (1/P) Σ_i ‖x_i − x̄‖² )            after a round  E' ≤ (1 − gap) · E
 
@@ -37,45 +37,45 @@ Rule = Callable[[Topology, int, int], Mixing]  # (graph, rank, number of the rou
 
 
 def doubly_stochastic(graph: Topology, rank: int, number: int) -> Mixing:
-    """What `rank` does in round `number`: it sends its vector as it is, and weighs what it hears.
+    """Return the step of `rank` in round `number`: it sends its vector as it is, and weighs what it receives.
 
     Raises:
-        UsageError: the graph's edges lead one way, and not all ranks have as many: no simple weights keep the mean.
+        UsageError: the graph's edges lead one way, and the ranks' degrees differ: no simple weights keep the mean.
     """
     edges = graph.edges(number)
-    to, sources = graph.hearers(rank, number), graph.sources(rank, number)
-    degrees = [len(graph.hearers(other, number)) for other in range(graph.ranks)]
+    to, sources = graph.destinations(rank, number), graph.sources(rank, number)
+    degrees = [len(graph.destinations(other, number)) for other in range(graph.ranks)]
     if edges != symmetric(edges):
-        heard = {len(graph.sources(other, number)) for other in range(graph.ranks)}
-        if {*degrees, *heard} != {degrees[rank]}:
+        in_degrees = {len(graph.sources(other, number)) for other in range(graph.ranks)}
+        if {*degrees, *in_degrees} != {degrees[rank]}:
             raise UsageError(
                 f"{graph.name} has edges that lead one way, and ranks with more of them than others: mixing would "
-                "move the mean; take --method push-sum, or edges that lead both ways"
+                "move the mean; take push-sum, or edges that lead both ways"
             )
     weights = tuple(1 / (1 + max(degrees[rank], degrees[source])) for source in sources)
     return Mixing(to, sources, share=1.0, keep=1 - sum(weights), weights=weights)
 
 
 def pushing(graph: Topology, rank: int, number: int) -> Mixing:
-    """What `rank` does in round `number`: it sends parts of its vector, and adds what it hears."""
-    to, sources = graph.hearers(rank, number), graph.sources(rank, number)
+    """Return the step of `rank` in round `number`: it sends parts of its vector, and adds what it receives."""
+    to, sources = graph.destinations(rank, number), graph.sources(rank, number)
     part = 1 / (1 + len(to))
     return Mixing(to, sources, share=part, keep=part, weights=(1.0,) * len(sources))
 
 
 def mixing_matrix(graph: Topology, number: int = 0, rule: Rule = doubly_stochastic) -> Matrix:
-    """W of round `number`."""
+    """Return W of round `number`."""
     return matrix([rule(graph, rank, number) for rank in range(graph.ranks)])
 
 
 def spectral_gap(weights: Matrix) -> float:
-    """Of a doubly stochastic matrix, or of a product of them: 1, it is an average; 0, it may bring nobody nearer."""
+    """Return 1 − ‖W − 11ᵀ/P‖₂ of a doubly stochastic W: 1 is an exact average; with 0 the error may stay the same."""
     ranks = len(weights)
     return max(0.0, float(1 - np.linalg.norm(weights - np.full((ranks, ranks), 1 / ranks), 2)))  # -0 is rounding
 
 
 def gap_of_all(rounds: Sequence[Matrix]) -> float:
-    """The gap of several rounds, one after the other."""
+    """Return the spectral gap of several rounds in a row."""
     product = np.eye(len(rounds[0]))
     for weights in rounds:
         product = weights @ product
@@ -83,6 +83,6 @@ def gap_of_all(rounds: Sequence[Matrix]) -> float:
 
 
 def consensus_error(vectors: Matrix) -> float:
-    """√(mean_i ‖x_i − x̄‖²) of the ranks' vectors, one a row."""
+    """Return √(mean_i ‖x_i − x̄‖²) of the ranks' vectors, one a row."""
     deviations = vectors - vectors.mean(axis=0)
     return float(np.sqrt((deviations**2).sum(axis=1).mean()))

@@ -1,22 +1,61 @@
-"""Who asks and who answers, so that pairs can average whenever one is ready and nobody waits in a circle.
+"""The rule of AD-PSGD: which ranks request an average, whom they may ask, and when; pure.
 
-Of two ranks that ask each other at the same moment both would wait for ever. So the ranks are divided: active ones ask,
-passive ones answer, and only edges between the two are used. An answer waits for nothing, so every question gets one.
+If two ranks asked each other at the same time, both would wait for ever. So the ranks are divided: active ranks
+request, passive ranks answer, and only edges between the two kinds are used. An answer waits for nothing, so every
+request gets one.
 
-By their numbers, the even ones are active, if the edges left connect all ranks. Else a rank is active if its distance
-from rank 0 is even, which always leaves them connected: every rank's shortest way to rank 0 changes sides at each edge.
+Even ranks are active, if the remaining edges connect all ranks. Otherwise a rank is active if its distance from rank 0
+is even, which always leaves them connected: every rank's shortest path to rank 0 changes sides at each edge.
 
-Source: Lian et al., "Asynchronous decentralized parallel stochastic gradient descent", 2018, whose graph is bipartite
-from the start.
+`ad_psgd` carries this out over MPI, `cost.pairs` event by event for thousands of workers. Source: Lian et al.,
+"Asynchronous decentralized parallel stochastic gradient descent", 2018, whose graph is bipartite from the start.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
 from farandole.decentralised.topologies import Edges, Topology, distances
 
 
+@dataclass(frozen=True)
+class Pairing:
+    """Whom each active rank may ask, and how often it asks.
+
+    Attributes:
+        partners: active rank → the passive ranks that it may ask.
+        every: an active rank's iterations from one average to the next.
+    """
+
+    partners: Mapping[int, tuple[int, ...]]
+    every: int = 1
+
+    def partner(self, rank: int, iterations: int, draw: Callable[[], float]) -> int | None:
+        """Return the rank that `rank` averages with after its gradient, or None: with none this time.
+
+        Args:
+            iterations: how many `rank` has begun, the present one included.
+            draw: returns a random number, uniform in [0, 1); called if there is a choice.
+        """
+        others = self.partners.get(rank)
+        if not others or iterations % self.every:
+            return None
+        return others[int(draw() * len(others))]
+
+
+def average_pair(one: NDArray[Any], other: NDArray[Any]) -> None:
+    """Replace both vectors by their mean: one ← other ← (one + other) / 2."""
+    one += other
+    one /= 2
+    other[:] = one
+
+
 def partners(graph: Topology) -> dict[int, tuple[int, ...]]:
-    """Each active rank, and the passive ones it may ask; edges count both ways, in whatever round they are."""
+    """Return for each active rank the passive ranks it may ask; edges count both ways, in whatever round they are."""
     edges = graph.both_ways
     active = {rank for rank in range(graph.ranks) if rank % 2 == 0}
     if len(distances(_between(edges, active))) < graph.ranks:

@@ -1,19 +1,19 @@
 """Push-sum, or stochastic gradient push (SGP): mixing along edges that lead one way.
 
-Where edges lead one way, or change from step to step, simple weights cannot keep the mean: a rank that is heard by many
-would count for more. Push-sum lets it, and keeps the account. Every rank has a vector x and a number w, at first 1;
-one step:
+Where edges lead one way, or change from step to step, simple weights cannot keep the mean: a rank with many outgoing
+edges would count for more. Push-sum records by how much. Every rank has a vector x and a number w, at first 1. One
+step:
 
     x_i ← x_i − γ·∇f_i(z_i)                                 z_i = x_i / w_i, the model
     (x_i, w_i) ← Σ_j p_ij·(x_j, w_j)                        p_ij = 1 / (1 + out-degree of j)
     z_i ← x_i / w_i
 
-Each sender decides alone what it gives away, so every column of p sums to 1: Σx moves only by gradients, and Σw = P.
-What a rank has too much or too little of x, it has too much or too little of w: z has no bias. Where p is doubly
-stochastic w stays 1, and this is D-PSGD that mixes after the update.
+Each sender alone decides on the parts, so every column of p sums to 1: Σx moves only by gradients, and Σw = P. A rank
+whose part of Σx is too large has too large a part of Σw by the same factor: z has no bias. Where p is doubly stochastic
+w stays 1, and this is D-PSGD that mixes after the update.
 
-Cost: out-degree messages of n bytes, and of one number, a rank and step; with the one-peer exponential graph a single
-one. A rank needs to know nothing of its neighbours' degrees. Source: Assran et al., "Stochastic gradient push for
+Cost: out-degree messages of n bytes and one number a rank and step; with the one-peer exponential graph a single
+message. A rank need not know its neighbours' degrees. Source: Assran et al., "Stochastic gradient push for
 distributed deep learning", 2019; Kempe et al. 2003 (push-sum).
 """
 
@@ -34,13 +34,13 @@ from farandole.tasks import Loss
 
 
 class PushSum(Strategy):
-    """A model z = x/w; parts of x and w are given to those that the graph's edges lead to.
+    """A model z = x/w; parts of x and w are sent along the graph's edges.
 
     Args:
-        every: so many steps from one mixing to the next.
+        every: steps from one mixing to the next.
 
     Attributes:
-        pushed: x, and w behind it.
+        pushed: x, followed by w.
     """
 
     bytes_are_counted = True
@@ -77,12 +77,12 @@ class PushSum(Strategy):
         return consensus(self.pushed[:-1] / self.pushed[-1], self.world.size)
 
     def finish(self) -> None:
-        """The mean of all x is what was trained; the mean of all w is 1."""
+        """Have the model be the mean of all x; the mean of all w is 1."""
         total = self.pushed[:-1].copy()
         average(self.world, total)
         self._have(total)
 
     def _have(self, vector: np.ndarray) -> None:
-        """Have `vector` be the model's parameters."""
+        """Copy `vector` to the model's parameters."""
         self.flat.values_np[:] = vector
         self.flat.values_from_host()

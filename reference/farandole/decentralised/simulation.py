@@ -1,7 +1,7 @@
 """Decentralised training of more ranks than there are cores: all in one process, by the same steps.
 
-What is mixed, and with which weights, is what `steps` and `mixing` say; only the messages are missing, and so are time
-and waiting. It answers what graphs do to learning: how far the copies are apart, and what their mean has learned.
+The steps and weights are those of `steps` and `mixing`; there are no messages, no time and no waiting. It shows what
+graphs do to learning: how far the copies are apart, and what their mean has learned.
 
     for copies in train(topology("ring", 64), start, gradient, lr=0.1, steps=100):
         print(consensus_error(copies))
@@ -22,7 +22,7 @@ from farandole.decentralised.steps import Matrix, run
 from farandole.decentralised.topologies import Topology
 
 Vector = NDArray[Any]
-Gradient = Callable[[Vector, int, int], Vector]  # (parameters, rank, step) → what that rank computes there
+Gradient = Callable[[Vector, int, int], Vector]  # (parameters, rank, step) → that rank's gradient
 
 
 def train(
@@ -34,10 +34,10 @@ def train(
     every: int = 1,
     after_update: bool = False,
 ) -> Iterator[Matrix]:
-    """D-PSGD: all ranks' parameters after each step, one a row.
+    """Train by D-PSGD and yield all ranks' parameters after each step, one a row.
 
     Args:
-        start: where all begin.
+        start: the parameters that all ranks begin with.
         every, after_update: as of `dpsgd.DPSGD`.
     """
     copies = np.tile(start, (graph.ranks, 1))
@@ -55,7 +55,7 @@ def train(
 
 
 def train_by_pushing(graph: Topology, start: Vector, gradient: Gradient, lr: float, steps: int) -> Iterator[Matrix]:
-    """Push-sum: all ranks' z = x/w after each step, one a row."""
+    """Train by push-sum and yield all ranks' z = x/w after each step, one a row."""
     pushed = np.hstack([np.tile(start, (graph.ranks, 1)), np.ones((graph.ranks, 1), start.dtype)])
     for step in range(steps):
         pushed[:, :-1] -= lr * _gradients(gradient, pushed[:, :-1] / pushed[:, -1:], step)

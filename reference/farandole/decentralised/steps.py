@@ -1,11 +1,11 @@
-"""The vocabulary of mixing: what one rank sends, keeps and adds in a round; and what all ranks' steps come to.
+"""The vocabulary of mixing: what one rank sends, keeps and adds in a round, and the result of all ranks' steps.
 
-    message of rank j    m_j = share_j · x_j                 the same to all whom it sends to
-    rank i afterwards    x_i ← keep_i · x_i + Σ_j weight_ij · m_j        over the j that it hears
+    message of rank j    m_j = share_j · x_j                             the same to all its destinations
+    rank i afterwards    x_i ← keep_i · x_i + Σ_j weight_ij · m_j        over its sources j
 
-So who weighs can be the one that hears (D-PSGD: it knows all weights of its row) or the one that sends (push-sum: it
-knows only how many it sends to). Pure, as the steps of collectives are: run over MPI by `exchange`, and in one process
-here, on numbers or, to find the matrix W of x ← W·x, on the ranks themselves.
+The weights can be the receiver's (D-PSGD: it knows its row of W) or the sender's (push-sum: it knows only its number of
+destinations). Pure, as the steps of collectives are: run over MPI by `exchange`, and in one process here, on vectors
+or, to find the matrix W of x ← W·x, on unit vectors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Matrix = NDArray[Any]
 
 
 class StepError(AssertionError):
-    """A message that nobody takes, or one that nobody sends; the text says between whom."""
+    """A message without a receiver or without a sender; the text names both ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class Mixing:
     """One rank's part of a round.
 
     Attributes:
-        to: the ranks that are sent `share` times the own vector.
+        to: the ranks that are sent `share` times this rank's vector.
         sources: the ranks whose messages are added.
-        share: by what the own vector is multiplied before it is sent.
-        keep: how much of it stays here.
-        weights: by what each of `sources`' messages is multiplied.
+        share: factor of this rank's vector in its message.
+        keep: factor of this rank's vector in the result.
+        weights: factor of each source's message, in the order of `sources`.
     """
 
     to: tuple[int, ...]
@@ -43,17 +43,17 @@ class Mixing:
     weights: tuple[float, ...]
 
     def __str__(self) -> str:
-        heard = " + ".join(
+        added = " + ".join(
             f"{weight:.3g} of rank {rank}'s" for rank, weight in zip(self.sources, self.weights, strict=True)
         )
-        kept = f"keep {self.keep:.3g}" + (f", add {heard}" if heard else "")
+        kept = f"keep {self.keep:.3g}" + (f", add {added}" if added else "")
         what = "it" if self.share == 1 else f"{self.share:.3g} of it"
         sent = f"send {what} to {', '.join(map(str, self.to))}; " if self.to else ""
         return sent + kept
 
 
 def run(steps: Sequence[Mixing], vectors: Matrix) -> Matrix:
-    """All ranks' vectors after a round.
+    """Return all ranks' vectors after a round.
 
     Args:
         steps: one a rank.
@@ -72,12 +72,12 @@ def run(steps: Sequence[Mixing], vectors: Matrix) -> Matrix:
 
 
 def matrix(steps: Sequence[Mixing]) -> Matrix:
-    """W, by which the round multiplies the ranks' vectors: W_ij of rank j's is in rank i's afterwards."""
+    """Return W, by which the round multiplies the ranks' vectors: x_i ← Σ_j W_ij · x_j."""
     return run(steps, np.eye(len(steps)))
 
 
 def check_pairs(steps: Sequence[Mixing]) -> None:
-    """Every message that is sent is taken by the one it is sent to, and the other way round.
+    """Check that every message is received by its destination, and that every source sends one.
 
     Then a round cannot deadlock: no message waits for another one.
 
@@ -87,11 +87,11 @@ def check_pairs(steps: Sequence[Mixing]) -> None:
     sent = {(source, to) for source, step in enumerate(steps) for to in step.to}
     taken = {(source, to) for to, step in enumerate(steps) for source in step.sources}
     if lost := sent - taken:
-        raise StepError("rank {} sends to rank {}, which does not listen".format(*min(lost)))
+        raise StepError("rank {} sends to rank {}, which receives nothing from it".format(*min(lost)))
     if missing := taken - sent:
         raise StepError("rank {} sends nothing to rank {}, which waits for it".format(*min(missing)))
 
 
 def messages(steps: Sequence[Mixing]) -> list[int]:
-    """How many each rank sends in the round, each as long as its vector."""
+    """Return the number of messages that each rank sends in the round, each as long as its vector."""
     return [len(step.to) for step in steps]

@@ -1,14 +1,14 @@
-"""Who talks to whom: graphs over the ranks, as pure functions of their number.
+"""Graphs over the ranks, as pure functions of the number of ranks: which ranks are neighbours.
 
     ring                    each rank and the next one                          degree 2
-    torus                   the four around it, on a grid as square as may be   degree 4
+    torus                   the four around it, on a nearly square grid         degree 4
     exponential             rank i sends to i + 1, 2, 4, …  (mod P)             degree ⌈log₂P⌉
     one-peer-exponential    in round t only to i + 2^(t mod ⌈log₂P⌉)            degree 1
-    complete                everybody                                           degree P − 1
+    complete                all other ranks                                     degree P − 1
 
 A graph may change from round to round, and its edges may lead one way; those of ring, torus and complete lead both
-ways. A rank talks to itself without a message, so no graph has an edge from a rank to itself. Where two of a rank's
-neighbours are the same one, as on a ring of two, there is one edge. The torus of a prime number of ranks is a ring.
+ways. No graph has an edge from a rank to itself. Where two of a rank's neighbours are the same rank, as on a ring of
+two, there is one edge. The torus of a prime number of ranks is a ring.
 
 Cost: in each round a rank sends as many messages as it has outgoing edges. Sources: Lian et al., "Can decentralized
 algorithms outperform centralized algorithms?", 2017 (ring, torus); Assran et al., "Stochastic gradient push for
@@ -25,7 +25,7 @@ from math import isqrt
 
 from farandole.errors import UsageError
 
-Edges = frozenset[tuple[int, int]]  # (who sends, who hears)
+Edges = frozenset[tuple[int, int]]  # (source, destination)
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Topology:
     """A graph over the ranks, the same in every round or one after the other.
 
     Attributes:
-        rounds: the edges of each round; after the last one it begins again.
+        rounds: the edges of each round; after the last round the first one follows.
     """
 
     name: str
@@ -41,38 +41,38 @@ class Topology:
     rounds: tuple[Edges, ...]
 
     def edges(self, number: int) -> Edges:
-        """Those of round `number`, 0 and up."""
+        """Return the edges of round `number`, from 0."""
         return self.rounds[number % len(self.rounds)]
 
-    def hearers(self, rank: int, number: int) -> tuple[int, ...]:
-        """To whom `rank` sends in round `number`."""
+    def destinations(self, rank: int, number: int) -> tuple[int, ...]:
+        """Return the ranks that `rank` sends to in round `number`."""
         return self._neighbours[number % len(self.rounds)][0][rank]
 
     def sources(self, rank: int, number: int) -> tuple[int, ...]:
-        """Whom `rank` hears in round `number`."""
+        """Return the ranks that `rank` receives from in round `number`."""
         return self._neighbours[number % len(self.rounds)][1][rank]
 
     @cached_property
     def _neighbours(self) -> list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]]:
-        """Of each round, to whom each rank sends, and whom it hears."""
+        """For each round, the destinations and the sources of each rank."""
         found = []
         for edges in self.rounds:
-            hearers: list[list[int]] = [[] for _ in range(self.ranks)]
+            destinations: list[list[int]] = [[] for _ in range(self.ranks)]
             sources: list[list[int]] = [[] for _ in range(self.ranks)]
             for source, to in sorted(edges):
-                hearers[source].append(to)
+                destinations[source].append(to)
                 sources[to].append(source)
-            found.append(([tuple(each) for each in hearers], [tuple(each) for each in sources]))
+            found.append(([tuple(each) for each in destinations], [tuple(each) for each in sources]))
         return found
 
     @property
     def both_ways(self) -> Edges:
-        """All pairs that talk in any round, in either direction; each pair twice."""
+        """All pairs with an edge in any round, in either direction; each pair twice."""
         return symmetric(edge for edges in self.rounds for edge in edges)
 
 
 def symmetric(edges: Iterable[tuple[int, int]]) -> Edges:
-    """Each edge, and the one back."""
+    """Return each edge and the edge back."""
     return frozenset(pair for one, other in edges for pair in ((one, other), (other, one)))
 
 
@@ -112,18 +112,18 @@ TOPOLOGIES: dict[str, Callable[[int], tuple[Edges, ...]]] = {
 
 
 def topology(name: str, ranks: int) -> Topology:
-    """The graph of that name over so many ranks."""
+    """Return the graph called `name` over `ranks` ranks."""
     return Topology(name, ranks, TOPOLOGIES[name](ranks))
 
 
 def check_connected(graph: Topology) -> None:
-    """What any rank knows must come to all others, at some time.
+    """Check that information from any rank reaches all others.
 
     Raises:
-        UsageError: naming two ranks between which no way leads.
+        UsageError: naming two ranks without a path between them.
     """
     edges = [edge for of_round in graph.rounds for edge in of_round]
-    # Everybody reaches everybody if rank 0 reaches all and all reach rank 0.
+    # All ranks reach each other if rank 0 reaches all and all reach rank 0.
     if lost := set(range(graph.ranks)) - set(distances(edges)):
         raise UsageError(f"{graph.name} has no way from rank 0 to rank {min(lost)}: add an edge")
     if lost := set(range(graph.ranks)) - set(distances((to, source) for source, to in edges)):
@@ -131,7 +131,7 @@ def check_connected(graph: Topology) -> None:
 
 
 def distances(edges: Iterable[tuple[int, int]], start: int = 0) -> dict[int, int]:
-    """How many edges lead from `start` to each rank that can be reached from it."""
+    """Return the number of edges from `start` to each rank that can be reached from it."""
     onward: dict[int, list[int]] = {}
     for source, to in edges:
         onward.setdefault(source, []).append(to)

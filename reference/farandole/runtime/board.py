@@ -3,7 +3,7 @@
     farandole run sync_sgd -n 4 --tensorboard boards
     tensorboard --logdir boards
 
-Each run has a folder of its own in there, with what `metrics.jsonl` has: over the steps, and over the seconds since the
+Each run has its own folder there, with what `metrics.jsonl` has: over the steps, and over the seconds since the
 first one. Cost: on the rank that writes some 20 µs for each number, and a second for loading the library.
 """
 

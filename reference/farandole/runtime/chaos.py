@@ -1,16 +1,15 @@
-"""Random kills (chaos engineering, 混沌工程): ranks die by SIGKILL at moments that nobody has chosen.
+"""Random kills (chaos engineering, 混沌工程): ranks die by SIGKILL at random times.
 
     --chaos mtbf=20s,seed=7    among all ranks of the launch a death every 20 seconds on average
 
-``--fail`` strikes as a step begins, where whoever wrote a method expected it. A real death may come in
-the middle of a message, of a checkpoint, of the recovery from another death. So here the times between
-two deaths are exponentially distributed, with the mean μ of the whole job (MTBF, mean time between
-failures, 平均故障间隔时间), and each strikes a rank drawn uniformly; whoever is dead already cannot die
-again. That is as if each of n ranks lived exponentially long by itself, nμ on average: the fewer are
-left, the fewer deaths there are.
+``--fail`` strikes as a step begins, where the author of a method expects it. A real failure may strike in the middle of
+a message, of a checkpoint, or of the recovery from another failure. So here the times between two failures are
+exponentially distributed, with the mean μ of the whole job (MTBF, mean time between failures, 平均故障间隔时间), and
+each strikes a rank drawn uniformly; a rank that is dead already cannot die again. That is as if each of n ranks lived
+exponentially long by itself, nμ on average: the fewer are left, the fewer failures there are.
 
-The draw depends on nothing but the seed, μ, n and the number of the start: each rank knows its own hour,
-and could tell everybody else's, without a message. Cost: a thread per rank, asleep until then.
+The draw depends only on the seed, μ, n and the number of the start: each rank computes its own time without a message.
+Cost: a thread per rank, asleep until then.
 
 Source: Basiri et al., "Chaos Engineering", 2016.
 """
@@ -28,7 +27,7 @@ from farandole.runtime.numbers import LARGEST_SEED, parse_integer, parse_real
 
 @dataclass(frozen=True)
 class Chaos:
-    """Among the ranks of a launch one is killed every `mtbf_s` seconds on average; `seed` decides who, and when."""
+    """A rank of the launch is killed every `mtbf_s` seconds on average; `seed` decides which, and when."""
 
     mtbf_s: float
     seed: int = 0
@@ -49,10 +48,10 @@ class Chaos:
         return f"mtbf={self.mtbf_s:g}s,seed={self.seed}"
 
     def deaths(self, ranks: int, start: int = 0) -> Iterator[tuple[float, int]]:
-        """Seconds since the run's clock began, and the rank that is struck, one after the other, without end.
+        """Yield without end the times of the failures, in seconds of the run's clock, and the ranks that they strike.
 
         Args:
-            ranks: of the launch; those that have died since are drawn, too.
+            ranks: of the launch; ranks that have died are drawn, too.
             start: how many starts of the same training came before this one.
         """
         draw = random.Random(f"{self.seed} {start}")
@@ -62,5 +61,5 @@ class Chaos:
             yield when, draw.randrange(ranks)
 
     def death_s(self, rank: int, ranks: int, start: int = 0) -> float:
-        """When `rank` is struck first, in seconds since the run's clock began."""
+        """Return when `rank` is struck first, in seconds of the run's clock."""
         return next(when for when, struck in self.deaths(ranks, start) if struck == rank)

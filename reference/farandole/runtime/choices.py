@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import cyclopts
 from cyclopts import Parameter
 
-# Shows a line of advice to whoever typed the command. The command line sets it; elsewhere nobody has typed one.
+# Shows the user a line of advice. The command line sets it; elsewhere there is no user to advise.
 advise: Callable[[str], None] = lambda line: None  # noqa: E731
 
 

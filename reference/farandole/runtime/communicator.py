@@ -35,11 +35,11 @@ class Pending:
     """An exchange that has begun.
 
     Attributes:
-        source: who is to send.
+        source: the rank that sends.
         receiving, sending: MPI's requests.
-        nbytes: how much is to be received.
+        nbytes: bytes to be received.
         begun: when, on `time.perf_counter`.
-        broken: somebody has died in it.
+        broken: a rank has died in it.
     """
 
     source: int
@@ -51,13 +51,13 @@ class Pending:
 
     def wait(self) -> None:
         """Return when all of it is done."""
-        self.broken = True  # MPI forgets a request that has failed, and would take it for one that is done
+        self.broken = True  # MPI forgets a request that has failed, and would report it as done
         for request in self.receiving + self.sending:
             request.Wait()
         self.broken = False
 
     def has_arrived(self) -> bool:
-        """Whether what was to be received is here, though the group may have been revoked since."""
+        """Return whether the message has arrived, though the group may have been revoked since."""
         if self.broken:
             return False
         try:
@@ -75,12 +75,12 @@ class Communicator:
         mpi: the MPI communicator beneath; use it directly for what needs no counting.
         watchdog: ends the job when a wait lasts too long; None: wait as long as MPI does.
         recorder: knows the current step, for messages.
-        before: the communicator whose place this one takes, and whose counts it goes on with.
-        members: of each rank in this group, its number among all; None: all were launched together.
-        link: how fast this rank is connected to all others; None: as fast as it is.
+        before: the communicator that this one replaces, and whose counts it continues.
+        members: the number of each of this group's ranks among all; None: all were launched together.
+        link: the simulated link to all other ranks; None: not slowed down.
 
     Attributes:
-        members, link: likewise.
+        members, link: as given.
         kept: what algorithms keep for this group from one call to the next: shared windows, groups within it.
     """
 
@@ -117,12 +117,12 @@ class Communicator:
 
     @property
     def bytes_sent(self) -> int:
-        """Payload this rank has handed over, here and in the groups split off."""
+        """Bytes of payload that this rank has sent, here and in the groups split off."""
         return self._own_bytes + sum(group.bytes_sent for group in self._groups)
 
     @property
     def messages_sent(self) -> int:
-        """Likewise, in messages."""
+        """Messages that this rank has sent, here and in the groups split off."""
         return self._own_messages + sum(group.messages_sent for group in self._groups)
 
     def send(self, buffer: Buffer, to: int) -> None:
@@ -202,22 +202,22 @@ class Communicator:
         self._arrived(pending.nbytes, pending.begun)
 
     def arrived(self, tag: int, source: int = MPI.ANY_SOURCE) -> int | None:
-        """The rank whose next message with `tag` can be taken now; None while there is none."""
+        """Return the rank whose next message with `tag` has arrived; None if there is none."""
         status = MPI.Status()
         with self.naming_the_lost("receive", source):
             return status.Get_source() if self.mpi.Iprobe(source, tag, status) else None
 
     def take(self, buffer: Any, source: int, tag: int) -> None:
-        """Fill `buffer` with the next message of `source` with `tag`. Puts no time-out on itself."""
+        """Fill `buffer` with the next message of `source` with `tag`, which has arrived. Has no time-out."""
         status = MPI.Status()
         with self.naming_the_lost("receive", source):
             self.mpi.Recv(buffer, source, tag, status)
         self._arrived(status.Get_count(MPI.BYTE))
 
     def acknowledge_the_lost(self) -> set[int]:
-        """Who of the group has died, as far as this rank knows; from now on it receives from anybody without them.
+        """Return the ranks of the group known to have died; receiving from any source now works without them.
 
-        Needs an MPI that outlives its processes (ULFM), as `revoke` does.
+        Needs an MPI that survives the death of processes (ULFM), as `revoke` does.
         """
         self.mpi.Ack_failed()
         return set(self._failed())
@@ -234,7 +234,7 @@ class Communicator:
             self.mpi.Allreduce(MPI.IN_PLACE, buffer)
 
     def split(self, color: int, key: int) -> Communicator:
-        """The group of all ranks that give the same `color`, in order of `key`. Collective."""
+        """Return the group of all ranks that give the same `color`, in order of `key`. Collective."""
         part = MPI.Intracomm(self.mpi.Split(color, key))
         group = self._split_off(part, [self.members[rank] for rank in ranks_within(part, self.mpi)])
         self._groups.append(group)
@@ -304,7 +304,7 @@ class Communicator:
         """`waiting`, around a library that communicates by itself.
 
         Args:
-            sign: a word in the library's own errors, by which they are told from errors in the body.
+            sign: a word in the library's own errors, which distinguishes them from errors in the body.
         """
         try:
             with self.waiting(call, -1):
@@ -319,18 +319,18 @@ class Communicator:
         self._own_messages += 1
 
     def _carry(self, nbytes: int) -> None:
-        """A message leaves: it is counted, and takes its time."""
+        """Count a message that is sent, and occupy the link."""
         self._count(nbytes)
         if self.link:
             self.link.send(nbytes)
 
     def _arrived(self, nbytes: int, expected: float | None = None) -> None:
-        """A message has come, and would have taken its time."""
+        """Occupy the link with a message that has arrived."""
         if self.link:
             self.link.receive(nbytes, expected)
 
     def _named(self, rank: int) -> int:
-        """A rank of this group as users know it: by its number among all; -1 is nobody in particular."""
+        """Return the number among all ranks of a rank of this group; -1, no particular rank, stays -1."""
         return self.members[rank] if rank >= 0 else rank
 
     def _failed(self) -> list[int]:

@@ -53,7 +53,7 @@ class PeerLost(RuntimeError):
 
 
 class Interrupted(PlainError):
-    """Every rank has been asked to stop and has, with all it needs to go on saved."""
+    """All ranks have stopped on request, and saved what they need to go on."""
 
 
 class NoAnswer(RuntimeError):
@@ -157,7 +157,7 @@ def first_failure(folder: Path) -> Failure | None:
     if first.kind == "timeout":
         reporting = {report.rank for report in reports}
         silent = [p for p in read_positions(folder) if not p.waiting and p.rank not in reporting]
-        if len(silent) == 1:  # everybody else waits, or has given up: at the end of the chain for this one
+        if len(silent) == 1:  # all other ranks wait, or have given up: the chain ends at this one
             text = f"has not answered since; {first.place} {first.text}"
             return Failure(silent[0].rank, silent[0].step, "timeout", first.when, text)
     return first

@@ -1,8 +1,7 @@
-"""Where each rank is, readable after its death.
+"""The position of each rank, readable after its death.
 
-A rank killed by SIGKILL says nothing. Its current step and what it waits for therefore stand in a
-small memory-mapped file that outlives it and that the launcher reads afterwards. Writing costs
-one store into memory.
+A rank killed by SIGKILL cannot report anything. Its current step and the rank it waits for are therefore kept in a
+small memory-mapped file, which the launcher reads afterwards. Writing costs one store into memory.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ class Position:
     """Rank `rank` is at `step` (-1: before the first), and waits for `peer` (-1: all) if `waiting`.
 
     Attributes:
-        moves: how many times it has begun a step, begun to wait or gone on, or has shown otherwise that it lives.
-        working: while it waits, it does something of its own.
+        moves: how many times it has begun a step, begun or ended a wait, or shown otherwise that it is alive.
+        working: while it waits, it does work of its own.
     """
 
     rank: int
@@ -64,14 +63,14 @@ class FlightRecorder:
         self._does(WAITS)
 
     def works_meanwhile(self) -> None:
-        """While it waits, it does something of its own, in which it may hang."""
+        """Note that the rank, while it waits, does work of its own, in which it may hang."""
         self._does(WORKS_MEANWHILE)
 
     def goes_on(self) -> None:
         self._does(GOES_ON)
 
     def moves(self) -> None:
-        """It lives, though it neither begins to wait nor goes on."""
+        """Note that the rank is alive, though it neither begins nor ends a wait."""
         self._slots[3] += 1
 
     @property

@@ -1,21 +1,21 @@
-"""A process that comes later: started from within the job, in the background, and let in by all at once.
+"""A process that joins a running job: it is spawned in the background, and admitted by all ranks at once.
 
     caller                      joining process
-    spawn, in a thread    →     Python starts, and MPI
-    greeting              →     what it has to know before it can prepare itself
-                          ←     ready: at the door
+    spawn, in a thread    →     Python and MPI start
+    greeting              →     what it needs to prepare itself
+                          ←     ready to connect
     a port                →
     accept, with all      ↔     connect
-                          ←     inside
-    welcome               →     what the others have agreed on
+                          ←     connected
+    welcome               →     what the other ranks have agreed on
 
-The others work on until the joining process is at the door, so they stand still for the last four lines only, a few
-milliseconds. Until it has been welcomed it belongs to nobody: whatever goes wrong, it leaves, and since nobody
-counts on it yet, that is no loss. `recovery.membership` says when one is sent for, and lets it in.
+The other ranks go on until the joining process is ready, so they wait during the last four lines only, a few
+milliseconds. Until it is welcomed it belongs to no group: on any error it exits, and no rank depends on it yet.
+`recovery.membership` decides when a process is spawned, and admits it.
 
-These are MPI's dynamic processes: MPI_Comm_spawn, MPI_Open_port, MPI_Comm_accept and MPI_Comm_connect. Where the new
-process runs is for mpirun to say. Cost: six short messages between the two, and for all the others one collective call
-and an agreement. Source: MPI Forum, "MPI: a message-passing interface standard", chapter on process creation.
+These are MPI's dynamic processes: MPI_Comm_spawn, MPI_Open_port, MPI_Comm_accept and MPI_Comm_connect. mpirun decides
+where the new process runs. Cost: six short messages between the two, and one collective call and an agreement of all
+other ranks. Source: MPI Forum, "MPI: a message-passing interface standard", chapter on process creation.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ Told = dict[str, Any]
 
 
 class SpawnRequest(threading.Thread):
-    """The caller's side: starts the process, and talks to it.
+    """The caller's side: spawns the process, and exchanges messages with it.
 
     Args:
-        number: the joining process's; nobody of the job has had it.
-        greeting: what it is told at once.
+        number: of the joining process; no process of the job has had it.
+        greeting: what it receives first.
     """
 
     def __init__(self, number: int, greeting: Told) -> None:
@@ -74,10 +74,10 @@ class SpawnRequest(threading.Thread):
 
     @property
     def news(self) -> News:
-        """Whether it is at the door, or will never be."""
+        """Whether the process is ready to connect, or lost."""
         if self._failed:
             return "lost"
-        if self._bridge is None:  # MPI waits for one that dies before it has met its caller, and says nothing
+        if self._bridge is None:  # MPI does not report a process that dies before it has met its caller
             return "lost" if time.monotonic() > self._deadline else "none"
         try:
             return "ready" if self._bridge.Iprobe(JOINING) else "none"
@@ -85,7 +85,7 @@ class SpawnRequest(threading.Thread):
             return "lost"
 
     def invite(self) -> str:
-        """Tell it, who is at the door, where to connect to; returns the port."""
+        """Open a port, and send it to the process, which is ready; return the port."""
         assert self._bridge is not None
         _hear(self._bridge, JOINING)
         port: str = MPI.Open_port()
@@ -93,18 +93,22 @@ class SpawnRequest(threading.Thread):
         return port
 
     def sees_it_inside(self) -> None:
-        """Return once it has connected, and compare the clocks."""
+        """Wait until the process has connected, and compare the clocks."""
         assert self._bridge is not None
         _hear(self._bridge, JOINING)
         offset_to_rank_0(self._bridge)
 
     def welcome(self, told: Told) -> None:
         assert self._bridge is not None
-        with suppress(MPI.Exception):  # should it have died just now, that is like any other's death
+        with suppress(MPI.Exception):  # if it has just died, that is found as any rank's death
             _tell(self._bridge, JOINING, told)
 
     def dismiss(self, farewell_s: float = 0.0) -> None:
-        """It is not needed any more, or lost; in so many seconds at most it may meet its caller and hear of it."""
+        """Give the process up: it is not needed any more, or lost.
+
+        Args:
+            farewell_s: seconds it has to meet its caller and receive that.
+        """
         self._dismissed = True
         if self.news == "none":
             self.join(farewell_s)
@@ -119,9 +123,9 @@ class JoiningProcess:
     """The joining process's side.
 
     Attributes:
-        number: its own.
-        greeting: what the caller has told it first.
-        inside: it has been welcomed, and is like all others.
+        number: of this process.
+        greeting: what the caller has sent first.
+        inside: it has been welcomed, and is a rank like the others.
         offset: seconds to add to its clock to read the caller's; known once it is inside.
     """
 
@@ -135,15 +139,15 @@ class JoiningProcess:
             self._leave("it is not needed any more")
 
     def wait_for_invitation(self) -> str | None:
-        """Say that it is ready, and wait; returns the port, or None if nobody needs it any more."""
+        """Report that it is ready, and wait; return the port, or None if it is not needed any more."""
         self._tell({"ready": self.number})
         port: str | None = self._hear().get("port")
         if port is None:
-            rank.departed([self.number])  # that this process ends well says nothing of the training
+            rank.departed([self.number])  # its regular end must not count as the end of the training
         return port
 
     def enter(self, port: str) -> tuple[MPI.Intracomm, Told]:
-        """Connect; returns the communicator of all, in which it is the last, and what it is told there."""
+        """Connect; return the communicator of all ranks, in which it is the last, and the welcome."""
         try:
             between = MPI.Intracomm(MPI.COMM_SELF.Dup()).Connect(port)
             everyone = MPI.Intracomm(between.Merge(high=True))
@@ -175,7 +179,7 @@ class JoiningProcess:
 
 @cache
 def joining_process() -> JoiningProcess:
-    """This process's own: met its caller as early as it could."""
+    """Return this process's, which meets its caller as early as possible."""
     return JoiningProcess()
 
 
@@ -184,7 +188,7 @@ def _tell(bridge: MPI.Intracomm, to: int, told: Told) -> None:
 
 
 def _hear(bridge: MPI.Intracomm, source: int) -> Told:
-    """The next message. Waits without keeping a core busy, which the others need meanwhile."""
+    """Return the next message. Polls and sleeps, so that the cores are free for the other ranks."""
     status = MPI.Status()
     while not bridge.Iprobe(source, status=status):
         time.sleep(NAP_S)

@@ -45,12 +45,12 @@ KILLED = 128 + signal.SIGKILL  # as mpirun says of a rank
 POLL_S = 0.05
 OTHER_REPORTS_S = 0.5  # after a first failure: how long other ranks have to report theirs
 FINALIZE_S = 10.0  # after the last rank's last line: how long MPI has to shut down
-FINALIZE_WITHOUT_THE_DEAD_S = 1.0  # likewise where a rank has died, for which Open MPI may wait in vain
+FINALIZE_WITHOUT_THE_DEAD_S = 1.0  # the same where a rank has died, for which Open MPI may wait in vain
 
 
 @dataclass(frozen=True)
 class Output:
-    """What the ranks wrote: one text per rank, in rank order, and behind them those that have come later."""
+    """What the ranks wrote: one text per rank, in rank order, followed by the ranks that joined later."""
 
     stdout: list[str]
     stderr: list[str]
@@ -96,7 +96,7 @@ def run_ranks(
 
     Args:
         program: a script and its arguments, or "-m", a module and its arguments.
-        timeout_s: after so many seconds everything is ended.
+        timeout_s: seconds after which all processes are ended.
         follow: copy rank 0's output to this process's as it comes; once it has died, the others'.
         progress: let rank 0 draw a progress bar.
         with_torch: false for a program that has no use for torch: then its ranks begin in a new Python without
@@ -225,12 +225,12 @@ def _all_done(scratch: Path, ranks: int) -> bool:
 
 
 def _numbers(scratch: Path, ranks: int) -> list[int]:
-    """Of all ranks: those that were launched, and then those that have come later."""
+    """Return the numbers of all ranks: the launched ones, then those that joined later."""
     return [*range(ranks), *sorted(_those(scratch, "joined"))]
 
 
 def _those(scratch: Path, what: str) -> set[int]:
-    """The ranks that have said so of themselves, or of whom others have (`rank`)."""
+    """Return the ranks for which there is such a report, by themselves or by other ranks (`rank`)."""
     return {int(path.stem) for path in scratch.glob(f"*.{what}")}
 
 

@@ -4,15 +4,15 @@
     --link-change step=200,mbps=20     … and from step 200 on by 20
 
 On one machine messages go through memory, where nothing that saves bytes can save time. With this each rank sends as if
-it stood on a host of its own: a message has left when the link has carried it, and those that arrive at the same time
-share the receiver's link. Both are made by sleeping, so that the cores are free for others:
+it were on its own host: a message has left when the link has carried it, and messages that arrive at the same time
+share the receiver's link. Both are made by sleeping, so that the cores are free for other ranks:
 
-    sending n bytes       occupies the own link from when it is free, for n/rate; the sender waits for that
-    receiving n bytes     occupies it likewise; who has received one message at a time has waited already
+    sending n bytes       occupies the sender's link for n/rate, once it is free; the sender waits for that
+    receiving n bytes     occupies the receiver's link for n/rate; after a blocking receive that time has passed already
 
-Latency is as it is, and what goes through no messages of ours is not slowed down, but refused: shared memory, the
-hierarchical all-reduce, which uses it within a node, MPI's own collectives, Horovod, DDP. Several hosts with a network
-between them are the real thing.
+The latency is unchanged. What does not go through our messages cannot be slowed down, and is refused: shared memory,
+the hierarchical all-reduce, which uses it within a node, MPI's own collectives, Horovod, DDP. For a real network use
+several hosts.
 """
 
 from __future__ import annotations
@@ -84,24 +84,24 @@ class Link:
         return cls(mbps, changes) if mbps else None
 
     def change(self, step: int) -> None:
-        """Step `step` begins: what was to change until now has changed."""
+        """Apply the changes of the steps up to `step`, which begins."""
         for change in self._changes:
             if change.step <= step:
                 self.s_per_byte = _s_per_byte(change.mbps)
         self.unused = [change for change in self.unused if change.step > step]
 
     def send(self, nbytes: int) -> None:
-        """Return when so many bytes have left, after all that were there before."""
+        """Return when the link has carried `nbytes`, after all bytes before them."""
         with self._lock:
             self._out = max(self._out, time.perf_counter()) + self.occupied_s(nbytes)
             carried = self._out
         self._sleep_until(carried)
 
     def receive(self, nbytes: int, expected: float | None = None) -> None:
-        """So many bytes are here, sent over such a link: return when this one would have carried them too.
+        """Return when this rank's link would have carried the `nbytes` that have arrived over their sender's link.
 
         Args:
-            expected: since when this rank has been ready for them, and done other things meanwhile; None: it waited.
+            expected: since when this rank could have received them, if it did other things meanwhile; None: it waited.
         """
         with self._lock:
             if expected is None:
@@ -113,7 +113,7 @@ class Link:
         self._sleep_until(carried)
 
     def occupied_s(self, nbytes: int) -> float:
-        """How long a message of so many bytes keeps the link busy."""
+        """Return the seconds that a message of `nbytes` occupies the link."""
         return nbytes * self.s_per_byte
 
     def _sleep_until(self, moment: float) -> None:

@@ -33,13 +33,13 @@ ONCE: dict[str, Any] = {"n_tokens": 1, "accepts_keys": False, "show_default": Fa
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What can be said of any run, whatever it trains."""
+    """The options of every run."""
 
     resumes: ClassVar[bool] = False
     """Whether a run that did not finish goes on when it is started again with the same --out."""
 
     starts_workers: ClassVar[bool] = False
-    """Whether one process is launched, which starts as many `workers` as were asked for by itself."""
+    """Whether one process is launched, which itself starts the requested number of `workers`."""
 
     renamed: ClassVar[Mapping[str, str]] = {}
     """Former name of a field → its present name; the command line still accepts the former."""
@@ -68,10 +68,10 @@ class RunOptions:
     or duplicate),share=0.1. May be given again."""
 
     chaos: Annotated[Chaos | None, Parameter(converter=_chaos, **ONCE)] = None
-    """Kill ranks at random, as mtbf=20s,seed=7: one every 20 seconds on average, the seed decides who and when."""
+    """Kill ranks at random, as mtbf=20s,seed=7: one every 20 seconds on average, the seed decides which and when."""
 
     link_mbps: Positive | None = None
-    """Connect every rank to the others by so many Mbit/s each way, for our own messages. [default: as fast as it is]"""
+    """Connect every rank to the others by this many Mbit/s each way, for our own messages. [default: unlimited]"""
 
     link_change: Annotated[tuple[LinkChange, ...], Parameter(converter=_parsed_by(LinkChange), **REPEATABLE)] = ()
     """Another --link-mbps from a step on, as step=200,mbps=20; may be given again."""

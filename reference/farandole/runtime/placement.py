@@ -1,4 +1,4 @@
-"""On which hosts a launch puts its ranks: on this one, or on those that $FARANDOLE_HOSTS says.
+"""The hosts on which a launch puts its ranks: this one, or those in $FARANDOLE_HOSTS.
 
 The variable names a folder that `farandole hosts up` has made. In it hosts.json lists the hosts, and the program
 `agent` runs a command on one of them, as ssh would: with it mpirun starts its daemons. Only root may do that.
@@ -33,7 +33,7 @@ class Placement:
     agent: Path
 
     def flags(self, ranks: int) -> list[str]:
-        """What Open MPI's mpirun is to be told: the first hosts get one rank more where it does not divide."""
+        """The hosts as an argument of Open MPI's mpirun; the first ones get one rank more if ranks are left over."""
         each, more = divmod(ranks, len(self.names))
         counts = {name: each + (number < more) for number, name in enumerate(self.names)}
         slots = ",".join(f"{name}:{count}" for name, count in counts.items() if count)

@@ -1,6 +1,6 @@
 """Processes and cores: above all, ending every process of a launch, wherever it has gone.
 
-MPI launchers put each rank into a process group of its own, so killing the launcher's group does
+MPI launchers put each rank into its own process group, so killing the launcher's group does
 not reach the ranks. Every process of a launch carries the launch's number in its environment;
 that is how they are found.
 """
@@ -41,7 +41,7 @@ def find(variable: str, value: str) -> list[psutil.Process]:
 
 
 def end(processes: Iterable[psutil.Process], grace_s: float = GRACE_S) -> None:
-    """Ask the processes to stop, and kill those still there after `grace_s` seconds."""
+    """Terminate the processes, and kill those still running after `grace_s` seconds."""
     alive = list(processes)
     for stop in (psutil.Process.terminate, psutil.Process.kill):
         for process in alive:
@@ -67,7 +67,7 @@ def end_with_parent() -> None:
 
 
 def _lives(process: psutil.Process) -> bool:
-    """Whether it still runs: one that has ended but that its parent has not asked after does not."""
+    """Return whether the process still runs; a zombie does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

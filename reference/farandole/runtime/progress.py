@@ -1,4 +1,4 @@
-"""The progress bar: on rank 0, and only where somebody watches a terminal."""
+"""The progress bar: on rank 0, and only on a terminal."""
 
 from __future__ import annotations
 

@@ -34,12 +34,12 @@ LAUNCHER = "FARANDOLE_RANK_LAUNCHER"
 LAUNCH = "FARANDOLE_RANK_LAUNCH"
 PROGRESS = "FARANDOLE_RANK_PROGRESS"
 
-NUMBER = "FARANDOLE_RANK_NUMBER"  # of a process that has come later, and is rank 0 of an MPI world of its own
+NUMBER = "FARANDOLE_RANK_NUMBER"  # of a process that joins later, and is rank 0 of another MPI world
 WITH_FT = "OMPI_MCA_mpi_ft_enable"  # what `mpirun --with-ft ulfm` of Open MPI gives its ranks
 LAUNCHER_ACTS_WITHIN_S = 5.0
 START_S = 60  # how long a process that comes later may take until it has met the one that has called it
 FINALIZE_S = 30  # how long MPI may take to shut down
-FINALIZE_WITHOUT_THE_DEAD_S = 5  # likewise where ranks outlive each other: Open MPI may wait for a dead one in vain
+FINALIZE_WITHOUT_THE_DEAD_S = 5  # the same where a rank has died: Open MPI may wait for it in vain
 
 # How each MPI tells a process its rank before MPI is initialised.
 RANK_VARIABLES = (NUMBER, "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
@@ -91,20 +91,20 @@ def joined(number: int) -> None:
 
 
 def departed(ranks: Iterable[int]) -> None:
-    """Let the launcher know that these have died and the others go on without them."""
+    """Report to the launcher that these ranks have died, and that the others go on without them."""
     if folder := scratch():
         for number in ranks:
             (folder / f"{number}.departed").touch()
 
 
 def is_over() -> None:
-    """Let the launcher know that the work is over for all: whoever is found dead from now on was not needed."""
+    """Report to the launcher that training has ended: it ignores failures detected from here on."""
     if folder := scratch():
         (folder / f"{early_rank()}.over").touch()
 
 
 def show_progress() -> bool:
-    """Whether somebody watches: the launcher's terminal, or that of a process started alone."""
+    """Return whether standard error is a terminal: the launcher's, or that of a process started alone."""
     return os.environ.get(PROGRESS) == "1" or (sys.stderr.isatty() and not under_mpirun())
 
 
@@ -126,17 +126,17 @@ def abort(failure: Failure) -> NoReturn:
         elif failure.kind in ("interrupted", "flawed") or not under_mpirun():
             with suppress(ValueError):  # allowed only in the main thread
                 limit_the_end()
-            MPI.Finalize()  # all ranks have stopped: nobody need be torn away, and MPI has nothing to report
+            MPI.Finalize()  # all ranks have stopped: no rank need be aborted, and MPI has nothing to report
         else:
             MPI.COMM_WORLD.Abort(EXIT_CODE[failure.kind])
     os._exit(EXIT_CODE[failure.kind])
 
 
 def leave(failure: Failure) -> NoReturn:
-    """Say why, and die alone: the other ranks go on."""
+    """Report the failure, and end this process alone: the other ranks go on."""
     sys.stdout.flush()
     print(f"farandole: {failure}", file=sys.stderr, flush=True)
-    # Of a process that merely exits Open MPI 5.0 tells the others nothing: they would wait for it.
+    # Open MPI 5.0 does not report a process that merely exits: the other ranks would wait for it.
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("SIGKILL cannot be survived")
 

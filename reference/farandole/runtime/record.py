@@ -48,7 +48,7 @@ class Summary:
         test_accuracy: share of the test set classified right by the final parameters, 0 to 1.
         bytes_sent: what left each rank during the steps; None where a library sends on its own. After a restart
             this and the following describe the last start; the trace, too.
-        messages_sent: likewise, in messages.
+        messages_sent: the number of messages that left each rank.
         compute_s: forward, backward and update.
         comm_s: communication, from the last rank's arrival to the own end.
         wait_s: in communication, but some rank had not arrived yet.
@@ -58,7 +58,7 @@ class Summary:
         memory: bytes held for parameters, gradients, optimizer_state and activations, "measured" and by "formula".
         params_sha256: digest of each rank's final parameters.
         faults: each with rank, step, kind (kill, raise, hang; silent: ended for its silence; ended: by
-            Horovod, with another of its host; lost: nobody knows how), detected_s and resumed_s (seconds from the
+            Horovod, with another of its host; lost: of an unknown kind), detected_s and resumed_s (seconds from the
             failure to the first survivor's notice, and to the first step done afterwards), steps_lost (done again);
             drop, delay and duplicate also have messages, the number of messages struck.
         versions: of everything that computes or communicates.

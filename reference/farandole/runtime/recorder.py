@@ -1,4 +1,4 @@
-"""Writing the record: every rank measures, rank 0 writes, or whoever has taken over from it.
+"""Writing the record: every rank measures, and rank 0 writes, or the rank that has taken over from it.
 
 The clock runs from `start` to `stop`: set-up, data loading and evaluation are not part of
 `wall_s`, and what is sent outside it is not part of `bytes_sent`.
@@ -36,10 +36,10 @@ from farandole.runtime.world import World
 
 
 class Recorder:
-    """One run's record in the making. Every method is called by all ranks; where some have died, by all that are left.
+    """The record that a run is writing. Every method is called by all ranks, or by all that are still alive.
 
     Raises:
-        UsageError: the folder asked for holds something already, or cannot be written.
+        UsageError: the requested folder is not empty, or cannot be written.
     """
 
     def __init__(self, world: World, scenario: str, options: RunOptions) -> None:
@@ -67,7 +67,7 @@ class Recorder:
                 world.if_refused = partial(_discard, self.folder, was_there)
 
     def take_over(self, folder: Path) -> int:
-        """Be the one that writes, perhaps in the place of a rank that has died; returns the first step not written."""
+        """Make this rank the one that writes, if another one has died; return the first step that is not written."""
         self.folder = folder
         if self._metrics is None:
             self._metrics = (folder / "metrics.jsonl").open("ab", buffering=0)
@@ -75,7 +75,7 @@ class Recorder:
         return max((int(step) + 1 for step in map(_step_of, lines) if step < float("inf")), default=0)
 
     def go_on_from(self, step: int) -> None:
-        """Forget the lines of metrics.jsonl from `step` on: an earlier start has written them, this one will again."""
+        """Delete the lines of metrics.jsonl from `step` on: an earlier start wrote them, and this one will again."""
         if self._metrics:
             self._metrics.close()
             file = Path(str(self._metrics.name))
@@ -86,13 +86,13 @@ class Recorder:
             self._metrics = file.open("ab", buffering=0)
 
     def start(self, before_s: float = 0.0) -> None:
-        """The first step begins on all ranks, and from the same moment on all count their seconds.
+        """Start the clock of all ranks at the same moment: the first step begins. Collective.
 
         Args:
-            before_s: what the training has taken already, in earlier starts and between them.
+            before_s: seconds that the training has taken in earlier starts, and between them.
         """
         begun = np.array([time.perf_counter() + self.offset])
-        # Before anybody can have begun: a rank that takes no steps together may be asked before it leaves the barrier.
+        # Before any rank begins: a responder thread may answer others before this rank leaves the barrier.
         self._sent_before = self.world.comm.bytes_sent, self.world.comm.messages_sent
         self._delivery_before = self.world.comm.delivery
         try:
@@ -100,23 +100,23 @@ class Recorder:
                 self.world.control.Barrier()
                 begun[0] = time.perf_counter() + self.offset
                 self.world.control.Bcast(begun)
-        finally:  # where ranks outlive each other, it begins even if one of them has died just now
+        finally:  # where ranks survive each other's death, it begins even if one of them has just died
             self._started = float(begun[0]) - self.offset - before_s
             self.world.begin_chaos()
 
     def agree_when_it_began(self, knows: bool) -> None:
-        """Have all ranks of the group count from the same moment, of which those tell that took part. Collective."""
+        """Make all ranks of the group count from the same moment, which the ranks that took part know. Collective."""
         begun = np.array([self._started + self.offset if knows else np.inf])
         self.world.control.Allreduce(MPI.IN_PLACE, begun, MPI.MIN)
         self._started = float(begun[0]) - self.offset
 
     @property
     def clock(self) -> dict[str, float]:
-        """What a process that comes later has to know of this one's: how far from rank 0's, and when the run began."""
+        """What a joining process needs to know of this clock: its offset to rank 0's, and when the run began."""
         return {"offset": self.offset, "started": self._started}
 
     def join(self, offset: float, clock: Mapping[str, float]) -> None:
-        """This process has come later: `offset` leads from its clock to that of another one, which `clock` is of."""
+        """Set the clock of a joining process: `offset` leads from its clock to that of the rank that sent `clock`."""
         self.offset = offset + clock["offset"]
         self._started = clock["started"] - offset
 
@@ -183,7 +183,7 @@ class Recorder:
         return time.perf_counter() - self._started
 
     def stop(self) -> None:
-        """The last step has ended on this rank."""
+        """Stop the clock: the last step has ended on this rank."""
         self.world.end_chaos()
         self._wall_s = self.elapsed_s
         self._delivery = self.world.comm.delivery
@@ -216,10 +216,10 @@ class Recorder:
         Args:
             bytes_are_counted: False where a library communicates past `world.comm`.
             memory: what this rank has held, "measured" and by "formula".
-            roles: what each rank is, where they differ.
-            faults: what has gone wrong, and been made good.
-            joined: who has come later.
-            ring_bytes: where something is compressed, what this rank would have sent without.
+            roles: of each rank, where they differ.
+            faults: the failures that the training has survived.
+            joined: the processes that joined later.
+            ring_bytes: where messages are compressed, the bytes that this rank would have sent without.
             server_changes: changes of a parameter server's servers (`Summary.server_changes`).
             tasks: how many tasks each worker completed, if the manager assigns them (`Summary.tasks`).
             stopping: the checks of the thread that may end the training early (`Summary.stopping`).
@@ -333,7 +333,7 @@ def _discard(folder: Path, was_there: bool) -> None:
 
 
 def write_config(file: Path, config: dict[str, Any], incidental: Container[str]) -> None:
-    """Write the options, or, where a run goes on, see that those which decide are what it was started with.
+    """Write the options, or, where a run goes on, check that they are those it was started with.
 
     Raises:
         UsageError: the options differ, or the file is damaged.

@@ -1,12 +1,12 @@
-"""Ending a training in order: all ranks stop after the same step, because one of them was asked to.
+"""Ending a training in order: after a signal to any rank, all ranks stop after the same step.
 
 A signal reaches the ranks at different steps, or only one of them; a rank that stopped there would leave the others
-waiting. So all tell each other now and then whether they have been asked. Slurm asks before a job's time is up
-(``--signal=USR1@60``), and mpirun passes the signal on to its ranks. Before it takes a job's nodes for another one it
-sends SIGTERM, which asks for the same where FARANDOLE_STOP_ON_TERM is set, and elsewhere ends a rank as usual.
+waiting. So the ranks regularly exchange whether they have received one. Slurm sends one before a job's time is up
+(``--signal=USR1@60``), and mpirun forwards it to its ranks. Before Slurm gives a job's nodes to another job it sends
+SIGTERM, which is such a request where FARANDOLE_STOP_ON_TERM is set, and otherwise ends a rank as usual.
 
-Cost: an all-reduce of 4 bytes for each call. It goes on while the next steps are taken, so that nobody waits for it,
-and the answer is one call old.
+Cost: an all-reduce of 4 bytes for each call. It overlaps the next steps, so that no rank waits for it, and the answer
+is one call old.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STOP_ON_TERM = "FARANDOLE_STOP_ON_TERM"  # in the environment, by a batch script
 
 
 class StopRequest:
-    """Whether somebody has asked for the end, by a signal to any rank."""
+    """Whether a signal to any rank has requested the end."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -35,7 +35,7 @@ class StopRequest:
             signal.signal(signal.SIGTERM, self._note)
 
     def heard(self) -> bool:
-        """Whether any rank had been asked one call before; the same answer on all. Collective."""
+        """Return whether any rank had received a request one call before; the same on all ranks. Collective."""
         self.complete()
         heard = bool(self._heard[0])
         self._said[0] = self.asked
@@ -43,7 +43,7 @@ class StopRequest:
         return heard
 
     def complete(self) -> None:
-        """Nothing is under way any more when this returns."""
+        """Complete the last exchange."""
         with self.world.comm.waiting("whether to stop", -1):
             self._asking.Wait()
 

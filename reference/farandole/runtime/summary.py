@@ -45,7 +45,7 @@ def write_summary(
             order of their numbers; with message faults also delivery and struck.
         spans: of all ranks, on one clock.
         faults: the failures of ranks.
-        joined: those of them that have come later.
+        joined: the ranks that joined later.
         figures: the fields of `Summary` that do not follow from these.
     """
     numbers = [rank["rank"] for rank in ranks]

@@ -1,11 +1,11 @@
-"""What each rank did when: spans, and the share of communication that was waiting.
+"""The timeline of each rank: spans, and the share of communication that was waiting.
 
 A span belongs to one of three categories: ``compute``, ``communicate``, ``wait``. A rank cannot
 tell waiting from transferring while it is blocked in a collective, but all ranks together can: a
 collective cannot finish before the last rank has arrived. So spans are recorded as
 ``communicate``, and once the traces of all ranks are together and their clocks agree,
 `split_waits` cuts each collective at the last arrival: before it is waiting, after it is transfer.
-A single message is cut likewise, where its sender sent it.
+A single message is cut in the same way, where its sender sent it.
 """
 
 from __future__ import annotations
@@ -91,21 +91,21 @@ class Trace:
         self.spans.append(Span(self.rank, name, "communicate", start, time.perf_counter(), key, beside=True))
 
     def collective_key(self, name: str, group: str = "") -> str:
-        """A key that the ranks' spans of the same call share: those of a group call in the same order.
+        """Return a key that the ranks' spans of one collective call share: a group's ranks call in the same order.
 
         Args:
-            group: a name of its own for each group of ranks; "": all ranks.
+            group: a different name for each group of ranks; "": all ranks.
         """
         self._collectives[group] += 1
         return f"{name}#{self._collectives[group]}" + (f" of {group}" if group else "") + self._change()
 
     def regroup(self, number: int) -> None:
-        """Change `number` of the group of all ranks: whoever is in it now counts its collectives from the first."""
+        """Note change `number` of the group of all ranks: its present ranks count their collectives anew."""
         self._collectives.clear()
         self._regrouped = number
 
     def _change(self) -> str:
-        """What tells a key from the same one before the last change of the ranks."""
+        """What distinguishes a key from the same one before the last change of the ranks."""
         return f" after change {self._regrouped}" if self._regrouped else ""
 
     def add(self, name: str, category: Category, start: float, end: float, *, key: str = "", depth: int = 0) -> None:

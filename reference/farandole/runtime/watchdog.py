@@ -1,9 +1,8 @@
-"""Nothing waits for ever: a thread that ends a rank stuck in communication.
+"""A thread that ends a rank which waits too long in communication.
 
-A blocking MPI call cannot time out by itself, and polling instead would cost every message. So
-each wait notes when it began and for whom (two assignments), and one thread per process looks a
-few times a second whether that was too long ago. A wait within another, of the same thread, is
-looked at instead of that one, whose time begins anew afterwards.
+A blocking MPI call has no time-out, and polling instead would delay every message. So each wait notes when it began and
+for which rank (two assignments), and one thread per process checks a few times a second whether that was too long ago.
+A wait within another one, of the same thread, is checked instead of the outer one, whose time begins anew afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Outer:
     """A wait within which another one has begun.
 
     Attributes:
-        working: it had been interrupted already, by work of the rank's own.
+        working: it had been interrupted already, by the rank's own work.
     """
 
     waiting: Waiting

@@ -41,37 +41,37 @@ RANK_0_TIDIES_UP_S = 0.5  # until another rank reports that the options do not f
 
 
 class Witness(Protocol):
-    """Somebody who writes down what goes wrong; see `farandole.recovery.event_log`."""
+    """A log of failures; see `farandole.recovery.event_log`."""
 
     def strikes(self, fail: Fail) -> None:
-        """This rank is about to fail, as it was told to."""
+        """Log that this rank is about to fail, by an injected fault."""
         ...
 
     def fails(self, step: int) -> None:
-        """This rank cannot go on."""
+        """Log that this rank cannot go on."""
         ...
 
     def notices(self, ranks: Sequence[int], step: int) -> None:
-        """This rank has found these dead or without an answer; none: it is not known which."""
+        """Log that this rank has found these ranks dead or silent; none: it is not known which."""
         ...
 
 
 class World:
-    """What a rank knows about itself and the others.
+    """A rank's view of the launch: itself, the other ranks, and the means to communicate with them.
 
     Attributes:
         comm: counted messages to all ranks.
         control: the same ranks, uncounted: set-up, clocks, the record. Not part of any method.
-        rank, size: among all ranks that were launched; local_rank, local_size: among those of this host. Who has
-            come later has a rank beyond.
+        rank, size: among all ranks that were launched; local_rank, local_size: among those of this host. A process
+            that joins later has a higher rank.
         device: where this rank computes.
-        trace: what it did when.
-        witness: is told of failures before they end this rank.
-        if_refused: takes away what rank 0 has made for the record, should the options turn out not to fit before
-            there is anything to record.
-        outlived: the other ranks go on when this one dies (`recovery.membership`), so its death ends no job.
-        joining: how this process has joined the others, if it has come later; `comm` and `control` are of itself
-            alone until it is inside.
+        trace: its timeline.
+        witness: a log of failures, written before they end this rank.
+        if_refused: removes what rank 0 has created for the record, if the options are refused before there is
+            anything to record.
+        outlived: the other ranks go on when this one dies (`recovery.membership`), so its death does not end the job.
+        joining: how this process has joined the job, if it was spawned later; until it is inside, `comm` and `control`
+            contain this process alone.
         starts_before: how many starts of this training came before this one (`recovery.restart`).
     """
 
@@ -145,7 +145,7 @@ class World:
                 rank.leave(failure)
             self._end(failure)
         self._recorder.step = NO_STEP
-        # Where ranks outlive each other they have agreed on the end: a death that is found now concerns nobody.
+        # Where ranks survive each other's death, training has ended by agreement: ignore failures from here on.
         with suppress(PeerLost) if self.outlived else nullcontext(), self.comm.waiting("end of the run", -1):
             self.control.Barrier()
         if self.outlived:
@@ -156,16 +156,16 @@ class World:
         self._watchdog.stop()
 
     def steps(self, count: int, start: int = 0) -> Iterator[int]:
-        """The steps from `start` up to `count`; each one may be where an injected failure strikes."""
+        """Yield the steps from `start` to `count` − 1; an injected failure may strike at each."""
         for step in range(start, count):
             self.begin_step(step)
             yield step
 
     def begin_step(self, step: int, count: int = 1) -> None:
-        """Step `step` begins; for methods that cannot say beforehand which steps there will be.
+        """Begin step `step`; for methods whose steps are not known beforehand.
 
         Args:
-            count: so many begin with it, in a round.
+            count: number of steps that begin with it, in a round.
         """
         self._recorder.step = step
         self._last_step = max(self._last_step, step + count - 1)
@@ -178,11 +178,11 @@ class World:
 
     @property
     def position(self) -> Position:
-        """Where this rank is just now; may be asked from another thread."""
+        """This rank's present position; may be read from another thread."""
         return self._recorder.position
 
     def shows_life(self) -> None:
-        """This rank waits for something of its own, such as the disk, and does not hang (`recovery.heartbeat`)."""
+        """Note that this rank is alive, though it waits, for instance for the disk (`recovery.heartbeat`)."""
         self._recorder.moves()
 
     @property
@@ -202,32 +202,32 @@ class World:
         return [f"--link-change {change}" for change in self.comm.link.unused] if self.comm.link else []
 
     def spare(self, struck: Container[tuple[int, int]]) -> None:
-        """Injected failures with these (rank, step) have struck in an earlier start, and do not strike again."""
+        """Remove the injected failures at these (rank, step), which have struck in an earlier start."""
         self._failures = [fail for fail in self._failures if (fail.rank, fail.step) not in struck]
 
     def begin_chaos(self) -> None:
-        """The run's clock begins: from now on `--chaos`, if it was given, may kill this rank at any moment."""
+        """Let `--chaos`, if it was given, kill this rank at its time: the run's clock begins."""
         if self._chaos:
-            later, place = divmod(self.rank, self.size)  # who has come later draws anew
+            later, place = divmod(self.rank, self.size)  # a process that joins later draws anew
             after_s = self._chaos.death_s(place, self.size, self.starts_before + later)
             self._death = threading.Timer(min(after_s, threading.TIMEOUT_MAX), self._die_now)
             self._death.daemon = True
             self._death.start()
 
     def end_chaos(self) -> None:
-        """The run's clock has ended."""
+        """Cancel `--chaos`: the run's clock has ended."""
         if self._death:
             self._death.cancel()
 
     def regroup(
         self, workers: MPI.Intracomm, control: MPI.Intracomm, number: int, members: Sequence[int] | None = None
     ) -> None:
-        """From now on `comm` and `control` are of these ranks; what is counted goes on.
+        """Replace the groups of `comm` and `control`; the counts of bytes and messages continue.
 
         Args:
-            control: the same ranks, the one that leads first.
-            number: of the change, the same on all of them.
-            members: the number among all of each of `workers`; None: all were launched together.
+            control: the same ranks, with the coordinator first.
+            number: of the change, the same on all ranks.
+            members: the number of each of `workers` among all ranks; None: all were launched together.
         """
         before = self.comm
         self.comm = Communicator(workers, self._watchdog, self._recorder, before, members, before.link)
@@ -252,7 +252,7 @@ class World:
         Within `compute`, where a layer communicates, the computation ends before it and goes on afterwards.
 
         Args:
-            group: a name of its own for each group of ranks; "": all ranks.
+            group: a different name for each group of ranks; "": all ranks.
         """
         interrupted, self._computation = self._computation, None
         if interrupted:
@@ -285,7 +285,7 @@ class World:
         self._strike(Fail(self.rank, self._recorder.step), f"--chaos {self._chaos}")
 
     def _strike(self, fail: Fail, option: str) -> None:
-        """Fail, as `option` has it; whoever has to know is told before."""
+        """Fail as `option` says; log and report it first."""
         if self.witness:
             self.witness.strikes(fail)
         if fail.how == "kill" and not self.outlived and (folder := rank.scratch()):
@@ -294,7 +294,7 @@ class World:
         fail.strike()
 
     def _refuse(self) -> None:
-        """As if this run had never been asked for, so that the right options may name the same folder."""
+        """Undo what this run has created, so that corrected options may name the same folder."""
         if self.if_refused:
             self.if_refused()
         elif self.rank:
@@ -321,7 +321,7 @@ class World:
         self._end(Failure(self.rank, self._recorder.step, "unable", time.time(), f"cannot go on: {reason}"))
 
     def _end(self, failure: Failure) -> NoReturn:
-        """End the job, or, before the others count on it, this process alone."""
+        """End the job, or this process alone if it has not joined it yet."""
         if self.joining and not self.joining.inside:
             rank.leave(failure)
         rank.abort(failure)

@@ -25,7 +25,7 @@ from farandole.runtime.options import RunOptions
 
 
 class Scenario(Protocol):
-    """What a scenario's module has."""
+    """The module of a scenario."""
 
     __name__: str
     __doc__: str | None
@@ -36,16 +36,16 @@ class Scenario(Protocol):
 
 
 def names() -> list[str]:
-    """Every scenario, in alphabetical order: the rows of `METHODS`, and modules here that have none yet."""
+    """Return all scenarios, in alphabetical order: the rows of `METHODS`, and modules here that have no row yet."""
     here = {module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")}
-    return sorted(here | METHODS.keys())
+    return sorted(here - methods.aliases().keys() | METHODS.keys())
 
 
 def load(name: str) -> Scenario:
-    """The scenario's module, by its name or an alias.
+    """Return the scenario's module, by its name or an alias.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: there is no such scenario.
     """
     name = methods.named(name)
     if name not in names():
@@ -55,12 +55,12 @@ def load(name: str) -> Scenario:
 
 
 def title(scenario: Scenario) -> str:
-    """The first line of the scenario's docstring."""
+    """Return the first line of the scenario's docstring."""
     return (scenario.__doc__ or "").strip().splitlines()[0]
 
 
 def run_as_program(config_type: type[ConfigType], main: Callable[[ConfigType], None]) -> None:
-    """What ``python -m farandole.scenarios.NAME`` does, alone or as one rank of many."""
+    """Run a scenario as ``python -m farandole.scenarios.NAME``, alone or as one rank of many."""
     from farandole.runtime import rank, streams
 
     if rank.scratch() is None:  # under the launcher, standard output is its file

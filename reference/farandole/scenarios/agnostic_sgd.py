@@ -1,6 +1,6 @@
-"""Synchronisation-agnostic SGD: every rank takes as many steps of its own as its share allows, a centre combines them.
+"""Synchronisation-agnostic SGD: each rank takes as many steps as its share allows, and a centre combines them.
 
-Document 001's synchronous algorithm that allows different steps, with the rule that it leaves open.
+Document 001's synchronous algorithm with different steps on each rank; the text leaves the rule open.
 
     farandole run agnostic_sgd -n 4 --capabilities 1 1 2 4 --local-batch 4
     farandole run agnostic_sgd -n 4 --capabilities 1 1 2 4 --local-batch 4 --rule plain
@@ -28,13 +28,13 @@ class Config(LoopOptions):
     """Learning rate."""
 
     local_batch: AtLeastOne | None = None
-    """Samples of one step of a rank's own: a round has as many as its part of --batch gives. [default: one step]"""
+    """Samples of one local step: a round has as many steps as the rank's part of --batch allows. [default: one step]"""
 
     paces: Annotated[tuple[Positive, ...], Parameter(consume_multiple=True, negative="", show_default=False)] = ()
     """By how much each rank multiplies --lr, one number a rank. [default: 1]"""
 
     rule: Literal["normalised", "plain"] = "normalised"
-    """How the centre combines: each rank's mean step, or how far each has come."""
+    """What the centre combines: each rank's mean step (normalised), or its whole move (plain)."""
 
     collective: Collective = "ring"
     """Which all-reduce is the centre."""

@@ -1,4 +1,4 @@
-"""Backup recovery: every worker's state is with a buddy, in memory, and a spare takes the place of who dies.
+"""Backup recovery: every worker's state is in a buddy's memory, and a spare replaces a worker that dies.
 
 Document 000, 备份恢复: parameters and intermediate results are kept on several nodes, and recovered from there.
 

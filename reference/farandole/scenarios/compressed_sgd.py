@@ -35,9 +35,7 @@ def main(config: Config) -> None:
     from farandole.compression import choices
     from farandole.compression.options import check
     from farandole.data_parallel.compressed import CompressedSGD
-    from farandole.data_parallel.learning_rate import LearningRate
-    from farandole.data_parallel.training import train
-    from farandole.models.layerwise import maker_for
+    from farandole.data_parallel.training import optimizer_factory, train
     from farandole.report.table import print_summary
     from farandole.runtime.buffers import trained
     from farandole.runtime.world import World
@@ -46,13 +44,13 @@ def main(config: Config) -> None:
     check(config, config.optimizer)
 
     def strategy(world: World, model: nn.Module, loss: Loss) -> CompressedSGD:
-        make = maker_for(model, config.optimizer, config.lr, config.l2, config.weight_decay)
+        make = optimizer_factory(config, model)
         shapes = [tuple(each.shape) for each in trained(model)]
         return CompressedSGD(
             world, model, loss, make, choices.build(config, shapes, config.seed, world.rank, world.size)
         )
 
-    print_summary(train("compressed_sgd", config, strategy, LearningRate.of(config)), config.json)
+    print_summary(train("compressed_sgd", config, strategy), config.json)
 
 
 if __name__ == "__main__":

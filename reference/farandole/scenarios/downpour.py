@@ -1,4 +1,4 @@
-"""Downpour SGD: replicas of the model fetch and push only now and then, and never wait for each other.
+"""Downpour SGD: replicas of the model fetch and push every few iterations, and never wait for each other.
 
 Document 001's DistBelief, together with a parameter server: each worker has a replica of the model
 and its own samples, fetches the parameters every --n-fetch iterations and pushes its summed

@@ -1,6 +1,6 @@
-"""Dynamic synchronisation: how often ranks combine, and who takes how many steps, by what is measured while they train.
+"""Dynamic synchronisation: how often ranks combine, and how many steps each takes, by measured times.
 
-Document 002's dynamic scheduling: when a network or a rank changes, the next rounds are planned otherwise.
+Document 002's dynamic scheduling: when the network or a rank changes speed, the next rounds are planned accordingly.
 
     farandole run dynamic_sync -n 4 --slow rank=3,factor=4,until=150 --slow rank=1,factor=4,from=150
     farandole run dynamic_sync -n 4 --link-mbps 4 --link-change step=150,mbps=1000 --concentration 0.1

@@ -1,8 +1,8 @@
 """Elastic Horovod, to compare with membership and backup: workers commit, die, and go on from the last commit.
 
-The same data, batches, model and record; Horovod's driver starts the workers, notices who dies, and
-starts others (`--cooldown`) or goes on with fewer. What Horovod sends is its own to know, so the
-record's byte counts are null.
+The same data, batches, model and record; Horovod's driver starts the workers, detects failed ones, and
+starts others (`--cooldown`) or goes on with fewer. Horovod's messages are not counted, so the record's
+byte counts are null.
 
     farandole run elastic_horovod -n 4 --fail rank=2,step=60
     farandole run elastic_horovod -n 4 --fail rank=2,step=60 --cooldown 1 --steps 2000

@@ -1,7 +1,7 @@
-"""Federated averaging: clients with data of their own train at home, and a server averages what a few of them send.
+"""Federated averaging: clients train on their own data, and a server averages the results of a few in each round.
 
 Document 002's outlook: many clients of which few take part in a round, data that differ from client to client, and with
---secure a server that sees nothing but sums.
+--secure a server that sees only sums.
 
     farandole run federated -n 4
     farandole run federated -n 4 --clients 100 --per-round 10 --concentration 0.1 --epochs 5

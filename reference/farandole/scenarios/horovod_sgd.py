@@ -1,7 +1,7 @@
 """Synchronous data-parallel SGD by Horovod, to compare with sync_sgd.
 
 The same data, shares, model and record as sync_sgd; Horovod's DistributedOptimizer reduces the
-gradients. What it sends is its own to know, so the record's byte counts are null.
+gradients. Its messages are not counted, so the record's byte counts are null.
 
     farandole run horovod_sgd -n 4
 """

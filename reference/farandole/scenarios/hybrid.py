@@ -1,6 +1,6 @@
 """Hybrid parallel: data × pipeline × tensor, any factorisation of the ranks.
 
-Documents 000 and 004: the modes combined. Tensor ranks are neighbours, since they talk most; then
+Documents 000 and 004: the modes combined. Tensor ranks are neighbours, since they communicate most; then
 come the stages of a pipeline; the copies of the pipeline share the data, and may share the
 optimizer's state (ZeRO-1).
 

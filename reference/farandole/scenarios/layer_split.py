@@ -1,8 +1,8 @@
 """Layer split: the model is cut into parts, one a rank, and one part works at a time.
 
 Documents 000, 003 and 004: the model is uploaded on a root and cut where the costliest part costs
-least, each rank is sent its part and told where the others are, activations go forward and
-gradients back, and in the end the root gathers the whole. While one rank works the others wait:
+least, each rank is sent its part and the plan, activations go forward and gradients back, and in
+the end the root gathers the whole. While one rank works the others wait:
 `farandole show` draws why pipelines were invented.
 
     farandole run layer_split -n 3

@@ -1,4 +1,4 @@
-"""Local SGD: ranks train apart and average their parameters every so many steps.
+"""Local SGD: ranks train alone and average their parameters every few steps.
 
 Document 000's rule w ← (1−α)w + αw', document 003's six steps, document 004's MapReduce SGD and synchronising less
 often: the same data, shares, model and record as sync_sgd.
@@ -35,7 +35,7 @@ class Config(OptimizerOptions):
     """How far each rank moves to the mean; 1: all the way. After the last step it is all the way."""
 
     synchronous: NotNegative = 0
-    """The first so many steps are synchronous: post-local SGD."""
+    """Steps at the start that are synchronous: post-local SGD."""
 
     collective: Collective = "ring"
     """Which all-reduce forms the mean: one of ours, or MPI's."""
@@ -45,10 +45,8 @@ def main(config: Config) -> None:
     from torch import nn
 
     from farandole.collectives.all_reduce import ALL_REDUCES
-    from farandole.data_parallel.learning_rate import LearningRate
     from farandole.data_parallel.local_sgd import LocalSGD
-    from farandole.data_parallel.training import train
-    from farandole.models.layerwise import maker_for
+    from farandole.data_parallel.training import optimizer_factory, train
     from farandole.report.table import print_summary
     from farandole.runtime.world import World
     from farandole.tasks import Loss
@@ -58,7 +56,7 @@ def main(config: Config) -> None:
             world,
             model,
             loss,
-            maker_for(model, config.optimizer, config.lr, config.l2, config.weight_decay),
+            optimizer_factory(config, model),
             ALL_REDUCES[config.collective],
             period=None if config.once else config.period,
             alpha=config.alpha,
@@ -66,7 +64,7 @@ def main(config: Config) -> None:
             bytes_are_counted=config.collective != "mpi",
         )
 
-    print_summary(train("local_sgd", config, strategy, LearningRate.of(config)), config.json)
+    print_summary(train("local_sgd", config, strategy), config.json)
 
 
 if __name__ == "__main__":

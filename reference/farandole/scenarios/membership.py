@@ -1,6 +1,6 @@
-"""Membership update: a rank is killed while all train, and the others go on without it, or a spare in its place.
+"""Membership update: a rank is killed during training, and the others go on without it, or with a spare in its place.
 
-Document 000, 成员更新: who is there is agreed on anew, and if the centre itself has died another is elected.
+Document 000, 成员更新: the remaining ranks agree on a new membership, and elect another coordinator if it has died.
 
     farandole run membership -n 4 --fail rank=2,step=60
     farandole run membership -n 5 --spares 1 --fail rank=0,step=60

@@ -1,7 +1,7 @@
-"""Training with a parameter server, in every way of updating it.
+"""Training with a parameter server, under any synchronisation policy and update rule.
 
 Documents 000, 001 and 004: servers keep the parameters, workers pull them, compute a gradient and
-push it. --sync says when a gradient counts and who may go on. Rank 0 is the manager, the next
+push it. --sync decides when a gradient is applied and which workers may go on. Rank 0 is the manager, the next
 --servers ranks are the servers, the others are workers.
 
     farandole run parameter_server -n 5 --sync ssp --staleness 4 --slow rank=4,factor=4

@@ -1,7 +1,7 @@
-"""A search for hyper-parameters that uses the ranks: each trains trials of its own, and the better half goes on.
+"""A search for hyper-parameters on all ranks: each trains some of the trials, and the better half goes on.
 
-The step "tuning" of the documents' standard flow, and what document 000's different hyper-parameters on different
-machines can mean: successive halving over learning rates and widths.
+The step "tuning" of the documents' standard flow, and document 000's "different hyper-parameters on different
+machines": successive halving over learning rates and widths.
 
     farandole run search -n 4
     farandole run search -n 4 --trials 32 --widths 32 64 128

@@ -39,13 +39,13 @@ class Config(OptimizerOptions, PrecisionOptions):
     address them, and nothing is copied."""
 
     bucket_kb: AtLeastOne | None = None
-    """Reduce the gradient in buckets of so many KB. [default: with --overlap 1024, else all at once]"""
+    """Reduce the gradient in buckets of this many KB. [default: with --overlap 1024, else all at once]"""
 
     overlap: Annotated[bool, Parameter(negative="")] = False
     """Reduce each bucket as soon as it is complete, while backward goes on."""
 
     random_factors: UnitInterval = 0.0
-    """Multiply each rank's gradient by a random factor, so far around 1, before it is reduced: only adds noise."""
+    """Multiply each rank's gradient by a random factor of 1 ± this before it is reduced: only adds noise."""
 
 
 def main(config: Config) -> None:
@@ -55,13 +55,11 @@ def main(config: Config) -> None:
 
     from farandole.collectives.all_reduce import ALL_REDUCES
     from farandole.collectives.shared_memory import SharedVectors
-    from farandole.data_parallel.learning_rate import LearningRate
     from farandole.data_parallel.mixed_precision import MixedPrecisionSGD
     from farandole.data_parallel.overlapped import OverlappedSGD
     from farandole.data_parallel.random_factors import with_random_factors
     from farandole.data_parallel.synchronous import SynchronousSGD
-    from farandole.data_parallel.training import Strategy, train
-    from farandole.models.layerwise import maker_for
+    from farandole.data_parallel.training import Strategy, optimizer_factory, train
     from farandole.report.table import print_summary
     from farandole.runtime.buffers import trained
     from farandole.runtime.world import World
@@ -71,10 +69,9 @@ def main(config: Config) -> None:
         raise UsageError(f"--precision {config.precision} goes without --overlap and --bucket-kb")
 
     check_precision(config)
-    rate = LearningRate.of(config)
 
     def strategy(world: World, model: nn.Module, loss: Loss) -> Strategy:
-        make = maker_for(model, config.optimizer, config.lr, config.l2, config.weight_decay)
+        make = optimizer_factory(config, model)
         all_reduce, gradients = ALL_REDUCES.get(config.collective), None
         if all_reduce is None:
             vectors = SharedVectors(world.comm, sum(each.numel() for each in trained(model)))
@@ -93,7 +90,7 @@ def main(config: Config) -> None:
         )
         return kind(world, model, loss, make, all_reduce, bytes_are_counted=ours, gradients=gradients)
 
-    print_summary(train("sync_sgd", config, strategy, rate), config.json)
+    print_summary(train("sync_sgd", config, strategy), config.json)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from farandole.decentralised.ad_psgd import ADPSGD
-from farandole.decentralised.bookkeeping import NONE_LEFT, Distribution
+from farandole.decentralised.iteration_server import IterationServer
+from farandole.decentralised.iterations import NONE_LEFT
 from farandole.decentralised.topologies import topology
 from farandole.models.optimizers import SGD, maker
 from farandole.runtime.options import RunOptions
@@ -39,7 +40,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
     pairs = ADPSGD(world, model(), mean_cross_entropy, maker("sgd", LR), topology(GRAPH, world.size), seed=5)
     pairs.optimizer = Remembering(pairs.flat.values, pairs.flat.gradients, LR)
     start = pairs.x.copy()
-    work = Distribution(world, COUNT)
+    work = IterationServer(world, COUNT)
     own = 0
     while work.next(False) != NONE_LEFT:
         inputs, targets = noise.standard_normal((4, 6)), noise.integers(0, 3, 4)
@@ -47,7 +48,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
         if world.rank == world.size - 1:
             time.sleep(0.01)  # a slow rank
         own += 1
-    world.control.Barrier()  # nobody asks any more
+    world.control.Barrier()  # no rank asks any more
     sent = [world.comm.bytes_sent, world.comm.messages_sent]
     apart = pairs.observe()(world.control.Allreduce)["consensus_error"]
     pairs.finish()

@@ -124,7 +124,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
             np.testing.assert_allclose(vector(method.model), expected[-1].mean(axis=0), atol=1e-12)
         graph, every = arguments[0], arguments[1] if len(arguments) > 1 else 1
         rounds = range(STEPS // every)
-        degree = sum(len(graph.hearers(world.rank, number)) for number in rounds)
+        degree = sum(len(graph.destinations(world.rank, number)) for number in rounds)
         length = len(vector(model())) + (kind is PushSum)
         assert sent == (degree * length * 8, degree), f"{name}: {sent}"
         found[name] = {"apart": apart, "messages": world.control.allgather(degree)}

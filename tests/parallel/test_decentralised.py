@@ -17,7 +17,7 @@ from farandole.runtime.record import Run
 
 HIDDEN = 32
 PARAMETERS = 64 * HIDDEN + HIDDEN + HIDDEN * HIDDEN + HIDDEN + HIDDEN * 10 + 10
-METHODS = ["d-psgd", "push-sum", "ad-psgd", "central-directions"]
+SCENARIOS = ["dpsgd", "push_sum", "ad_psgd", "choco_sgd", "central_directions"]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
@@ -54,8 +54,8 @@ def test_pairs_lose_nothing_whoever_is_slow(under_mpirun: Callable[..., Any], ra
     assert found["apart"] < 1
 
 
-def run(tmp_path: Path, ranks: int, steps: int, **options: Any) -> Run:
-    return launch("gossip_sgd", ranks, steps=steps, hidden=HIDDEN, **options, out=tmp_path / "gossip")
+def run(tmp_path: Path, scenario: str, ranks: int, steps: int, **options: Any) -> Run:
+    return launch(scenario, ranks, steps=steps, hidden=HIDDEN, **options, out=tmp_path / scenario)
 
 
 def losses(run: Run) -> list[float]:
@@ -63,17 +63,16 @@ def losses(run: Run) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("scenario", "options"),
     [
-        {"topology": "complete", "mix_after_update": True},
-        {"method": "push-sum", "topology": "complete"},
-        {"method": "central-directions", "own_weight": 0.0},
+        ("dpsgd", {"topology": "complete", "mix_after_update": True}),
+        ("push_sum", {"topology": "complete"}),
+        ("central_directions", {"own_weight": 0.0}),
     ],
-    ids=lambda options: options.get("method", "d-psgd"),
 )
-def test_limit_cases_are_synchronous_sgd(options: dict[str, Any], tmp_path: Path) -> None:
+def test_limit_cases_are_synchronous_sgd(scenario: str, options: dict[str, Any], tmp_path: Path) -> None:
     plain = launch("sync_sgd", 3, steps=40, hidden=HIDDEN, out=tmp_path / "plain")
-    limit = run(tmp_path, 3, 40, **options)
+    limit = run(tmp_path, scenario, 3, 40, **options)
     np.testing.assert_allclose(losses(limit), losses(plain), rtol=1e-4)
     errors = [line["consensus_error"] for line in limit.metrics if "consensus_error" in line]
     assert len(errors) == 4
@@ -81,30 +80,30 @@ def test_limit_cases_are_synchronous_sgd(options: dict[str, Any], tmp_path: Path
     assert limit.summary.test_accuracy == pytest.approx(plain.summary.test_accuracy, abs=0.01)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_one_rank_is_one_process(method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_one_rank_is_one_process(scenario: str, tmp_path: Path) -> None:
     plain = launch("sync_sgd", 1, steps=30, hidden=HIDDEN, out=tmp_path / "plain")
-    alone = run(tmp_path, 1, 30, method=method)
+    alone = run(tmp_path, scenario, 1, 30)
     np.testing.assert_allclose(losses(alone), losses(plain), rtol=1e-5)
     same = alone.summary.params_sha256 == plain.summary.params_sha256
-    assert same or method == "central-directions", "bit by bit, but for a centre's a·g + (1 − a)·g"
+    assert same or scenario == "central_directions", "bit by bit, but for a centre's a·g + (1 − a)·g"
     assert alone.summary.bytes_sent == [0]
 
 
 @pytest.mark.parametrize(
-    ("options", "messages"),  # of a rank, in 240 steps
+    ("scenario", "options", "messages"),  # of a rank, in 240 steps
     [
-        ({}, 2 * 240),
-        ({"topology": "exponential", "mixing_every": 4}, 2 * 60),
-        ({"topology": "one-peer-exponential"}, 240),
-        ({"method": "push-sum", "topology": "one-peer-exponential"}, 240),
-        ({"method": "push-sum", "topology": "one-peer-exponential", "background_metrics": True}, 240),
+        ("dpsgd", {}, 2 * 240),
+        ("dpsgd", {"topology": "exponential", "mixing_every": 4}, 2 * 60),
+        ("dpsgd", {"topology": "one-peer-exponential"}, 240),
+        ("push_sum", {"topology": "one-peer-exponential"}, 240),
+        ("push_sum", {"topology": "one-peer-exponential", "background_metrics": True}, 240),
     ],
 )
-def test_it_learns_at_a_message_an_edge(options: dict[str, Any], messages: int, tmp_path: Path) -> None:
-    found = run(tmp_path, 4, 240, **options)
+def test_it_learns_at_a_message_an_edge(scenario: str, options: dict[str, Any], messages: int, tmp_path: Path) -> None:
+    found = run(tmp_path, scenario, 4, 240, **options)
     summary = found.summary
-    length = PARAMETERS + (options.get("method") == "push-sum")
+    length = PARAMETERS + (scenario == "push_sum")
     average = 2 * 3  # messages of the mean at the end, each a quarter of n
     assert summary.messages_sent == [messages + average] * 4
     assert summary.bytes_sent == [pytest.approx(4 * (messages * length + average / 4 * PARAMETERS), rel=1e-4)] * 4
@@ -118,21 +117,21 @@ def test_it_learns_at_a_message_an_edge(options: dict[str, Any], messages: int, 
 
 def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
     digests = [
-        launch("gossip_sgd", 3, steps=15, hidden=16, out=tmp_path / str(number)).summary.params_sha256[0]
+        launch("dpsgd", 3, steps=15, hidden=16, out=tmp_path / str(number)).summary.params_sha256[0]
         for number in range(2)
     ]
     assert digests[0] == digests[1]
 
 
 def test_the_centre_sends_and_hears_everybody(tmp_path: Path) -> None:
-    found = run(tmp_path, 4, 240, method="central-directions")
+    found = run(tmp_path, "central_directions", 4, 240)
     assert found.summary.messages_sent == [240 * 3 + 6, *[240 + 6] * 3]
     assert found.summary.test_accuracy > 0.8
     assert found.metrics[-1]["consensus_error"] > 1e-3, "each has gone in a direction of its own"
 
 
 def test_without_steps_together_nobody_waits_for_a_slow_rank(tmp_path: Path) -> None:
-    found = run(tmp_path, 4, 240, method="ad-psgd", slow="rank=3,factor=4")
+    found = run(tmp_path, "ad_psgd", 4, 240, slow="rank=3,factor=4")
     summary = found.summary
     assert summary.test_accuracy > 0.8
     assert (len(found.metrics), summary.steps) == (240, 240)
@@ -151,13 +150,13 @@ def test_without_steps_together_nobody_waits_for_a_slow_rank(tmp_path: Path) -> 
 def test_who_runs_ahead_to_where_nobody_has_a_sample_is_refused(tmp_path: Path) -> None:
     """A quick rank may take nearly all iterations, and in its 360th step a batch of 3 has no sample for any of four."""
     with pytest.raises(UsageError, match="--batch 3"):
-        run(tmp_path, 4, 300, method="ad-psgd", batch=3)
+        run(tmp_path, "ad_psgd", 4, 300, batch=3)
 
 
 def test_a_graph_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "graph"
     file.write_text("0 1\n1 2  # a line\n")
-    found = run(tmp_path, 3, 20, graph=file)
+    found = run(tmp_path, "dpsgd", 3, 20, graph=file)
     assert found.summary.messages_sent == [20 + 4, 40 + 4, 20 + 4]
 
 
@@ -165,14 +164,14 @@ def test_a_graph_in_a_file(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("0 1\n", "has no way from rank 0 to rank 2: add an edge"),
-        ("0 > 1\n1 > 2\n2 > 0\n0 > 2\n", "take --method push-sum, or edges that lead both ways"),
+        ("0 > 1\n1 > 2\n2 > 0\n0 > 2\n", "take push-sum, or edges that lead both ways"),
     ],
 )
 def test_a_graph_that_does_not_fit_is_refused(text: str, complaint: str, tmp_path: Path) -> None:
     file = tmp_path / "graph"
     file.write_text(text)
     with pytest.raises(UsageError, match=complaint):
-        run(tmp_path, 3, 20, graph=file)
+        run(tmp_path, "dpsgd", 3, 20, graph=file)
 
 
 # Options, and the bytes of one payload of all parameters, by hand: QSGD's buckets of 40 with 4 bits an entry.
@@ -189,7 +188,7 @@ ENCODED: dict[str, tuple[dict[str, Any], int]] = {
 def test_compressed_differences_are_as_long_as_the_formula_says(name: str, tmp_path: Path) -> None:
     options, nbytes = ENCODED[name]
     recipe: dict[str, Any] = {"steps": 10, "hidden": HIDDEN, "mixing_every": 2}
-    run = launch("gossip_sgd", 4, **recipe, compressor=name, **options, out=tmp_path / "run")
+    run = launch("choco_sgd", 4, **recipe, compressor=name, **options, out=tmp_path / "run")
     at_the_end = 6 / 4 * 4 * PARAMETERS  # the average of all copies, by a ring
     assert run.summary.bytes_sent == [pytest.approx(5 * 2 * nbytes + at_the_end, abs=64)] * 4
     figures = run.summary.compression
@@ -201,14 +200,14 @@ def test_compressed_differences_are_as_long_as_the_formula_says(name: str, tmp_p
 @pytest.mark.parametrize("name", ["top-k", "random-k"])
 def test_with_the_usual_consensus_step_the_copies_do_not_part_where_most_is_left_out(name: str, tmp_path: Path) -> None:
     recipe: dict[str, Any] = {"steps": 300, "hidden": HIDDEN, "compressor": name, "out": tmp_path / "run"}
-    apart = [line["consensus_error"] for line in launch("gossip_sgd", 4, **recipe).metrics if "consensus_error" in line]
+    apart = [line["consensus_error"] for line in launch("choco_sgd", 4, **recipe).metrics if "consensus_error" in line]
     assert max(apart[20:]) < 1.5 * max(apart[:20]), "30 exchanges, one every ten steps"
 
 
 def test_half_precision_and_a_whole_step_is_d_psgd_almost(tmp_path: Path) -> None:
     common: dict[str, Any] = {"steps": 40, "hidden": HIDDEN}
-    plain = launch("gossip_sgd", 3, **common, mix_after_update=True, out=tmp_path / "plain")
-    choco = launch("gossip_sgd", 3, **common, compressor="float16", consensus_step=1.0, out=tmp_path / "choco")
+    plain = launch("dpsgd", 3, **common, mix_after_update=True, out=tmp_path / "plain")
+    choco = launch("choco_sgd", 3, **common, compressor="float16", consensus_step=1.0, out=tmp_path / "choco")
     apart = [abs(one["loss"] - other["loss"]) for one, other in zip(plain.metrics, choco.metrics, strict=True)]
     assert max(apart) < 5e-3
 
@@ -216,7 +215,7 @@ def test_half_precision_and_a_whole_step_is_d_psgd_almost(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("ranks", "topology_name"), [(1, "ring"), (2, "ring"), (4, "ring"), (4, "exponential")])
 def test_a_twentieth_of_the_differences_is_enough_to_learn(ranks: int, topology_name: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"compressor": "top-k", "fraction": 0.05, "topology": topology_name}
-    run = launch("gossip_sgd", ranks, steps=150, **options, out=tmp_path / "run")
+    run = launch("choco_sgd", ranks, steps=150, **options, out=tmp_path / "run")
     assert run.summary.test_accuracy is not None
     assert run.summary.test_accuracy > 0.8
     assert len(set(run.summary.params_sha256 or [])) == 1, "the mean of all copies is what was trained"
@@ -224,4 +223,4 @@ def test_a_twentieth_of_the_differences_is_enough_to_learn(ranks: int, topology_
 
 def test_compression_needs_neighbours_that_stay(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has other neighbours in each round"):
-        launch("gossip_sgd", 4, steps=4, compressor="sign", topology="one-peer-exponential", out=tmp_path / "run")
+        launch("choco_sgd", 4, steps=4, compressor="sign", topology="one-peer-exponential", out=tmp_path / "run")
