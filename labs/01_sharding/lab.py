@@ -81,7 +81,7 @@ print("mean of the two means:  ", np.mean([first.mean(), second.mean()]))
 # %%mpi -n 4
 from sharding import batches, my_rows, shares
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 mine = batches(10, comm.rank, comm.size, steps=2, seed=0, epoch=0)

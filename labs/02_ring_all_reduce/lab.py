@@ -73,7 +73,7 @@ play(chunk_to_send)
 # %%mpi -n 4
 import numpy as np
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
@@ -89,7 +89,7 @@ print(f"rank {comm.rank} got {arriving[0]} from rank {left}, and has sent {comm.
 # %%mpi -n 4
 import numpy as np
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
@@ -112,7 +112,7 @@ comm.receive(arriving, left)
 import numpy as np
 from ring_all_reduce import ring_all_reduce_mean
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 gradient = np.full(8, comm.rank + 1.0)

@@ -129,7 +129,7 @@ play(keeps_upper_half)
 import numpy as np
 from halving_doubling import halving_doubling_all_reduce
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 messages, nbytes = 0, 0  # what you expect
 

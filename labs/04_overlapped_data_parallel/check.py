@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.lab import Check, Lab, expect
-from farandole.lab.background import OF_NO_USE, BackgroundCommunicator
-from farandole.lab.expectations import expect_returned
-from farandole.lab.instrumented_network import BRANCHES, RATE, Event, Network, told
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.background import OF_NO_USE, BackgroundCommunicator
+from farandole_tools.lab.expectations import expect_returned
+from farandole_tools.lab.instrumented_network import BRANCHES, RATE, Event, Network, told
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
     Comm = LabCommunicator
 

@@ -25,7 +25,7 @@
 
 # %%
 # %load_ext farandole
-from farandole.lab.instrumented_network import Network
+from farandole_tools.lab.instrumented_network import Network
 
 # %% [markdown]
 # ## 1 The network, and what it says
@@ -124,9 +124,9 @@ draw(four, begun_after=[3, 6, 9, 12])
 # %%mpi -n 4
 from overlapped_sgd import Overlapped
 
-from farandole.lab.background import BackgroundCommunicator
-from farandole.lab.communicator import LabCommunicator
-from farandole.lab.instrumented_network import Network, numbers
+from farandole_tools.lab.background import BackgroundCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
+from farandole_tools.lab.instrumented_network import Network, numbers
 
 comm = LabCommunicator.world()
 network = Network()

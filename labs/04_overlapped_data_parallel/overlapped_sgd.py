@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from farandole.lab.background import BackgroundCommunicator
-    from farandole.lab.instrumented_network import Network
+    from farandole_tools.lab.background import BackgroundCommunicator
+    from farandole_tools.lab.instrumented_network import Network
 
 
 def cut(lengths: Sequence[int], most: int) -> list[range]:

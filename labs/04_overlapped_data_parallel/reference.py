@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farandole.data_parallel import buckets
-from farandole.lab.background import BackgroundCommunicator, Reduction
-from farandole.lab.instrumented_network import Network
+from farandole_tools.lab.background import BackgroundCommunicator, Reduction
+from farandole_tools.lab.instrumented_network import Network
 
 
 def cut(lengths: Sequence[int], most: int) -> list[range]:

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.data_parallel.loss_scale import LossScale
-from farandole.lab import Check, Lab, expect
-from farandole.lab.half_network import ELEMENTS, OUTLIER, HalfNetwork, start
-from farandole.lab.summing import Sum, SummingCommunicator
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.half_network import ELEMENTS, OUTLIER, HalfNetwork, start
+from farandole_tools.lab.summing import Sum, SummingCommunicator
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
     Comm = LabCommunicator
 

@@ -26,7 +26,7 @@
 # %load_ext farandole
 import numpy as np
 
-from farandole.lab.half_network import HalfNetwork, start
+from farandole_tools.lab.half_network import HalfNetwork, start
 
 # %% [markdown]
 # ## 1 What gets lost
@@ -102,9 +102,9 @@ with np.errstate(invalid="ignore"):
 import numpy as np
 from mixed_precision import LossScale, MixedPrecision
 
-from farandole.lab.communicator import LabCommunicator
-from farandole.lab.half_network import OUTLIER, HalfNetwork, start
-from farandole.lab.summing import SummingCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
+from farandole_tools.lab.half_network import OUTLIER, HalfNetwork, start
+from farandole_tools.lab.summing import SummingCommunicator
 
 comm = LabCommunicator.world()
 scale = LossScale(2.0**10, patience=2)

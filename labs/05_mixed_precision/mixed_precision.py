@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from farandole.lab.half_network import HalfNetwork
-    from farandole.lab.summing import SummingCommunicator
+    from farandole_tools.lab.half_network import HalfNetwork
+    from farandole_tools.lab.summing import SummingCommunicator
 
 
 class LossScale:

@@ -95,7 +95,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 pythons = comm.everybodys(np.array([hash("server 0")]))
@@ -114,7 +114,7 @@ if comm.rank == 0:
 # %%mpi -n 4
 import numpy as np
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 arriving, acknowledgement = np.empty(1), np.array([1])
@@ -151,7 +151,7 @@ else:
 import numpy as np
 from push_pull import Client, Store, cut, serve
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 ranges, holders, workers = cut(8, 3), [0, 1, 0], [2, 3]

@@ -100,7 +100,7 @@ import itertools
 import numpy as np
 from stale_synchronous import StaleSynchronous
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 workers, iterations, staleness = range(1, comm.size), 4, 1

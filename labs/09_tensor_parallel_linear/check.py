@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.data.shares import equal_shares, slices
-from farandole.lab import Check, Lab, expect
+from farandole_tools.lab import Check, Lab, expect
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
     Comm = LabCommunicator
 

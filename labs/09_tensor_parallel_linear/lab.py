@@ -97,7 +97,7 @@ print("the gradient of x:", (g @ A.T).tolist())
 import numpy as np
 from parallel_linear import ColumnLinear, RowLinear
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 random = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from farandole.collectives.ring import RING
 from farandole.collectives.steps import chunk_slices
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 
 def all_reduce(part: np.ndarray, comm: LabCommunicator) -> np.ndarray:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farandole.lab import Check, Lab, expect
-from farandole.lab.disk import LIMIT, Disk, moments
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.disk import LIMIT, Disk, moments
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 Files = dict[str, bytes]
 Happened = tuple[str, Files]  # in words, and what is on the disk then

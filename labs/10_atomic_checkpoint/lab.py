@@ -30,7 +30,7 @@
 import zlib
 from collections import Counter
 
-from farandole.lab.disk import Disk, moments
+from farandole_tools.lab.disk import Disk, moments
 
 # %% [markdown]
 # ## 1 One file, written over

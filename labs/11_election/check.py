@@ -10,13 +10,13 @@ from numbers import Real
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from farandole.lab import Check, Lab, expect
-from farandole.lab.expectations import expect_returned
 from farandole.recovery.election.network import Elected, Network
 from farandole.recovery.election.steps import Action, Message, Timer
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.expectations import expect_returned
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 KINDS = ("request vote", "vote", "heartbeat")
 GROUPS = ((0,), (0, 1), (2, 5, 11), (0, 1, 2, 3), (4, 3, 2, 1, 0), tuple(range(7)))

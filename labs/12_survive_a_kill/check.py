@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from farandole.errors import LaunchError
-from farandole.lab import Check, Lab, expect, learner
-from farandole.lab.expectations import counted
-from farandole.lab.rank_status import named
-from farandole.lab.simulated_ranks import WHOLE, Call, Death, SimulatedRanks, Stuck
-from farandole.lab.small_training import Worker
-from farandole.lab.ulfm_communicator import OverMpi, PeerLost, UlfmCommunicator
 from farandole.runtime import mpirun, rank
 from farandole.runtime.launcher import run_ranks
+from farandole_tools.lab import Check, Lab, expect, learner
+from farandole_tools.lab.expectations import counted
+from farandole_tools.lab.rank_status import named
+from farandole_tools.lab.simulated_ranks import WHOLE, Call, Death, SimulatedRanks, Stuck
+from farandole_tools.lab.small_training import Worker
+from farandole_tools.lab.ulfm_communicator import OverMpi, PeerLost, UlfmCommunicator
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 Kill = tuple[int, str, int]  # rank, name of a call, how many of that name it makes before
 Case = tuple[str, int, tuple[Death, ...], bool]  # in words, how many workers, who dies, whether all notice it

@@ -28,9 +28,9 @@
 # %autoreload 2
 import numpy as np
 
-from farandole.lab.simulated_ranks import Death, SimulatedRanks, Stuck
-from farandole.lab.small_training import Worker
-from farandole.lab.ulfm_communicator import PeerLost
+from farandole_tools.lab.simulated_ranks import Death, SimulatedRanks, Stuck
+from farandole_tools.lab.small_training import Worker
+from farandole_tools.lab.ulfm_communicator import PeerLost
 
 # %% [markdown]
 # ## 1 One dies, and one notices

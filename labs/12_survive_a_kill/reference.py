@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from farandole.lab.small_training import Worker
-from farandole.lab.ulfm_communicator import PeerLost, UlfmCommunicator
+from farandole_tools.lab.small_training import Worker
+from farandole_tools.lab.ulfm_communicator import PeerLost, UlfmCommunicator
 
 
 def divide(samples: Sequence[int], rank: int, size: int) -> Sequence[int]:

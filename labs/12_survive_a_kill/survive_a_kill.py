@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farandole.lab.small_training import Worker
-from farandole.lab.ulfm_communicator import PeerLost, UlfmCommunicator  # noqa: F401
+from farandole_tools.lab.small_training import Worker
+from farandole_tools.lab.ulfm_communicator import PeerLost, UlfmCommunicator  # noqa: F401
 
 
 def divide(samples: Sequence[int], rank: int, size: int) -> Sequence[int]:

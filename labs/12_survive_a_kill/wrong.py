@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant
 
 ORIGINAL = """\
 import numpy as np
 
-from farandole.lab.ulfm_communicator import PeerLost
+from farandole_tools.lab.ulfm_communicator import PeerLost
 
 
 def divide(samples, rank, size):

@@ -111,7 +111,7 @@ for gradient in ([3, -5, 1], [3, 0, 1], [0, 0, 1]):
 import numpy as np
 from topk_error_feedback import sum_of_all
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 places = np.array([0, comm.rank + 1], np.int32)

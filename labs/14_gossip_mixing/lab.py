@@ -103,7 +103,7 @@ print(metropolis(star))
 import numpy as np
 from gossip_mixing import mix
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 star = [{1, 2, 3}, {0}, {0}, {0}]

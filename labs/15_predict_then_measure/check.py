@@ -15,12 +15,12 @@ from farandole.collectives.costs import coefficients
 from farandole.collectives.executor import run
 from farandole.collectives.ring import RING
 from farandole.collectives.schedules import SCHEDULES
-from farandole.lab import Check, Lab, expect
-from farandole.lab.expectations import expect_returned
-from farandole.lab.slow_link import SlowLink
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.expectations import expect_returned
+from farandole_tools.lab.slow_link import SlowLink
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
     Comm = LabCommunicator
 

@@ -84,8 +84,8 @@ from predict import all_reduce_seconds, measure
 
 from farandole.collectives.executor import run
 from farandole.collectives.ring import RING
-from farandole.lab.communicator import LabCommunicator
-from farandole.lab.slow_link import SlowLink
+from farandole_tools.lab.communicator import LabCommunicator
+from farandole_tools.lab.slow_link import SlowLink
 
 comm = LabCommunicator.world()
 comm.link = SlowLink(alpha=5e-3, beta=1e-7)

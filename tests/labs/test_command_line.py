@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from farandole import cli
-from farandole.lab import labs, mutants, tables
-from farandole.lab.grading import Grade, Result
+from farandole_tools.lab import labs, mutants, tables
+from farandole_tools.lab.grading import Grade, Result
 from tests.labs.labs_for_tests import on
 
 LAB = labs.find("1")  # the quicker one

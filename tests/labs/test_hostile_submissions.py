@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import LaunchError
-from farandole.lab import labs, launch
-from farandole.lab.grading import Result, grade
 from farandole.runtime import processes, rank
+from farandole_tools.lab import labs, launch
+from farandole_tools.lab.grading import Result, grade
 from tests.labs.labs_for_tests import by_name, on
 
 PATIENCE_S = 120
@@ -92,7 +92,7 @@ def test_a_function_that_raises(tmp_path: Path) -> None:
     lab_folder.mkdir()
     (lab_folder / "check.py").write_text(
         "import numpy as np\n"
-        "from farandole.lab import Check, Lab\n"
+        "from farandole_tools.lab import Check, Lab\n"
         f"MISTAKES = {list(MISTAKES)!r}\n"
         "def making(mistake):\n"
         "    def check(student, comm):\n"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from farandole.lab import learner, rank_status
-from farandole.lab.labs import Wrong
-from farandole.lab.rank_status import RETURNED, RankStatus, StatusFile
+from farandole_tools.lab import learner, rank_status
+from farandole_tools.lab.labs import Wrong
+from farandole_tools.lab.rank_status import RETURNED, RankStatus, StatusFile
 
 
 def status(rank: int, call: str, to: int = -1, source: int = -1) -> RankStatus:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farandole.lab.simulated_ranks import Call, Death, SimulatedRanks, Stuck
-from farandole.lab.ulfm_communicator import PeerLost, UlfmCommunicator
+from farandole_tools.lab.simulated_ranks import Call, Death, SimulatedRanks, Stuck
+from farandole_tools.lab.ulfm_communicator import PeerLost, UlfmCommunicator
 
 Program = Callable[[UlfmCommunicator], object]
 

@@ -8,10 +8,10 @@ import numpy as np
 import psutil
 import pytest
 
-from farandole.lab import labs, learner
-from farandole.lab.communicator import LabCommunicator
-from farandole.lab.grading import grade
-from farandole.lab.small_training import BATCH, Worker
+from farandole_tools.lab import labs, learner
+from farandole_tools.lab.communicator import LabCommunicator
+from farandole_tools.lab.grading import grade
+from farandole_tools.lab.small_training import BATCH, Worker
 from tests.labs.labs_for_tests import on
 
 LAB = labs.find("12")
@@ -21,7 +21,7 @@ ON_PAPER = tuple(check.name for check in LAB.checks if "kill" not in check.name)
 SUMMED_STATE = """
 import copy
 import numpy as np
-from farandole.lab.ulfm_communicator import PeerLost
+from farandole_tools.lab.ulfm_communicator import PeerLost
 
 def divide(samples, rank, size):
     return np.array_split(samples, size)[rank].tolist()
@@ -70,7 +70,7 @@ def train(comm, worker, steps):
 
 # Nobody is ever ahead: an update is made only when all have agreed that all have the sum.
 AGREED_STEPS = """
-from farandole.lab.ulfm_communicator import PeerLost
+from farandole_tools.lab.ulfm_communicator import PeerLost
 
 def divide(samples, rank, size):
     return [sample for place, sample in enumerate(samples) if place % size == rank]

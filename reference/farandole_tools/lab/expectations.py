@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farandole.lab.labs import expect
+from farandole_tools.lab.labs import expect
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
     from farandole.runtime.communicator import Buffer
+    from farandole_tools.lab.communicator import LabCommunicator
 
 THROUGH_COMM = "is everything sent through comm?"  # the hint where nothing has been sent
 

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from farandole.errors import UsageError
-from farandole.lab import grading, labs, mutants, submissions, tables
-from farandole.lab.labs import Lab
-from farandole.lab.tables import printable
 from farandole.runtime import guard
 from farandole.runtime.files import json_text
 from farandole.runtime.numbers import Positive
+from farandole_tools.lab import grading, labs, mutants, submissions, tables
+from farandole_tools.lab.labs import Lab
+from farandole_tools.lab.tables import printable
 
 app = cyclopts.App(name="lab", help="Exercises: write a method yourself and have it judged on real ranks.")
 

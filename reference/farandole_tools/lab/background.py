@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 
 from farandole.collectives.steps import chunk_slices
-from farandole.lab.communicator import LabCommunicator
-from farandole.lab.instrumented_network import Event, Network, told
 from farandole.runtime.communicator import Buffer
+from farandole_tools.lab.communicator import LabCommunicator
+from farandole_tools.lab.instrumented_network import Event, Network, told
 
 OF_NO_USE = 1e200  # what stands in a part that is being reduced
 

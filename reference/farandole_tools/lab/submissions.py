@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farandole.errors import UsageError
-from farandole.lab.labs import Lab
+from farandole_tools.lab.labs import Lab
 
 MY_LABS = Path("my_labs")
 TASK = "README.md"

@@ -1,6 +1,6 @@
 """One rank of a lab's launch: import the submission, run the checks in order, note each outcome.
 
-    python -m farandole.lab.runner FOLDER LIMIT
+    python -m farandole_tools.lab.runner FOLDER LIMIT
 
 started by `launch` through the launcher. FOLDER/tasks.json lists the submissions, and for each its lab and the names of
 the checks. After each check of submission i every rank leaves its outcome in FOLDER/i. What they leave is all that the
@@ -26,14 +26,14 @@ import numpy as np
 import psutil
 from mpi4py import MPI
 
-from farandole.lab import labs, learner
-from farandole.lab.communicator import LabCommunicator
-from farandole.lab.deadlock_detector import POLL_S, DeadlockDetector
-from farandole.lab.launch import IMPORT, TASKS, VERDICT, Kind, Outcome
-from farandole.lab.rank_status import StatusFile
 from farandole.runtime import rank
 from farandole.runtime.communicator import LOST
 from farandole.runtime.failure import PeerLost
+from farandole_tools.lab import labs, learner
+from farandole_tools.lab.communicator import LabCommunicator
+from farandole_tools.lab.deadlock_detector import POLL_S, DeadlockDetector
+from farandole_tools.lab.launch import IMPORT, TASKS, VERDICT, Kind, Outcome
+from farandole_tools.lab.rank_status import StatusFile
 
 MEMORY = 2**30  # bytes a submission may take, per rank
 FILE_SIZE = 2**26  # bytes it may write into one file

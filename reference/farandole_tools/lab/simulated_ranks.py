@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from farandole.lab.rank_status import named
-from farandole.lab.ulfm_communicator import PeerLost, UlfmCommunicator
 from farandole.runtime.communicator import Buffer
+from farandole_tools.lab.rank_status import named
+from farandole_tools.lab.ulfm_communicator import PeerLost, UlfmCommunicator
 
 WHOLE = ("agree", "shrink")  # whoever dies
 ENOUGH = 400  # calls of one rank; a right answer needs some dozens
