@@ -71,9 +71,9 @@ for digit, ax in enumerate(axes):
 # %% [markdown]
 # ## 2 Shards: how many for each rank?
 #
-# To divide the data (数据划分) is to cut them into **shards** (数据片段), one for each rank. Document 000 gives each of *K*
-# nodes *N/K* samples, "and the remaining nodes *N/K* + 1". Said exactly (erratum 000.3): divide with remainder. Every
-# rank gets $\lfloor N/K \rfloor$, and the first $N \bmod K$ ranks get one more:
+# To divide the data (数据划分) is to cut them into **shards** (数据片段), one for each rank. Document 000 gives each of
+# *K* nodes *N/K* samples, "and the remaining nodes *N/K* + 1". Said exactly (erratum 000.3): divide with remainder.
+# Every rank gets $\lfloor N/K \rfloor$, and the first $N \bmod K$ ranks get one more:
 #
 # $$ n_r = \lfloor N/K \rfloor + [\,r < N \bmod K\,] $$
 #

@@ -19,10 +19,10 @@
 # **Question:** every rank has a vector of a million numbers, and every rank needs the sum of all vectors. Which rank
 # should send what to which?
 #
-# In data-parallel training the vectors are gradients, and the ranks must exchange them (交换信息) in every single step. The
-# operation is called **all-reduce** (全归约): *reduce*, because many vectors become one, and *all*, because every rank
-# gets the result. We shall build it in two ways, look at each step, count every byte, and find out how one makes sure
-# that such a thing is right.
+# In data-parallel training the vectors are gradients, and the ranks must exchange them (交换信息) in every single step.
+# The operation is called **all-reduce** (全归约): *reduce*, because many vectors become one, and *all*, because every
+# rank gets the result. We shall build it in two ways, look at each step, count every byte, and find out how one makes
+# sure that such a thing is right.
 
 # %%
 # %load_ext farandole
@@ -309,8 +309,8 @@ except ScheduleError as error:
     print(error)
 
 # %% [markdown]
-# Every rank sends, and none receives: a **deadlock** (死锁). Now the same under mpirun, first with a short message, then
-# with a long one, and with five seconds' patience.
+# Every rank sends, and none receives: a **deadlock** (死锁). Now the same under mpirun, first with a short message,
+# then with a long one, and with five seconds' patience.
 
 # %% tags=["nbval-check-output"]
 program = """

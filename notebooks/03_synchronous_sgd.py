@@ -313,8 +313,8 @@ table.show([table.per_rank(runs["a straggler"].summary)])
 
 # %% [markdown]
 # The straggler is the only one that never waits, and all others wait for it: grey everywhere but in the last row. A
-# chain is as fast as its slowest dancer. Document 004 calls it the law of the barrel (木桶理论): the shortest stave decides
-# how much water it holds.
+# chain is as fast as its slowest dancer. Document 004 calls it the law of the barrel (木桶理论): the shortest stave
+# decides how much water it holds.
 #
 # But the *model* is the same to the last bit. Synchronous SGD pays for slowness with time, never with accuracy.
 # (That the two runs could be compared bit by bit at all shows something else: same seed, same ranks, same

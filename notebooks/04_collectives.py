@@ -590,9 +590,9 @@ print(inspect.getsource(SharedVectors.meet))
 # - the *second* one says: all sums are complete. Without it a rank continues with a part that has not been added up
 #   yet.
 #
-# A barrier (栅栏) is a collective, too, the one that moves no bytes: no rank leaves it before all have entered. So there
-# is nothing for the checker to check, no chunk is sent, and our cost model has no say. What it costs are two barriers,
-# and what the memory takes to give each number once and to take the sums.
+# A barrier (栅栏) is a collective, too, the one that moves no bytes: no rank leaves it before all have entered. So
+# there is nothing for the checker to check, no chunk is sent, and our cost model has no say. What it costs are two
+# barriers, and what the memory takes to give each number once and to take the sums.
 #
 # The scenarios' `shared-memory` copies a vector into the window and the sum out. *In place* is for those whose
 # vectors live in the window anyway. To compare by is the **bus bandwidth**: n/t, times 2(P − 1)/P. It is what each

@@ -80,8 +80,8 @@ print("each parameter has reported once:", sorted(reported) == sorted(layers))
 # %% [markdown]
 # Nothing will: layer 3's gradient is final while those of three layers are still to come. It could go.
 #
-# One message for each parameter would be many. So several parameters share a **bucket** (梯度桶), and a bucket goes when
-# all of it is there. Buckets are cut from the end, in the order in which backward fills them; a parameter that is
+# One message for each parameter would be many. So several parameters share a **bucket** (梯度桶), and a bucket goes
+# when all of it is there. Buckets are cut from the end, in the order in which backward fills them; a parameter that is
 # larger than a bucket gets a separate one.
 
 # %% tags=["nbval-check-output"]

@@ -18,9 +18,9 @@
 #
 # **Question:** how often must the ranks talk?
 #
-# In synchronous SGD they communicate in every step, and their copies never differ. **Local SGD** (局部SGD) lets each rank
-# take H steps by itself, its **period**, and only then are the parameters averaged (模型平均). Document 000 has the rule,
-# for a rank's parameters w and the mean w' of all ranks':
+# In synchronous SGD they communicate in every step, and their copies never differ. **Local SGD** (局部SGD) lets each
+# rank take H steps by itself, its **period**, and only then are the parameters averaged (模型平均). Document 000 has
+# the rule, for a rank's parameters w and the mean w' of all ranks':
 #
 # $$ w \leftarrow (1-\alpha)\,w + \alpha\,w' $$
 #

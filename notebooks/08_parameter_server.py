@@ -284,8 +284,8 @@ for part, keys in enumerate(shard.slices):
 #
 # Some process has to detect that a worker has died, and to remove what it has left: its clock, for which others would
 # wait for ever, an unanswered pull, half a push. These are the **manager** (document 004's resource manager, document
-# 001's master, 总控节点), to which all workers report, and document 000's **cleaning node** (清洗节点). Beside them stand the
-# servers (存储节点 in document 000) and the workers (工作节点).
+# 001's master, 总控节点), to which all workers report, and document 000's **cleaning node** (清洗节点). Beside them
+# stand the servers (存储节点 in document 000) and the workers (工作节点).
 #
 # ## 4 The same with messages
 #
@@ -481,8 +481,8 @@ figure.tight_layout()
 #
 # Step 6 says: again, until the last iteration *or until the model has converged*. Which process finds that out?
 # Document 001's asynchronous update: a background thread looks at the model's latest state from time to time, and
-# decides whether the updates go on (决定是否继续进行模型的更新). Here it is a second thread of the manager. It reads the parameters
-# like a client that does not train, so no worker waits for it.
+# decides whether the updates go on (决定是否继续进行模型的更新). Here it is a second thread of the manager. It reads
+# the parameters like a client that does not train, so no worker waits for it.
 #
 # **Predict:** three workers could take 20,000 iterations each. The thread looks every 50 ms, and ends the training when
 # the validation loss is below 0.8. Are gradients lost that are under way at that moment?

@@ -20,8 +20,8 @@
 # the others wait?
 #
 # A worker that waits computes exact gradients and loses time; a worker that continues saves time and computes with
-# parameters that are out of date. Between the two lies every way of **updating parameters** (参数更新) that the documents
-# name. Document 000 has four:
+# parameters that are out of date. Between the two lies every way of **updating parameters** (参数更新) that the
+# documents name. Document 000 has four:
 #
 # - **mini-batch synchronous** (小批量同步更新): all gradients of a step move the parameters at once, then all go on;
 # - **stale synchronous** (冲洗更新): a worker may run ahead, but at most s iterations ahead of the slowest;
@@ -284,9 +284,9 @@ figure.tight_layout()
 # ## 4 A straggler now and then
 #
 # So far stale synchronous has won little. It was not made for this. A worker that is *always* slow should get a smaller
-# share (`capabilities`, notebook 03), or leave. What no share can mend is a **transient** straggler (掉队者): a processor
-# that throttles, another process that compiles, a packet that is lost, now here, now there. So let *every* worker be
-# four times slower, in a quarter of its iterations.
+# share (`capabilities`, notebook 03), or leave. What no share can mend is a **transient** straggler (掉队者): a
+# processor that throttles, another process that compiles, a packet that is lost, now here, now there. So let *every*
+# worker be four times slower, in a quarter of its iterations.
 #
 # <details><summary><b>Predict first.</b> What is the expected time of a mini-batch synchronous step? And which policy
 # gains more from running ahead now?</summary>

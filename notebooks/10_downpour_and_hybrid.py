@@ -96,8 +96,9 @@ for name, run in runs.items():
 # parameters. What happens to the accuracy?
 #
 # **Which batches does a replica compute?** So far each draws batches from its own share of the data. When a replica
-# dies, its samples are not used any more. Document 001 lets the centre submit the tasks (计算任务提交给工作节点): the manager
-# assigns numbers of mini-batches to idle replicas. One replica is four times slower, another is killed on the way.
+# dies, its samples are not used any more. Document 001 lets the centre submit the tasks (计算任务提交给工作节点): the
+# manager assigns numbers of mini-batches to idle replicas. One replica is four times slower, another is killed on the
+# way.
 #
 # **Predict:** 60 steps of three workers are 180 mini-batches, five of them a task. How many of the 36 tasks are
 # computed? Which of the three has done most?

@@ -20,8 +20,8 @@
 # alive, without a disk and without a new start?
 #
 # In `16_restart` all ranks had to end because one had died, and most of the time went into starting again. Document 000
-# has another way, **backup recovery** (备份恢复): parameters and intermediate results are kept on several nodes, and when
-# one drops out, its work is taken up from the backup. It leaves four things open:
+# has another way, **backup recovery** (备份恢复): parameters and intermediate results are kept on several nodes, and
+# when one drops out, its work is taken up from the backup. It leaves four things open:
 #
 # - *What* has to be kept twice? Under data parallelism almost everything is on all nodes anyway.
 # - *Which rank* keeps it for which? The keeper can die, too.
@@ -670,7 +670,7 @@ print(f"a server with a copy to keep up to date sends {more:.1f} times as much")
 #
 # | | restart (`16_restart`) | membership (`17_membership_and_election`) | backup |
 # |---|---|---|---|
-# | **needs** | a disk, and a supervisor that restarts it | an MPI whose ranks survive each other's death | that, and more memory |
+# | **needs** | a disk, and a supervisor | an MPI whose ranks outlive each other | that, and more memory |
 # | **survivors** | end and start again | go on | go back at most k steps, and go on |
 # | **survives** | everything | deaths of all but one | all but a worker's *and* its buddy's death at once |
 # | **lost** | steps since the last checkpoint | no step; what is the dead one's own | at most k steps |

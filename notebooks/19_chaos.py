@@ -23,8 +23,8 @@
 # looking closely, and it has a weakness. The author of a method thinks of the moments in which a rank may die, and
 # tries those. Real deaths come at the others: within a message, within a checkpoint, within the recovery from the death
 # before. So before a method is relied on, its ranks are killed at random for hours; that is called **chaos
-# engineering** (混沌工程). Netflix has killed its own machines at random since 2010, by day, when people are there to look
-# after what breaks (Basiri et al. 2016).
+# engineering** (混沌工程). Netflix has killed its own machines at random since 2010, by day, when people are there to
+# look after what breaks (Basiri et al. 2016).
 #
 # Here it is an option of every scenario: `--chaos mtbf=20s,seed=7`. We look at what it draws, let it strike, and then
 # ask what a *rate* of failures costs.

@@ -18,9 +18,9 @@
 #
 # **Question:** do all have to agree in every step, or is it enough to talk to one's neighbours?
 #
-# An all-reduce gives every rank the mean of all, exactly and at once. In **decentralised SGD** (去中心化SGD) no rank asks
-# for that. Each rank averages its parameters with those of its neighbours in a graph, and takes its own step. What one
-# rank knows comes to the others over several rounds, as gossip does.
+# An all-reduce gives every rank the mean of all, exactly and at once. In **decentralised SGD** (去中心化SGD) no rank
+# asks for that. Each rank averages its parameters with those of its neighbours in a graph, and takes its own step. What
+# one rank knows comes to the others over several rounds, as gossip does.
 #
 # (Document 001 calls something decentralised that has a centre: erratum 001.8. It is the last section here.)
 

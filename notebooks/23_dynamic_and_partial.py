@@ -86,8 +86,9 @@ for k in (5, 4, 3):
 # ## 3 Every rank takes as many steps as it can
 #
 # If one rank is *always* slow, it can take fewer steps instead of being left out: the others do more in the same time,
-# and no rank waits. That is document 001's **synchronisation-agnostic SGD** (不同步长的更新). How are unequal numbers of steps
-# to be combined? Let rank *r* want the parameter $a_r$, take $\tau_r$ steps to it, and then all go to the mean.
+# and no rank waits. That is document 001's **synchronisation-agnostic SGD** (不同步长的更新). How are unequal numbers
+# of steps to be combined? Let rank *r* want the parameter $a_r$, take $\tau_r$ steps to it, and then all go to the
+# mean.
 #
 # **Predict:** ranks want 0, 1, 2 and 3; the last one is slow and takes one step where the others take four. Where does
 # the plain mean come to rest? The right place is 1.5.

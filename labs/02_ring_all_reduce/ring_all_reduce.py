@@ -1,4 +1,4 @@
-"""Lab 2: the mean of everybody's gradients, passed from neighbour to neighbour.
+"""Lab 2: the mean of all ranks' gradients, passed from neighbour to neighbour.
 
 Complete `ring_all_reduce_mean`, then: farandole lab check 2
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def ring_all_reduce_mean(gradient: np.ndarray, comm: LabCommunicator) -> None:
     """Replace `gradient` on every rank by the mean of all ranks' gradients.
 
-    Every rank calls this at the same time, each with a gradient of its own.
+    Every rank calls this at the same time, each with its gradient.
 
     Args:
         gradient: a vector of any length, 0 included, float32 or float64; the same length and type

@@ -56,7 +56,7 @@ def another_way_around(rank: int, step: int) -> Sequence[int]:
 
 
 def some_unused(rank: int, step: int) -> Sequence[int]:
-    """The last branch is not used by rank 0 in step 0, the middle one by nobody in step 1."""
+    """The last branch is not used by rank 0 in step 0, the middle one by no rank in step 1."""
     if step == 1:
         return (2, 0)
     return (1, 0) if rank == 0 else (2, 1, 0)

@@ -1,6 +1,6 @@
 """What farandole/data_parallel/overlapped.py does, in this lab's words; the buckets are its own.
 
-There backward calls hooks that torch keeps, and a thread of its own sends, by one of our all-reduces.
+There backward calls hooks that torch keeps, and a separate thread sends, by one of our all-reduces.
 """
 
 from __future__ import annotations

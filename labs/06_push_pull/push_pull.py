@@ -1,4 +1,4 @@
-"""Lab 6: a small parameter server: who holds which parameters, and how they are pushed and pulled.
+"""Lab 6: a small parameter server: which server holds which parameters, and how they are pushed and pulled.
 
 Complete what raises NotImplementedError, then: farandole lab check 6
 """

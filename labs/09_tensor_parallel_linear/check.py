@@ -124,7 +124,7 @@ def judge_column_forward(student: Any, case: Case) -> None:
         "ColumnLinear.forward",
         layer.forward(case.x.copy()),
         right,
-        (case.y, "has all columns of y: each rank goes on with its own, and nobody needs the others"),
+        (case.y, "has all columns of y: each rank goes on with its own, and no rank needs the others"),
         (right - case.columns(case.dense.bias), "lacks the bias"),
         (
             added_up([case.y[:, part] for part in case.outputs]),
@@ -235,7 +235,7 @@ def check_bytes(student: Any, comm: Comm) -> None:
         if not numbers:
             hint = "it should send nothing, every rank has all that it needs"
         elif sent == (comm.size - 1) * 8 * numbers:
-            hint += ": is everybody's part sent to everybody, and added up there?"
+            hint += ": is every rank's part sent to every rank, and added up there?"
         expect(sent == right, f"{name} on rank {comm.rank} sent {sent:,} bytes; {hint}")
 
 

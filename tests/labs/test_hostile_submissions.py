@@ -139,7 +139,7 @@ def test_a_deadlock_is_found_long_before_the_time_limit_and_told_with_its_case(t
         REFERENCE.replace("    run(", f"    if len(gradient) == 1: comm.send(gradient, {AROUND})\n    run(")
     )
     result = grade(on(labs.find("2"), 3, checks=("any length",)), path, limit_s=1000).results[0]
-    assert result.message == "on 3 ranks: length 1: deadlock: ranks 0, 1 and 2 all wait in send: nobody receives"
+    assert result.message == "on 3 ranks: length 1: deadlock: ranks 0, 1 and 2 all wait in send: no rank receives"
 
 
 def test_a_message_that_never_comes_is_a_deadlock(tmp_path: Path) -> None:

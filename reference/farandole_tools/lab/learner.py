@@ -1,4 +1,4 @@
-"""Somebody else's code: importing it, holding what it prints, and telling its errors to its author."""
+"""The learner's code: import it, hold what it prints, and explain its errors."""
 
 from __future__ import annotations
 
