@@ -17,7 +17,10 @@ PAGE = (ROOT / "docs" / "adding_a_method.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
 # The page's table of examples: the name → the new files, and the file of the table that gets a row.
 EXAMPLES = {
-    name: (re.findall(r"`([\w/]+\.py)`", new), re.findall(r"`([\w/]+\.py)`", row))
+    name: (
+        [room + file for file, room in re.findall(r"`(\w+\.py)` in `([\w/]+/)`", new)],
+        re.findall(r"`([\w/]+\.py)`", row),
+    )
     for name, _, new, row in re.findall(r"^\| ([^|]+) \| ([^|]+) \|([^|]*)\| (`[A-Z]+` in [^|]+) \|$", PAGE, re.M)
 }
 
