@@ -79,10 +79,9 @@ secret = 10 * world.rank
 print(f"I am rank {world.rank} of {world.size}, and my secret is {secret}")
 
 # %% [markdown]
-# Four lines, four secrets: the same line of code made a different variable in each process. Rank 2 cannot
-# look at the secret of rank 1; rank 1 would have to *send* it. So let us dance the farandole once: rank 0
-# gives its secret to its right-hand neighbour, who adds his own and passes the sum on, and so around the
-# ring until it comes back to rank 0.
+# Four lines, four secrets: the same line of code made a different variable in each process. Rank 2 cannot look at the
+# secret of rank 1; rank 1 would have to *send* it. So let us dance the farandole once: rank 0 gives its secret to its
+# right-hand neighbour, which adds its own and passes the sum on, and so around the ring until it comes back to rank 0.
 #
 # **Predict:** what does each rank receive?
 
@@ -106,9 +105,8 @@ else:
     print(f"rank {world.rank}: {received[0]} from rank {left}, {received[0] + secret[0]} on to rank {right}")
 
 # %% [markdown]
-# A sum over all ranks is the one thing that most of distributed training needs. Notebook
-# `02_ring_all_reduce` does it for millions of numbers at once, in such a way that nobody waits as long as
-# rank 0 has just waited.
+# A sum over all ranks is the one thing that most of distributed training needs. Notebook `02_ring_all_reduce` does it
+# for millions of numbers at once, in such a way that no rank waits as long as rank 0 has just waited.
 #
 # ## 3 A training run
 #
@@ -130,7 +128,7 @@ table.show([table.comparison({"first run": run.summary}), table.per_rank(run.sum
 # which it had never seen. The second says what each rank did with its time:
 #
 # - **compute**: forward, backward, update;
-# - **communicate**: exchanging gradients, once everybody is there;
+# - **communicate**: exchanging gradients, once every rank has arrived;
 # - **wait**: in the exchange already, but some other rank had not arrived yet.
 #
 # The times are those of one computer on one day, and yours will differ. Other things in the record are facts
@@ -148,9 +146,9 @@ print("messages sent by each rank:   ", summary.messages_sent)
 print("more than 9 of 10 test images right:", summary.test_accuracy > 0.9)
 
 # %% [markdown]
-# One network: the checksums (sha256) of all parameters are the same on all ranks, to the last bit. And in a
-# ring everybody does the same work: 6 messages in each of 210 steps, together 1.5 times the size of the gradient
-# each time. Why 1.5? That is the question of notebook `02_ring_all_reduce`.
+# One network: the checksums (sha256) of all parameters are the same on all ranks, to the last bit. And in a ring every
+# rank does the same work: 6 messages in each of 210 steps, together 1.5 times the size of the gradient each time. Why
+# 1.5? That is the question of notebook `02_ring_all_reduce`.
 #
 # ### The eight steps of any such training
 #
@@ -213,8 +211,8 @@ Image(filename=str(timeline.draw(run, folder / "timeline.png")))
 #
 # ## 4 What happens when a rank dies?
 #
-# In a chain one dancer's fall concerns everybody. Failures are inputs here, like the batch size: `fail=` makes
-# rank 2 send itself the signal SIGKILL at the start of step 30.
+# The failure of one rank stops all of them. Failures are inputs here, like the batch size: `fail=` makes rank 2 send
+# itself the signal SIGKILL at the start of step 30.
 #
 # **Predict:** the other three wait for a message that will never come. What will you see, and after how long?
 

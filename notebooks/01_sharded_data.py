@@ -16,12 +16,12 @@
 # %% [markdown]
 # # 01 · Sharded data
 #
-# **Question:** there are *N* samples and *K* ranks. Who works on which samples, how do they get there, and in
+# **Question:** there are *N* samples and *K* ranks. Which rank works on which samples, how do they get there, and in
 # which order are they used?
 #
-# It sounds like book-keeping, and it is. But most of the quiet errors of distributed training are made here:
-# a sample that two ranks hold, a few that nobody holds, a rank that runs out of batches one step before the
-# others and leaves them waiting for ever. So we count.
+# It sounds like book-keeping, and it is. But most of the quiet errors of distributed training are made here: a sample
+# that two ranks hold, a few that no rank holds, a rank that runs out of batches one step before the others and leaves
+# them waiting for ever. So we count.
 #
 # **Data parallel** training (数据并行) divides the data; every rank has a copy of the whole model. How the
 # copies stay equal is the subject of `03_synchronous_sgd`.
@@ -69,11 +69,11 @@ for digit, ax in enumerate(axes):
     ax.set(title=str(digit), xticks=[], yticks=[])
 
 # %% [markdown]
-# ## 2 Shards: who gets how many?
+# ## 2 Shards: how many for each rank?
 #
-# To divide the data (数据划分) is to cut them into **shards** (数据片段), one for each rank. Document 000
-# gives each of *K* nodes *N/K* samples, "and the remaining nodes *N/K* + 1". Said exactly (erratum 000.3):
-# divide with remainder. Everybody gets $\lfloor N/K \rfloor$, and the first $N \bmod K$ ranks get one more:
+# To divide the data (数据划分) is to cut them into **shards** (数据片段), one for each rank. Document 000 gives each of
+# *K* nodes *N/K* samples, "and the remaining nodes *N/K* + 1". Said exactly (erratum 000.3): divide with remainder.
+# Every rank gets $\lfloor N/K \rfloor$, and the first $N \bmod K$ ranks get one more:
 #
 # $$ n_r = \lfloor N/K \rfloor + [\,r < N \bmod K\,] $$
 #
@@ -115,8 +115,8 @@ for samples in range(1, 151):
 print(cases, "cases: disjoint, complete and even in each")
 
 # %% [markdown]
-# And what cannot be done must be refused, in words. A rank without a single sample would have nothing to
-# compute and everybody would wait for it.
+# And what cannot be done must be refused, in words. A rank without a single sample would have nothing to compute and
+# all others would wait for it.
 
 # %% tags=["nbval-check-output"]
 for samples, ranks in [(3, 5), (10, 0)]:
@@ -128,9 +128,9 @@ for samples, ranks in [(3, 5), (10, 0)]:
 # %% [markdown]
 # ## 3 Scatter: one rank has the data and sends them
 #
-# Now the shards must get to their ranks. Every shard has a number (片段编号), every rank too, so shard *r*
-# goes to rank *r*. Sending *different* pieces to everybody is a **scatter** (数据分发). Document 000 calls it
-# broadcasting, but in a **broadcast** (广播) everybody receives the *same* (erratum 000.2).
+# Now the shards must get to their ranks. Every shard has a number (片段编号), every rank too, so shard *r* goes to rank
+# *r*. Sending *different* pieces to all ranks is a **scatter** (数据分发). Document 000 calls it broadcasting, but in a
+# **broadcast** (广播) every rank receives the *same* (erratum 000.2).
 #
 # We need a set of samples of $8 \cdot 8 \cdot 4 + 8 = 264$ bytes each: the pixels as float32, and the label.
 #
@@ -164,9 +164,9 @@ if train is not None:
     print("rank 0: ink in all shards minus ink in the whole set:", total[0] - train.inputs.sum(dtype=np.float64))
 
 # %% [markdown]
-# $1077 \cdot 264 = 284{,}328$ bytes; a broadcast would have sent $3 \cdot 1437 \cdot 264$, four times as
-# much. Notice who paid: rank 0 alone, in turn. With a thousand ranks and a terabyte of images that would not
-# do. It would not even fit into rank 0.
+# $1077 \cdot 264 = 284{,}328$ bytes; a broadcast would have sent $3 \cdot 1437 \cdot 264$, four times as much. Notice
+# that only rank 0 sends, one message after the other. With a thousand ranks and a terabyte of images that would not do.
+# It would not even fit into rank 0.
 #
 # ## 4 Each rank reads its own
 #
@@ -225,18 +225,17 @@ except UsageError as error:
     print(f"rank {rank}:", str(error).replace(f"{place}/", ""))
 
 # %% [markdown]
-# Three ranks hold exactly what `scatter` gave them. Rank 2 refuses: without the checksum it would have
-# trained on a wrong label, and nobody would ever have known.
+# Three ranks hold exactly what `scatter` gave them. Rank 2 refuses: without the checksum it would have trained on a
+# wrong label, without any error message.
 #
 # ## 5 An epoch: the order in which a shard is used
 #
 # Once through all samples is an **epoch** (轮次). A step uses a **mini-batch** (小批量), over all ranks
 # together. Each rank shuffles *its own* shard anew in every epoch and takes its part of each batch from it.
 #
-# One condition decides: in every step all ranks meet in an all-reduce. If one rank had 23 batches in its shard
-# and the others 24, three ranks would wait in step 24 for somebody who has already gone on to the next epoch.
-# So it is not the *batch size* that all ranks have in common, but the *number of steps*; a rank with more
-# samples has larger batches.
+# One condition decides: in every step all ranks meet in an all-reduce. If one rank had 23 batches in its shard and the
+# others 24, three ranks would wait in step 24 for a rank that has already begun the next epoch. So it is not the *batch
+# size* that all ranks have in common, but the *number of steps*; a rank with more samples has larger batches.
 #
 # **Predict:** shares of 5, 3 and 2 samples, and 4 samples in a batch. How many steps has the epoch, and how
 # many samples does each rank use in each?
@@ -318,8 +317,8 @@ figure.tight_layout()
 #
 # ## What to try
 #
-# 1. The simplest wrong formula is `N // K` for everybody. How many samples does nobody hold, at most? For
-#    which *N* and *K* is it right?
+# 1. The simplest wrong formula is `N // K` for every rank. How many samples does no rank hold, at most? For which *N*
+#    and *K* is it right?
 # 2. Another common way is to give rank *r* the samples *r*, *r* + *K*, *r* + 2*K*, … Is it disjoint,
 #    complete, even? What would the root of `scatter` then have to do that it need not do now?
 # 3. In section 3 use `-n 7`, and predict the bytes that rank 0 sends before you run it.

@@ -16,13 +16,13 @@
 # %% [markdown]
 # # 02 · Ring all-reduce
 #
-# **Question:** every rank has a vector of a million numbers. Everybody wants the sum of all vectors. Who should
-# send what to whom?
+# **Question:** every rank has a vector of a million numbers, and every rank needs the sum of all vectors. Which rank
+# should send what to which?
 #
-# In data-parallel training the vectors are gradients, and the ranks must exchange them (交换信息) in every
-# single step. The operation is called **all-reduce** (全归约): *reduce*, because many vectors become one, and
-# *all*, because everybody gets the result. We shall build it in two ways, look at each step, count every byte,
-# and find out how one makes sure that such a thing is right.
+# In data-parallel training the vectors are gradients, and the ranks must exchange them (交换信息) in every single step.
+# The operation is called **all-reduce** (全归约): *reduce*, because many vectors become one, and *all*, because every
+# rank gets the result. We shall build it in two ways, look at each step, count every byte, and find out how one makes
+# sure that such a thing is right.
 
 # %%
 # %load_ext farandole
@@ -65,7 +65,7 @@ world.Allreduce(MPI.IN_PLACE, vector)
 print(f"rank {world.rank}: {before} becomes {vector.tolist()}")
 
 # %% [markdown]
-# How does it do that? There are many ways. We begin with the one that everybody thinks of first.
+# How does it do that? There are many ways. We begin with the most obvious one.
 #
 # ## 2 Everything through one rank
 #
@@ -186,7 +186,7 @@ Image(filename=str(schedule_picture.draw(RING, 4, folder / "ring.png")))
 #
 # **Predict:** what does that become when P grows without end? And what did rank 0 of the aggregator send?
 #
-# One launch of eight ranks measures all sizes from 1 to 8: the first P ranks make a group of their own.
+# One launch of eight ranks measures all sizes from 1 to 8: the first P ranks form a group.
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 8
@@ -309,8 +309,8 @@ except ScheduleError as error:
     print(error)
 
 # %% [markdown]
-# Everybody sends, nobody receives: a **deadlock** (死锁). Now the same under mpirun, first with a short
-# message, then with a long one, and with five seconds' patience.
+# Every rank sends, and none receives: a **deadlock** (死锁). Now the same under mpirun, first with a short message,
+# then with a long one, and with five seconds' patience.
 
 # %% tags=["nbval-check-output"]
 program = """
@@ -380,10 +380,10 @@ for name, all_reduce in {"the ring": ALL_REDUCES["ring"], "whole vectors": ring_
               f"largest difference between two ranks: {(highest - lowest).max():.1e}")  # fmt: skip
 
 # %% [markdown]
-# Both sums are right up to rounding. But the second ring sends twice as many bytes here, and P/2 times as
-# many in general. And its ranks do not agree: floating-point addition depends on the order, and every rank
-# adds in an order of its own, beginning with itself. The differences are tiny. Yet copies of a model that
-# drift apart a little in every step do drift apart.
+# Both sums are right up to rounding. But the second ring sends twice as many bytes here, and P/2 times as many in
+# general. And its ranks do not agree: floating-point addition depends on the order, and every rank adds in a different
+# order, beginning with itself. The differences are tiny. Yet copies of a model that drift apart a little in every step
+# do drift apart.
 #
 # In our ring each chunk is added up *once*, along one path, and the finished bits are copied. All ranks hold
 # the same bits. So a test of an all-reduce must look at three things: the **sum**, the **bytes**, and whether
@@ -396,7 +396,7 @@ for name, all_reduce in {"the ring": ALL_REDUCES["ring"], "whole vectors": ring_
 # machine and in the same run, they do tell something. Our two against MPI's own, for vectors from 4 KB to 16 MB;
 # each point is the median of nine, and the slowest rank counts.
 #
-# **Predict:** who wins for long vectors? Who for short ones?
+# **Predict:** which is faster for long vectors? Which for short ones?
 
 # %%
 # %%mpi -n 4
@@ -448,16 +448,16 @@ ax.legend(frameon=False)
 figure.tight_layout()
 
 # %% [markdown]
-# On the left a message costs much the same however little is in it, so what counts is how many there are and
-# how many ranks must act at once. The ring needs everybody in every step, which is hard on a computer with
-# fewer cores than ranks; MPI's own all-reduce gets by with fewer steps, for it chooses its algorithm by
-# length. On the right the bytes decide, and the lines rise together: ten times the numbers, ten times the time.
-# Does the ring win there on your machine, and by the factor of two that the byte counts suggest? Four ranks
-# on a few cores take turns anyway, so the aggregator's idle ranks cost less here than on four machines.
+# On the left a message costs much the same however little is in it, so what counts is how many there are and how many
+# ranks must act at once. The ring needs every rank in every step, which is hard on a computer with fewer cores than
+# ranks; MPI's own all-reduce gets by with fewer steps, for it chooses its algorithm by length. On the right the bytes
+# decide, and the lines rise together: ten times the numbers, ten times the time. Does the ring win there on your
+# machine, and by the factor of two that the byte counts suggest? Four ranks on a few cores take turns anyway, so the
+# aggregator's idle ranks cost less here than on four machines.
 #
 # ## What you have seen
 #
-# - An all-reduce is a schedule: who sends which chunk to whom, in which step.
+# - An all-reduce is a schedule: which rank sends which chunk to which, in each step.
 # - Through a centre: $(P-1)\,n$ bytes at one rank. Around a ring: $2\frac{P-1}{P}\,n$ at each.
 # - A schedule that is pure text can be run, checked for every P, counted, and drawn.
 # - Right sums are not enough: look at bytes, deadlocks, and the last bit.

@@ -275,10 +275,10 @@ for ax in (left, right):
 figure.tight_layout()
 
 # %% [markdown]
-# On the left three curves that cannot be told apart: it is one method. On the right, the difference from ours,
-# on a logarithmic scale (what is at the bottom is zero). It begins at the last digit of a float32 and *grows*.
-# Nobody has made a mistake. Our ring adds the four gradients in another order than the libraries do, the sums
-# differ in the last bit, and training enlarges small differences, as the weather does.
+# On the left three curves that cannot be told apart: it is one method. On the right, the difference from ours, on a
+# logarithmic scale (what is at the bottom is zero). It begins at the last digit of a float32 and *grows*. No
+# implementation is wrong. Our ring adds the four gradients in another order than the libraries do, the sums differ in
+# the last bit, and training enlarges small differences, as the weather does.
 #
 # So how could one ever test that two implementations agree? By comparing early, before the difference has
 # grown; or in float64, as in section 1, where it starts a billion times smaller.
@@ -312,9 +312,9 @@ compare("ours", "a straggler")
 table.show([table.per_rank(runs["a straggler"].summary)])
 
 # %% [markdown]
-# The straggler is the only one that never waits, and everybody waits for it: grey everywhere but in the last
-# row. A chain is as fast as its slowest dancer. Document 004 calls it the law of the barrel (木桶理论): the
-# shortest stave decides how much water it holds.
+# The straggler is the only one that never waits, and all others wait for it: grey everywhere but in the last row. A
+# chain is as fast as its slowest dancer. Document 004 calls it the law of the barrel (木桶理论): the shortest stave
+# decides how much water it holds.
 #
 # But the *model* is the same to the last bit. Synchronous SGD pays for slowness with time, never with accuracy.
 # (That the two runs could be compared bit by bit at all shows something else: same seed, same ranks, same
@@ -387,9 +387,8 @@ for name, run in runs.items():
     print(f"{name:24}{seconds[0] / sum(seconds):7.0%}{seconds[1] / sum(seconds):13.0%}{seconds[2] / sum(seconds):9.0%}")
 
 # %% [markdown]
-# Everything that later chapters bring attacks one of these columns: compression and better collectives the
-# second, overlap the second and third, and asynchronous and stale methods the third, at the price of another
-# model.
+# Everything that later chapters bring attacks one of these columns: compression and better collectives the second,
+# overlap the second and third, and asynchronous and stale synchronous methods the third, at the price of another model.
 #
 # ## What you have seen
 #
@@ -411,5 +410,5 @@ for name, run in runs.items():
 #    `slow=["rank=2,factor=3", "rank=3,factor=3"]`. What does the second one cost?
 # 5. With `batch=64` each rank has 16 images a step. Which column of section 7 grows, and why is a large batch
 #    so tempting? Then look at the accuracy.
-# 6. `launch("sync_sgd", ranks=4, fail="rank=2,step=30,how=hang", wait_timeout=5)`: synchronous training waits
-#    for everybody. What if somebody never comes?
+# 6. `launch("sync_sgd", ranks=4, fail="rank=2,step=30,how=hang", wait_timeout=5)`: synchronous training waits for every
+#    rank. What if a rank never arrives?

@@ -16,8 +16,8 @@
 # %% [markdown]
 # # 04 · Collectives
 #
-# **Question:** who sends what to whom, when what one rank has is for all, or when what all have is for one, or when
-# everybody wants the sum? And which way is the fastest: for how many bytes, on how many ranks, over which wires?
+# **Question:** which rank sends what to which, if all ranks need what one has, or one needs what all have, or all need
+# the sum? And which way is the fastest: for how many bytes, on how many ranks, over which links?
 #
 # Such an exchange, in which all ranks of a group take part, is a **collective** (集合通信). There are a handful of
 # them, and each can be done in several ways. `02_ring_all_reduce` has taken one way apart. Here are all: drawn,
@@ -82,9 +82,9 @@ def picture(*wanted, ranks=4):
 # **Predict:** rank 0 has something for 63 others, and a rank can send to one other rank at a time. If it serves one
 # after the other, the last one is served in round 63. Can it be done in fewer rounds?
 #
-# Whoever has it already can help: first one has it, then two, four, eight. The messages form a **tree** with rank 0
-# at its root. In the pictures a column is a rank, a stripe in it one rank's contribution; what a rank has of its own
-# and nobody asked for stays where it is.
+# A rank that has it already can help: first one rank has it, then two, four, eight. The messages form a **tree** with
+# rank 0 at its root. In the pictures a column is a rank, a stripe in it one rank's contribution; contributions that are
+# not needed stay where they are.
 
 # %%
 picture(*(schedules[name] for name in ("broadcast", "reduce", "scatter", "gather")))
@@ -117,7 +117,7 @@ for ranks in (2, 4, 7, 8, 64):
 # lg P rounds, where lg is the logarithm to base 2, rounded up: six instead of 63. What differs is how much is in the
 # messages: a broadcast sends the whole vector in every round, a scatter only what the subtree below has to get.
 #
-# The remaining two have no root, everybody is treated alike:
+# The remaining two have no root, all ranks do the same:
 #
 # | | before | after |
 # |---|---|---|
@@ -195,7 +195,7 @@ for ranks in (4, 7, 8, 64):
 
 # %% [markdown]
 # - The tree has the fewest *messages*. But its root is in every round, with the whole vector.
-# - Doubling has the fewest *rounds*, half of the tree's; everybody sends the whole vector in each.
+# - Doubling has the fewest *rounds*, half of the tree's; every rank sends the whole vector in each.
 # - Halving-doubling has the tree's rounds and the ring's bytes, where P is a power of two.
 # - The ring has the fewest *bytes*, whatever P is. Its rounds grow with P, not with lg P.
 # - With 7 ranks, those that are folded in cost two rounds more. And the busiest of halving-doubling sends a whole
@@ -205,10 +205,10 @@ for ranks in (4, 7, 8, 64):
 #
 # ## 3 What does it cost?
 #
-# Rounds and bytes are worth something different on each network. The **α-β-γ model** knows three costs: α seconds
-# until a message gets going, β for every byte on its way, γ for every byte that is added to another. What a schedule
-# takes is computed from its steps: a step begins when all who take part in it are there, and the last rank to finish
-# counts. It comes out as so many α, so many nβ and so many nγ, for a vector of n bytes:
+# Rounds and bytes are worth something different on each network. The **α-β-γ model** knows three costs: α seconds until
+# a message gets going, β for every byte on its way, γ for every byte that is added to another. What a schedule takes is
+# computed from its steps: a step begins when all its ranks are ready, and the last rank to finish counts. The result is
+# a number of α, of nβ and of nγ, for a vector of n bytes:
 
 # %% tags=["nbval-check-output"]
 P = 64
@@ -220,7 +220,7 @@ for name in COLOURS:
 # For numbers we have to assume a machine. Let us take a cluster with 10 Gbit/s Ethernet and 10 µs until a message
 # gets going, whose processors add up 10 GB/s. **These are assumptions**, of a plausible size, and nothing measured.
 #
-# **Predict:** 64 ranks. Who wins for a vector of 1 KB, who for 100 MB, and does the tree ever?
+# **Predict:** 64 ranks. Which is the fastest for a vector of 1 KB, which for 100 MB, and is the tree ever?
 
 # %%
 alpha, beta, gamma = 10e-6, 8 / 10e9, 1 / 10e9  # seconds; seconds per byte; seconds per byte
@@ -249,8 +249,8 @@ figure.tight_layout()
 # On the left the lines are flat: α alone decides, and the fewest rounds win. On the right they rise together, as far
 # apart as the numbers of nβ. The ring comes down to halving-doubling, and never below it.
 #
-# So the ring never wins? With 64 ranks, on a network where everybody is equally far from everybody, it does not.
-# Let us draw the winner for *every* number of ranks.
+# So the ring is never the fastest? With 64 ranks, on a network where all ranks are equally far from each other, it is
+# not. Let us draw the winner for *every* number of ranks.
 #
 # **Predict:** for which numbers of ranks does the ring win?
 
@@ -283,8 +283,8 @@ print("step by step the model says the same:", np.allclose(at_4_mb, model_s(64, 
 # nothing is above it: the blue columns. Between them folding costs two more messages of the whole vector, and for
 # long vectors that is worse than many rounds: the **ring**. The more ranks, the longer the vector has to be for it.
 #
-# Libraries choose in just this way, from size and P, by rules that somebody has measured on some machine. That is what
-# you get with MPI's own all-reduce.
+# Libraries choose in just this way, from size and P, by rules that were measured on some machine. That is what you get
+# with MPI's own all-reduce.
 #
 # **Try:** make α a hundred times smaller, as between processes of one computer, or β, and draw the map again. Which
 # border moves, and why does only the *ratio* of α and β matter to it (as long as γ is small)?
@@ -312,9 +312,9 @@ for name in ("ring", "bidirectional-ring"):
         print(f"{name:20}{ports:20}" + "{:6.0f}{:10.2f}{:10.2f}".format(*row))
 
 # %% [markdown]
-# Each rank sends as many bytes as in a ring. If both messages have to pass the rank's one network card, which sends
-# and receives at full speed in a ring already, then nothing is gained. The gain is there where each neighbour has a
-# link of its own: in a torus, or between accelerators that are wired to each other.
+# Each rank sends as many bytes as in a ring. If both messages have to pass the rank's one network card, which sends and
+# receives at full speed in a ring already, then nothing is gained. There is a gain where the link to each neighbour is
+# separate: in a torus, or between accelerators that are wired to each other.
 #
 # A slow network that this project injects (`--link-mbps`) is a card: one link for each rank, each way. So measured over
 # it, 4 ranks, a vector of 2 MB, 200 Mbit/s each way:
@@ -384,12 +384,12 @@ for ranks in (16, 24):
 # It just waits for the wire in *every* round. Hierarchical waits 2(M − 1) times for M nodes, with fewer bytes. Deal
 # the ranks out and every message of the ring leaves its node.
 #
-# Halving-doubling on nodes of 4 is hierarchical by itself: its first partners, who get the long messages, are near. On
-# nodes of 6 that is over.
+# Halving-doubling on nodes of 4 is hierarchical by itself: its first partners, which get the long messages, are near.
+# On nodes of 6 that is over.
 #
 # `Machine(…, across=…, per_node=…)` puts other costs on messages between nodes. Again these are assumptions: as above
-# between the nodes, and 1 µs and 10 GB/s within. The model gives each pair of ranks a wire of its own. A node has one.
-# So where all four ranks of a node send at once, each gets a quarter of it, and we have to say so.
+# between the nodes, and 1 µs and 10 GB/s within. The model gives each pair of ranks a separate link. A node has only
+# one. So where all four ranks of a node send at once, each gets a quarter of it, and we have to say so.
 
 # %% tags=["nbval-check-output"]
 within = Link(alpha=1e-6, beta=1e-10)
@@ -460,7 +460,7 @@ for name, all_reduce in ALL_REDUCES.items():
 # of the list need an explanation:
 #
 # - *segmented-ring* is the ring with each long chunk in several messages.
-# - *hierarchical* finds out who shares a node with whom. Here all do, and within a node it needs no messages.
+# - *hierarchical* finds out which ranks share a node. Here all do, and within a node it needs no messages.
 # - *shared-memory* never needs any. That is section 7.
 # - *mpi* is MPI's own. What that sends inside is not for us to count.
 #
@@ -582,16 +582,17 @@ print(inspect.getsource(SharedVectors.meet))
 #
 # **Predict:** what would go wrong without the first of the two `meet`, and what without the second?
 #
-# No schedule can describe this. A step of a schedule *is* a message: somebody sends a chunk, somebody receives it, and
-# it is the message that tells the receiver that the chunk is ready. Here nobody sends. Everyone just reads, and has to
-# know by other means that what it reads is finished:
+# No schedule can describe this. A step of a schedule *is* a message: one rank sends a chunk, another receives it, and
+# the message tells the receiver that the chunk is ready. Here no rank sends. Every rank only reads, and has to know by
+# other means that what it reads is finished:
 #
 # - the *first* barrier says: all vectors are complete. Without it a sum may have old numbers of a rank that is late;
-# - the *second* one says: all sums are complete. Without it a rank goes on with a part that nobody has added up yet.
+# - the *second* one says: all sums are complete. Without it a rank continues with a part that has not been added up
+#   yet.
 #
-# A barrier (栅栏) is a collective, too, the one that moves no bytes: nobody gets through before all have come. So there
-# is nothing for the checker to check, no chunk is sent, and our cost model has no say. What it costs are two barriers,
-# and what the memory takes to give each number once and to take the sums.
+# A barrier (栅栏) is a collective, too, the one that moves no bytes: no rank leaves it before all have entered. So
+# there is nothing for the checker to check, no chunk is sent, and our cost model has no say. What it costs are two
+# barriers, and what the memory takes to give each number once and to take the sums.
 #
 # The scenarios' `shared-memory` copies a vector into the window and the sum out. *In place* is for those whose
 # vectors live in the window anyway. To compare by is the **bus bandwidth**: n/t, times 2(P − 1)/P. It is what each
@@ -678,8 +679,8 @@ figure.tight_layout()
 # 3. Train with another one: `farandole run sync_sgd -n 4 --collective doubling`, then `shared-memory` and `mpi`.
 #    Then `farandole compare`. Is the same model learned, to the last bit? Why not always?
 # 4. Write it yourself: `farandole lab start 3`, halving-doubling.
-# 5. Write a schedule of your own: halving-doubling with the *farthest* partner first. Is it right, what does it cost,
-#    and how much leaves a node of 4?
+# 5. Write another schedule: halving-doubling with the *farthest* partner first. Is it right, what does it cost, and how
+#    much leaves a node of 4?
 # 6. An **all-to-all** gives every rank another chunk from every rank. Write it as a schedule: in P − 1 rounds, with
 #    partner *r* XOR *k* in round *k*, for P a power of two. What can the checker's symbols tell you about it, and what
 #    do they not hold?

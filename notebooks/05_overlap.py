@@ -82,7 +82,7 @@ print("each parameter has reported once:", sorted(reported) == sorted(layers))
 #
 # One message for each parameter would be many. So several parameters share a **bucket** (梯度桶), and a bucket goes
 # when all of it is there. Buckets are cut from the end, in the order in which backward fills them; a parameter that is
-# larger than a bucket gets one of its own.
+# larger than a bucket gets a separate one.
 
 # %% tags=["nbval-check-output"]
 BUCKET_KB = 4300
@@ -116,7 +116,7 @@ figure.tight_layout()
 #
 # All it takes is an all-reduce that is *begun* in one call and waited for in another, as MPI has it: `Iallreduce`
 # returns at once, with a request. Here is a network of four layers in plain numpy, its backward written out, and the
-# all-reduce begun in the middle of it. The only rule: nobody may touch a gradient while it is on its way.
+# all-reduce begun in the middle of it. The only rule: no code may touch a gradient while it is being sent.
 #
 # **Predict:** which is the first line in which the result of a communication is needed?
 
@@ -182,8 +182,8 @@ if comm.rank == 0:
 # %% [markdown]
 # `Waitall` is that line. All that is between the first *begins* and it was free to do something else.
 #
-# That MPI really sends during those lines, this does not show. Begun is not done: somebody has to move the bytes, and
-# if no card does it, it is a processor. MPI, as we run it, moves them mostly when it is called. That is why our own
+# That MPI really sends during those lines, this does not show. Begun is not done: some thread has to move the bytes,
+# and if no card does it, it is a processor. MPI, as we run it, moves them mostly when it is called. That is why our own
 # uses a thread.
 #
 # ## 3 The real thing
@@ -208,7 +208,7 @@ for part in (
 # - **What never comes.** A parameter that was not used gets no gradient, and no hook. After backward, everything that
 #   has not gone yet goes.
 # - **A thread, and one only,** so the second all-reduce begins when the first is done, on all ranks alike. It has a
-#   communicator of its own: its messages cannot be taken for others'.
+#   separate communicator: its messages cannot be confused with others.
 # - **The weighted mean.** A rank's share is multiplied in *before* the sum, as in notebook 03.
 #
 # Without `--overlap`, `--bucket-kb` alone reduces the same buckets in the same order, but only when backward is over.
@@ -349,9 +349,9 @@ print("cores free, overlapped, more than half of each rank's:", min(beside) > re
 # Less is *exposed*: the two buckets that are complete early have gone by the time backward ends. What is left is the
 # last one, and the time until the slower of two sleepers wakes up. Whether the *step* is shorter, too, is another
 # question. What the thread takes from backward is still computing time, and each such millisecond counts three times
-# here, because a rank sleeps twice as long as it has computed. Only where moving bytes takes nothing from whoever
-# computes, as with a card and a network that does its own copying, is what is hidden also what is gained. Section 8
-# ends with something like it.
+# here, because a rank sleeps twice as long as it has computed. Only where moving bytes takes nothing from the thread
+# that computes, as with a card and a network that does its own copying, is what is hidden also what is gained. Section
+# 8 ends with something like it.
 #
 # ## 6 How large a bucket?
 #
@@ -394,11 +394,11 @@ figure.tight_layout()
 # The bytes are the same in all four. On the left the thread is busy with many small all-reduces, and Python has to hand
 # over each of them. On the right all is exposed again, for the only bucket is complete when backward is over.
 #
-# `link_mbps` gives each rank a slow link, by sleeping (`runtime/links.py`); sixteen nodes with cores of their own it
-# cannot give. What these would make of it we can compute. Here is backward on paper: the time for a parameter is
-# proportional to its length, a bucket's all-reduce takes what the α-β-γ model of `04_collectives` says for a ring, and
-# one bucket is reduced at a time. **All numbers are assumptions**: 16 nodes, 50 layers of half a million parameters,
-# 100 MB in all, 100 ms for backward, 10 µs until a message gets going.
+# `link_mbps` gives each rank a slow link, by sleeping (`runtime/links.py`); sixteen nodes with separate cores it cannot
+# give. What these would make of it we can compute. Here is backward on paper: the time for a parameter is proportional
+# to its length, a bucket's all-reduce takes what the α-β-γ model of `04_collectives` says for a ring, and one bucket is
+# reduced at a time. **All numbers are assumptions**: 16 nodes, 50 layers of half a million parameters, 100 MB in all,
+# 100 ms for backward, 10 µs until a message gets going.
 #
 # **Predict:** how long does the all-reduce of 100 MB take at 10 Gbit/s, and at 100? Can it be hidden behind 100 ms?
 
@@ -516,9 +516,9 @@ print("overlapped, each rank has some:", min(steps_that_overlap(overlapped)) > 0
 # little to gain, because there was little to pay. Overlap is worth most where the gradient is long and computing it is
 # short: perceptrons, small batches, fast cards, slow networks.
 #
-# A slow network can be had: `link_mbps` gives each rank a link of its own, by sleeping. A thread that sleeps takes no
-# core from backward, so this is waiting and no work. And the layer whose gradient comes last, the table, is small, so
-# that nearly all of the gradient may leave before it. The same model, twice as deep, at 400 Mbit/s:
+# A slow network can be had: `link_mbps` gives each rank its own link, by sleeping. A thread that sleeps takes no core
+# from backward, so this is waiting and no work. And the layer whose gradient comes last, the table, is small, so that
+# nearly all of the gradient may leave before it. The same model, twice as deep, at 400 Mbit/s:
 #
 # **Predict:** is the *step* shorter with overlap, now? How long must it be at least?
 
@@ -564,10 +564,10 @@ for argument in ("delay_allreduce", "bucket_cap_mb", "find_unused_parameters"):
 # It would raise a TypeError (erratum 001.20). Torch's always overlaps; how large its buckets are is `bucket_cap_mb`,
 # and what to do about gradients that never come, `find_unused_parameters`.
 #
-# Why should anybody delay, then? Because it is simple. A gradient that is reduced during backward must not change
-# afterwards: no second backward pass may add to it, as with micro-batches or with a layer used twice by separate
-# passes, and no clipping may need the whole gradient's norm before the sum is there. With a delay all that goes without
-# thinking, and on computers such as the one these cells ran on it costs little.
+# Why delay at all, then? Because it is simple. A gradient that is reduced during backward must not change afterwards:
+# no second backward pass may add to it, as with micro-batches or with a layer used twice by separate passes, and no
+# clipping may need the whole gradient's norm before the sum is there. With a delay all that goes without thinking, and
+# on computers such as the one these cells ran on it costs little.
 #
 # ## What you have seen
 #
@@ -583,14 +583,14 @@ for argument in ("delay_allreduce", "bucket_cap_mb", "find_unused_parameters"):
 #
 # 1. Section 3 with `ranks=3`, and `batch=66`. Which of the three runs now has other bits, and by how much do its losses
 #    differ after 40 steps?
-# 2. Section 5 with only rank 0 slow. Who waits, and can overlap help with *that*?
-# 3. On paper, give the first bucket a size of its own, as torch does: 1 MB, then 25 MB each. At which speed of the
-#    network does that help?
+# 2. Section 5 with only rank 0 slow. Which ranks wait, and can overlap help with *that*?
+# 3. On paper, give the first bucket another size, as torch does: 1 MB, then 25 MB each. At which speed of the network
+#    does that help?
 # 4. `farandole bench step`: our ring, our window, both overlapped, beside torch DDP and Horovod, for a model of 10
 #    million parameters and for one of 0.1 million. Which wins where?
 # 5. `farandole run ddp_sgd -n 2 --hidden 1024 --depth 3`, then `farandole show` its record. What does a library show of
 #    its overlap, and what not?
 # 6. Write it yourself: `farandole lab start 4`, overlapped data parallel. There the order of events is judged, and
 #    gradients come in another order on some ranks.
-# 7. The next forward pass needs the *first* layer first, whose bucket is the last. Whom would you let go first on a
-#    slow network, and what would have to change in the update?
+# 7. The next forward pass needs the *first* layer first, whose bucket is the last. Which bucket would you send first on
+#    a slow network, and what would have to change in the update?

@@ -18,7 +18,7 @@
 #
 # **Question:** how often must the ranks talk?
 #
-# In synchronous SGD they talk in every step, and in between nobody dares to move. **Local SGD** (局部SGD) lets each
+# In synchronous SGD they communicate in every step, and their copies never differ. **Local SGD** (局部SGD) lets each
 # rank take H steps by itself, its **period**, and only then are the parameters averaged (模型平均). Document 000 has
 # the rule, for a rank's parameters w and the mean w' of all ranks':
 #
@@ -50,8 +50,8 @@ plt.rcParams["figure.dpi"] = 100
 # ## 1 The rule by hand
 #
 # One parameter, four ranks, and each wants something else: rank *r* has the loss $\frac12(w-a_r)^2$, with *a* = 0, 2, 4
-# and 10. Together they want the mean, 4. All begin at 0, take two steps of their own, and then move half the way to
-# their mean.
+# and 10. Together they want the mean, 4. All begin at 0, take two local steps, and then move half the way to their
+# mean.
 #
 # **Predict:** what does moving to the mean do to the mean? And what does the last line print, where the rule is taken
 # by the letter: a mean of gradients, at a minimum where they are all 0?
@@ -280,7 +280,7 @@ compare({f"H = {period}": run for period, run in runs.items()} | {"once": once})
 
 # %% [markdown]
 # Be careful with the left picture: the loss is that of each rank's *own* model on its own part of the batch, the mean
-# over the ranks. It says nothing of the average that everybody wants. The accuracies are those of the average after
+# over the ranks. It says nothing about the average, which is the result. The accuracies are those of the average after
 # the last step.
 #
 # On the right the time that went into talking and waiting is gone. How much it was depends on the machine: here
@@ -304,7 +304,7 @@ print("averages of post-local:", late.summary.messages_sent[0] // 6)
 # %% [markdown]
 # ## 7 How far to the mean
 #
-# With α below 1 the ranks keep something of their own. Drift is not removed at an average but multiplied by 1 − α.
+# With α below 1 the ranks keep a part of their difference. Drift is not removed at an average but multiplied by 1 − α.
 #
 # **Predict:** is less agreement cheaper? (Count what is sent.)
 
@@ -411,8 +411,8 @@ compare(language)
 # 1. In section 1 set `ALPHA = 1`, then `PERIOD = 4`. Where is the mean after step 4, each time, and why?
 # 2. In section 4 halve the rate and double the period. Does $w^*$ move? Which combination of the two decides?
 # 3. Section 3 with a learning rate of 0.02. What happens to drift and accuracy of the unlike shards?
-# 4. `slow="rank=3,factor=3"` with periods 1 and 16: who waits, and how long? Does local SGD cure a straggler? Then let
-#    each rank be slow now and then: `slow=["rank=0,factor=4,share=0.25", …]`.
+# 4. `slow="rank=3,factor=3"` with periods 1 and 16: which ranks wait, and how long? Does local SGD cure a straggler?
+#    Then let each rank be slow now and then: `slow=["rank=0,factor=4,share=0.25", …]`.
 # 5. `optimizer="momentum"` with period 16: only parameters are averaged, each rank keeps its own momentum. Does it
 #    learn as well as with period 1?
 # 6. Section 9 with factors from 0 to 1: what has become of the mean, and which learning rate repairs it?

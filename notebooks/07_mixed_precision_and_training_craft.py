@@ -376,7 +376,7 @@ print("what travels is float32 for both:", {half.master.gradients_np.dtype.name 
 # rank sees it? Each has other samples. If three of them took the step and one did not, the copies would be different
 # ever after. Must they ask each other?
 #
-# **Predict:** rank 2 alone is given an image that overflows. Who leaves out the step, and how many messages does it
+# **Predict:** rank 2 alone is given an image that overflows. Which ranks skip the step, and how many messages does it
 # cost?
 
 # %% tags=["nbval-check-output"]
@@ -421,12 +421,12 @@ with World.start(RunOptions(wait_timeout=30)) as world:
 
 # %% [markdown]
 # All do, without a word more than always. Infinity plus anything is infinite, or no number at all; so the *sum* tells
-# everybody. That works because the question "is it finite?" is asked after the all-reduce. Asked before, of the rank's
+# every rank. That works because the question "is it finite?" is asked after the all-reduce. Asked before, of the rank's
 # own part, three ranks would go on.
 #
-# And who finds the right scale? Nobody has to know it. `LossScale` begins too high, halves at each overflow, and tries
-# the double after a while without one: 2000 steps, as in the paper. Here we are less patient, to see something, and
-# begin far too high.
+# And how is the right scale found? It need not be known. `LossScale` begins too high, halves at each overflow, and
+# tries the double after a while without one: 2000 steps, as in the paper. Here we are less patient, to see something,
+# and begin far too high.
 
 # %%
 scale, model, stream = (
@@ -602,8 +602,8 @@ for seed in range(3):
     print(f"start {seed}: loss at the end {without:.2f} without a warm-up, {warmed:.2f} with one")
 
 # %% [markdown]
-# Some layers have gradients that are long beside their parameters. **LARS** (You et al. 2017) gives each layer a rate
-# of its own, 0.001·‖w‖/‖g‖ times the global one, which is therefore large. **LAMB** (2020) does so after Adam's
+# Some layers have gradients that are long beside their parameters. **LARS** (You et al. 2017) gives each layer a
+# separate rate, 0.001·‖w‖/‖g‖ times the global one, which is therefore large. **LAMB** (2020) does so after Adam's
 # averages; the ε under Adam's root is a length, so for tiny gradients the unit still counts.
 #
 # **Predict:** count the loss in another unit, 1,024 times as large. Which optimizers take the same steps?
@@ -766,8 +766,8 @@ print("the same model, to the bit:", len(digests) == 1)
 
 # %% [markdown]
 # The gap becomes smaller, and does not vanish: the thread needs a core to look from, and with as many ranks as cores it
-# takes its time from those who compute. Look at the seconds whether it was worth it here. On a cluster the two small
-# all-reduces wait for a network, and a waiting thread needs no core.
+# takes its time from the ranks that compute. Look at the seconds whether it was worth it here. On a cluster the two
+# small all-reduces wait for a network, and a waiting thread needs no core.
 #
 # The numbers are the same, but they come later, and on each rank at another moment. So nothing may depend on them that
 # all must decide alike. That is why this does not go with "plateau", and says so.
@@ -799,7 +799,7 @@ for ranks, mean in means.items():
     print(f"{ranks} ranks: the mean of their accuracies {mean:.6f}, right is {alone:.6f}")
 
 # %% [markdown]
-# A mean of means weighs the samples of a small share more. Here it is a difference nobody would notice; with shares by
+# A mean of means weighs the samples of a small share more. Here the difference is negligible; with shares by
 # capability, or a last rank that got the remainder, it is one that sends people looking for the mistake in their model.
 # Counts are whole numbers, whose sum is the same in every order. On real ranks, with the model handed over by file:
 
@@ -897,10 +897,9 @@ print("the model of section 10, trained on 4 ranks: as accurate as its record sa
 # %% [markdown]
 # ## 12 Which numbers, then?
 #
-# Learning rate, width, decay, warm-up: somebody has to choose them. Document 000 would have each machine train with
-# hyper-parameters of its own. Not if they train *one* model: copies with different rates are copies no more (erratum
-# 000.13). But a *search* (超参数搜索) is just that: many models that have nothing to do with each other until they are
-# compared.
+# Learning rate, width, decay, warm-up have to be chosen. Document 000 would have each machine train with different
+# hyper-parameters. Not if they train *one* model: copies with different rates are copies no more (erratum 000.13). But
+# a *search* (超参数搜索) is just that: many models that have nothing to do with each other until they are compared.
 #
 # **Successive halving** does not train all of them to the end. All begin; the better half goes on to twice the steps;
 # and so on.
@@ -972,7 +971,7 @@ print("more than 8 of 10 test images right:", searches[4].summary.test_accuracy 
 # 1. Section 2: a loss scale that is *not* a power of two, 50,000 for instance. In which digit of the gradient do you
 #    see it, and why does `LossScale` only double and halve?
 # 2. Section 3 with `lr=0.3`. Is a master copy still needed? Then think of the last steps of a cosine.
-# 3. Section 5: what if each rank had a scale of its own? Follow the overflow of rank 2 through the next step.
+# 3. Section 5: what if each rank had a separate scale? Follow the overflow of rank 2 through the next step.
 # 4. Section 5 with a `Bcast` of "rank 0 saw no overflow" instead of the sum. Which overflows would it miss?
 # 5. Section 6 with `"momentum"`. Which of the two optimizers does it resemble, and do the kinds differ?
 # 6. Section 7 with a batch of 2,048 and 32 times the rate. Find any warm-up for which it works.

@@ -16,8 +16,8 @@
 # %% [markdown]
 # # 08 · The parameter server
 #
-# **Question:** what if nobody had a copy of the model that is always there, and the parameters lived in one
-# place, from which workers fetch them and to which they bring their gradients?
+# **Question:** what if no worker had a permanent copy of the model, and the parameters lived in one place, from which
+# workers fetch them and to which they bring their gradients?
 #
 # That place is the **parameter server** (参数服务器). Ranks that dance in a ring are equals; this is a
 # **centralised architecture** (中心化架构) of **clients and servers** (client和server). Li et al. (2014) made it
@@ -77,7 +77,7 @@ minimal.main(["--staleness", "2", "--slow-ms", "3"])
 
 # %% [markdown]
 # They run ahead as far as they may, and from then on go at the slow worker's pace. The slow worker starts with a lead
-# of 0. What follows has the same parts, each as an object of its own, so that they can be exchanged.
+# of 0. What follows has the same parts, each as a separate object, so that they can be exchanged.
 #
 # ## 1 Six steps, in one process
 #
@@ -103,10 +103,10 @@ def gradient(parameters, rows):
 print("images of each worker:", share)
 
 # %% [markdown]
-# Now the server. Its parameters are cut into **ranges of keys**, a key being the number of a parameter: a
-# message can then be about one range. It has a **policy** (when does a gradient count, and who may go on?), an
-# **update rule** (what does a gradient do?), and somebody who carries its answers away; here they go into a list.
-# The policy is mini-batch synchronous; what others there are is the next notebook's subject.
+# Now the server. Its parameters are cut into **ranges of keys**, a key being the number of a parameter: a message can
+# then be about one range. It has a **policy** (when does a gradient count, and which worker may continue?), an **update
+# rule** (what does a gradient do?), and a way to send its answers; here they go into a list. The policy is mini-batch
+# synchronous; what others there are is the next notebook's subject.
 #
 # **Step 2: pull.** A pull is a question: *may I start my next iteration?*
 
@@ -130,14 +130,14 @@ for worker in WORKERS:
 print(told())
 
 # %% [markdown]
-# All are granted: nobody is ahead of anybody. With a GRANT the parameters are sent.
+# All are granted: no worker is ahead of another. With a GRANT the parameters are sent.
 #
 # **Step 3: compute.** Each worker computes the gradient of its own part, at the parameters it has pulled.
 #
 # **Step 4: push.** A push says whose gradient it is, of which iteration (its **clock**), and for what *share* of
 # all samples it stands.
 #
-# **Predict:** after which of the three pushes does the server answer, and to whom?
+# **Predict:** after which of the three pushes does the server answer, and to which workers?
 
 
 # %% tags=["nbval-check-output"]
@@ -282,14 +282,14 @@ for part, keys in enumerate(shard.slices):
 # A gradient may come in pieces, range by range; it counts when it is whole, so that a worker that dies in between
 # has pushed nothing at all.
 #
-# Somebody has to notice that a worker has died, and to clear away what it has left: its clock, for which others
-# would wait for ever, an unanswered pull, half a push. These are the **manager** (document 004's resource
-# manager, document 001's master, 总控节点), to whom all workers report, and document 000's **cleaning node**
-# (清洗节点). Beside them stand the servers (存储节点 in document 000) and the workers (工作节点).
+# Some process has to detect that a worker has died, and to remove what it has left: its clock, for which others would
+# wait for ever, an unanswered pull, half a push. These are the **manager** (document 004's resource manager, document
+# 001's master, 总控节点), to which all workers report, and document 000's **cleaning node** (清洗节点). Beside them
+# stand the servers (存储节点 in document 000) and the workers (工作节点).
 #
 # ## 4 The same with messages
 #
-# Six ranks: who is what?
+# Six ranks: which role does each have?
 
 # %% tags=["nbval-check-output"]
 placement = Placement.usual(ranks=6, servers=2)
@@ -371,8 +371,8 @@ figure.tight_layout()
 # %% [markdown]
 # **Predict:** how far are the two losses apart, on average over all samples?
 #
-# **Predict:** the network has 26,122 parameters of 4 bytes. How many bytes does a server send in 60 steps, and
-# how many a worker? Who is the bottleneck, and what would four servers change?
+# **Predict:** the network has 26,122 parameters of 4 bytes. How many bytes does a server send in 60 steps, and how many
+# a worker? Which is the bottleneck, and what would four servers change?
 
 
 # %% tags=["nbval-check-output"]
@@ -390,11 +390,11 @@ print(f"a rank of the ring:              {[round(b / model / 60, 1) for b in run
 print("what was cleaned up:", runs["two servers"].summary.cleaned)
 
 # %% [markdown]
-# A server sends half a model to each of three workers, and takes in as much. With P workers and S servers that is
-# P/S models each way, and it grows with P; a rank of the ring sends 2(P−1)/P, always less than 2. That is why the
-# ring has won where everybody is equally fast and needs the whole model. The server keeps what the ring does not
-# have: workers that need not agree, and, where a worker's data touch few parameters, messages for these only (a
-# worker pulls the ranges or rows it needs, not *all* parameters: erratum 004.13).
+# A server sends half a model to each of three workers, and takes in as much. With P workers and S servers that is P/S
+# models each way, and it grows with P; a rank of the ring sends 2(P−1)/P, always less than 2. That is why the ring is
+# better where all ranks are equally fast and need the whole model. The server keeps what the ring does not have:
+# workers that need not agree, and, where a worker's data touch few parameters, messages for these only (a worker pulls
+# the ranges or rows it needs, not *all* parameters: erratum 004.13).
 #
 # ## 5 A tree between
 #
@@ -479,10 +479,10 @@ figure.tight_layout()
 #
 # ## 7 Until it has converged
 #
-# Step 6 says: again, until the last iteration *or until the model has converged*. Who finds that out? Document 001's
-# asynchronous update: a background thread looks at the model's latest state from time to time, and decides whether
-# the updates go on (决定是否继续进行模型的更新). Here it is a second thread of the manager. It reads the parameters
-# like a client that does not train, so no worker waits for it.
+# Step 6 says: again, until the last iteration *or until the model has converged*. Which process finds that out?
+# Document 001's asynchronous update: a background thread looks at the model's latest state from time to time, and
+# decides whether the updates go on (决定是否继续进行模型的更新). Here it is a second thread of the manager. It reads
+# the parameters like a client that does not train, so no worker waits for it.
 #
 # **Predict:** three workers could take 20,000 iterations each. The thread looks every 50 ms, and ends the training when
 # the validation loss is below 0.8. Are gradients lost that are under way at that moment?

@@ -19,13 +19,13 @@
 # **Question:** a parameter server has three workers, and one of them is four times slower than the others. Shall
 # the others wait?
 #
-# Whoever waits gets exact gradients and loses time; whoever goes on wins time and computes with parameters that
-# are out of date. Between the two lies every way of **updating parameters** (参数更新) that the documents name.
-# Document 000 has four:
+# A worker that waits computes exact gradients and loses time; a worker that continues saves time and computes with
+# parameters that are out of date. Between the two lies every way of **updating parameters** (参数更新) that the
+# documents name. Document 000 has four:
 #
 # - **mini-batch synchronous** (小批量同步更新): all gradients of a step move the parameters at once, then all go on;
-# - **stale synchronous** (冲洗更新): who is ahead may run on, but at most s iterations ahead of the slowest;
-# - **asynchronous** (异步更新): every gradient counts as it comes, and nobody waits;
+# - **stale synchronous** (冲洗更新): a worker may run ahead, but at most s iterations ahead of the slowest;
+# - **asynchronous** (异步更新): every gradient counts as it arrives, and no worker waits;
 # - **half-synchronous** (半同步更新): stale synchronous, with a random wait at each worker before it pushes.
 #
 # Documents 002 and 004 add three: **partially synchronous** (部分同步SGD) takes the first k gradients of a step,
@@ -127,8 +127,8 @@ POLICIES = {
 # - *Asynchronous:* three workers make 1 + 1 + ¼ = 2.25 gradients a second, so 120 take 53.3 seconds,
 #   and a little more if the slow worker brings the last one.
 # - *Stale synchronous:* it is tempting to say "somewhere in the middle". But after its first few iterations a fast
-#   worker is s ahead, and from then on it waits for each iteration of the slow one. In the long run nobody is
-#   faster than the slowest: 149 seconds. A *bound* on the lead is a bound on what running ahead can win.
+#   worker is s ahead, and from then on it waits for each iteration of the slow one. In the long run no worker is faster
+#   than the slowest: 149 seconds. A *bound* on the lead is a bound on what running ahead can win.
 #
 # </details>
 
@@ -176,18 +176,18 @@ for factor in (2, 4, 16):
 
 # %% [markdown]
 # As many as worker 2 is slower, within the bounds: one iteration passes the lower bound, and the others fill the time
-# until worker 2's next push. The seconds hardly differ. If somebody is *always* slow, no bound wins more than its
-# first few iterations; section 4 has stragglers of another kind.
+# until worker 2's next push. The seconds hardly differ. If a worker is *always* slow, no bound wins more than its first
+# few iterations; section 4 has stragglers of another kind.
 #
 # ## 2 The real thing
 #
 # Five ranks: manager, server, three workers, of which rank 4 computes four times slower. The command
 #
 # ```
-# farandole compare minibatch stale async half --slow rank=4,factor=4
+# farandole compare bsp ssp async half --slow rank=4,factor=4
 # ```
 #
-# puts them on one axis; here we take all seven.
+# compares four of them (`bsp` is mini-batch, `ssp` stale synchronous); here we take all seven.
 #
 # **Predict,** before you run it: (a) in which order do they finish? (b) Which modes will have waited least?
 # (c) Which one has learned most after the same number of *samples*, and which after the same number of *seconds*?
@@ -269,7 +269,7 @@ figure.tight_layout()
 # since it counts the updates of *all* others: while the slow worker computes one gradient, each of the two fast
 # ones can make several. In the asynchronous mode no number bounds anything.
 #
-# Who has waited? Rank 0 is the manager, rank 1 the server, rank 4 the slow worker.
+# Which ranks have waited? Rank 0 is the manager, rank 1 the server, rank 4 the slow worker.
 
 # %%
 figure, ax = plt.subplots(figsize=(9.5, 3))
@@ -284,13 +284,13 @@ figure.tight_layout()
 #
 # ## 4 A straggler now and then
 #
-# So far stale synchronous has won little. It was not made for this. A worker that is *always* slow should get a
-# smaller share (`capabilities`, notebook 03), or leave. What no share can mend is a **transient** straggler
-# (掉队者): a processor that throttles, a neighbour who compiles, a packet that is lost, now here, now there. So let
-# *every* worker be four times slower, in a quarter of its iterations.
+# So far stale synchronous has won little. It was not made for this. A worker that is *always* slow should get a smaller
+# share (`capabilities`, notebook 03), or leave. What no share can mend is a **transient** straggler (掉队者): a
+# processor that throttles, another process that compiles, a packet that is lost, now here, now there. So let *every*
+# worker be four times slower, in a quarter of its iterations.
 #
-# <details><summary><b>Predict first.</b> What is the expected time of a mini-batch synchronous step? And who gains
-# more from running ahead now?</summary>
+# <details><summary><b>Predict first.</b> What is the expected time of a mini-batch synchronous step? And which policy
+# gains more from running ahead now?</summary>
 #
 # A synchronous step is slow as soon as *one* of the three is slow: 1 − 0.75³ = 58 % of all steps. It takes
 # 0.42 · 1 + 0.58 · 4 = 2.7 seconds on average, while a worker by itself needs only 0.75 · 1 + 0.25 · 4 = 1.75. A
@@ -381,9 +381,8 @@ print("steps of 0.5 blended by 1 - 0.9 are steps of 0.05:           ",
 # no slope; if the workers push their *parameters* it makes sense, as a cautious average, and `--update blend` does
 # that. There are more things to correct in that section, and you have seen all of them now:
 #
-# - What it describes as stale synchronous, where workers wait for the centre after each gradient, is plain
-#   synchronous (000.19); and it is nobody's default (000.20). The term 冲洗 means to rinse; *stale* is 陈旧
-#   (000.18).
+# - What it describes as stale synchronous, where workers wait for the centre after each gradient, is plain synchronous
+#   (000.19); and it is not the default of any system (000.20). The term 冲洗 means to rinse; *stale* is 陈旧 (000.18).
 # - Its asynchronous mode updates "when all have reached the same level": that would be a barrier, and so the
 #   opposite (000.22). Document 002's asynchronous SGD (异步SGD) is the one that we have run.
 # - The random wait of the half-synchronous mode bounds nothing and wins nothing here (000.23).
@@ -394,7 +393,7 @@ print("steps of 0.5 blended by 1 - 0.9 are steps of 0.05:           ",
 #
 # ### Elastic averaging
 #
-# There is a published method in which workers have parameters of their own: **elastic averaging SGD** (Zhang,
+# There is a published method in which each worker has different parameters: **elastic averaging SGD** (Zhang,
 # Choromanska & LeCun 2015). A worker's $x_i$ and the server's $\tilde x$ are tied by a spring. Every $\tau$ iterations
 #
 # $$ x_i \leftarrow x_i - \eta g_i(x_i) - \alpha (x_i - \tilde x), \qquad
@@ -447,9 +446,9 @@ for eta in (0.1, 0.9, 1.5):
 #
 # ## What you have seen
 #
-# - One server, seven policies; each answers who may start, and what counts now.
-# - If somebody is always slow, only a mode without a bound, or one that leaves him behind, is faster. If somebody
-#   is slow now and then, a small bound is enough for nearly all of the gain.
+# - One server, seven policies; each decides which worker may start, and which gradients count now.
+# - If a worker is always slow, only a policy without a bound, or one that leaves this worker behind, is faster. If
+#   workers are slow now and then, a small bound is enough for nearly all of the gain.
 # - The lead is bounded by s, exactly; the staleness is another number, and it is measured.
 # - Seconds and samples are two axes, and a mode that wins on one may lose on the other. Look at both.
 #

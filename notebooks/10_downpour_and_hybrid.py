@@ -88,17 +88,17 @@ for name, run in runs.items():
     print(f"{name:>7}: accuracy {s.test_accuracy:.1%}, {s.wall_s:.1f} s, server sent {max(s.bytes_sent) / 1e6:.0f} MB")
 
 # %% [markdown]
-# One of the three replicas is four times slower, and nobody waits for it: the others simply do more of the work.
-# All three settings get there. The fewer the messages, the fewer updates fall between a fetch and a push, since
-# the others, too, push less often; what grows instead is how far a replica walks on its own.
+# One of the three replicas is four times slower, and no other waits for it: the others simply do more of the work. All
+# three settings get there. The fewer the messages, the fewer updates fall between a fetch and a push, since the others,
+# too, push less often; what grows instead is how far a replica walks on its own.
 #
 # **Try:** `local_lr=0` switches the replica's own steps off; then 20/20 computes twenty gradients at the same
 # parameters. What happens to the accuracy?
 #
-# **Who decides what a replica computes?** So far each draws batches from its own share of the data. When a replica
+# **Which batches does a replica compute?** So far each draws batches from its own share of the data. When a replica
 # dies, its samples are not used any more. Document 001 lets the centre submit the tasks (计算任务提交给工作节点): the
-# manager hands out numbers of mini-batches, to whoever is idle. One replica is four times slower, another is killed
-# on the way.
+# manager assigns numbers of mini-batches to idle replicas. One replica is four times slower, another is killed on the
+# way.
 #
 # **Predict:** 60 steps of three workers are 180 mini-batches, five of them a task. How many of the 36 tasks are
 # computed? Which of the three has done most?
@@ -161,9 +161,9 @@ for row, owner in enumerate(division.owner):
     print(f"row {row}, updated {counts[0, row]} and {counts[1, row]} times, lives {place}")
 
 # %% [markdown]
-# Rows that several workers update are shared and must be where all can see them. A row that one worker alone
-# updates can live with it, and the result is *the same*: nobody else ever looks at it. Now on the text, with
-# three workers: the counts are measured over one epoch, the rows divided, then trained in step.
+# Rows that several workers update are shared and must be where all can see them. A row that one worker alone updates
+# can be stored with it, and the result is *the same*: no other worker ever reads it. Now on the text, with three
+# workers: the counts are measured over one epoch, the rows divided, then trained in step.
 #
 # **Predict:** are the trained parameters of both ways equal to the last bit?
 
@@ -192,9 +192,9 @@ axes.set(xlabel="rows: at the centre (blue), and with each of the three workers"
 axes.spines[["top", "right"]].set_visible(False)
 
 # %% [markdown]
-# Most rows live with a worker, and yet many messages remain: the rows at the centre are few but *hot*, they are
-# in nearly every batch. That is Zipf's law, and the reason for document 000's rule to divide by frequency. And it
-# matters who gets which documents: with shuffled passages more words are met by several workers, and more rows travel.
+# Most rows live with a worker, and yet many messages remain: the rows at the centre are few but *hot*, they are in
+# nearly every batch. That is Zipf's law, and the reason for document 000's rule to divide by frequency. And it matters
+# which worker gets which documents: with shuffled passages more words are met by several workers, and more rows travel.
 #
 # So far a row that *two* workers update is at the centre, however seldom they do. Document 000 goes further: only the
 # hot parameters are at the centre, and *all* others with the clients (其他参数保存在各个客户端节点). A cold row that

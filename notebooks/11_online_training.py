@@ -16,8 +16,8 @@
 # %% [markdown]
 # # 11 · Online training
 #
-# **Question:** the world does not stand still while a model is trained, nor while it is used. How does a model
-# keep up, and how do those who use it always get a fresh one?
+# **Question:** the world does not stand still while a model is trained, nor while it is used. How does a model keep up,
+# and how do its users always get a fresh one?
 #
 # So far a training set lay still on a disk, was gone through again and again, and the model was judged when all
 # was over. In **online incremental training** (在线增量训练) samples come one after the other, each of them *once*,
@@ -49,9 +49,9 @@ plt.rcParams["figure.dpi"] = 100
 # %% [markdown]
 # ## 1 A world that turns
 #
-# Our stream consists of real handwritten digits that turn, further and further, by 90 degrees from its first
-# sample to its last. That is how **drift** is studied: nobody can say when a real stream changes, and here we know
-# it for every sample.
+# Our stream consists of real handwritten digits that turn, further and further, by 90 degrees from its first sample to
+# its last. That is how **drift** is studied: when a real stream changes is not known, and here we know it for every
+# sample.
 #
 # The stream is dealt to the workers like cards, position *p* to worker *p* mod *n*, so that all of them see the same
 # angle at the same time.
@@ -112,14 +112,14 @@ print("the last tenth: online more than 6 of 10 right:", bool(np.mean(online_rig
 print("the last tenth: frozen fewer than 3 of 10 right:", bool(np.mean(frozen_right[last]) < 0.3))
 
 # %% [markdown]
-# The copy has become *worse than when it was learned*, though nobody has touched it. A model in use gets old by
-# itself, just because the world moves.
+# The copy has become *worse than when it was learned*, though it has not changed. A model in use gets old by itself,
+# just because the world moves.
 #
 # ## 3 To read what others are writing
 #
-# Now let somebody use the model while it is trained. The easiest would be to look into the server's memory
-# whenever we like. What could go wrong? An update moves 26,122 numbers one after the other. Whoever looks in the
-# middle of it sees a model that never was: half old, half new, a **torn read**.
+# Now the model is to be used while it is trained. The easiest would be to look into the server's memory whenever we
+# like. What could go wrong? An update moves 26,122 numbers one after the other. A reader that looks in the middle of it
+# sees a model that never was: half old, half new, a **torn read**.
 #
 # A server prevents that by being single-minded: it takes one message after the other, and while an answer is
 # leaving it moves nothing. Below, rank 1 pushes as fast as it can and rank 2 reads as fast as it can. Every update
@@ -170,8 +170,8 @@ else:  # the reader
     print("reader: versions never go back:", versions == sorted(versions))
 
 # %% [markdown]
-# It skips some, and reads some twice: it comes when it likes, and nobody counts with it. That is the difference from
-# a worker. A worker has a *clock*, and policies make others wait for it; a reader has none.
+# It skips some, and reads some twice: it reads at any time, and no worker waits for it. That is the difference from a
+# worker. A worker has a *clock*, and policies make others wait for it; a reader has none.
 #
 # With several servers each part is of one version, and the parts may be a few updates apart, exactly as for a
 # worker that pulls.
@@ -269,13 +269,13 @@ print("and what is 20 times as old answers no better:", fresh > old - 0.02)
 
 # %% [markdown]
 # The points of all intervals go down together: what counts is not the interval but **how far the world has turned**
-# since the reading. So the right interval depends on how fast *your* stream drifts: it is what you may lose, divided
-# by the slope. The age in updates is the measure that goes with it: while nobody learns anything, old parameters are
-# as good as new ones.
+# since the reading. So the right interval depends on how fast *your* stream drifts: it is what you may lose, divided by
+# the slope. The age in updates is the measure that goes with it: while nothing is learned, old parameters are as good
+# as new ones.
 #
-# The height at which the points begin, on the left, differs from one reading to the next. A reading catches the
-# model as it is at that moment, and with a large learning rate single steps of SGD can be bad ones (the dips of the
-# blue line above). Who reads seldom has to live with a bad one for long.
+# The height at which the points begin, on the left, differs from one reading to the next. A reading catches the model
+# as it is at that moment, and with a large learning rate single steps of SGD can be bad ones (the dips of the blue line
+# above). A reader that reads seldom uses a bad one for a long time.
 #
 # ## 6 Is training held up?
 #
@@ -283,7 +283,7 @@ print("and what is 20 times as old answers no better:", fresh > old - 0.02)
 # moves nothing, and on a computer with few cores the reader takes time from the workers by computing.
 #
 # **Predict:** did the three runs above take different times, with 0.5, 2 and 10 readings a second? And how much slower
-# are workers that take samples as fast as they can, if somebody reads twenty times a second?
+# are workers that take samples as fast as they can, if a reader reads twenty times a second?
 
 # %%
 for seconds in sorted(runs):

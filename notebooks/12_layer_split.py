@@ -120,8 +120,8 @@ figure.tight_layout()
 #
 # ## 2 Upload, cut, tell, send, gather
 #
-# Now with three ranks. Rank 0 is the root. The others build their layers on torch's *meta device*, where a tensor
-# has a shape and no memory: nobody but the root ever holds the whole model.
+# Now with three ranks. Rank 0 is the root. The others build their layers on torch's *meta device*, where a tensor has a
+# shape and no memory: no rank but the root ever holds the whole model.
 #
 # **Predict:** how many parameters does the root send away?
 
@@ -166,13 +166,13 @@ with World.start(RunOptions()) as world:
         print("gathered again, it is what was uploaded:", same)
 
 # %% [markdown]
-# The root has sent 4 bytes for every parameter that lives elsewhere, and everybody knows from the plan what its
+# The root has sent 4 bytes for every parameter that is elsewhere, and every rank knows from the plan what its
 # neighbours will send. No message will have to say how large it is.
 #
 # ## 3 Training: one loss, and gradients that arrive
 #
 # A rank that is given activations does not know where they came from, and need not. On the way back it is given the
-# gradient *of what it has handed on*, and torch's `outputs.backward(gradient)` goes on from there:
+# gradient *of its outputs*, and torch's `outputs.backward(gradient)` continues from there:
 #
 # $$ \frac{\partial L}{\partial w_i} = \frac{\partial L}{\partial y_i}\,\frac{\partial y_i}{\partial w_i},\qquad
 # \frac{\partial L}{\partial y_{i-1}} = \frac{\partial L}{\partial y_i}\,\frac{\partial y_i}{\partial y_{i-1}} $$
@@ -355,7 +355,7 @@ print(f"they are equal at a batch of {ring / (2 * 256 * 8):.0f} samples")
 
 # %% [markdown]
 # It depends on the batch: activations grow with it, parameters do not. And there is a difference that no number of
-# bytes shows: an all-reduce can go on while the backward pass is still computing, but at a cut everybody waits
+# bytes shows: an all-reduce can go on while the backward pass is still computing, but at a cut every rank waits
 # *within* the passes, in each batch twice.
 #
 # ## What you have seen

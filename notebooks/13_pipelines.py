@@ -64,9 +64,9 @@ for step in with_messages(gpipe.computations(1, 3, 2), stage=1, stages=3):
     print(step)
 
 # %% [markdown]
-# A **checker** runs all stages in one process, without a tensor, on a clock of its own. It finds out whether every
-# micro-batch goes forward and backward once on each stage and in the right order, who waits how long, and how many
-# micro-batches a stage holds at once. A wrong schedule has no chance:
+# A **checker** runs all stages in one process, without a tensor, in simulated time. It finds out whether every
+# micro-batch goes forward and backward once on each stage and in the right order, how long each stage waits, and how
+# many micro-batches a stage holds at once. A wrong schedule has no chance:
 
 
 # %% tags=["nbval-check-output"]
@@ -176,7 +176,7 @@ run("interleaved", pace_ms=100)
 # ## 5 Zero bubble: not everything is urgent
 #
 # A backward pass computes two things: the gradient of the inputs, for which the stage before is waiting, and the
-# gradient of the weights, for which nobody is. **Zero-bubble** (Qi et al. 2023) does the first at once, and keeps the
+# gradient of the weights, for which none is. **Zero-bubble** (Qi et al. 2023) does the first at once, and keeps the
 # second for times in which there would be nothing to do.
 
 # %%
@@ -341,7 +341,7 @@ print(f"pipedream learning rate 0.7: {learned['pipedream', 0.7].summary.test_acc
 # all stages use that one. Then the gradient is that of *one* model, which is p − 1 updates old on every stage:
 # w ← w − η∇f(w⁽ᵗ⁻ᵖ⁺¹⁾).
 #
-# **Predict:** who has to keep more versions for that?
+# **Predict:** which stages have to keep more versions for that?
 
 # %%
 short = recipe | {"steps": 12}
@@ -373,7 +373,7 @@ for name, one in (("stashing alone", apart), ("vertical sync", together)):
 # | interleaved | (p − 1)/(v m) of the ideal | more than 1F1B | yes |
 # | zero-bubble | a third of 1F1B's, if the three kinds of passes take equally long | p | yes |
 # | PipeDream | only at the beginning and the end | p − s, and as many versions of the parameters | no: delayed SGD |
-# | PipeDream, vertical sync | likewise | p − s, and p versions | no: SGD, p − 1 updates late |
+# | PipeDream, vertical sync | only at the beginning and the end | p − s, and p versions | no: SGD, p − 1 updates late |
 #
 # - A schedule is a list of passes; messages, time line, bubble and memory follow from it.
 # - The bubble is measured where the formula says. The formula says it only for *equal* stages: that is why

@@ -78,7 +78,7 @@ equation(axes[1], "A by rows: some columns of X are enough, but what one finds i
          ("X", 2, 2.4, "columns"), "·", ("A", 2.4, 3, "rows"), "=", left, "+", right)  # fmt: skip
 
 # %% [markdown]
-# **Predict:** which of the two needs a message before everybody has all of Y, and which before *anybody* has a single
+# **Predict:** which of the two needs a message before every rank has all of Y, and which before *any* rank has a single
 # element of Y?
 
 # %% tags=["nbval-check-output"]
@@ -115,7 +115,7 @@ print("A by rows, each summand bent for itself; their sum is H:", np.allclose(su
 # %% [markdown]
 # **Columns, then rows.** What the first layer leaves with a rank is just what the second one needs there, the bend may
 # be applied to it in peace, and the pair costs a single all-reduce. With A by rows the sum has to be there *before* the
-# bend, for a bend of a sum is not the sum of the bends; with B by columns everybody would need all of H.
+# bend, for a bend of a sum is not the sum of the bends; with B by columns every rank would need all of H.
 #
 # ## 2 The way back: f and g
 #
@@ -313,9 +313,9 @@ recipe = {"data": "pydoc", "model": "transformer", "hidden": 64, "batch": 16, "s
 runs = {ranks: launch("tensor_split", ranks=ranks, **recipe, out=folder / str(ranks)) for ranks in (1, 2, 4)}
 
 # %% [markdown]
-# **Predict:** in float64, to how many digits are the losses of all steps equal? And the bytes: each all-reduce is of
-# n = 8 · 16 · 64 · 64 bytes of activations (samples, places, width). How many are there in a step? Count attention and
-# the feed-forward network of both blocks, forward and backward; then the embedding (forward only: nobody wants the
+# **Predict:** in float64, to how many digits are the losses of all steps equal? And the bytes: each all-reduce is of n
+# = 8 · 16 · 64 · 64 bytes of activations (samples, places, width). How many are there in a step? Count attention and
+# the feed-forward network of both blocks, forward and backward; then the embedding (forward only: no layer needs the
 # gradient of a character) and the head (backward only: its logits stay where they are).
 
 # %% tags=["nbval-check-output"]
@@ -434,7 +434,7 @@ for w in (64, 1024, 12288):
 # 1. In section 1 try A by columns and B by columns in numpy. What has to be gathered, and how many numbers is that?
 # 2. In section 2 leave out g instead: `nn.functional.linear(…, second.weight)` in place of `second(…)`, and no bias in
 #    either layer. Which of the three comparisons fail now?
-# 3. In section 2 use a matrix of 250 columns on three ranks. Who has how many?
+# 3. In section 2 use a matrix of 250 columns on three ranks. How many does each rank have?
 # 4. `launch("tensor_split", ranks=3, …)` for the transformer: whose waiting goes up, and why? And `ranks=5`?
 # 5. `hidden=128` in section 5: which of bytes, parameters and operations grow twofold, which fourfold?
 # 6. `launch("tensor_split", ranks=4, data="digits", depth=3)`: the perceptron has an odd number of hidden layers. What

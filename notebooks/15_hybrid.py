@@ -49,7 +49,7 @@ os.environ["RESULTS"] = str(folder)  # a cell under %%mpi inherits the environme
 plt.rcParams["figure.dpi"] = 100
 
 # %% [markdown]
-# ## 1 Who stands where
+# ## 1 The place of each rank
 #
 # Four ranks can stand in a grid in six ways, and in no others:
 
@@ -92,8 +92,8 @@ ax.set_axis_off()
 # Rank = (data · 2 + pipeline) · 2 + tensor. The axis that talks most varies fastest, so that its ranks have
 # neighbouring numbers: a launcher puts neighbours onto one machine, where links are fast.
 #
-# **Predict:** with whom does rank 5 talk, and about what? Who has the same *parameters* as rank 5, and who works on the
-# same *samples*?
+# **Predict:** with which ranks does rank 5 communicate, and what? Which rank has the same *parameters* as rank 5, and
+# which works on the same *samples*?
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 8
@@ -335,11 +335,11 @@ for name, D in {"4 × 1 × 1": 4, "2 × 2 × 1": 2}.items():
 #
 # There is a neighbour with a similar name. The hybrid of `10_downpour_and_hybrid` is one of *where parameters live*:
 # hot ones, which many workers update, on a server; each of the others with the one worker that needs it. That is for
-# *sparse* models, in which a sample touches few of very many parameters (words, users, goods): one sends what is
-# touched, and asks who else touches it. The grid is for *dense* models, where every sample uses every parameter, so
-# that there are no rare ones to leave at home. Document 000 gives the first as its example of hybrid, and names the
-# second (erratum 000.12). They can be combined: the large embedding tables of a recommender on servers, its dense
-# layers in a grid.
+# *sparse* models, in which a sample touches few of very many parameters (words, users, goods): one sends what is used,
+# and asks which other workers use it. The grid is for *dense* models, where every sample uses every parameter, so that
+# there are no rare ones to leave at home. Document 000 gives the first as its example of hybrid, and names the second
+# (erratum 000.12). They can be combined: the large embedding tables of a recommender on servers, its dense layers in a
+# grid.
 #
 # ## 7 Let the devices decide
 #
@@ -402,7 +402,7 @@ print("the first is the fastest:", best["step_s"] == min(mode["step_s"] for mode
 #
 # ## What you have seen
 #
-# - Ranks stand in a grid; each axis is a communicator of its own, and the talkative axis gets neighbouring ranks.
+# - Ranks form a grid; each axis has its own communicators, and the axis that communicates most gets neighbouring ranks.
 # - All six grids of four ranks learn what one process learns.
 # - They differ in what they hold and send: parameters for data, activations for pipeline and tensor.
 # - ZeRO-1 divides the optimizer's state by D, at the same bytes and with the same bits.

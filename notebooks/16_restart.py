@@ -16,16 +16,16 @@
 # %% [markdown]
 # # 16 · Restart
 #
-# **Question:** a process is killed in the middle of a training. What must have been kept so that, in the end, nobody
-# can tell from the model that it happened?
+# **Question:** a process is killed in the middle of a training. What must have been kept so that, in the end, the model
+# does not show that it happened?
 #
 # The oldest answer is **restart recovery** (重启恢复). Document 000: if a node drops out, training is taken up again
 # from the last **checkpoint** (检查点), and that node's process is started again. Two things are missing there
 # (erratum 000.25):
 #
 # - *All* ranks must go back to the same checkpoint, not only the one that died. Otherwise the copies differ from then
-#   on. Under MPI that comes by itself: a job's processes belong together from its start to its end, and the others
-#   wait in the next all-reduce for somebody who will not come. So the whole job ends, and the whole job starts again.
+#   on. Under MPI that comes by itself: a job's processes belong together from its start to its end, and the others wait
+#   in the next all-reduce for a rank that will not arrive. So the whole job ends, and the whole job starts again.
 # - The last checkpoint must be one that was written *completely*. Processes like to die at the worst moment.
 #
 # We begin with what has to be kept, then make it safe on disk, and then kill.
@@ -169,9 +169,9 @@ print(inspect.getsource(Replica.state))
 # %% [markdown]
 # ## 2 Two slots
 #
-# A file is not written in a moment. Whoever overwrites the last checkpoint with the next one has, in between, none. So
-# there are two **slots**, written in turn. Here two ranks write the checkpoints of a training whose ten parameters are
-# all equal to the step, so that one can see which one comes back. Each rank keeps half of what is shared.
+# A file is not written in a moment. If the next checkpoint overwrites the last one, there is none in between. So there
+# are two **slots**, written in turn. Here two ranks write the checkpoints of a training whose ten parameters are all
+# equal to the step, so that one can see which one comes back. Each rank keeps half of what is shared.
 
 
 # %% tags=["nbval-check-output"]
@@ -226,9 +226,9 @@ victim.write_bytes(whole[: len(whole) // 2])
 show()
 
 # %% [markdown]
-# In (c) slot 0 is lost, and nothing else, for slot 1 has not been touched. That is what the second slot is for. It
-# only works if no rank begins with a slot before the other slot is complete on *all* ranks, so the ranks wait for
-# each other there. Whoever dies, one whole checkpoint is left. (The last case has two failures in it, one of them the
+# In (c) slot 0 is lost, and nothing else, for slot 1 has not been touched. That is what the second slot is for. It only
+# works if no rank begins with a slot before the other slot is complete on *all* ranks, so the ranks wait for each other
+# there. Whichever rank dies, one whole checkpoint is left. (The last case has two failures in it, one of them the
 # disk's. Then training begins at the beginning.)
 #
 # That was one flipped bit. Is there a byte that may change without being noticed?
@@ -259,13 +259,12 @@ recipe = {"data": "digits", "hidden": 768, "steps": 200, "checkpoint_every": 20}
 runs = {"uninterrupted": launch("restart", ranks=4, **recipe, out=folder / "uninterrupted")}
 
 # %% [markdown]
-# And now with a real SIGKILL for rank 2 when step 130 begins. Somebody has to start the job again:
-# `supervised_launch` does, at most so many times and after a pause. (On the command line
-# `farandole supervise -- run restart -n 4 --fail rank=2,step=130`.) All starts have the same folder, so that each
-# finds the checkpoints of the one before. A failure that has been asked for strikes only once, though every start is
-# given the same options.
+# And now with a real SIGKILL for rank 2 when step 130 begins. The job has to be started again: `supervised_launch` does
+# this, a limited number of times and after a pause. (On the command line `farandole supervise -- run restart -n 4
+# --fail rank=2,step=130`.) All starts have the same folder, so that each finds the checkpoints of the one before. A
+# failure that has been asked for strikes only once, though every start is given the same options.
 #
-# **Predict:** (a) How many steps are lost? There are two possible answers. (b) How long will nobody work?
+# **Predict:** (a) How many steps are lost? There are two possible answers. (b) How long will no rank work?
 
 
 # %% tags=["nbval-check-output"]
@@ -290,9 +289,9 @@ print("the same loss in every step, to the bit:", np.array_equal(losses["killed"
 print("the same parameters, to the bit:", killed.params_sha256 == healthy.params_sha256)
 
 # %% [markdown]
-# From the model nobody can tell that rank 2 has ever died. From the clock one can. The ranks keep an **event log**, one
-# line for whatever happens, through all starts. A rank that is killed says nothing (this one did a moment before, since
-# it knew); those that wait for it notice.
+# The model does not show that rank 2 has ever died. The clock does. The ranks keep an **event log**, one line for
+# whatever happens, through all starts. A rank that is killed says nothing (this one did a moment before, since it
+# knew); those that wait for it notice.
 
 # %%
 lines = EventLog(runs["killed"].folder / "logbook.jsonl").lines()
@@ -494,7 +493,7 @@ for way, cost in cost_s.items():
 # %% [markdown]
 # A star is Young's interval, the shaded strip reaches from half of it to twice that. The curve is **flat** there: being
 # wrong by a factor of two costs a quarter more of what was little already. So one need not know μ well, and that is
-# fortunate, since nobody does. It is different far away, to the left and to the right.
+# fortunate, since it is never known. It is different far away, to the left and to the right.
 #
 # A cheaper checkpoint moves the star to the left and down. But what then remains is the dashed line: the restarts
 # themselves, which no interval makes shorter.
@@ -504,12 +503,12 @@ for way, cost in cost_s.items():
 #
 # ## 6 Being told to stop
 #
-# Not every end comes as a surprise. A batch system gives a job so many hours, and can send a signal some time before
+# Not every end comes as a surprise. A batch system gives a job a time limit, and can send a signal some time before
 # they are over. With Slurm's `#SBATCH --signal=B:USR1@60` the batch script gets SIGUSR1 sixty seconds before; ours
 # (`slurm/restart.sbatch`) passes it on to mpirun, and mpirun to the ranks. They hear it at different moments, in the
-# middle of different steps. So each rank only takes note. After every step they agree whether anybody has been asked,
-# save if so, and end with **exit code 75**. In `sysexits.h` it is called EX_TEMPFAIL: nothing is wrong, come again
-# later.
+# middle of different steps. So each rank only records the signal. After every step they agree whether any rank has
+# received one, save if so, and end with **exit code 75**. In `sysexits.h` it is called EX_TEMPFAIL: nothing is wrong,
+# come again later.
 #
 # We start a training in the background, wait for its first step, and send the signal to a single rank.
 
@@ -575,5 +574,6 @@ print(
 #    without harm?
 # 3. `fail=["rank=2,step=130", "rank=0,step=150"]` with `restarts=1`. What does `supervised_launch` say, and what does
 #    `launch` with the same `out`, and without `fail`, do afterwards?
-# 4. `fail="rank=2,step=130,how=hang", wait_timeout=5`: nobody is dead. Who notices, and when, by the event log?
+# 4. `fail="rank=2,step=130,how=hang", wait_timeout=5`: no rank is dead. Which rank detects the hang, and when, by the
+#    event log?
 # 5. Write it yourself: `farandole lab start 10` is about a checkpoint that a tear at any byte does not harm.

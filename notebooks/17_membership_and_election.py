@@ -16,16 +16,16 @@
 # %% [markdown]
 # # 17 · Membership and election
 #
-# **Question:** a process is killed in the middle of a training. Can the others simply go on? And who tells them to, if
-# it was the one that leads?
+# **Question:** a process is killed in the middle of a training. Can the others simply continue? And which rank tells
+# them to, if it was the one that leads?
 #
-# In `16_restart` one death ended the whole job, and somebody started it again. Document 000 has a second way,
-# **membership update** (成员更新): who takes part is agreed on anew, and training goes on. It says that the coordinator
-# notices who comes and goes, and that another one is chosen if the coordinator has crashed. But a dead coordinator
-# notices nothing (erratum 000.26). So the *survivors* have to do it all:
+# In `16_restart` one death ended the whole job, and it had to be started again. Document 000 has a second way,
+# **membership update** (成员更新): the ranks agree on the members anew, and training continues. It says that the
+# coordinator detects which ranks join and leave, and that another one is elected if the coordinator has crashed. But a
+# dead coordinator notices nothing (erratum 000.26). So the *survivors* have to do it all:
 #
-# 1. notice that somebody is missing,
-# 2. agree on who is left,
+# 1. detect that a rank is missing,
+# 2. agree on the remaining ranks,
 # 3. elect a leader if the old one has died,
 # 4. share the work anew, and go on from the same step.
 #
@@ -99,23 +99,23 @@ print("the whole job has ended as rank 2 did, by SIGKILL:", ended.returncode == 
 
 # %% [markdown]
 # None. mpirun sees that a process is gone, and ends the other three. That is not unkind: MPI programs are written as if
-# nobody ever left, and those three would have waited in their barrier for ever.
+# no rank left, and those three would have waited in their barrier for ever.
 #
 # **ULFM** (User-Level Failure Mitigation; Bland et al. 2013) is an extension of MPI for programs that know better. A
-# death ends nothing; whoever needs the dead one gets an error. Three operations make something of it:
+# death ends nothing; a rank that needs the dead one gets an error. Three operations make something of it:
 #
 # | operation | what it does |
 # |---|---|
-# | **revoke** | makes a communicator useless, *for everybody*: who waits in it gets an error now |
+# | **revoke** | makes a communicator unusable, *for all ranks*: a rank that waits in it gets an error now |
 # | **shrink** | makes a new communicator of those that live; all of them get the same one |
-# | **agree** | the bitwise and of everybody's number: the same result, or the same error, on all that live |
+# | **agree** | the bitwise and of all ranks' numbers: the same result, or the same error, on all that live |
 #
 # Shrink and agree work even in a communicator that has been revoked. Nothing else that communicates does.
 #
 # Four ranks pass a number round a ring, as in `00_tour`, several times. Rank 2 dies as it gets it the second time.
 #
-# **Predict:** for whom does each of the other three wait at that moment? Which of them learn by themselves that rank 2
-# is dead?
+# **Predict:** for which rank does each of the other three wait at that moment? Which of them learn by themselves that
+# rank 2 is dead?
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
@@ -158,19 +158,19 @@ departed([2])  # for our launcher, which would take a death for the end of the j
 # our code keeps them, beside the place that each one has now. And rank 3, the only one that has not got its second
 # number, says no, so agree says no to all.
 #
-# Why is there a special agree? After an all-reduce in which somebody dies, one rank may have the result and another one
+# Why is there a special agree? After an all-reduce in which a rank dies, one rank may have the result and another one
 # an error. Then they would believe different things, about exactly the moment that matters. After an agree they cannot.
 #
-# ## 2 Who leads?
+# ## 2 Which rank leads?
 #
-# In our training all ranks are equal, nearly. Somebody writes the record, and decides where one has to: the
+# In our training all ranks are nearly equal. One of them writes the record, and decides where one has to: the
 # **coordinator** (中心节点). If it dies, there is an **election**. Three are in `farandole.recovery.election`:
 #
-# | election | who wins |
+# | election | which member wins |
 # |---|---|
 # | bully (Garcia-Molina 1982) | the highest number that lives: ask all higher ones, and if none answers, lead |
 # | ring (Chang & Roberts 1979) | the highest number that lives: numbers go round, and only the highest comes home |
-# | Raft's (Ongaro & Ousterhout 2014) | who first has the votes of a majority of *all*, the dead among them |
+# | Raft's (Ongaro & Ousterhout 2014) | the first one that has the votes of a majority of *all*, the dead among them |
 #
 # Each is a **state machine**. It is told that the leader is missed, that a message has come, or that its timer has run
 # out. It answers with what it wants done, and knows neither network nor clock. This is a good part of the bully:
@@ -182,7 +182,7 @@ print(inspect.getsource(Bully.receive))
 # %% [markdown]
 # So we can be the network. We are member 2 of five, and miss our leader, 4.
 #
-# **Predict:** what does it want done, (a) first, (b) when 3 answers, (c) when, instead, nobody answers in time?
+# **Predict:** what does it want done, (a) first, (b) when 3 answers, (c) when, instead, no member answers in time?
 
 
 # %% tags=["nbval-check-output"]
@@ -227,17 +227,17 @@ def picture(network, name):
 picture(hold("bully", range(5), dead=[4]), "bully, the lowest one starts")
 
 # %% [markdown]
-# Time runs downwards. Member 0 asks all four; three answer, and ask in their turn, all at once. Member 3 asks only
-# the dead one, waits in vain, and leads (the star). Everybody bullies everybody, so many messages are sent. On a ring
-# each member talks to its neighbour only:
+# Time runs downwards. Member 0 asks all four; three answer, and ask in their turn, all at once. Member 3 asks only the
+# dead one, waits in vain, and leads (the star). Every member sends to all with a higher number, so many messages are
+# sent. On a ring each member talks to its neighbour only:
 
 # %%
 picture(hold("ring", range(5), dead=[4]), "ring, the lowest one starts")
 
 # %% [markdown]
 # The number 0 goes as far as member 3, which sends its own instead; when that comes home it was the highest, and one
-# more round tells everybody. Fewer messages, more time. (The ring has to be told who is dead, and closes over it. Bully
-# and Raft find out.)
+# more round tells all members. Fewer messages, more time. (The ring has to be told which members are dead, and closes
+# over them. Bully and Raft find out.)
 #
 # **Predict:** in the worst case, how do the messages grow with the number n of members, for each of the three?
 
@@ -259,8 +259,8 @@ for text, formula, count, messages in (
 # %% [markdown]
 # All as the formulas say. (Bully: with the highest one dead. Ring: n are those that live.)
 #
-# Then what is a majority good for? Until now, who did not answer was dead. Now we cut the network: 0 and 1 on one
-# side, 2, 3 and 4 on the other, *and all of them live*. On each side somebody misses the leader.
+# Then what is a majority good for? Until now, a member that did not answer was dead. Now we cut the network: 0 and 1 on
+# one side, 2, 3 and 4 on the other, *and all of them live*. On each side some member misses the leader.
 #
 # **Predict:** how many leaders are there in the end?
 
@@ -272,14 +272,14 @@ picture(hold("bully", range(5), start=(0, 3), cut=cut), "bully, cut between 1 an
 picture(hold("raft", range(5), start=(0, 3), cut=cut, until=14), "Raft, cut between 1 and 2")
 
 # %% [markdown]
-# A cross is a message that did not arrive. The bully has two leaders, and nobody made a mistake: to member 1 the three
-# others look dead. Two trainings go on, both write the record, and nobody can put them together again.
+# A cross is a message that did not arrive. The bully has two leaders, and every member has kept to the rules: to member
+# 1 the three others look dead. Two trainings go on, both write the record, and they cannot be merged again.
 #
 # With Raft member 0 has asked in vain, and later member 1 has: two votes of five are no majority. On the other side
 # member 3 leads, and says so again and again, by **heartbeats**. Every message has the number of its election, a
 # **term**, and each member has one vote per term.
 #
-# Is that always so? Here are all ways of cutting four or five members in two, with everybody starting.
+# Is that always so? Here are all ways of cutting four or five members in two, with all of them starting.
 
 # %% tags=["nbval-check-output"]
 for n in (4, 5):
@@ -293,12 +293,12 @@ for n in (4, 5):
 
 # %% [markdown]
 # Raft never has two, for two majorities would share a member, and that one has one vote. The price is in the second
-# line: in the three cuts of two and two nobody leads, and nothing is decided. Every such system has to make that choice
-# when the network is cut: stand still, or risk two truths.
+# line: in the three cuts of two and two no member leads, and nothing is decided. Every such system has to make that
+# choice when the network is cut: stand still, or risk two truths.
 #
 # Our training uses the bully all the same, over real messages (`election/over_mpi.py`; the state machine is the same).
-# It can, because shrink has told everybody who lives, and told everybody the same. What that rests on is a matter for
-# section 5.
+# It can, because shrink has told every rank which ranks are alive, and told all the same. What that rests on is a
+# matter for section 5.
 #
 # ## 3 Going on
 #
@@ -309,7 +309,7 @@ for n in (4, 5):
 print(inspect.getsource(View.without))
 
 # %% [markdown]
-# **Predict:** five ranks, one of them a spare. Who works on what after rank 2 has died? After rank 0 has, too?
+# **Predict:** five ranks, one of them a spare. Which rank works on what after rank 2 has died? After rank 0 has, too?
 
 # %% tags=["nbval-check-output"]
 view = View.first(ranks=5, spares=1)
@@ -321,10 +321,10 @@ print(view.without([2]).without([0]))
 # The spare 4 has got slot 2. When rank 0 dies there is no spare left, and the slots close up. The view says that the
 # coordinator is still 0: it cannot know better before the election.
 #
-# Now the scenario `membership`: a perceptron, four workers, synchronous SGD with momentum and dropout. First nobody
+# Now the scenario `membership`: a perceptron, four workers, synchronous SGD with momentum and dropout. First no rank
 # dies; then rank 2 does, as step 80 begins, without and with a spare; then rank 0, the coordinator.
 #
-# **Predict:** who is there in the end, in each of the runs, and who leads?
+# **Predict:** which ranks are there in the end, in each of the runs, and which one leads?
 
 # %%
 recipe = {"data": "digits", "steps": 160}
@@ -347,9 +347,10 @@ for name, run in runs.items():
     print(f"{'':12}the same parameters on all of them: {len(set(run.summary.params_sha256)) == 1}")
 
 # %% [markdown]
-# The members write an **event log**, as in `16_restart`. Who is killed says nothing (this one did just before, since
-# it knew), and those that notice write it down. Who was only woken, by a revoke, does not know yet who has died, and
-# writes nothing. When all have agreed, the coordinator, perhaps a new one, writes down on whom.
+# The members write an **event log**, as in `16_restart`. A killed rank reports nothing (this one did just before, since
+# it knew), and the ranks that detect the death write it down. A rank that was only interrupted, by a revoke, does not
+# know yet which rank has died, and writes nothing. When all have agreed, the coordinator, perhaps a new one, writes
+# down the new members.
 
 # %%
 begin = books["centre"][0].when
@@ -404,24 +405,24 @@ for name in ("shrunk", "spare", "centre"):
 # On the left the last steps: compute, wait for the slowest, all-reduce. The long orange bars are an all-reduce in which
 # somebody is missing. It ends when the death is noticed: the system tells the daemon that has started the process, and
 # that one tells the others. Then comes a white gap: revoke, shrink, view, election, agree, some messages of a few bytes
-# each. After it **catch up**, in orange again: all compare how far they have come, and who is behind, or new, is
-# sent the state of who is ahead. Then training goes on. (The spare's first step is a slow one, like everybody's.)
+# each. After it **catch up**, in orange again: all compare their steps, and a rank that is behind, or new, is sent the
+# state of one that is ahead. Then training continues. (The spare's first step is a slow one, like that of every rank.)
 #
 # Compare that with the seconds in `16_restart`. Nothing is read from a disk and no process is started, for whoever
 # lives knows all that the dead one knew: under data parallelism they hold the same parameters.
 #
-# ### Somebody new comes
+# ### A new process joins
 #
 # A spare waits for a death that may never come, and takes up memory. Without one the three go on; can there be four
 # again? MPI can start a process from within a job (`MPI_Comm_spawn`), and that takes its time: Python, MPI, the data,
 # and torch, which alone takes a second or two where it is not at hand, as it is in a notebook. With `spawn=1` the
-# coordinator starts one, in a thread; the three train on meanwhile. When the new one is ready it says so, and all let
-# it in: one more membership update, in which somebody is there who was not before.
+# coordinator starts one, in a thread; the three train on meanwhile. When the new one is ready it reports this, and all
+# ranks admit it: one more membership update, with a member that was not there before.
 #
 # (Rank 0 is slow here, by sleeping, so that the training lasts for a while.)
 #
-# **Predict:** which number has the new one, who sends it the state, and how long do the others stand still because it
-# starts?
+# **Predict:** which number has the new one, which rank sends it the state, and how long do the others stand still
+# because it starts?
 
 # %%
 long = {"data": "digits", "steps": 1500, "slow": "rank=0,factor=20"}
@@ -443,12 +444,12 @@ print(f"from the call to its first step: {newcomer['joined_s']:.2f} s; the other
 print(f'from "joined" to that step: {when["first step"] - when["joined"]:.3f} s')
 
 # %% [markdown]
-# It is rank 4: numbers are never given twice. Whoever is ahead sends it the state, as it would send it a spare, since
-# from here on it is one. The others do not stand still while it starts, only for the update. If it died on the way,
-# they would hardly notice.
+# It is rank 4: numbers are never given twice. A rank that is ahead sends it the state, as it would send it a spare,
+# since from here on it is one. The others do not stand still while it starts, only for the update. If it died on the
+# way, they would hardly notice.
 #
-# Nobody need have died for that: while a long training runs, say `farandole join` and its folder in a terminal, and one
-# more worker comes.
+# This also works without a death: while a long training runs, type `farandole join` and its folder in a terminal, and
+# one more worker comes.
 #
 # ## 4 Data, learning rate, samples
 #
@@ -508,8 +509,8 @@ for workers in (4, 3):
           f"plain mean, right to 1e-4: {np.allclose(plain, whole, rtol=1e-4)}")  # fmt: skip
 
 # %% [markdown]
-# Weighted, whoever is there, the same batch gives the same gradient: up to the last digits, since a sum of three is
-# rounded differently from a sum of four. So learning rate and momentum may stay as they are. (Document 000's shares,
+# Weighted, the same batch gives the same gradient with any number of ranks: up to the last digits, since a sum of three
+# is rounded differently from a sum of four. So learning rate and momentum may stay as they are. (Document 000's shares,
 # N/K and N/K + 1, have been unequal all along, `01_sharded_data`.)
 
 # %%
@@ -549,8 +550,8 @@ for name in ("shrunk", "spare", "centre"):
 # meets that one's random numbers. But with the spare there are four again, in the same slots, with the same parts of
 # the same batches. Why does the green line leave zero?
 #
-# The newcomer was sent all that the workers have *in common*. What was rank 2's alone has died with it: the state of
-# its random generator, from which dropout draws. So the spare draws others.
+# The joining process was sent all that the workers have *in common*. What only rank 2 had is lost: the state of its
+# random generator, from which dropout draws. So the spare draws others.
 #
 # **Predict:** are the parameters equal *to the bit* if there is no dropout?
 
@@ -567,12 +568,12 @@ for dropout, (undisturbed, spare) in pairs.items():
     print(f"dropout {dropout}: with the spare the same parameters as undisturbed, to the bit: {same}")
 
 # %% [markdown]
-# To take the dead one's place *exactly*, somebody must have had a copy of what was its own. That is backup recovery,
-# and the next notebook's subject.
+# To replace the dead rank *exactly*, another one must have a copy of the state that only it had. That is backup
+# recovery, and the next notebook's subject.
 #
-# ### Nobody left
+# ### No rank left
 #
-# Who knows something must live. A spare knows nothing before it has been told:
+# A rank with the state must be alive. A spare has no state before it has received one:
 
 # %% tags=["nbval-check-output"]
 view = View.first(ranks=3, spares=1)
@@ -586,16 +587,17 @@ print("all three dead:", view.without(view.members).workers)
 #
 # ### A hang is not a death
 #
-# A process that is dead has ended, and the system knows. A process that hangs has not: it lives, answers nothing,
-# and all wait for it. From outside it looks exactly like one that is slow. So nobody can *know*; somebody has to
-# decide, after some time, that it shall count as dead. And then it must be *made* dead: if it woke up later, it would
-# act on a world that has gone on without it. In `membership` the ranks send each other heartbeats, and who has made no
-# move for `hang_after` seconds, without waiting for anybody, is ended by a SIGKILL. From then on it is section 1 again.
+# A process that is dead has ended, and the system knows. A process that hangs has not: it lives, answers nothing, and
+# all wait for it. From outside it looks exactly like one that is slow. So no rank can *know*; some rank has to decide,
+# after some time, that it shall count as dead. And then it must be *made* dead: if it woke up later, it would act on a
+# world that has gone on without it. In `membership` the ranks send each other heartbeats, and a rank that has made no
+# progress for `hang_after` seconds, without waiting for another, is killed by a SIGKILL. From then on it is section 1
+# again.
 #
 # ### A cut is not a death, either
 #
-# ULFM assumes that who has been declared dead is dead. If a network of several machines is cut, or only slow for too
-# long, each side may take the other one for dead. Let us do by hand what each side would do then:
+# ULFM assumes that a rank that has been declared dead is dead. If a network of several machines is cut, or only slow
+# for too long, each side may take the other one for dead. Let us do by hand what each side would do then:
 
 # %% tags=["nbval-check-output"]
 view = View.first(ranks=5, spares=0)
@@ -616,18 +618,19 @@ for side in ([0, 1], [2, 3, 4]):
 #
 # ## What you have seen
 #
-# - MPI ends a job at the first death. ULFM does not: revoke wakes everybody, shrink says who is left, agree makes sure
-#   that all believe the same.
+# - MPI ends a job at the first death. ULFM does not: revoke interrupts all ranks, shrink says which remain, agree makes
+#   sure that all believe the same.
 # - Bully and ring elect the highest number of those that can be reached, once on each side of a cut. Raft elects at
 #   most one leader per term, and sometimes none.
 # - Survivors lose no step: they hold the same parameters, and the interrupted step is taken again. It takes a small
 #   part of a second, and a good deal of that passes until the death is noticed.
 # - The same batch is divided among those that are left, so learning rate and epochs stay what they were.
-# - What was one rank's alone is lost with it, unless somebody has a copy.
+# - State that only one rank had is lost with it, unless another has a copy.
 #
 # ## What to try
 #
-# 1. In section 1 take out `world.Revoke()`, and put `--timeout 10` behind `%%mpi -n 4`. Who hangs, and in which call?
+# 1. In section 1 take out `world.Revoke()`, and put `--timeout 10` behind `%%mpi -n 4`. Which rank hangs, and in which
+#    call?
 # 2. Let rank 3 kill itself as well, just before `Agree`; catch `MPI.Exception` there, and print it. Do the two others
 #    get the same? Need they, with `living.allreduce` instead of agree?
 # 3. `hold("raft", range(5), start=(0, 3), cut=cut, until=60)`, then `network.heal()` and `network.run(120)`. The

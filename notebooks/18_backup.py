@@ -16,16 +16,16 @@
 # %% [markdown]
 # # 18 · Backup
 #
-# **Question:** a process dies, and takes with it what nobody else knew. How do the others go on as if it still lived,
-# without a disk and without a new start?
+# **Question:** a process dies, and with it a state that only it had. How do the others continue as if it were still
+# alive, without a disk and without a new start?
 #
-# In `16_restart` everybody had to end because one had died, and most of the time went into starting again. Document 000
+# In `16_restart` all ranks had to end because one had died, and most of the time went into starting again. Document 000
 # has another way, **backup recovery** (备份恢复): parameters and intermediate results are kept on several nodes, and
 # when one drops out, its work is taken up from the backup. It leaves four things open:
 #
 # - *What* has to be kept twice? Under data parallelism almost everything is on all nodes anyway.
-# - *Who* keeps it for whom? Whoever keeps it can die, too.
-# - *Which moment* is kept? A copy of step 60 is of no use to others who are at step 65.
+# - *Which rank* keeps it for which? The keeper can die, too.
+# - *Which moment* is kept? A copy of step 60 is of no use to others that are at step 65.
 # - *What if* the death comes while the copies are being made?
 #
 # We answer them one after the other, then kill, then count what it costs.
@@ -66,7 +66,7 @@ plt.rcParams["figure.dpi"] = 100
 # has what any new process has. They train forty steps more.
 #
 # **Predict:** (a) Which tensors differ from rank to rank? (b) Something of rank 2's own has been lost. Will the four
-# copies of the parameters still agree with each other? Will they agree with those of a training in which nobody died?
+# copies of the parameters still agree with each other? Will they agree with those of a training without a death?
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
@@ -123,23 +123,24 @@ with World.start(options) as world:
             print(f"lost of rank 2: {lost:10} the four agree: {agree};  as if nobody had died: {same}")
 
 # %% [markdown]
-# With the optimizer on all ranks, 5,056 bytes are a rank's own: the state of its random generator, which decides
-# what its dropout leaves out. With the optimizer divided, its part of Adam's means is, too, and these are numbers that
-# nobody can draw anew. (How many steps Adam has taken is counted by each for itself, and is the same everywhere.)
+# With the optimizer on all ranks, 5,056 bytes are a rank's own: the state of its random generator, which decides what
+# its dropout leaves out. With the optimizer divided, its part of Adam's means is, too, and these are numbers that no
+# other rank can draw again. (How many steps Adam has taken is counted by each for itself, and is the same everywhere.)
 #
 # The last lines are the ones to remember. If something is lost, *the four still agree*: the parameters are sent round
 # in every step, so that nothing looks wrong. It is another training, that is all. (How Adam fares without its memory is
 # to be seen in a picture of `16_restart`.)
 #
-# ## 2 Who keeps whose copy
+# ## 2 Which rank keeps which copy
 #
 # So every k steps each worker gives a copy of what is its own to another one: its **buddy**. Here the ranks form a
-# ring, and the buddy is the next one. (Zheng, Shi & Kalé 2004 did this for whole programs.) Each keeps a copy of
-# its own things, too, for when somebody dies, all have to go back to the moment of the copies. And what they all share?
-# It is cut into n parts, and each worker copies two of them, its own and its ward's: nothing need be sent for that, and
-# each part is in two memories all the same.
+# ring, and the buddy is the next one. (Zheng, Shi & Kalé 2004 did this for whole programs.) Each keeps a copy of its
+# own state, too, since after a death all have to go back to the moment of the copies. And what they all share? It is
+# cut into n parts, and each worker copies two of them, its own and its ward's: nothing need be sent for that, and each
+# part is in two memories all the same.
 #
-# A ring is not the only way. Three of them, for six workers; an arrow goes from a worker to who keeps its copy:
+# A ring is not the only way. Three of them, for six workers; an arrow goes from a worker to the one that keeps its
+# copy:
 
 
 # %%
@@ -216,7 +217,7 @@ print("one keeper: those without it     ", all(comb(n, 3) - t[2] == comb(n - 1, 
 # %% [markdown]
 # In a ring a pair is fatal if its two are neighbours, and there are n neighbourhoods: n of n(n−1)/2 pairs, which is a
 # share of **2/(n−1)**. The more workers, the smaller it is. Couples have half as many fatal pairs, but need an even
-# number; and after a death whoever is left alone has to find another.
+# number; and after a death the partner has to find another.
 #
 # The single keeper is no worse than the ring, by this count. But look at what it has to receive:
 
@@ -251,7 +252,7 @@ figure.tight_layout()
 #
 # At step 65 a new backup is made; the one of step 60 is there. Each worker sends its part to its buddy and gets that of
 # its ward, and *then* has the new one. In this moment a worker dies. Some of the others may have finished, some may
-# not, and any of them may be late: nobody can tell beforehand. We try all cases. If only one generation is kept,
+# not, and any of them may be late: this cannot be known beforehand. We try all cases. If only one generation is kept,
 # the new one takes the place of the old one as soon as it is complete.
 #
 # **Predict:** one worker of four dies, and each of the others has either finished or not. In how many of the 4 · 2³
@@ -281,12 +282,12 @@ for n in (4, 6, 8):
 
 # %% [markdown]
 # With one generation one has step 65, another one step 60, and neither is whole. With two, step 60 is whole in all
-# cases: it was finished everywhere before anybody began with step 65, because between them lie five all-reduces, which
-# nobody finishes alone. It is the same thought as that of the two slots on disk in `16_restart`.
+# cases: it was finished everywhere before any worker began step 65, because between them are five all-reduces, which no
+# worker finishes alone. It is the same thought as that of the two slots on disk in `16_restart`.
 #
-# Where it says 65, the new backup was complete after all: what one worker itself has not got, its buddy has. The
-# newest backup that is *whole* counts, not the newest one that somebody holds. (The code makes sure of one thing more:
-# an unfinished 65 is thrown away after the recovery, or it would push out a good generation later.)
+# Where it says 65, the new backup was complete after all: what one worker itself has not got, its buddy has. The newest
+# backup that is *whole* counts, not the newest one that some rank holds. (The code makes sure of one thing more: an
+# unfinished 65 is thrown away after the recovery, or it would push out a good generation later.)
 #
 # ## 4 The real thing
 #
@@ -346,15 +347,15 @@ read_aloud(runs["with a spare"])
 print(f"missed after {fault['detected_s'] * 1e3:.0f} ms, the first step done after {fault['resumed_s'] * 1e3:.0f} ms")
 
 # %% [markdown]
-# Rank 2 may be missed more than once, for each of the others may find it dead by itself before it hears of it. How they
-# then agree on who is left is the subject of `17_membership_and_election`.
+# Rank 2 may be missed more than once, for each of the others may detect the death by itself before it is told of it.
+# How they then agree on the remaining ranks is the subject of `17_membership_and_election`.
 #
 # Now without spares, and twice two deaths at once. Once they are **opposite** each other in the ring (ranks 1 and 3),
 # once they are **neighbours** (1 and 2, so that rank 2 takes the copy of rank 1's state with it). For the second case
 # there are checkpoints on disk, too, but seldom: every 50 steps.
 #
-# **Predict:** both die at step 83. How many steps are lost in either case? Who is left, and what part of the batch
-# and of the optimizer does each have then?
+# **Predict:** both die at step 83. How many steps are lost in either case? Which ranks are left, and what part of the
+# batch and of the optimizer does each have then?
 
 # %%
 runs["opposite"] = launch(
@@ -388,13 +389,13 @@ for name in ("opposite", "neighbours"):
 
 # %% [markdown]
 # Half of all workers died each time. In the first case the other half had everything, and went back to step 80. In the
-# second nobody had what was rank 1's own, and the disk had to serve: back to step 50. (A thread writes there while
-# training goes on. If it has not come to its end, as on a slow disk, the checkpoint before that counts: step 0.)
+# second no rank had a copy of rank 1's state, and the disk had to be used: back to step 50. (A thread writes there
+# while training goes on. If it has not come to its end, as on a slow disk, the checkpoint before that counts: step 0.)
 #
-# Nobody took the places, so the batch of 64 is divided between two, and so is Adam's state: joined from four parts, cut
+# There were no spares, so the batch of 64 is divided between two, and so is Adam's state: joined from four parts, cut
 # into two. The new workers' random numbers are new ones, and sums of two parts are rounded otherwise than sums of four.
-# So it is another model, and as good a one. (`16_restart` took three ranks where there had been four, and the same
-# came of it.)
+# So it is another model, and as good a one. (`16_restart` took three ranks where there had been four, and the same came
+# of it.)
 
 
 # %%
@@ -436,9 +437,9 @@ for name in ("uninterrupted", "with a spare", "opposite", "neighbours"):
           len(done(runs[name])[0]) == STEPS + lost)  # fmt: skip
 
 # %% [markdown]
-# On the left each line goes up step by step, stops while the others find out who is left, drops back, and goes up once
-# more. On the right the orange and the green stretch are the same four steps, to the bit: nothing is new until what was
-# lost has been done again.
+# On the left each line goes up step by step, stops while the others agree on the remaining ranks, drops back, and goes
+# up once more. On the right the orange and the green stretch are the same four steps, to the bit: nothing is new until
+# what was lost has been done again.
 #
 # ## 5 What it costs
 #
@@ -565,10 +566,10 @@ print("going on from memory takes less than a third of a new start:", ways[memor
 print("at their best, backup wastes less:", waste(memory, best[memory]) < waste(disk, best[disk]))
 
 # %% [markdown]
-# A default of five suits trainings of a few hundred short steps in which somebody is sure to die. For a failure an hour
+# A default of five suits trainings of a few hundred short steps in which a rank is sure to die. For a failure an hour
 # it is far too small; a star is where Young's formula has it. What counts more is the dashed lines: the blue one lies
-# far below the red one, since nobody has to start. The more cards, the more failures, and the longer a start takes. On
-# large machines that difference is what matters.
+# far below the red one, since no process has to be started. The more cards, the more failures, and the longer a start
+# takes. On large machines that difference is what matters.
 #
 # And how often will the disk be needed? Only if the second death comes before the next backup, and the recovery ends
 # with one. So it must strike one of the two neighbours within the short time that a recovery takes. For independent
@@ -618,7 +619,7 @@ print("the same loss in every step, to the bit:",
       [line["loss"] for line in restored.metrics] == [line["loss"] for line in stages.metrics])  # fmt: skip
 
 # %% [markdown]
-# (a) All that it has: its parameters and Adam's two means of each, 12 bytes per parameter; nobody else could say. The
+# (a) All that it has: its parameters and Adam's two means of each, 12 bytes per parameter; no other rank has them. The
 # spare got it from the fourth stage, which was the buddy. (b) They are thrown away. All stages go back to step 20, and
 # between two steps *nothing* is under way, since 1F1B drains the pipeline before each update. That is why copies which
 # each has made by itself fit together. PipeDream never drains, and is refused. (c) No. There a part of the *work* was
@@ -627,9 +628,9 @@ print("the same loss in every step, to the bit:",
 # ## 8 A copy at every step
 #
 # Going back k steps takes a step that all share. A **parameter server** (`08_parameter_server`) has none: each worker
-# is at an iteration of its own, and a server that went back would forget gradients whose workers have been told that
-# they count. So servers do not take copies now and then. Each part of the parameters is with two of them, and both
-# carry out every request, in the same order: **chain replication** (链式复制).
+# is at a different iteration, and a server that went back would lose gradients whose workers have been told that they
+# count. So servers do not take copies now and then. Each part of the parameters is with two of them, and both carry out
+# every request, in the same order: **chain replication** (链式复制).
 #
 # ```
 # worker ──push──▶ first ──push──▶ second ──"it counts"──▶ worker
@@ -637,9 +638,9 @@ print("the same loss in every step, to the bit:",
 #
 # Only the second one answers. Whatever a worker has been told is then with both.
 #
-# **Predict:** (a) Rank 1, a server, dies in the middle. What does a worker have to do that has pushed and heard
-# nothing? (b) What must the other server not do, then? (c) How many more bytes does a server send than without a
-# copy? Without, it sends each worker its part of the parameters once a step.
+# **Predict:** (a) Rank 1, a server, dies in the middle. What does a worker have to do that has pushed and received
+# nothing? (b) What must the other server not do, then? (c) How many more bytes does a server send than without a copy?
+# Without, it sends each worker its part of the parameters once a step.
 
 # %%
 chain = {"servers": 2, "replicas": 2, "sync": "minibatch", "steps": 60, "hidden": 64}
@@ -669,14 +670,14 @@ print(f"a server with a copy to keep up to date sends {more:.1f} times as much")
 #
 # | | restart (`16_restart`) | membership (`17_membership_and_election`) | backup |
 # |---|---|---|---|
-# | **needs** | a disk, and who starts again | an MPI whose ranks outlive each other | that, and more memory |
+# | **needs** | a disk, and a supervisor | an MPI whose ranks outlive each other | that, and more memory |
 # | **survivors** | end and start again | go on | go back at most k steps, and go on |
 # | **survives** | everything | deaths of all but one | all but a worker's *and* its buddy's death at once |
 # | **lost** | steps since the last checkpoint | no step; what is the dead one's own | at most k steps |
 # | **divided optimizer** | can be restored | a part would be gone | can be restored |
 # | **ends to the bit** | with as many ranks | with a spare, without dropout | with a spare |
 # | **costs meanwhile** | a checkpoint now and then | nothing | a copy and a message now and then |
-# | **costs at a failure** | a start | agreeing on who is left | the same, and k steps at most |
+# | **costs at a failure** | a start | agreeing on the remaining ranks | the same, and k steps at most |
 #
 # ("To the bit" means: as without a failure. The MPI must have ULFM, User-Level Failure Mitigation.)
 #
@@ -685,10 +686,10 @@ print(f"a server with a copy to keep up to date sends {more:.1f} times as much")
 #
 # ## What you have seen
 #
-# - Under data parallelism a rank has little of its own: its random numbers, and with a divided optimizer its part. If
-#   that is lost nobody notices, and it is another training.
+# - Under data parallelism a rank has little state that no other has: its random numbers, and with a divided optimizer
+#   its part. If that is lost there is no error, but it is another training.
 # - With a buddy in a ring, n of n(n−1)/2 pairs of deaths are fatal: neighbours. What dies together must not be buddies.
-# - Two generations: whenever somebody dies, one is whole everywhere.
+# - Two generations: whenever a rank dies, one of them is whole everywhere.
 # - With a spare the run ends, to the bit, as if nothing had happened; at most k steps are done twice.
 # - With a divided optimizer a backup sends 1/(P−1) of what a step sends; and it wants memory.
 # - A stage of a pipeline shares nothing with the others. Its buddy can restore it, to a spare.
@@ -705,10 +706,10 @@ print(f"a server with a copy to keep up to date sends {more:.1f} times as much")
 #    And let two workers die in the middle, not neighbours: are two generations still enough?
 # 4. `checkpoint_every=0` and neighbours that die: what does `launch` say?
 # 5. `spares=1, fail="rank=0,step=64"` on five ranks: the one that leads, and writes the record. Compare the digests.
-#    Who leads afterwards?
+#    Which rank leads afterwards?
 # 6. A machine fails once in five years. How often does one of ten thousand, and what is the best k then? (Section 6
 #    with another `MTBF_S`; take a step of one second.)
 # 7. Section 7 without `spares`: what does `launch` say? Then with two spares, when the second and the third stage die
 #    at once; and when the second and the fourth do. Which of the two is fatal, and what does section 2 say?
-# 8. Section 8 with `sync="async"`, and `fail` for a worker, the manager and a server. Who is `cleaned`? And what does
-#    `launch` say if both servers die?
+# 8. Section 8 with `sync="async"`, and `fail` for a worker, the manager and a server. Which of them is `cleaned`? And
+#    what does `launch` say if both servers die?

@@ -19,12 +19,12 @@
 # **Question:** processes die whenever they like, again and again. Which method gets through, what does it cost, and
 # how often should one save?
 #
-# In `16_restart` to `18_backup` *we* chose who dies, and at which step: `fail="rank=2,step=130"`. That is good for
-# looking closely, and it has a weakness. Whoever writes a method thinks of the moments in which somebody may die, and
-# tries those. Real deaths come at the others: within a message, within a checkpoint, within the recovery from the
-# death before. So whoever wants to rely on a method lets chance strike, for hours, and in earnest; that is called
-# **chaos engineering** (混沌工程). Netflix has killed machines of its own at random since 2010, by day, when people are
-# there to look after what breaks (Basiri et al. 2016).
+# In `16_restart` to `18_backup` *we* chose the rank that dies, and its step: `fail="rank=2,step=130"`. That is good for
+# looking closely, and it has a weakness. The author of a method thinks of the moments in which a rank may die, and
+# tries those. Real deaths come at the others: within a message, within a checkpoint, within the recovery from the death
+# before. So before a method is relied on, its ranks are killed at random for hours; that is called **chaos
+# engineering** (混沌工程). Netflix has killed its own machines at random since 2010, by day, when people are there to
+# look after what breaks (Basiri et al. 2016).
 #
 # Here it is an option of every scenario: `--chaos mtbf=20s,seed=7`. We look at what it draws, let it strike, and then
 # ask what a *rate* of failures costs.
@@ -59,7 +59,7 @@ plt.rcParams["figure.dpi"] = 100
 # long it takes until the next one is drawn from an exponential distribution, and each strikes a rank drawn with equal
 # chances. Here are the first of them for four ranks. If a rank is drawn a second time, nothing happens: it is dead.
 #
-# Nobody is told. The draw follows from the seed, μ and the number of ranks, so each rank makes it by itself, looks for
+# No rank is told. The draw follows from the seed, μ and the number of ranks, so each rank makes it by itself, looks for
 # its own name, and sets a timer.
 
 # %% tags=["nbval-check-output"]
@@ -108,10 +108,10 @@ for ax in (upper, lower):
 figure.tight_layout()
 
 # %% [markdown]
-# A filled cross is a death, a hollow one strikes somebody who is dead. On the right, points are what was drawn, and
-# lines are $e^{-t/\mu}$ and $e^{-t/n\mu}$ for n = 4 ranks. So each rank lives by itself, nμ on average, and **what is
-# given is a rate per machine**: the fewer are left, the fewer fail. And the more there are, the more often one fails:
-# a job on ten thousand machines meets a failure every few hours, however good they are.
+# A filled cross is a death, a hollow one strikes a rank that is already dead. On the right, points are what was drawn,
+# and lines are $e^{-t/\mu}$ and $e^{-t/n\mu}$ for n = 4 ranks. So each rank lives by itself, nμ on average, and **what
+# is given is a rate per machine**: the fewer are left, the fewer fail. And the more there are, the more often one
+# fails: a job on ten thousand machines meets a failure every few hours, however good they are.
 #
 # ## 2 One training
 #
@@ -119,7 +119,7 @@ figure.tight_layout()
 # on average. (We have looked for a seed with two early deaths and then none for a while, or it would come out
 # differently on faster and slower machines. How it goes on average comes in section 4.)
 #
-# **Predict:** who is at work in the end? Can one see in the parameters that anything has happened?
+# **Predict:** which ranks work in the end? Can one see in the parameters that anything has happened?
 
 # %%
 recipe = {"optimizer": "adam", "lr": 0.002, "hidden": 512, "steps": 300}
@@ -182,13 +182,13 @@ same = struck.params_sha256 == healthy.params_sha256
 print("if all three places could be filled: the same parameters, to the bit:", same or not places_filled)
 
 # %% [markdown]
-# Each death came in the middle of something, nobody knows of what, and the result is what it would have been. (The
-# repository's `make soak` does this with 75 trainings, of four methods, and asks each time whether the record is right,
-# or whether the training has said why it could not go on.)
+# Each death came at a random point of the training, and the result is what it would have been. (The repository's `make
+# soak` does this with 75 trainings, of four methods, and asks each time whether the record is right, or whether the
+# training has said why it could not go on.)
 #
 # ## 3 What a start costs
 #
-# Now `restart`, where everybody begins again when one has died. It stands still for a checkpoint every 40 steps
+# Now `restart`, where all ranks begin again when one has died. It stands still for a checkpoint every 40 steps
 # (`checkpoint_async=False`, so that what we measure is all that it costs). Undisturbed, it tells us what a step and a
 # checkpoint take:
 
@@ -282,10 +282,10 @@ for name, (seconds, deaths) in replayed.items():
     print(f"{name + ':':16}{len(summary.faults)} deaths, {summary.wall_s:5.1f} s; replayed {deaths}, {seconds:5.1f} s")
 
 # %% [markdown]
-# Now we ask it what cannot be waited for: the same training, two hundred times at each rate, with a checkpoint as
-# often as Daly advises. And the same for backup: its copy is cheaper, and what counts more, nobody starts anew. But
-# who is dead stays dead there. The replay knows nothing of that, as if there were spares for ever. So the other
-# picture shows when they are used up.
+# Now we ask it what cannot be waited for: the same training, two hundred times at each rate, with a checkpoint as often
+# as Daly advises. And the same for backup: its copy is cheaper, and, what counts more, no process starts anew. But a
+# dead rank stays dead there. The replay knows nothing of that, as if there were spares for ever. So the other picture
+# shows when they are used up.
 #
 # **Predict:** machines live half an hour on average, and three workers have ten minutes of work. With how many spares
 # are all three places filled to the end, in nine cases of ten?
@@ -351,14 +351,15 @@ print("at 40 failures a minute restart takes a quarter more time than the work a
       slower["backup"] < 1.25 < slower["restart"])  # fmt: skip
 
 # %% [markdown]
-# On the left the strips hold nine of ten runs, and a cross is a real one. (Their seeds were chosen, so that somebody
+# On the left the strips hold nine of ten runs, and a cross is a real one. (Their seeds were chosen, so that some rank
 # dies and this notebook comes to an end: they say nothing about luck.) With restart each failure costs a start, which
-# takes about as long here as the whole training; backup hardly notices. The right picture is the price: somebody has to
-# be there to take the place, and a spare that waits dies as easily as a worker. About one death is to be expected, and
-# one spare is enough in two cases of three. Nine of ten take three: one pays for *bad luck*, not for the mean.
+# takes about as long here as the whole training; backup hardly notices. The right picture is the price: some process
+# has to be there to take the place, and a spare that waits dies as easily as a worker. About one death is to be
+# expected, and one spare is enough in two cases of three. Nine of ten take three: one pays for *bad luck*, not for the
+# mean.
 #
-# When no spare is left, `backup` and `membership` go on with fewer workers, to the last one. `restart` needs no
-# spares, only somebody who starts it, and machines to start it on.
+# When no spare is left, `backup` and `membership` go on with fewer workers, to the last one. `restart` needs no spares,
+# only a supervisor that starts it, and machines to start it on.
 #
 # ## 5 How often to save, once more
 #
@@ -366,7 +367,7 @@ print("at 40 failures a minute restart takes a quarter more time than the work a
 # work is ten minutes of it, μ = 20 s; what a checkpoint costs, and a start, is what we have measured. We replay 200
 # runs for each interval, with the *same* 200 seeds for all, as one would give the same exam to all.
 #
-# The deaths come only while the clock of a start runs (whoever is just starting is spared), so the expected time is
+# The deaths come only while the clock of a start runs (a process that is starting is spared), so the expected time is
 #
 # $$ \frac{W}{T}\,(\mu + R)\,\bigl(e^{(T+C)/\mu} - 1\bigr) $$
 #
@@ -423,11 +424,11 @@ worse_s = max(mean_s[4], mean_s[6]) - mean_s[5]
 print("luck makes a greater difference than half or twice the interval:", bool(luck_s[5] > worse_s))
 
 # %% [markdown]
-# The points lie on the curve, and the star where they are lowest. But look at the strip. **Luck is larger than what
-# the interval does**, unless one is wrong by a factor of four: whoever tries two intervals once each, and takes the
-# faster one, has thrown dice. That is why the interval is taken from a formula, why its parameters need not be known
-# well, and why this section has not been done with real runs. The two that were real are in section 4, and the replay
-# says of them what their records say.
+# The points lie on the curve, and the star where they are lowest. But look at the strip. **Luck is larger than what the
+# interval does**, unless one is wrong by a factor of four: if one tries two intervals once each, and takes the faster
+# one, has thrown dice. That is why the interval is taken from a formula, why its parameters need not be known well, and
+# why this section has not been done with real runs. The two that were real are in section 4, and the replay says of
+# them what their records say.
 #
 # ## 6 Messages that do not arrive
 #
@@ -468,16 +469,16 @@ more = [sent - before for sent, before in zip(struck.bytes_sent, safe.bytes_sent
 print("the bytes beyond the undisturbed run's are those sent again:", more == struck.delivery["repeated_bytes"])
 
 # %% [markdown]
-# It costs time, above all: a lost message holds up its receiver for a time-out, and in a ring everybody waits for it.
+# It costs time, above all: a lost message holds up its receiver for a time-out, and in a ring all ranks wait for it.
 #
 # ## 7 What is promised
 #
 # | under `--chaos` | goes on while | ends, and says so, when |
 # |---|---|---|
-# | `restart`, supervised | somebody starts it again | the restarts are used up |
+# | `restart`, supervised | a supervisor starts it again | the restarts are used up |
 # | `membership` | one worker lives | every worker has died |
-# | `backup` | likewise | that; or a worker and its buddy die together, and nothing is on disk |
-# | `sync_sgd`, and whatever outlives no death | nobody dies | a rank dies |
+# | `backup` | as `membership` | that; or a worker and its buddy die together, and nothing is on disk |
+# | `sync_sgd`, and every method that survives no death | no rank dies | a rank dies |
 #
 # ## What you have seen
 #
@@ -487,7 +488,7 @@ print("the bytes beyond the undisturbed run's are those sent again:", more == st
 # - Restart pays a start for every failure; backup pays almost nothing, as long as there is a spare.
 # - As many spares as deaths are to be expected are often too few: spares are for bad luck.
 # - Lost, late and doubled messages cost time and bytes, and change no parameter: numbers, acknowledgements, time-outs.
-# - Daly's interval is the best one, and hardly anybody could find it by trying: luck is larger.
+# - Daly's interval is the best one, and it could hardly be found by trying: chance has a larger effect.
 #
 # ## What to try
 #
@@ -501,4 +502,4 @@ print("the bytes beyond the undisturbed run's are those sent again:", more == st
 #    distribution of the same mean with shape 0.7 (`random.weibullvariate`). Is Daly's interval still the best?
 # 5. `restart` with `mtbf=20` (the option) sets its interval by what each checkpoint has cost. How near does it
 #    come to the star?
-# 6. `share=1` in section 6: who gives up, after how many tries, and what does it say?
+# 6. `share=1` in section 6: which rank gives up, after how many tries, and what does it say?

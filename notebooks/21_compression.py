@@ -217,7 +217,7 @@ print("numbers sent:", sum(power.nbytes()) // 4, "of", matrix.size)
 # ## 6 In training: what is sent
 #
 # How do payloads of four ranks become a sum? Some can be added on their way (float16, PowerSGD's factors); the others
-# go to everybody, and everybody decodes all.
+# go to all ranks, and every rank decodes all.
 #
 # **Predict:** bfloat16 has half the bytes of float32 and is gathered. With four ranks, does it send less than the ring
 # all-reduce of float32?

@@ -18,9 +18,9 @@
 #
 # **Question:** do all have to agree in every step, or is it enough to talk to one's neighbours?
 #
-# An all-reduce gives everybody the mean of all, exactly and at once. In **decentralised SGD** (去中心化SGD) nobody asks
-# for that. Each rank averages its parameters with those of its neighbours in a graph, and takes its own step. What one
-# rank knows comes to the others over several rounds, as gossip does.
+# An all-reduce gives every rank the mean of all, exactly and at once. In **decentralised SGD** (去中心化SGD) no rank
+# asks for that. Each rank averages its parameters with those of its neighbours in a graph, and takes its own step. What
+# one rank knows comes to the others over several rounds, as gossip does.
 #
 # (Document 001 calls something decentralised that has a centre: erratum 001.8. It is the last section here.)
 
@@ -159,8 +159,8 @@ for ax in (left, right):
 #
 # ## 4 One way: push-sum
 #
-# If an edge leads one way only, simple weights cannot do it: who is heard by many counts for more. Take three ranks,
-# where 0 sends to 1 and 2, and these send back to 0.
+# If an edge leads one way only, simple weights cannot do it: a rank that sends to many counts for more. Take three
+# ranks, where 0 sends to 1 and 2, and these send back to 0.
 #
 # **Predict:** all begin with the numbers 0, 3 and 6, whose mean is 3. Each keeps as much as it gives to each hearer.
 # Where do they come to rest?
@@ -184,11 +184,11 @@ print(f"push-sum: accuracy {pushed.summary.test_accuracy:.1%},",
       f"consensus error at the end {pushed.metrics[-1]['consensus_error']:.3f}")  # fmt: skip
 
 # %% [markdown]
-# ## 5 Nobody in step
+# ## 5 Asynchronous
 #
 # So far neighbours wait for each other, and so every rank waits for the slowest in the end. In **AD-PSGD** (Lian et al.
-# 2018) a rank that has a gradient averages with *one* neighbour and goes on. Two ranks that asked each other would both
-# wait for ever; so some ranks ask, and the others answer.
+# 2018) a rank that has a gradient averages with *one* neighbour and continues. Two ranks that asked each other would
+# both wait for ever; so some ranks ask, and the others answer.
 
 # %% tags=["nbval-check-output"]
 print("on a ring of 6, who asks whom:", partners(topology("ring", 6)))
@@ -225,6 +225,6 @@ print("own weight 0 is synchronous SGD:", all(abs(a["loss"] - b["loss"]) < 1e-3 
 # - Section 3 with shards of few classes: `dynamic_sync` has `--concentration`. How would you give it to `dpsgd`?
 # - `--mixing-every 4` on a ring: local SGD among neighbours.
 # - `--link-mbps 20` with `sync_sgd` and with the one-peer graph: what does a step take?
-# - A graph of your own: a file with an edge a line, `--graph FILE`.
+# - Your own graph: a file with one edge per line, `--graph FILE`.
 # - `choco_sgd --compressor sign --consensus-step 0.1`: one bit an entry between neighbours. And with a step of 1?
 # - `farandole draw mixing -n 8 --topology exponential`: the weights, round by round.

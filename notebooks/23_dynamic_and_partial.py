@@ -16,9 +16,9 @@
 # %% [markdown]
 # # 23 · Partial and dynamic synchronisation
 #
-# **Question:** for whom shall the others wait, how often, and who decides when things change?
+# **Question:** for which ranks should the others wait, how often, and what decides when conditions change?
 #
-# Synchronous SGD waits for everybody, in every step. Document 002 loosens both: **partial synchronisation** (部分同步)
+# Synchronous SGD waits for all ranks, in every step. Document 002 loosens both: **partial synchronisation** (部分同步)
 # waits for some, and **dynamic scheduling** (动态调度) changes the strategy while the training goes on. Notebook
 # `09_update_modes` has both behind a parameter server; here we look at what they gain, and build a controller.
 
@@ -41,9 +41,9 @@ plt.rcParams["figure.dpi"] = 100
 # %% [markdown]
 # ## 1 For how many?
 #
-# Let a step take every rank a random time, exponentially distributed with mean 1: mostly short, now and then long. Who
-# waits for all *n* waits for the largest of *n* draws, on average $H_n = 1 + \frac12 + \dots + \frac1n$. Who waits for
-# the first *k* waits for the *k*-th smallest: $H_n - H_{n-k}$.
+# Let a step take every rank a random time, exponentially distributed with mean 1: mostly short, now and then long. To
+# wait for all *n* means to wait for the largest of *n* draws, on average $H_n = 1 + \frac12 + \dots + \frac1n$. To wait
+# for the first *k* means to wait for the *k*-th smallest: $H_n - H_{n-k}$.
 #
 # **Predict:** of 8 ranks, wait for 7 instead of 8. How much shorter is the step, and how many gradients are lost?
 
@@ -83,11 +83,12 @@ for k in (5, 4, 3):
           f"accuracy {s.test_accuracy:.1%}")  # fmt: skip
 
 # %% [markdown]
-# ## 3 Everybody takes as many steps as they can
+# ## 3 Every rank takes as many steps as it can
 #
 # If one rank is *always* slow, it can take fewer steps instead of being left out: the others do more in the same time,
-# and nobody waits. That is document 001's **synchronisation-agnostic SGD** (不同步长的更新). How are unequal numbers of
-# steps to be combined? Let rank *r* want the parameter $a_r$, take $\tau_r$ steps to it, and then all go to the mean.
+# and no rank waits. That is document 001's **synchronisation-agnostic SGD** (不同步长的更新). How are unequal numbers
+# of steps to be combined? Let rank *r* want the parameter $a_r$, take $\tau_r$ steps to it, and then all go to the
+# mean.
 #
 # **Predict:** ranks want 0, 1, 2 and 3; the last one is slow and takes one step where the others take four. Where does
 # the plain mean come to rest? The right place is 1.5.
@@ -103,14 +104,14 @@ for rule in ("plain", "normalised"):
 
 # %% [markdown]
 # The plain mean goes where the fast ones want to. Normalised, each gives the *direction* of a mean step, and all move
-# by the mean number of steps (Wang et al. 2020). Now nobody's data count more because their machine is faster.
+# by the mean number of steps (Wang et al. 2020). Now the data of a faster machine no longer count more.
 #
 # ## 4 A controller
 #
-# Who is slow may change, and so may the network. `dynamic_sync` measures both in every round, and a controller plans
+# The slow rank may change, and so may the network. `dynamic_sync` measures both in every round, and a controller plans
 # the next one:
 #
-# - **who:** with $c_r$ for rank *r*'s step, it gets the part $(1/c_r)/\sum 1/c$ of the round's steps;
+# - **which rank:** with $c_r$ for rank *r*'s step, it gets the part $(1/c_r)/\sum 1/c$ of the round's steps;
 # - **when:** with *m* for the all-reduce and *c* for a step, a round has $\kappa\sqrt{m/c}$ steps, on average, or a
 #   number near it that can be divided with less waiting: 4 instead of 5, say.
 #
@@ -143,9 +144,9 @@ live("one slow round", [1, 1, 1, 4], exchange_s=0.25, rounds=1)
 # %% [markdown]
 # ## 5 A straggler that moves
 #
-# Four ranks; the last one is four times slower in the first half, the first one in the second. The others sleep too,
-# so that two cores are enough for four ranks. Beside the controller three fixed choices: a step each (synchronous SGD),
-# rounds of eight steps, the same for everybody, and rounds of four, divided by the speed measured.
+# Four ranks; the last one is four times slower in the first half, the first one in the second. The others sleep too, so
+# that two cores are enough for four ranks. Beside the controller three fixed choices: a step each (synchronous SGD),
+# rounds of eight steps, the same for all ranks, and rounds of four, divided by the speed measured.
 #
 # The longer a round, and the less alike the ranks' parts of it, the less is learned in as many steps. So we compare
 # neither the time of all steps nor the loss after them, but **the time to the same loss**: that of the common
@@ -200,8 +201,8 @@ def show(runs, losses, marks=()):
 show(moved, losses=(0.5, 0.35), marks=[200])
 
 # %% [markdown]
-# Steps divided by speed are most of the gain here, and whoever knows a good period for them needs no controller for the
-# other half. All have begun from the same parameters:
+# Steps divided by speed are most of the gain here, and with a good period they need no controller for the other half.
+# All have begun from the same parameters:
 
 # %% tags=["nbval-check-output"]
 first = {run.metrics[0]["loss"] for run in moved.values()}
@@ -249,5 +250,5 @@ for period in (4, 16, 64):
 # - `kappa=1` and `kappa=16` in section 6. Which is better before the change, which after it?
 # - Section 6 with `concentration="inf"`.
 # - A rank that is slow now and then (`share=0.25`) instead of always: should a controller follow that?
-# - `farandole run parameter_server -n 6 --sync dynamic` has another controller, for the staleness (notebook
+# - `farandole run parameter_server -n 6 --sync dssp` has another controller, for the staleness (notebook
 #   `09_update_modes`). What does it measure, and what does it decide?

@@ -18,7 +18,7 @@
 #
 # **Question:** what becomes of a method with more machines than we will ever own?
 #
-# Nobody lends us 10,000 computers for a lesson. But the part of a parameter server that *decides* – may this worker go
+# There are no 10,000 computers for this lesson. But the part of a parameter server that *decides* – may this worker go
 # on, does this gradient count – is an object without network or clock. The server of notebook `09_update_modes` drives
 # it with messages; here a **discrete-event simulator** (离散事件仿真) drives the very same object with events.
 #
@@ -71,15 +71,15 @@ for worker in (1, 2):
     print(f"worker {worker} has pushed; worker 0 may start: {policy.may_start(0)}")
 
 # %% [markdown]
-# The slowest worker's clock decides, so both others have to push first. And a gradient that would be too new for
-# those who are behind is held back until they have come. Nothing here knows what a message is; whoever drives the
-# object does.
+# The slowest worker's clock decides, so both others have to push first. And a gradient that would be too new for the
+# workers that are behind is held until theirs have arrived. Nothing here knows what a message is; the code that drives
+# the object does.
 #
 # ## 2 Is the simulator right?
 #
 # Before we believe it about 10,000 workers, it has to be right about three. We train for real, with sleeps that make
 # workers slow at random. Then the simulator gets each worker's computing times from the record, and the policy, and has
-# to say how long the run took: who waited for whom, and for how long.
+# to say how long the run took: which worker waited for which, and for how long.
 
 # %%
 slow = ["rank=2,factor=40", "rank=3,factor=40,share=0.9", "rank=4,factor=100,share=0.7"]
@@ -114,9 +114,10 @@ for workers, steps in steps_of.items():
     print(f"{workers:7}{scatter.expected_maximum(workers):21.2f}{times}")
 
 # %% [markdown]
-# The slowest of 10,000 takes over six times the mean, and everybody waits for it, in every step. Stale synchronous
-# waits only for those who are slow five times in a row, and these are rare: who is slow now is fast next time. (In the
-# last row there are only 10 steps, and the end of a run, where the slowest are waited for once, weighs more.)
+# The slowest of 10,000 takes over six times the mean, and every worker waits for it, in every step. Stale synchronous
+# waits only for workers that are slow five times in a row, and these are rare: a worker that is slow now is fast next
+# time. (In the last row there are only 10 steps, and the end of a run, where the slowest are waited for once, weighs
+# more.)
 #
 # ## 4 What the staleness costs
 #
@@ -239,7 +240,7 @@ plt.show()
 # local SGD, because all workers have the same curvatures: notebook `06_local_sgd_and_averaging` shows what unlike data
 # cost it.
 #
-# `farandole simulate ring stale local-sgd --workers 64 --map` draws such a map for your own cluster, and
+# `farandole simulate ring ssp local-sgd --workers 64 --map` draws such a map for your own cluster, and
 # `slurm/simulate_map.sbatch` a large one, a column (one bandwidth) in each element of an array job.
 #
 # ## 7 Ten thousand
@@ -259,7 +260,7 @@ for policy in (BSP(everybody), SSP(everybody, 4), Asynchronous(everybody)):
 
 # %% [markdown]
 # It is reached, and passed, in less than a quarter of the time. A gradient comes some 9,500 updates late, but each of
-# these has a ten-thousandth of the weight: all in all it is one step late, as with 100 workers. Nobody waits; the
+# these has a ten-thousandth of the weight: all in all it is one step late, as with 100 workers. No worker waits; the
 # fastest is up to twelve steps ahead of the slowest.
 #
 # These are the same objects as in the first section, with ten thousand times the events.

@@ -16,12 +16,12 @@
 # %% [markdown]
 # # 25 · Federated learning
 #
-# **Question:** can a model learn from data that nobody may see?
+# **Question:** can a model learn from data that must not leave their owners?
 #
 # So far a rank was handed its samples. In **federated learning** (联邦学习, document 002's outlook) the data stay with
-# those who have them: telephones, hospitals, firms. There are many clients, each with few samples of its own kinds;
-# in a round some of them train the model at home and send what has become of it. A server adds that up, and, if it is
-# done well, sees nothing but the sum.
+# their owners: telephones, hospitals, firms. There are many clients, each with few samples of few kinds; in a round
+# some of them train the model at home and send what has become of it. A server adds that up, and, if it is done well,
+# sees nothing but the sum.
 
 # %%
 # %load_ext farandole
@@ -42,7 +42,7 @@ folder = Path(workplace.name)
 plt.rcParams["figure.dpi"] = 100
 
 # %% [markdown]
-# ## 1 Who has what
+# ## 1 How the data are divided
 #
 # Real clients are not alike. `label_skew` divides each of the ten digits among the clients in proportions drawn from a
 # Dirichlet distribution: a concentration *a* of infinity deals them out evenly, a small one leaves each client with few
@@ -91,9 +91,9 @@ for name, weights in {"weighted": samples / samples.sum(), "plain": np.full(3, 1
 print(f"everybody's samples together want {wants @ samples / samples.sum():.2f}")
 
 # %% [markdown]
-# Weighted, a round of one step on everything a client has **is** a step on everybody's samples; only that nobody had to
-# send one. With more steps at home it is not: clients go on towards what they themselves want, as the ranks of local
-# SGD do (notebook `06_local_sgd_and_averaging`, section 4).
+# Weighted, a round of one step on everything a client has **is** a step on the samples of all clients; only that no
+# client had to send one. With more steps at home it is not: clients go on towards what they themselves want, as the
+# ranks of local SGD do (notebook `06_local_sgd_and_averaging`, section 4).
 #
 # ## 3 Few rounds or much work
 #
@@ -124,7 +124,7 @@ ax.legend(frameon=False)
 
 # %% [markdown]
 # Alike, work at home replaces rounds, and a round is what costs: the model to each client and back. Unlike, the loss
-# jumps up and down with whoever takes part, and the last rounds' clients decide what the model knows best. More
+# jumps up and down with the clients that take part, and the last rounds' clients decide what the model knows best. More
 # rounds, a smaller `--server-lr` or more clients per round calm it.
 #
 # Where a client lives must not matter, or the number of ranks would be part of the method:
@@ -138,8 +138,8 @@ print("on 2, 3 and 4 ranks the same parameters, to the bit:", len(digests) == 1)
 # %% [markdown]
 # ## 4 Only the sum
 #
-# The server needs $\sum_k n_k(w_k-w)$. A single one of these vectors would tell it much about that client's samples.
-# So any two clients agree on a **mask** that nobody else knows: one adds it, the other subtracts it. In the sum all
+# The server needs $\sum_k n_k(w_k-w)$. A single one of these vectors would tell it much about that client's samples. So
+# any two clients agree on a **mask** that no other party knows: one adds it, the other subtracts it. In the sum all
 # masks are gone (安全聚合).
 #
 # That works exactly because it is done in whole numbers modulo $2^{64}$: the vectors are rounded to 32 binary digits
@@ -174,11 +174,11 @@ for ax in (left, right):
     ax.spines[["top", "right"]].set_visible(False)
 
 # %% [markdown]
-# ## 5 If somebody is lost
+# ## 5 If a client is lost
 #
-# Client 2 sends its keys and shares, and then nothing. The others' vectors hold masks agreed with it, and nobody is
-# there to subtract them. That is what the **shares** are for: everybody has divided their secrets among all, so that
-# any three (the threshold) can rebuild one, and two know nothing about it (Shamir 1979).
+# Client 2 sends its keys and shares, and then nothing. The others' vectors hold masks agreed with it, and no client can
+# subtract them. That is what the **shares** are for: every client has divided its secrets among all, so that any three
+# (the threshold) can rebuild one, and two know nothing about it (Shamir 1979).
 
 # %% tags=["nbval-check-output"]
 shares = secret_sharing.share(secret=42, holders=range(4), threshold=3)
@@ -220,12 +220,12 @@ for name, run in protected.items():
 # the model.
 #
 # What it does not do: it hides a client in a sum, but the sums of many rounds, or the finished model, may still tell
-# something of somebody with unusual data. Against that, noise is added (differential privacy). And nobody here proves
-# to be who they say they are. `federated/key_agreement.py` says what is missing for use in earnest.
+# something about a client with unusual data. Against that, noise is added (differential privacy). And no client here
+# proves its identity. `federated/key_agreement.py` says what is missing for use in earnest.
 #
 # ## Try
 #
 # - `per_round=20` with unlike clients: calmer? What does it cost?
 # - `server_lr=0.3` with unlike clients and 5 epochs.
-# - In section 4, have client 1 lie about its vector. Who could notice?
+# - In section 4, let client 1 send a wrong vector. Which party could detect it?
 # - Lab `06_push_pull` and this notebook both have a server that adds up what others send. What does each one know?

@@ -3,13 +3,13 @@
 #
 #     bash slurm/as_role.sh worker 3-6 'gpu[01-02]' python -m farandole.scenarios.parameter_server …
 #
-# says "rank 3 is a worker, on gpu01, CUDA_VISIBLE_DEVICES=0" and goes on as the program; with another
-# rank, on a node that is none of those, or as a worker without a GPU it refuses, with exit status 2.
+# prints "rank 3 is a worker, on gpu01, CUDA_VISIBLE_DEVICES=0" and becomes the program. With another rank,
+# on another node, or as a worker without a GPU it refuses, with exit status 2.
 set -euo pipefail
 
 role=$1 first=${2%-*} last=${2#*-} nodes=$3
 shift 3
-rank=${PMIX_RANK:-$SLURM_PROCID} # the first is what MPI goes by; without PMIx, --expect-ranks will refuse
+rank=${PMIX_RANK:-$SLURM_PROCID} # PMIX_RANK is MPI's rank; without PMIx, --expect-ranks will refuse
 
 refuse() {
     echo "rank $rank on $SLURMD_NODENAME: $1" >&2

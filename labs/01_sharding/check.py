@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.lab import Check, Lab, expect
-from farandole.lab.expectations import counted, expect_returned
-from farandole.lab.rank_status import named
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.expectations import counted, expect_returned
+from farandole_tools.lab.rank_status import named
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 Rows = list[int]
 
@@ -58,7 +58,7 @@ def check_rows(student: Any, comm: LabCommunicator) -> None:
 def check_every_sample_once(student: Any, comm: LabCommunicator) -> None:
     for samples, ranks, steps in EPOCHS:
         rows = [together(epoch_of(student, samples, rank, ranks, steps)) for rank in range(ranks)]
-        hint = ": does every rank shuffle all rows with a seed of its own, before cutting?"
+        hint = ": does every rank shuffle all rows with a different seed, before cutting?"
         each_once(rows, samples, f"{samples} samples on {ranks} ranks in {steps} steps", hint)
 
 
@@ -69,7 +69,7 @@ def check_same_steps(student: Any, comm: LabCommunicator) -> None:
             expect(
                 len(epoch) == steps,
                 f"{samples} samples on {ranks} ranks: rank {rank} has {counted(len(epoch), 'batch', 'batches')} "
-                f"where everybody takes {counted(steps, 'step')}: the others would wait for it for ever",
+                f"where all ranks take {counted(steps, 'step')}: the others would wait for it for ever",
             )
         for rank, epoch in enumerate(epochs):
             sizes = [len(batch) for batch in epoch]

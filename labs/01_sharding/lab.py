@@ -16,10 +16,10 @@
 # %% [markdown]
 # # Lab 1 · Sharding
 #
-# Several ranks train one model, each on a share of the data. Together they should learn what one process
-# with all the data would. That fails in quiet ways: a few samples that nobody sees, some that two ranks
-# see, a mean that is not the mean, one step too few on one rank, and the others wait for ever. You write
-# the four small functions on which it depends.
+# Several ranks train one model, each on a share of the data. Together they should learn what one process with all the
+# data would. Mistakes here give no error message: a few samples that no rank uses, some that two ranks use, a wrong
+# mean, or one step too few on one rank, for which the others wait for ever. You write the four small functions on which
+# it depends.
 #
 # The task, what is judged and some hints are in `README.md`. Here you try the ideas out. The code itself
 # goes into `sharding.py`, beside this notebook.
@@ -47,8 +47,8 @@ for name, shares in {
 #
 # ## 2 Steps
 #
-# 37 samples on 4 ranks make shares of 10, 9, 9 and 9. An epoch is to have 4 steps. With batches of
-# $\lceil 9/4 \rceil = \lceil 10/4 \rceil = 3$ samples everybody is busy, it seems:
+# 37 samples on 4 ranks make shares of 10, 9, 9 and 9. An epoch is to have 4 steps. With batches of $\lceil 9/4 \rceil =
+# \lceil 10/4 \rceil = 3$ samples every rank seems to be busy:
 
 # %%
 for rank, share in enumerate([10, 9, 9, 9]):
@@ -70,7 +70,7 @@ print("mean over all samples:  ", np.concatenate([first, second]).mean())
 print("mean of the two means:  ", np.mean([first.mean(), second.mean()]))
 
 # %% [markdown]
-# Gradients are means over a batch, so the same happens to them. How must each one be weighed?
+# Gradients are means over a batch, so the same happens to them. How must each one be weighted?
 #
 # ## 4 Now write it
 #
@@ -81,7 +81,7 @@ print("mean of the two means:  ", np.mean([first.mean(), second.mean()]))
 # %%mpi -n 4
 from sharding import batches, my_rows, shares
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 mine = batches(10, comm.rank, comm.size, steps=2, seed=0, epoch=0)

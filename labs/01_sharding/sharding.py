@@ -1,4 +1,4 @@
-"""Lab 1: who trains on which samples, so that several ranks learn what one would.
+"""Lab 1: which rank trains on which samples, so that several ranks learn what one would.
 
 Complete the four functions, then: farandole lab check 1
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant
 
 ORIGINAL = """\
 import numpy as np
@@ -89,8 +89,8 @@ MUTANTS = [
     ),
     Mutant(
         name="own_seed_before_cutting",
-        says="Every rank shuffles all rows with a seed of its own, and cuts its share out of that.",
-        fails={"every sample once": "does every rank shuffle all rows with a seed of its own, before cutting?"},
+        says="Every rank shuffles all rows with a different seed, and cuts its share out of that.",
+        fails={"every sample once": "does every rank shuffle all rows with a different seed, before cutting?"},
         changes={
             "rows = random.permutation(my_rows(samples, rank, ranks))": """
             rows = random.permutation(samples)[my_rows(samples, rank, ranks)]

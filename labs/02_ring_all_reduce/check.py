@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.lab import Check, Lab, expect
-from farandole.lab.expectations import THROUGH_COMM, expect_same_bits
-from farandole.lab.rank_status import named
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.expectations import THROUGH_COMM, expect_same_bits
+from farandole_tools.lab.rank_status import named
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
     Comm = LabCommunicator
 
@@ -161,8 +161,8 @@ def check_neighbours(student: Any, comm: Comm) -> None:
     left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     strangers = sorted(comm.partners - {left, right})
     known = named(sorted({left, right}))
-    expect(not strangers, f"rank {comm.rank} talked to {named(strangers)}: in a ring it knows only {known}")
-    expect(comm.partners, f"rank {comm.rank} talked to nobody: {THROUGH_COMM}")
+    expect(not strangers, f"rank {comm.rank} communicated with {named(strangers)}: in a ring it knows only {known}")
+    expect(comm.partners, f"rank {comm.rank} sent to no rank: {THROUGH_COMM}")
 
 
 def check_type(student: Any, comm: Comm) -> None:

@@ -16,9 +16,9 @@
 # %% [markdown]
 # # Lab 2 · Ring all-reduce
 #
-# After every step of training each rank has a gradient of its own, and all need the mean. You write the
-# algorithm that made large-scale training practical: every rank talks only to its two neighbours, and
-# sends hardly more than twice the gradient, however many ranks there are.
+# After every step of training each rank has a different gradient, and all need the mean. You write the algorithm that
+# made large-scale training practical: every rank communicates only with its two neighbours, and sends less than twice
+# the gradient, for any number of ranks.
 #
 # The task, what is judged and some hints are in `README.md`. Here you try the idea out, first in one
 # process, then on real ranks. The code itself goes into `ring_all_reduce.py`, beside this notebook.
@@ -27,15 +27,15 @@
 # %load_ext farandole
 
 # %% [markdown]
-# ## 1 On paper: who holds what?
+# ## 1 On paper: which rank holds what?
 #
-# Cut the vector into as many chunks as there are ranks, 4 here. In each step of the first round every rank
-# sends **one** chunk to the rank on its right, and adds the one that arrives from its left to its own chunk
-# of the same number. After 3 steps every rank should have one chunk that contains everybody's contribution.
+# Cut the vector into as many chunks as there are ranks, 4 here. In each step of the first round every rank sends
+# **one** chunk to the rank on its right, and adds the one that arrives from its left to its own chunk of the same
+# number. After 3 steps every rank should have one chunk that contains the contributions of all ranks.
 #
-# `play` acts this out in one process. It writes a chunk as the ranks whose contributions are in it: `2` is
-# rank 2's own chunk, `0123` a finished one. All that you decide is which chunk a rank sends in which step.
-# Sending chunk 0 every time is a bad idea; look at what becomes of it, then do better.
+# `play` acts this out in one process. It writes a chunk as the ranks whose contributions are in it: `2` is rank 2's own
+# chunk, `0123` a finished one. You decide only which chunk a rank sends in which step. Sending chunk 0 every time is
+# wrong; look at the result, then do better.
 
 
 # %%
@@ -73,7 +73,7 @@ play(chunk_to_send)
 # %%mpi -n 4
 import numpy as np
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
@@ -83,13 +83,13 @@ comm.exchange(mine, right, arriving, left)
 print(f"rank {comm.rank} got {arriving[0]} from rank {left}, and has sent {comm.bytes_sent} bytes")
 
 # %% [markdown]
-# `exchange` sends and receives at the same time. Why is that needed? Here everybody sends first:
+# `exchange` sends and receives at the same time. Why is that needed? Here every rank sends first:
 
 # %% tags=["raises-exception"]
 # %%mpi -n 4
 import numpy as np
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
@@ -99,8 +99,8 @@ comm.send(mine, right)
 comm.receive(arriving, left)
 
 # %% [markdown]
-# A send returns once the other side receives, and here nobody ever gets that far. With small messages many
-# MPI libraries hide this mistake, because they put the message aside; with a real gradient it hangs.
+# A send returns once the other side receives, and here no rank ever gets that far. With small messages many MPI
+# libraries hide this mistake, because they buffer the message; with a real gradient the ranks deadlock.
 #
 # ## 3 Now write it
 #
@@ -112,7 +112,7 @@ comm.receive(arriving, left)
 import numpy as np
 from ring_all_reduce import ring_all_reduce_mean
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 gradient = np.full(8, comm.rank + 1.0)
@@ -132,10 +132,10 @@ print(f"rank {comm.rank}: {gradient}, {comm.messages_sent} messages, {comm.bytes
 # %% [markdown]
 # ## 5 What to try next
 #
-# 1. Run your function on a vector of 3 numbers and 4 ranks. Who sends nothing, and why must the message be
-#    sent all the same?
+# 1. Run your function on a vector of 3 numbers and 4 ranks. Which rank sends nothing, and why must the message be sent
+#    all the same?
 # 2. Let each rank send its whole vector at every hop, and take the chunk it needs from what arrives. The
 #    result is right. What does the check say? Such rings have been published.
 # 3. Send to the left instead of the right. What else has to change?
-# 4. Compare with the project's own: `reference/farandole/collectives/ring.py` knows neither buffers nor MPI.
+# 4. Compare with the project's implementation: `reference/farandole/collectives/ring.py` knows neither buffers nor MPI.
 #    What does it gain from that?

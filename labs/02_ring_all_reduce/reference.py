@@ -6,7 +6,7 @@ import numpy as np
 
 from farandole.collectives.executor import run
 from farandole.collectives.ring import RING
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 
 def ring_all_reduce_mean(gradient: np.ndarray, comm: LabCommunicator) -> None:

@@ -1,4 +1,4 @@
-"""Lab 2: the mean of everybody's gradients, passed from neighbour to neighbour.
+"""Lab 2: the mean of all ranks' gradients, passed from neighbour to neighbour.
 
 Complete `ring_all_reduce_mean`, then: farandole lab check 2
 """
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 
 def ring_all_reduce_mean(gradient: np.ndarray, comm: LabCommunicator) -> None:
     """Replace `gradient` on every rank by the mean of all ranks' gradients.
 
-    Every rank calls this at the same time, each with a gradient of its own.
+    Every rank calls this at the same time, each with its gradient.
 
     Args:
         gradient: a vector of any length, 0 included, float32 or float64; the same length and type

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant
 
 ORIGINAL = """\
 import numpy as np
@@ -138,10 +138,10 @@ MUTANTS = [
     ),
     Mutant(
         name="receives_before_sending",
-        says="Every rank receives first and sends afterwards: nobody sends, and all wait for ever.",
+        says="Every rank receives first and sends afterwards: no rank sends, and all wait for ever.",
         fails=dict.fromkeys(
             ("mean", "any length", "same bits", "bytes", "messages", "neighbours", "type"),
-            "all wait in receive: nobody sends",
+            "all wait in receive: no rank sends",
         ),
         changes={
             "comm.exchange(chunks[(rank - step) % size], right, arriving, left)": """
@@ -186,10 +186,10 @@ MUTANTS = [
     ),
     Mutant(
         name="sends_before_receiving",
-        says="Every rank sends first and receives afterwards: nobody receives, and all wait for ever.",
+        says="Every rank sends first and receives afterwards: no rank receives, and all wait for ever.",
         fails=dict.fromkeys(
             ("mean", "any length", "same bits", "bytes", "messages", "neighbours", "type"),
-            "all wait in send: nobody receives",
+            "all wait in send: no rank receives",
         ),
         changes={
             "comm.exchange(chunks[(rank - step) % size], right, arriving, left)": """

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.lab import Check, Lab, expect
-from farandole.lab.expectations import THROUGH_COMM, expect_same_bits, expect_sent
-from farandole.lab.rank_status import named
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.expectations import THROUGH_COMM, expect_same_bits, expect_sent
+from farandole_tools.lab.rank_status import named
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
     Comm = LabCommunicator
 

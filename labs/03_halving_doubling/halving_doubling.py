@@ -1,4 +1,4 @@
-"""Lab 3: everybody's sum in few rounds and few bytes: swap halves of halves, then give back what is finished.
+"""Lab 3: the sum over all ranks in few rounds and few bytes: swap halves of halves, then give back what is finished.
 
 Complete `halving_doubling_all_reduce`, then: farandole lab check 3
 """
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 
 def halving_doubling_all_reduce(vector: np.ndarray, comm: LabCommunicator) -> None:
     """Replace `vector` on every rank by the sum of all ranks' vectors.
 
-    Every rank calls this at the same time, each with a vector of its own. How many ranks there are
+    Every rank calls this at the same time, each with its vector. How many ranks there are
     need not be a power of two.
 
     Args:

@@ -19,9 +19,9 @@
 # A ring sends few bytes in many rounds, recursive doubling many bytes in few rounds. You write the all-reduce that
 # has the bytes of the one and nearly the rounds of the other: Rabenseifner's halving-doubling.
 #
-# The task, what is judged and some hints are in `README.md`. Here you see what it should cost, say so yourself before
-# you measure, and try it out, first in one process, then on real ranks. The code itself goes into
-# `halving_doubling.py`, beside this notebook.
+# The task, what is judged and some hints are in `README.md`. Here you predict what it should cost, measure it, and try
+# it out, first in one process, then on real ranks. The code itself goes into `halving_doubling.py`, beside this
+# notebook.
 
 # %%
 # %load_ext farandole
@@ -49,8 +49,8 @@ for ranks in (4, 8, 64):
         print(f"{ranks:2} ranks, {schedule.name}: {rounds:.0f} rounds, {sent:.2f} vectors")
 
 # %% [markdown]
-# A round costs the time until a message gets going; a vector, the time of its bytes. Short vectors want the few
-# rounds, long ones the few bytes.
+# Each round costs the latency of a message, and each vector the time of its bytes. For short vectors few rounds are
+# best, for long ones few bytes.
 #
 # ## 2 The picture
 #
@@ -65,7 +65,8 @@ with tempfile.TemporaryDirectory() as folder:
 picture
 
 # %% [markdown]
-# Look at rank 0. Whom does it meet on the way there, and whom on the way back? How much does it send in each step?
+# Look at rank 0. With which ranks does it exchange on the way there, and with which on the way back? How much does it
+# send in each step?
 #
 # **Now predict.** Fill in the empty cells before you go on, for a vector of n bytes:
 #
@@ -79,12 +80,12 @@ picture
 # (With 4: 2 rounds, 4 in all; 3/4 n, 3/2 n in all. In general lg P rounds and 2 lg P; (P − 1)/P · n and twice that.
 # So with 64 ranks it is 12 rounds, where the ring takes 126, and 1.97 n, where doubling takes 6 n.)
 #
-# ## 3 In one process: who keeps which half?
+# ## 3 In one process: which partner keeps which half?
 #
 # `play` acts out the way there. It writes a chunk as the ranks whose contributions are in it: `2` is rank 2's own,
-# `0123` a finished one, and a dot is a chunk that the rank has given away. Rank *r* meets *r* XOR 1, then *r* XOR 2.
-# All that you decide is who keeps the upper half of what it is responsible for. That nobody does is a bad idea; look
-# at what becomes of it, then do better.
+# `0123` a finished one, and a dot is a chunk that the rank has sent away. Rank *r* exchanges with *r* XOR 1, then with
+# *r* XOR 2. You decide only which ranks keep the upper half of their part. That no rank does is wrong; look at the
+# result, then do better.
 
 
 # %%
@@ -113,10 +114,10 @@ def play(keeps_upper_half, size=4):
 play(keeps_upper_half)
 
 # %% [markdown]
-# All have finished the same chunk, and nobody the others. In the end each rank should have one, each a different one.
-# Then play it with `size=8`: rank *r* XOR 4 comes third.
+# All ranks have finished the same chunk, and none the others. At the end each rank should have one, each a different
+# one. Then play it with `size=8`: rank *r* XOR 4 comes third.
 #
-# **The way back** needs no such decision. Each rank gives its partners, the last one first, all that it has finished.
+# **The way back** needs no such decision. Each rank sends its partners, the last one first, all that it has finished.
 #
 # ## 4 Now write it
 #
@@ -129,7 +130,7 @@ play(keeps_upper_half)
 import numpy as np
 from halving_doubling import halving_doubling_all_reduce
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 messages, nbytes = 0, 0  # what you expect
 
@@ -157,9 +158,9 @@ print(f"rank {comm.rank}: sums from {vector.min():g} to {vector.max():g}; {sent}
 #    it is the one whose number is the rank's own with its bits reversed.
 # 2. Put your ring of lab 2 into this lab's function, without the division, and have it checked. Which points do you
 #    lose? And with recursive doubling?
-# 3. Give `halving_doubling_all_reduce` a vector of 3 elements on 4 ranks. Who sends nothing in which round, and why
-#    must the message be sent all the same?
-# 4. The project's own, `reference/farandole/collectives/halving_doubling.py`, folds by itself in `folding.py`, for
-#    every algorithm that needs it. There rank 0 goes with rank 1, 2 with 3, and so on. What is better about that on a
-#    cluster, and what has to be computed for it?
+# 3. Give `halving_doubling_all_reduce` a vector of 3 elements on 4 ranks. Which rank sends nothing in which round, and
+#    why must the message be sent all the same?
+# 4. The project's implementation, `reference/farandole/collectives/halving_doubling.py`, folds by itself in
+#    `folding.py`, for every algorithm that needs it. There rank 0 goes with rank 1, 2 with 3, and so on. What is better
+#    about that on a cluster, and what has to be computed for it?
 # 5. Draw it for 8 ranks, in motion: `farandole draw halving-doubling -n 8 --out halving_doubling.gif`.

@@ -6,7 +6,7 @@ import numpy as np
 
 from farandole.collectives.executor import run
 from farandole.collectives.halving_doubling import HALVING_DOUBLING
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 
 def halving_doubling_all_reduce(vector: np.ndarray, comm: LabCommunicator) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant
 
 ORIGINAL = """\
 import numpy as np
@@ -432,10 +432,10 @@ MUTANTS = [
     ),
     Mutant(
         name="sends_before_receiving",
-        says="Every rank sends first and receives afterwards: nobody receives, and all wait for ever.",
+        says="Every rank sends first and receives afterwards: no rank receives, and all wait for ever.",
         fails=dict.fromkeys(
             ("sum", "any length", "same bits", "messages", "bytes", "memory", "any number of ranks", "folding"),
-            "all wait in send: nobody receives",
+            "all wait in send: no rank receives",
         ),
         changes={
             "comm.exchange(vector[given], partner, arriving, partner)": """

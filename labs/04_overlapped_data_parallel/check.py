@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.lab import Check, Lab, expect
-from farandole.lab.background import OF_NO_USE, BackgroundCommunicator
-from farandole.lab.expectations import expect_returned
-from farandole.lab.instrumented_network import BRANCHES, RATE, Event, Network, told
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.background import OF_NO_USE, BackgroundCommunicator
+from farandole_tools.lab.expectations import expect_returned
+from farandole_tools.lab.instrumented_network import BRANCHES, RATE, Event, Network, told
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
     Comm = LabCommunicator
 
@@ -56,7 +56,7 @@ def another_way_around(rank: int, step: int) -> Sequence[int]:
 
 
 def some_unused(rank: int, step: int) -> Sequence[int]:
-    """The last branch is not used by rank 0 in step 0, the middle one by nobody in step 1."""
+    """The last branch is not used by rank 0 in step 0, the middle one by no rank in step 1."""
     if step == 1:
         return (2, 0)
     return (1, 0) if rank == 0 else (2, 1, 0)

@@ -16,22 +16,21 @@
 # %% [markdown]
 # # Lab 4 · Overlapped data parallel
 #
-# While backward still computes the first layers' gradients, the last layers' are on their way already. You write what
-# decides which gradients go when, such that the result is synchronous SGD's, to the bit.
+# While backward still computes the first layers' gradients, the last layers' gradients are already being sent. You
+# write what decides which gradients are sent when, such that the result is bitwise that of synchronous SGD.
 #
-# The task, what is judged and some hints are in `README.md`. Here you see in which order gradients come, say what that
-# is good for before you measure, and try it out. The code itself goes into `overlapped_sgd.py`, beside this
-# notebook.
+# The task, what is judged and some hints are in `README.md`. Here you see in which order gradients are computed,
+# predict what that gains, and try it out. The code itself goes into `overlapped_sgd.py`, beside this notebook.
 
 # %%
 # %load_ext farandole
-from farandole.lab.instrumented_network import Network
+from farandole_tools.lab.instrumented_network import Network
 
 # %% [markdown]
 # ## 1 The network, and what it says
 #
 # Three branches stand side by side. Each has two layers, so four parameters, `W b W b`; 0 to 3 are the first branch's.
-# Backward calls the function that you give it whenever a gradient is there. Here it looks at what is in the vector.
+# Backward calls your function whenever a gradient has been computed. Here the function looks at what is in the vector.
 
 # %%
 network = Network()
@@ -46,10 +45,11 @@ def look(number):
 network.backward(samples=[0, 1, 2, 3], is_there=look)
 
 # %% [markdown]
-# The last branch comes first, and in each branch the last layer. When 11 and 10 are there, nothing that is still to be
-# computed will change them.
+# The last branch comes first, and in each branch the last layer. When 11 and 10 are computed, nothing that follows will
+# change them.
 #
-# Now the same on a rank that takes the branches another way around, and one that does not use the last branch at all:
+# Now the same on a rank that computes the branches in another order, and on one that does not use the last branch at
+# all:
 
 # %%
 for route in ((1, 2, 0), (1, 0)):
@@ -98,8 +98,8 @@ draw(four, begun_after=[3, 6, 9, 12])
 # | twelve buckets of one, begun as soon as possible | ? |
 #
 # (3; 3, if a large bucket took no longer than a small one, which it does; 14. The twelve take 36 units, backward 24,
-# and the first begins after 2.) So buckets should be neither too large, for then the first one is late, nor too small.
-# What is exposed at least is the last bucket.
+# and the first begins after 2.) So buckets should be neither too large, since then the first one is late, nor too
+# small. At least the last bucket is exposed.
 #
 # ## 3 On paper
 #
@@ -116,17 +116,17 @@ draw(four, begun_after=[3, 6, 9, 12])
 #
 # ## 4 Now write it
 #
-# Complete `overlapped_sgd.py`, then run it here, on four real ranks. A `%%mpi` cell runs in fresh processes,
-# which see nothing of this notebook. Each rank says what has happened on it: the gradients by their numbers, a
-# reduction that begins as `[…]`, and the update as `U`.
+# Complete `overlapped_sgd.py`, then run it here, on four real ranks. A `%%mpi` cell runs in fresh processes, which see
+# nothing of this notebook. Each rank prints its events: the gradients by their numbers, a reduction that begins as
+# `[…]`, and the update as `U`.
 
 # %% tags=["yours"]
 # %%mpi -n 4
 from overlapped_sgd import Overlapped
 
-from farandole.lab.background import BackgroundCommunicator
-from farandole.lab.communicator import LabCommunicator
-from farandole.lab.instrumented_network import Network, numbers
+from farandole_tools.lab.background import BackgroundCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
+from farandole_tools.lab.instrumented_network import Network, numbers
 
 comm = LabCommunicator.world()
 network = Network()
@@ -151,8 +151,8 @@ print(f"rank {comm.rank}:", *(form[event.name].format(numbers(event.parameters))
 # ## 6 What to try next
 #
 # 1. Take `most=1000` in section 4, then `most=1`. How many reductions begin before the last gradient?
-# 2. Wait for each reduction right after you have begun it, and have it checked. Only one check notices. Why is the
-#    result right, and what has been lost?
+# 2. Wait for each reduction right after you have begun it, and have it checked. Only one check fails. Why is the result
+#    right, and what has been lost?
 # 3. Let every rank begin whichever bucket is complete first, with MPI's own `Iallreduce` and buckets of the same
 #    length. What would come of it, and would anybody notice?
 # 4. The notebook `05_overlap` measures what you have drawn. Where does it gain nothing, and why?

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from farandole.lab.background import BackgroundCommunicator
-    from farandole.lab.instrumented_network import Network
+    from farandole_tools.lab.background import BackgroundCommunicator
+    from farandole_tools.lab.instrumented_network import Network
 
 
 def cut(lengths: Sequence[int], most: int) -> list[range]:
@@ -55,7 +55,7 @@ class Overlapped:
     def step(self, samples: Sequence[int], share: float) -> None:
         """Compute the gradient of this rank's samples, sum it up over all ranks, and update, once.
 
-        Every rank calls this at the same time, with samples of its own. Nothing is waited for before backward is over.
+        Every rank calls this at the same time, with its samples. Nothing is waited for before backward is over.
         The reductions are the same ones on all ranks, begun in the same order, whatever the order in which gradients
         come; and of a parameter that this rank has not used none comes at all.
 

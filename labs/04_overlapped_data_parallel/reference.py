@@ -1,6 +1,6 @@
 """What farandole/data_parallel/overlapped.py does, in this lab's words; the buckets are its own.
 
-There backward calls hooks that torch keeps, and a thread of its own sends, by one of our all-reduces.
+There backward calls hooks that torch keeps, and a separate thread sends, by one of our all-reduces.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farandole.data_parallel import buckets
-from farandole.lab.background import BackgroundCommunicator, Reduction
-from farandole.lab.instrumented_network import Network
+from farandole_tools.lab.background import BackgroundCommunicator, Reduction
+from farandole_tools.lab.instrumented_network import Network
 
 
 def cut(lengths: Sequence[int], most: int) -> list[range]:

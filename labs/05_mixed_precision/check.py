@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.data_parallel.loss_scale import LossScale
-from farandole.lab import Check, Lab, expect
-from farandole.lab.half_network import ELEMENTS, OUTLIER, HalfNetwork, start
-from farandole.lab.summing import Sum, SummingCommunicator
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.half_network import ELEMENTS, OUTLIER, HalfNetwork, start
+from farandole_tools.lab.summing import Sum, SummingCommunicator
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
     Comm = LabCommunicator
 
@@ -40,7 +40,7 @@ BEFORE_OVERFLOW = 2.0**10
 OVERFLOWS = {1: "the last rank has an overflow", 3: "the first and the last rank have one, of opposite signs"}
 
 GOOD, OVERFLOW = True, False
-# What to begin with, the patience, and what is observed: so many steps of a kind.
+# What to begin with, the patience, and what is observed: how many steps of a kind.
 COURSES: tuple[tuple[float, int, tuple[tuple[int, bool], ...]], ...] = (
     (8.0, 3, ((9, GOOD),)),
     (8.0, 100, ((3, OVERFLOW),)),
@@ -326,7 +326,7 @@ def expect_taken(rank: int, before: Vector, after: Vector, other: Vector) -> Non
 def expect_told(rank: int, told: list[bool], step: int) -> None:
     """What a rank's scale has been told until now."""
     often = f"{len(told)} time{'s' * (len(told) != 1)} in {step + 1} step{'s' * (step > 0)}"
-    expect(len(told) == step + 1, f"rank {rank} calls observe {often}: it wants to hear of each step once")
+    expect(len(told) == step + 1, f"rank {rank} calls observe {often}: call it once for each step")
     text = "no overflow, and there was one" if step in OVERFLOWS else "an overflow, and there was none"
     expect(told[step] == (step not in OVERFLOWS), f"rank {rank} tells its scale of {text}")
 

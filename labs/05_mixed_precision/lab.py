@@ -16,8 +16,8 @@
 # %% [markdown]
 # # Lab 5 · Mixed precision
 #
-# Forward and backward compute in 16 bits, what is learned is remembered in 32. You write the step between the two, and
-# the number that keeps small gradients alive.
+# Forward and backward compute in 16 bits, and the parameters are kept in 32. You write the step between the two, and
+# the loss scale, which keeps small gradients from becoming 0.
 #
 # The task, what is judged and some hints are in `README.md`. Here you see what gets lost in 16 bits and how to keep
 # it, and try it out. The code itself goes into `mixed_precision.py`, beside this notebook.
@@ -26,7 +26,7 @@
 # %load_ext farandole
 import numpy as np
 
-from farandole.lab.half_network import HalfNetwork, start
+from farandole_tools.lab.half_network import HalfNetwork, start
 
 # %% [markdown]
 # ## 1 What gets lost
@@ -50,12 +50,12 @@ with np.errstate(over="ignore"):
 print("at first float32: ", ones.astype(np.float32) / 2.0**16)
 
 # %% [markdown]
-# A float16 and a number of Python make a float16, and 2¹⁶ is infinite in it.
+# A float16 and a Python number give a float16, and 2¹⁶ is infinite in it.
 #
-# ## 2 A gradient in the window
+# ## 2 A gradient in float16's range
 #
-# The lab's network has 43 parameters; it takes float16, and returns float16. In which unit the loss is counted is a
-# matter of taste. Here it is one of 2²⁰, and the gradients are as much smaller.
+# The lab's network has 43 parameters; it takes float16, and returns float16. The unit of the loss is arbitrary. Here it
+# is 2²⁰, and the gradients are smaller by this factor.
 
 # %%
 network, half = HalfNetwork(unit=2.0**-20), start().astype(np.float16)
@@ -102,9 +102,9 @@ with np.errstate(invalid="ignore"):
 import numpy as np
 from mixed_precision import LossScale, MixedPrecision
 
-from farandole.lab.communicator import LabCommunicator
-from farandole.lab.half_network import OUTLIER, HalfNetwork, start
-from farandole.lab.summing import SummingCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
+from farandole_tools.lab.half_network import OUTLIER, HalfNetwork, start
+from farandole_tools.lab.summing import SummingCommunicator
 
 comm = LabCommunicator.world()
 scale = LossScale(2.0**10, patience=2)
@@ -120,8 +120,8 @@ for step in range(4):
 print(f"rank {comm.rank}:", "; ".join(said))
 
 # %% [markdown]
-# All four lines should be the same: moves, stays, moves, moves, and the scale 1024, 512, 512, 1024. Who has told the
-# other three ranks?
+# All four lines should be the same: moves, stays, moves, moves, and the scale 1024, 512, 512, 1024. How have the other
+# three ranks learned of the overflow?
 #
 # ## 5 Have it checked
 #
@@ -135,8 +135,8 @@ print(f"rank {comm.rank}:", "; ".join(said))
 #
 # 1. Begin with a scale of 2³⁰ in section 4, and take twenty steps. How many are lost before the first one moves
 #    anything? What does that cost in a training of 100,000 steps?
-# 2. Keep `master` in float16, and have it checked. Which checks notice? Would you have noticed from a loss curve?
-# 3. Let each rank have a scale of its own, which hears of that rank's overflows only. What has to be done before the
-#    sum, and what is gained?
+# 2. Keep `master` in float16, and have it checked. Which checks fail? Would you have noticed it in a loss curve?
+# 3. Give each rank a separate scale, which observes only this rank's overflows. What has to be done before the sum, and
+#    what is gained?
 # 4. The notebook `07_mixed_precision_and_training_craft` does all this with real models. At which unit of the loss does
 #    float16 begin to suffer there?

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from farandole.lab.half_network import HalfNetwork
-    from farandole.lab.summing import SummingCommunicator
+    from farandole_tools.lab.half_network import HalfNetwork
+    from farandole_tools.lab.summing import SummingCommunicator
 
 
 class LossScale:
@@ -20,7 +20,7 @@ class LossScale:
 
     Args:
         value: to begin with; a power of two, at least 1.
-        patience: after so many good steps in a row a larger number is tried.
+        patience: the number of good steps in a row after which a larger number is tried.
 
     Attributes:
         value: the number for the next step.
@@ -30,7 +30,7 @@ class LossScale:
         raise NotImplementedError
 
     def observe(self, finite: bool) -> None:
-        """Hear of a step, and choose the number for the next one.
+        """Take note of a step, and choose the number for the next one.
 
         After a step with an overflow it is half of what it was, but not less than 1. After `patience` steps without
         one it is twice what it was. Either way the counting begins anew.
@@ -49,7 +49,7 @@ class MixedPrecision:
             samples, one vector of float16; half are the parameters, one vector of float16 as well.
         values: the parameters to begin with, one vector of float32; the same on all ranks.
         rate: the learning rate: the parameters move by −rate times the gradient.
-        scale: scale.value is the number to use, and scale.observe(finite) wants to hear of every step, once. In the
+        scale: scale.value is the number to use, and scale.observe(finite) is to be called once for every step. In the
             checks it is not your own LossScale.
         comm: this rank's connection to the others:
             comm.rank, comm.size       this rank's number, and how many ranks there are
@@ -67,7 +67,7 @@ class MixedPrecision:
     def step(self, samples: Sequence[int], share: float) -> None:
         """Compute the gradient of this rank's samples, add it up over all ranks, and update.
 
-        Every rank calls this at the same time, with samples of its own. It calls all_reduce once, with the whole
+        Every rank calls this at the same time, with its samples. It calls all_reduce once, with the whole
         gradient in float32, and nothing else is sent. If there was an overflow, on whichever rank, no rank moves.
 
         Args:

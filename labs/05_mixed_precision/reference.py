@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from farandole.data_parallel.loss_scale import LossScale
-from farandole.lab.half_network import HalfNetwork
-from farandole.lab.summing import SummingCommunicator
+from farandole_tools.lab.half_network import HalfNetwork
+from farandole_tools.lab.summing import SummingCommunicator
 
 
 class MixedPrecision:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant
 
 MUTANTS = [
     Mutant(
         name="asks_all_ranks",
-        says="Asks in a message of its own whether anybody had an overflow.",
+        says="Asks in a separate message whether any rank had an overflow.",
         fails={"one message": "step 0: all_reduce is called 2 times: once is enough"},
         changes={
             "self.comm.all_reduce(gradient)": """
@@ -293,7 +293,7 @@ MUTANTS = [
     Mutant(
         name="tells_the_scale_good_steps_only",
         says="Leaves out the step without a word to the scale, so that the next one overflows too.",
-        fails={"skip": "rank 0 calls observe 1 time in 2 steps: it wants to hear of each step once"},
+        fails={"skip": "rank 0 calls observe 1 time in 2 steps: call it once for each step"},
         changes={
             """
             self.scale.observe(finite)

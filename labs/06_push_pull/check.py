@@ -1,4 +1,4 @@
-"""What lab 6 checks: who holds which keys, what a push does, and the exchange on real ranks."""
+"""What lab 6 checks: which server holds which keys, what a push does, and the exchange on real ranks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.lab import Check, Lab, expect
-from farandole.lab.expectations import counted, expect_returned
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.expectations import counted, expect_returned
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
     Comm = LabCommunicator
 
@@ -50,8 +50,8 @@ def check_same_everywhere(student: Any, comm: Comm) -> None:
     differ = np.flatnonzero((everybodys != everybodys[0]).any(axis=0))
     expect(
         not differ.size,
-        f"the ranks do not agree on who holds {counted(differ.size, 'key')} of {KEYS:,}: Python's hash() of a text is "
-        "another one in every process; hashlib's functions are the same everywhere",
+        f"the ranks do not agree on which server holds {counted(differ.size, 'key')} of {KEYS:,}: "
+        "Python's hash() of a text is another one in every process; hashlib's functions are the same everywhere",
     )
     turned = servers_of(student, [3, 1, 0, 2])
     expect(

@@ -16,8 +16,8 @@
 # %% [markdown]
 # # Lab 6 · Push and pull
 #
-# A few ranks hold the parameters; the others push gradients to them and pull parameters from them. You write
-# both sides: who holds which parameters, what a push does, and the messages in between.
+# A few ranks hold the parameters; the others push gradients to them and pull parameters from them. You write both
+# sides: which server holds which parameters, what a push does, and the messages in between.
 #
 # The task, what is judged and some hints are in `README.md`. Here you try the ideas out. The code itself
 # goes into `push_pull.py`, beside this notebook.
@@ -27,7 +27,7 @@
 import hashlib
 
 # %% [markdown]
-# ## 1 Who holds what, and what a new server changes
+# ## 1 Which server holds what, and what a new server changes
 #
 # 1,000 keys, four servers, and a fifth joins. The first two ways that come to mind are the remainder, and
 # equal parts one after the other. How many keys have to be sent to another server?
@@ -43,10 +43,10 @@ print("equal parts, in order:     ", moved(lambda key: key // 250, lambda key: k
 print("what the new server is due:", 1000 // 5)
 
 # %% [markdown]
-# At least 200 keys have to move, since that is what the fifth server is to hold. Everything above that is
-# wasted. Consistent hashing comes close to it: servers and keys are thrown onto a circle by a hash function,
-# and a key belongs to the next server clockwise. Here is a circle of 100 places, cut open and laid flat; a
-# letter is the server that holds that place, and a capital letter is where the server itself stands.
+# At least 200 keys have to move, since that is what the fifth server is to hold. Everything above that is wasted.
+# Consistent hashing comes close to it: a hash function maps servers and keys to points on a circle, and a key belongs
+# to the next server clockwise. Here is a circle of 100 points, cut open and laid flat; a letter is the server that
+# holds that point, and a capital letter is the server's own point.
 
 
 # %%
@@ -72,22 +72,22 @@ draw("ABCD", virtual_nodes=1)
 draw("ABCDE", virtual_nodes=1)
 
 # %% [markdown]
-# The new server E has taken over the arc that ends at its place. Nothing else has changed: compare letter by
-# letter. But the arcs are very unequal, and all that E has got comes from one server, B, which is left with
-# a single place. So each server stands on the circle several times:
+# The new server E has taken over the arc that ends at its point. Nothing else has changed: compare letter by letter.
+# But the arcs are very unequal, and all keys of E come from one server, B, which is left with a single point. So each
+# server has several points on the circle:
 
 # %%
 draw("ABCD", virtual_nodes=10)
 draw("ABCDE", virtual_nodes=10)
 
 # %% [markdown]
-# How much each server holds is more even now, and E takes something from everybody. With 64 points each, which
-# is what you will use, it is more even still. What happens to the places of A when A leaves?
+# The shares are more even now, and E takes keys from every server. With 64 points each, which is what you will use,
+# they are more even still. What happens to the keys of A when A leaves?
 #
-# ## 2 Everybody must come to the same answer
+# ## 2 Every rank must come to the same answer
 #
-# No rank asks another who holds a key: each works it out for itself. That needs a hash function which is the
-# same in every process.
+# No rank asks another which server holds a key: each computes it. That needs a hash function which is the same in every
+# process.
 
 # %%
 # %%mpi -n 4
@@ -95,7 +95,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 pythons = comm.everybodys(np.array([hash("server 0")]))
@@ -106,15 +106,15 @@ if comm.rank == 0:
 # %% [markdown]
 # ## 3 A server that serves in order
 #
-# `receive` needs to know from whom. So the server decides whose turn it is, and the others wait. Here rank 0
-# serves ranks 1, 2 and 3: each pushes its number, is told that it has arrived, and pulls the sum. What each
-# of them sees depends on the order, and on nothing else.
+# `receive` needs the sender's rank. So the server serves the workers in a fixed order, and the others wait. Here rank 0
+# serves ranks 1, 2 and 3: each pushes its number, receives an acknowledgement, and pulls the sum. What each of them
+# reads depends only on the order.
 
 # %%
 # %%mpi -n 4
 import numpy as np
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 arriving, acknowledgement = np.empty(1), np.array([1])
@@ -133,12 +133,12 @@ else:
     print(f"worker {comm.rank} pulled {arriving[0]:g}")
 
 # %% [markdown]
-# Here each worker may ask for one thing only, always the same. In your server a message of three numbers says
-# what is wanted, and `DONE` that it is the next worker's turn.
+# Here each worker sends only one kind of request. In your server a message of three numbers says what is requested, and
+# `DONE` ends this worker's requests.
 #
-# Suppose now that an acknowledgement gets lost. The worker cannot know whether its push has arrived, so it
-# pushes again; and a server that remembers nothing adds it again. What must the push carry, and what must the
-# server remember, so that it can tell?
+# Suppose now that an acknowledgement is lost. The worker cannot know whether its push has arrived, so it pushes again;
+# and a server without a record of pushes adds it again. What must the push contain, and what must the server store, to
+# detect this?
 #
 # ## 4 Now write it
 #
@@ -151,7 +151,7 @@ else:
 import numpy as np
 from push_pull import Client, Store, cut, serve
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 ranges, holders, workers = cut(8, 3), [0, 1, 0], [2, 3]
@@ -179,12 +179,12 @@ else:
 # %% [markdown]
 # ## 6 What to try next
 #
-# 1. Here the workers wait for one another: the second one's turn comes when the first has said `DONE`. What
-#    would a server need to serve whoever comes first? (`MPI.ANY_SOURCE` is the project's own answer.) What
-#    would then no longer be the same in every run?
+# 1. Here the workers wait for one another: the second one is served when the first has sent `DONE`. What would a server
+#    need to serve requests as they arrive? (`MPI.ANY_SOURCE` is the project's answer.) What would then no longer be the
+#    same in every run?
 # 2. One clock for each range and worker: how much memory is that with 1,000 ranges and 100 workers? And one
 #    for each key and worker, with 100 million keys?
-# 3. A server leaves without a word. Which ranges are lost, and who would have had to hold a copy? On the
+# 3. A server dies without a message. Which ranges are lost, and which server would have had to hold a copy? On the
 #    circle there is a simple answer: the next servers clockwise.
-# 4. Read the project's own: `reference/farandole/parameter_server/keys.py` and `core/clocks.py`. What does `moved`
-#    count when the ranges themselves are cut anew?
+# 4. Read the project's implementation: `reference/farandole/parameter_server/keys.py` and `core/clocks.py`. What does
+#    `moved` count when the ranges themselves are cut anew?

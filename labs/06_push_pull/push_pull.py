@@ -1,4 +1,4 @@
-"""Lab 6: a small parameter server: who holds which parameters, and how they are pushed and pulled.
+"""Lab 6: a small parameter server: which server holds which parameters, and how they are pushed and pulled.
 
 Complete what raises NotImplementedError, then: farandole lab check 6
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 # What a worker asks of a server. Each request begins with three whole numbers,
 # np.array([PUSH, range number, clock]), and in detail:

@@ -12,7 +12,7 @@ from farandole.parameter_server.core.clocks import VectorClocks
 from farandole.parameter_server.keys import HashRing
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 PUSH, PULL, DONE = 0, 1, 2
 

@@ -1,4 +1,4 @@
-"""What lab 7 checks: the bound, that nobody waits in vain, and that every gradient counts once."""
+"""What lab 7 checks: the bound, that no worker waits in vain, and that every gradient counts once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.lab import Check, Lab, expect
-from farandole.lab.expectations import expect_returned
-from farandole.lab.rank_status import named
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.expectations import expect_returned
+from farandole_tools.lab.rank_status import named
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 Vector = NDArray[Any]
 Gradient = tuple[int, int]  # worker, number of the iteration
@@ -89,9 +89,9 @@ class Play:
         return self._note(self._policy.leave(worker), f"leave({worker})")
 
     def moves(self, seed: int, leaving: float = 0.0) -> Iterator[tuple[str, int]]:
-        """What happens, in some right order, each before it happens: "start", "push" or "leave", and who.
+        """What happens, in some right order, each before it happens: "start", "push" or "leave", and the worker.
 
-        Some workers are much slower than others. Who may start is decided here, not by the
+        Some workers are much slower than others. Which worker may start is decided here, not by the
         submission, so that one mistake does not hide what else is right or wrong.
         """
         random = Random(seed)
@@ -109,13 +109,13 @@ class Play:
             yield move, worker
             getattr(self, move)(worker)
 
-    def everybody_leaves(self) -> None:
+    def all_leave(self) -> None:
         for worker in list(self.clocks):
             self.leave(worker)
 
     def expect_nothing_lost(self) -> None:
         lost = [gradient for gradient in self.pushed if gradient not in self.applied]
-        expect(not lost, f"everybody has left, and {told(lost)} has never been applied")
+        expect(not lost, f"all workers have left, and {told(lost)} has never been applied")
 
     def _note(self, answer: Any, call: str) -> list[Gradient]:
         self.last = call
@@ -142,28 +142,28 @@ def check_bound(play: Play, seed: int) -> None:
 
 def check_liveness(play: Play, seed: int) -> None:
     for _ in play.moves(seed):
-        expect_somebody_goes_on(play)
+        expect_one_can_go_on(play)
         for worker in play.waiting:
             slowest = f"worker {play.slowest}, the slowest, has completed {play.clocks[play.slowest]}"
             expect(
                 play.may_start(worker) or play.lead(worker) > play.staleness,
                 f"worker {worker} has to wait after {count(play.clocks[worker])}, although "
-                + (f"{slowest}: it is only {play.lead(worker)} ahead" if play.lead(worker) else "nobody is slower"),
+                + (f"{slowest}: it is only {play.lead(worker)} ahead" if play.lead(worker) else "no worker is slower"),
             )
 
 
-def expect_somebody_goes_on(play: Play) -> None:
+def expect_one_can_go_on(play: Play) -> None:
     if play.computing or any(play.may_start(worker) for worker in play.waiting):
         return
     clocks = ", ".join(f"worker {worker} after {count(clock)}" for worker, clock in play.clocks.items())
     left = f" ({workers_named(play.left)} left)" if play.left else ""
-    expect(False, f"everybody waits for ever: {clocks}{left}; nobody computes, so this will never change")
+    expect(False, f"all workers wait for ever: {clocks}{left}; no worker computes, so this will never change")
 
 
 def check_every_gradient_once(play: Play, seed: int) -> None:
     for _ in play.moves(seed):
         pass
-    play.everybody_leaves()
+    play.all_leave()
     for gradient, calls in play.applied.items():
         expect(len(calls) == 1, f"{told([gradient])} is applied {len(calls)} times: by {' and by '.join(calls[:2])}")
     play.expect_nothing_lost()
@@ -201,7 +201,7 @@ def check_promptness_after_leaving(play: Play, seed: int) -> None:
 
 
 def expect_nothing_due(play: Play) -> None:
-    """Nothing is held that everybody who is there has begun the iteration for, s earlier."""
+    """Nothing is held if every remaining worker has begun iteration c − s."""
     if not play.clocks:
         return
     begun = min(clock + (worker in play.computing) for worker, clock in play.clocks.items())
@@ -213,16 +213,16 @@ def expect_nothing_due(play: Play) -> None:
 
 
 def check_staleness_zero(play: Play, seed: int) -> None:
-    """Mini-batch synchronous: iteration c begins once everybody has completed c − 1, with exactly their gradients."""
+    """Mini-batch synchronous: iteration c begins once all workers have completed c − 1, with just their gradients."""
     for move, worker in play.moves(seed):
         for other in play.waiting:
             clock = play.clocks[other]
-            slower = [somebody for somebody in play.clocks if play.clocks[somebody] < clock]
+            slower = [other for other in play.clocks if play.clocks[other] < clock]
             if play.may_start(other):
                 text = f"before {workers_named(slower)} has completed iteration {clock - 1}"
                 expect(not slower, f"worker {other} may start iteration {clock} {text}")
             else:
-                expect(slower, f"worker {other} may not start iteration {clock}, although nobody is slower")
+                expect(slower, f"worker {other} may not start iteration {clock}, although no worker is slower")
         if move == "start":
             clock = play.clocks[worker]
             right = {(other, before) for other in play.clocks for before in range(clock)}
@@ -239,11 +239,11 @@ def check_leaving(play: Play, seed: int) -> None:
             expect(
                 play.lead(worker) or play.may_start(worker),
                 f"{workers_named(play.left)} left, and worker {worker} still has to wait after "
-                f"{count(play.clocks[worker])}, although nobody who is there is slower",
+                f"{count(play.clocks[worker])}, although no remaining worker is slower",
             )
         if number == 10 * (seed + 1):
             break
-    play.everybody_leaves()
+    play.all_leave()
     play.expect_nothing_lost()
 
 
@@ -343,7 +343,7 @@ def work(comm: LabCommunicator) -> bool:
 def serve(play: Play, comm: LabCommunicator, iterations: dict[int, int]) -> tuple[Vector, list[Vector]]:
     """Train until every worker has left; returns the weights, and all gradients that came.
 
-    A worker's send lasts until it is received, so the server decides who is slow: the last one.
+    A worker's send lasts until it is received, so the server decides which worker is slow: the last one.
     """
     random = Random(play.staleness)
     share = 1 / len(iterations)
@@ -364,7 +364,7 @@ def serve(play: Play, comm: LabCommunicator, iterations: dict[int, int]) -> tupl
 
     try:
         while play.clocks:
-            expect_somebody_goes_on(play)
+            expect_one_can_go_on(play)
             ready = [worker for worker in play.clocks if worker in play.computing or play.may_start(worker)]
             worker = random.choices(ready, [0.2 if worker == comm.size - 1 else 1.0 for worker in ready])[0]
             if worker not in play.computing:
@@ -376,7 +376,7 @@ def serve(play: Play, comm: LabCommunicator, iterations: dict[int, int]) -> tupl
             if play.clocks[worker] == iterations[worker]:
                 tell(worker, DONE)
                 apply(play.leave(worker))
-    finally:  # if something goes wrong, nobody is left waiting
+    finally:  # if something goes wrong, no rank is left waiting
         for worker in play.clocks:
             if worker in play.computing:
                 receive(worker)

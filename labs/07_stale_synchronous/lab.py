@@ -16,9 +16,9 @@
 # %% [markdown]
 # # Lab 7 · Stale synchronous
 #
-# Workers are never equally fast, and whoever waits for the slowest is as slow as it. You write the rule by which
-# a parameter server lets the fast ones run ahead, a little, and the book-keeping that makes sure that no gradient
-# gets lost or counts twice meanwhile.
+# Workers are never equally fast, and a worker that waits for the slowest is as slow as it. You write the rule by which
+# a parameter server lets the fast ones run ahead, up to a bound, and the book-keeping that makes sure that no gradient
+# is lost or counts twice meanwhile.
 #
 # The task, what is judged and some hints are in `README.md`. Here you try the idea out, first on paper, then on
 # real ranks. The code itself goes into `stale_synchronous.py`, beside this notebook.
@@ -27,13 +27,13 @@
 # %load_ext farandole
 
 # %% [markdown]
-# ## 1 On paper: who waits?
+# ## 1 On paper: which worker waits?
 #
 # `play` lets a few workers go through their iterations, one character per unit of time: the number of the
 # iteration while it is being computed, a dot while the worker waits. You decide by `may_start`, which is told
 # how many iterations the worker has completed, and how many the slowest has.
 #
-# Worker 0 stumbles in its iteration 1, and worker 1 in its iteration 4. Here everybody waits for everybody:
+# Worker 0 is slow in its iteration 1, and worker 1 in its iteration 4. Here every worker waits for all others:
 
 
 # %%
@@ -57,26 +57,26 @@ def play(may_start, iterations=8):
 play(lambda clock, slowest: clock == slowest)
 
 # %% [markdown]
-# Each stumble costs 2 units, and each is paid for by all three. Now somebody may start who is at most 2 ahead of
-# the slowest:
+# Each delay costs 2 units, and each delays all three. Now a worker may start if it is at most 2 ahead of the slowest:
 
 # %%
 play(lambda clock, slowest: clock - slowest <= 2)
 
 # %% [markdown]
-# Nobody waits for anybody, and worker 2 does not even notice. Try the bounds 1 and 0, and `< 0`. Then let one worker
-# need 2 units in *every* iteration: does a bound help against that?
+# No worker waits, and worker 2 is not delayed at all. Try the bounds 1 and 0, and `< 0`. Then let one worker need 2
+# units in *every* iteration: does a bound help against that?
 #
 # ## 2 When does a gradient count?
 #
-# Running ahead has a price: whoever starts now reads parameters that lack what the slow ones have not finished.
-# The bound says how much at most: who begins iteration *c* has everything of the iterations up to *c* − *s* − 1.
+# Running ahead has a price: a worker that starts now reads parameters without the gradients that the slow ones have not
+# finished. The bound limits this: a worker that begins iteration *c* reads every gradient of the iterations up to *c* −
+# *s* − 1.
 #
-# There is another side to it. Worker 0 has begun and finished iteration 0, worker 1 begins it only now. If worker
-# 0's gradient is in the parameters already, the two do not begin with the same ones, and with *s* = 0 this would
-# not be mini-batch training. So a gradient of iteration *c* is *held* until everybody has begun iteration
-# *c* − *s*. Follow three workers through their first moments. Which gradients are held after each line, with
-# *s* = 0, and with *s* = 1?
+# A second rule is needed. Worker 0 has begun and finished iteration 0, worker 1 begins it only now. If worker 0's
+# gradient is in the parameters already, the two do not begin with the same parameters, and with *s* = 0 this would not
+# be mini-batch training. So a gradient of iteration *c* is *held* until every worker has begun iteration *c* − *s*.
+# Follow three workers through their first events. Which gradients are held after each line, with *s* = 0, and with *s*
+# = 1?
 #
 # | | held, *s* = 0 | held, *s* = 1 |
 # |---|---|---|
@@ -89,9 +89,9 @@ play(lambda clock, slowest: clock - slowest <= 2)
 #
 # ## 3 Now write it
 #
-# Complete `stale_synchronous.py`, then run it here on real ranks. Rank 0 is the server and asks your object; ranks
-# 1 to 3 are workers, the last of them half as fast as the others. There is one parameter, and every gradient is 1:
-# what a worker reads is the number of gradients that have been applied.
+# Complete `stale_synchronous.py`, then run it here on real ranks. Rank 0 is the server and calls your object; ranks 1
+# to 3 are workers, the last of them half as fast as the others. There is one parameter, and every gradient is 1: what a
+# worker reads is the number of gradients that have been applied.
 
 # %% tags=["yours"]
 # %%mpi -n 4
@@ -100,7 +100,7 @@ import itertools
 import numpy as np
 from stale_synchronous import StaleSynchronous
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 workers, iterations, staleness = range(1, comm.size), 4, 1
@@ -148,9 +148,9 @@ else:
 # %% [markdown]
 # ## 5 What to try next
 #
-# 1. With `staleness = 100` nobody ever waits. What do the workers read now?
+# 1. With `staleness = 100` no worker ever waits. What do the workers read now?
 # 2. Let worker 3 leave after its second iteration, and forget to tell your object. What happens?
-# 3. A worker dies without a word, between two pushes. Who calls `leave`? The project's answer is a rank of its own:
-#    `reference/farandole/parameter_server/cleaning.py`.
+# 3. A worker dies without a message, between two pushes. Which process calls `leave`? The project has a separate rank
+#    for it: `reference/farandole/parameter_server/cleaning.py`.
 # 4. Compare with the project's own: `reference/farandole/parameter_server/core/policies/ssp.py`. The same folder has
 #    six other rules in the same form. Which of them could you now write?

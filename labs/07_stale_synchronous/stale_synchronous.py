@@ -1,4 +1,4 @@
-"""Lab 7: who may start, and when a gradient counts, so that nobody runs too far ahead.
+"""Lab 7: which worker may start, and when a gradient counts, so that none runs too far ahead.
 
 Complete `StaleSynchronous`, then: farandole lab check 7
 """
@@ -58,7 +58,7 @@ class StaleSynchronous:
         raise NotImplementedError
 
     def leave(self, worker: int) -> list[Gradient]:
-        """`worker` has finished or is gone: from now on nobody waits for it.
+        """`worker` has finished or is gone: from now on no worker waits for it.
 
         What it has pushed still counts.
 

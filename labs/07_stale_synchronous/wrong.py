@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant
 
 ORIGINAL = """\
 import math
@@ -106,7 +106,7 @@ MUTANTS = [
     ),
     Mutant(
         name="counts_what_is_completed",
-        says="Holds a gradient of iteration c until everybody has completed iteration c − s, where begun is enough.",
+        says="Holds a gradient of iteration c until every worker has completed iteration c − s, where begun is enough.",
         fails={"reads": "must be held no longer", "leaving": "must be held no longer"},
         changes={
             "begun = min(self.begun.values(), default=math.inf)": """
@@ -140,7 +140,7 @@ MUTANTS = [
     Mutant(
         name="forgets_that_a_worker_left",
         says="Keeps the clock of a worker that has left: sooner or later all wait for it.",
-        fails={"leaving": "still has to wait", "real ranks": "everybody waits for ever"},
+        fails={"leaving": "still has to wait", "real ranks": "all workers wait for ever"},
         changes={
             """
             del self.clocks[worker], self.begun[worker]
@@ -150,7 +150,7 @@ MUTANTS = [
     ),
     Mutant(
         name="holds_one_iteration_too_long",
-        says="Applies a gradient of iteration c only when everybody has begun c − s + 1.",
+        says="Applies a gradient of iteration c only when every worker has begun c − s + 1.",
         fails={
             "reads": "must have been applied by then",
             "staleness zero": "without worker",
@@ -168,7 +168,7 @@ MUTANTS = [
         says="Compares with the fastest worker instead of the slowest: stops those that are behind.",
         fails={
             "bound": "may start after 1 iteration, while worker",
-            "liveness": "although nobody is slower",
+            "liveness": "although no worker is slower",
             "staleness zero": "may start iteration 1 before worker",
             "leaving": "still has to wait",
             "real ranks": "too early or too late",
@@ -195,11 +195,11 @@ MUTANTS = [
     ),
     Mutant(
         name="one_too_few",
-        says="Stops a worker that is exactly s ahead; with s = 0 nobody ever starts.",
+        says="Stops a worker that is exactly s ahead; with s = 0 no worker ever starts.",
         fails={
-            "liveness": "everybody waits for ever",
-            "staleness zero": "although nobody is slower",
-            "real ranks": "everybody waits for ever",
+            "liveness": "all workers wait for ever",
+            "staleness zero": "although no worker is slower",
+            "real ranks": "all workers wait for ever",
         },
         changes={
             "return self.clocks[worker] - min(self.clocks.values()) <= self.staleness": """
@@ -223,7 +223,7 @@ MUTANTS = [
     ),
     Mutant(
         name="releases_one_iteration_early",
-        says="Applies a gradient of iteration c when everybody has begun c − s − 1.",
+        says="Applies a gradient of iteration c when every worker has begun c − s − 1.",
         fails={
             "reads": "that is to be held until worker",
             "staleness zero": "which mini-batch SGD has not applied yet",
@@ -254,7 +254,7 @@ MUTANTS = [
     ),
     Mutant(
         name="waits_until_all_are_level",
-        says="Holds whoever has reached the bound until the slowest has caught up with it altogether.",
+        says="Holds a worker that has reached the bound until the slowest has caught up with it completely.",
         fails={"liveness": "it is only 1 ahead"},
         changes={
             "self.held = []": """

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.lab import Check, Lab, expect
-from farandole.lab.expectations import expect_returned
 from farandole.model_parallel.checker import UNIT, Execution, ScheduleError, execute, most_held
 from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
 from farandole.model_parallel.steps import (
@@ -27,9 +25,11 @@ from farandole.model_parallel.steps import (
     Update,
     with_messages,
 )
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.expectations import expect_returned
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 Vector = NDArray[Any]
 

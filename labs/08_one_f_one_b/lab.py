@@ -17,11 +17,11 @@
 # # Lab 8 · 1F1B
 #
 # A model too large for one device is cut into stages, one per rank, and a batch into micro-batches that pass through
-# them one after the other. You write the order in which a stage takes them forward and backward. Two orders can be
-# equally fast, and one of them may need many times the memory.
+# them one after the other. You write the order in which a stage computes their forward and backward passes. Two orders
+# can be equally fast, and one of them may need many times the memory.
 #
-# The task, what is judged and some hints are in `README.md`. Here you see what an order comes to, before and after
-# you have written it. The code itself goes into `one_f_one_b.py`, beside this notebook.
+# The task, what is judged and some hints are in `README.md`. Here you see the schedule that an order leads to, before
+# and after you have written it. The code itself goes into `one_f_one_b.py`, beside this notebook.
 
 # %%
 # %load_ext farandole
@@ -36,9 +36,9 @@ from farandole.model_parallel.steps import Backward, Forward, Update
 # %% [markdown]
 # ## 1 One micro-batch at a time
 #
-# `draw` lets all stages do what `computations` says, and prints a row for each: the number of the micro-batch while it
-# goes forward, the letter while it goes backward (`aa` is micro-batch 0, `bb` is 1), which takes twice as long, and a
-# dot while the stage waits. At the end stands how many micro-batches it held at most.
+# `draw` runs all stages by `computations`, and prints a row for each: the number of the micro-batch during its forward
+# pass, the letter during its backward pass (`aa` is micro-batch 0, `bb` is 1), which takes twice as long, and a dot
+# while the stage waits. The end of the row says how many micro-batches it held at most.
 
 
 # %%
@@ -63,8 +63,8 @@ def one_at_a_time(stage, stages, micro_batches):
 draw(one_at_a_time, micro_batches=2)
 
 # %% [markdown]
-# One stage works, three wait. `computations` does not say when: a `Forward` waits by itself for what the stage before
-# hands on, a `Backward` for the gradient from the stage behind. All that you decide is the order.
+# One stage works, three wait. `computations` does not say when: a `Forward` waits by itself for the outputs of the
+# stage before, a `Backward` for the gradient from the stage behind. You decide only the order.
 #
 # ## 2 All forward, then all backward
 #
@@ -87,15 +87,15 @@ draw(all_forward_first)
 # total time. Count them: 9 dots of 27 in each row, and 3/9 is the same.
 #
 # More micro-batches make it smaller. But every stage holds them all, until the first backward pass. Look at stage 3:
-# which is the first moment at which it could take micro-batch 0 backward? And the last stage is the one that all
-# others wait for.
+# when is the first moment at which it could run the backward pass of micro-batch 0? And the last stage is the one that
+# all others wait for.
 #
 # ## 3 On paper
 #
 # Fill in what each stage does, with 3 stages and 4 micro-batches, if it goes backward as early as it can, and forward
 # only when it has to:
 #
-# | | warm-up | then turns, forward and backward | at the end |
+# | | warm-up | steady state: one forward, one backward | at the end |
 # |---|---|---|---|
 # | stage 2 | nothing | F0 B0, F1 B1, F2 B2, F3 B3 | nothing |
 # | stage 1 | F0 | ? | ? |
@@ -131,7 +131,7 @@ draw(computations)
 #    `all_forward_first`.
 # 2. Let every stage warm up with one forward pass more. And with one less. Which of the two do you see in the
 #    drawing, and which only in the number behind it?
-# 3. Draw it with 2 micro-batches. Which stages still take turns?
-# 4. The project's own is `reference/farandole/model_parallel/schedules/one_f_one_b.py`; its neighbours in that folder
-#    make the bubble smaller. Draw `zero_bubble.computations` (import it, and give a `BackwardInput` and a
-#    `BackwardWeight` letters of their own). Where have the dots gone?
+# 3. Draw it with 2 micro-batches. Which stages still have a steady state?
+# 4. The project's implementation is `reference/farandole/model_parallel/schedules/one_f_one_b.py`; its neighbours in
+#    that folder make the bubble smaller. Draw `zero_bubble.computations` (import it, and give a `BackwardInput` and a
+#    `BackwardWeight` different letters). Where have the dots gone?

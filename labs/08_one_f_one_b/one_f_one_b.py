@@ -14,8 +14,8 @@ def computations(stage: int, stages: int, micro_batches: int) -> Iterator[Forwar
     """What one stage of the pipeline computes, in order, by the schedule 1F1B.
 
     A generator: yield one computation after the other. Nothing is sent or received here: a `Forward`
-    waits by itself until the stage before has handed on its outputs, a `Backward` until the stage
-    behind has handed back its gradient, and both hand on their own result at once.
+    waits by itself until the stage before has sent its outputs, a `Backward` until the stage
+    behind has sent its gradient, and both send their own result at once.
 
         Forward(k)     micro-batch k goes forward through this stage, which holds its activations from then on
         Backward(k)    micro-batch k goes backward, and its activations are forgotten

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant
 
 ORIGINAL = """\
 from farandole.model_parallel.steps import Backward, Forward, Update
@@ -248,7 +248,7 @@ MUTANTS = [
     ),
     Mutant(
         name="warm_up_one_too_short",
-        says="Goes forward once too seldom before the first turn: whoever is behind has to wait.",
+        says="Goes forward once too seldom before the first turn: the stages behind have to wait.",
         fails={
             "bubble": "the last stage waits from 4 to 7 for Forward(1)",
             "few micro batches": "the last stage waits from 5 to 8 for Forward(1)",

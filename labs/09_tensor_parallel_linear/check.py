@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.data.shares import equal_shares, slices
-from farandole.lab import Check, Lab, expect
+from farandole_tools.lab import Check, Lab, expect
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
     Comm = LabCommunicator
 
@@ -124,7 +124,7 @@ def judge_column_forward(student: Any, case: Case) -> None:
         "ColumnLinear.forward",
         layer.forward(case.x.copy()),
         right,
-        (case.y, "has all columns of y: each rank goes on with its own, and nobody needs the others"),
+        (case.y, "has all columns of y: each rank goes on with its own, and no rank needs the others"),
         (right - case.columns(case.dense.bias), "lacks the bias"),
         (
             added_up([case.y[:, part] for part in case.outputs]),
@@ -235,7 +235,7 @@ def check_bytes(student: Any, comm: Comm) -> None:
         if not numbers:
             hint = "it should send nothing, every rank has all that it needs"
         elif sent == (comm.size - 1) * 8 * numbers:
-            hint += ": is everybody's part sent to everybody, and added up there?"
+            hint += ": is every rank's part sent to every rank, and added up there?"
         expect(sent == right, f"{name} on rank {comm.rank} sent {sent:,} bytes; {hint}")
 
 

@@ -54,9 +54,9 @@ for columns, part in zip(np.array_split(x, 2, axis=1), np.array_split(A, 2, axis
 #
 # ## 2 A pair
 #
-# What a column layer hands on is what a row layer takes: columns of a batch. Between them only such things are
-# allowed as look at each number by itself, a ReLU for instance. Here is a network of two layers with 5 numbers in the
-# middle, 3 of them on one rank and 2 on the other:
+# The output of a column layer is the input of a row layer: columns of a batch. Between them only elementwise functions
+# are allowed, a ReLU for instance. Here is a network of two layers with 5 numbers in the middle, 3 of them on one rank
+# and 2 on the other:
 
 # %%
 random = np.random.default_rng(0)
@@ -73,9 +73,9 @@ print("the same:", np.allclose(sum(parts), dense))
 #
 # ## 3 The way back
 #
-# Backward, the row layer gets the gradient of y, whole on every rank, and the column layer has to hand back the
-# gradient of x, whole on every rank. A dense layer's is g·Aᵀ. Which of the following does a rank have, and what has
-# to be done with it?
+# Backward, the row layer receives the gradient of y, whole on every rank, and the column layer has to return the
+# gradient of x, whole on every rank. A dense layer's is g·Aᵀ. Which of the following does a rank have, and what has to
+# be done with it?
 
 # %%
 g = np.array([[1, 0, 2, 0], [0, 1, 0, 2]])
@@ -97,7 +97,7 @@ print("the gradient of x:", (g @ A.T).tolist())
 import numpy as np
 from parallel_linear import ColumnLinear, RowLinear
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 random = np.random.default_rng(0)
@@ -128,8 +128,9 @@ print(
 #
 # 1. Make the batch ten times as large. What grows, the messages, the bytes, or the blocks of the matrices? Do the
 #    same with the matrices. When would you rather cut the batch, as in data parallel training?
-# 2. Let `ColumnLinear` gather its columns, so that everybody has the whole y. What has its `backward` to do then?
+# 2. Let `ColumnLinear` gather its columns, so that every rank has the whole y. What does its `backward` have to do
+#    then?
 # 3. In attention each head looks at its own columns of query, key and value, and a linear layer follows. Which of
 #    the four matrices would you cut by columns, and which by rows?
-# 4. Compare with the project's own: `reference/farandole/model_parallel/tensor/linear.py` writes no backward pass. It
-#    has two operators instead, f and g, in `exchange.py`. Which lines of yours are they?
+# 4. Compare with the project's implementation: `reference/farandole/model_parallel/tensor/linear.py` writes no backward
+#    pass. It has two operators instead, f and g, in `exchange.py`. Which lines of yours are they?

@@ -13,7 +13,7 @@ from farandole.collectives.ring import RING
 from farandole.collectives.steps import chunk_slices
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 
 def all_reduce(part: np.ndarray, comm: LabCommunicator) -> np.ndarray:
@@ -41,12 +41,12 @@ class ColumnLinear:
 
     Args:
         weight: the whole A, (inputs, outputs), the same on all ranks. It is copied from and not kept.
-        bias: the whole b, (outputs,), likewise.
+        bias: the whole b, (outputs,), also on every rank.
         comm: what `all_reduce` takes.
 
     Attributes:
         weight: this rank's columns of A, (inputs, share): part number comm.rank, cut as `np.array_split`
-            cuts into comm.size parts. Whoever trains moves it, by ``layer.weight -= …``.
+            cuts into comm.size parts. The training loop moves it, by ``layer.weight -= …``.
         bias: the same columns of b, (share,).
         weight_gradient, bias_gradient: of the last backward pass, shaped like `weight` and `bias`.
     """

@@ -14,7 +14,7 @@ from farandole.collectives.steps import chunk_slices
 from farandole.data.shares import equal_shares, slices
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 
 def all_reduce(part: np.ndarray, comm: LabCommunicator) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant
 
 MUTANTS = [
     Mutant(
@@ -174,7 +174,7 @@ MUTANTS = [
         name="gathers_and_adds_up",
         says="Sends every rank's part to every rank, which adds them up: the right sum, and P/2 times the bytes.",
         fails={
-            "bytes": "is everybody's part sent to everybody",
+            "bytes": "is every rank's part sent to every rank",
             "messages": "RowLinear.forward on rank 0 sent 3 messages",
         },
         changes={
@@ -199,7 +199,7 @@ MUTANTS = [
     ),
     Mutant(
         name="gathers_the_columns",
-        says="Gathers the columns of y on every rank, and hands on all of them.",
+        says="Gathers the columns of y on every rank, and returns all of them.",
         fails={
             "column forward": "has all columns of y",
             "uneven sizes": "the same length and type on both sides?",

@@ -5,7 +5,7 @@ Complete `save` and `load`, then: farandole lab check 10
 
 from __future__ import annotations
 
-from farandole.lab.disk import Disk
+from farandole_tools.lab.disk import Disk
 
 
 def save(disk: Disk, step: int, payload: bytes) -> None:
@@ -19,7 +19,7 @@ def save(disk: Disk, step: int, payload: bytes) -> None:
     save that was never finished has left there. The number of files is bounded: old checkpoints go.
 
     Args:
-        disk: what `farandole.lab.disk` says: what is not synced may be lost, or there in part.
+        disk: what `farandole_tools.lab.disk` says: what is not synced may be lost, or there in part.
         step: 0 or more, and more than that of the checkpoint that `load` would give now.
         payload: any bytes, any number of them.
     """

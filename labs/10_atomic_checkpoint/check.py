@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farandole.lab import Check, Lab, expect
-from farandole.lab.disk import LIMIT, Disk, moments
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.disk import LIMIT, Disk, moments
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 Files = dict[str, bytes]
 Happened = tuple[str, Files]  # in words, and what is on the disk then
@@ -26,7 +26,7 @@ PAYLOADS = (b"", bytes(3), b"\n", b"a\r\nb\n", bytes(range(256)))
 
 ROUNDS = 24
 LARGE = Random(0).randbytes(2000)
-FILES, ROOM = 10, 5  # so many files at most, and checkpoints' worth of bytes
+FILES, ROOM = 10, 5  # the most files, and the most bytes in checkpoints
 
 
 def payload_of(step: int) -> bytes:
@@ -122,7 +122,9 @@ def check_room(student: Any, comm: LabCommunicator) -> None:
             room = sum(map(len, files.values()))
             said = f"in save number {number + 1}, after {crashes} in which the machine stopped, there are"
             names = ", ".join(files)[:80]
-            expect(len(files) <= FILES, f"{said} {len(files)} files, and more with each: who removes them? ({names} …)")
+            expect(
+                len(files) <= FILES, f"{said} {len(files)} files, and more with each: what removes them? ({names} …)"
+            )
             expect(
                 room <= ROOM * one,
                 f"{said} {room:,} bytes on the disk, {room / one:.1f} times what one checkpoint needs ({names})",
@@ -142,7 +144,7 @@ def check_another_process(student: Any, comm: LabCommunicator) -> None:
     files = {name: bytes.fromhex(data) for name, data in json.loads(text).items()}
     if comm.rank == 0 and comm.size > 1:
         return
-    save(student, Disk(), 99)  # on a disk of its own, which must make no difference
+    save(student, Disk(), 99)  # on another disk, which must make no difference
     expect_loaded(student, files, (before[-1],), f"another process, rank 0, has saved step {before[-1]}")
     disk = Disk(files)
     save(student, disk, step)

@@ -16,9 +16,9 @@
 # %% [markdown]
 # # Lab 10 · Atomic checkpoint
 #
-# A checkpoint is written so that something is left when the machine stops. It may stop while the checkpoint is being
-# written. You write `save` and `load` such that there is a whole checkpoint at every moment, and that a damaged one is
-# never believed.
+# A checkpoint is saved so that the training survives when the machine stops. But it may also stop while the checkpoint
+# is being written. You write `save` and `load` such that there is an intact checkpoint at every moment, and that a
+# damaged one is never loaded.
 #
 # The task, what is judged and some hints are in `README.md`. Here you see what a disk may hold after a stop. The code
 # itself goes into `atomic_checkpoint.py`, beside this notebook.
@@ -30,13 +30,13 @@
 import zlib
 from collections import Counter
 
-from farandole.lab.disk import Disk, moments
+from farandole_tools.lab.disk import Disk, moments
 
 # %% [markdown]
 # ## 1 One file, written over
 #
-# The disk is simulated, and goes by the rules of a real one: what has been written is in memory first. `after_crash`
-# gives everything that may be found after a stop at this moment.
+# The disk is simulated, and follows the rules of a real one: written data are in memory first. `after_crash` returns
+# every state that the disk may have after a stop at this moment.
 
 
 # %%
@@ -65,8 +65,8 @@ disk.sync_folder()
 show(disk)
 
 # %% [markdown]
-# The rename has happened, the content has not: under the name of the only checkpoint stands an empty file. What has
-# to be done before the rename?
+# The rename has happened, but the content is not on the disk: the only checkpoint is an empty file. What has to be done
+# before the rename?
 #
 # ## 3 Names are not contents
 #
@@ -85,22 +85,22 @@ show(disk)
 #
 # ## 4 Damage
 #
-# Disks seldom give back other bytes than they were given, but they are large. A checksum tells. Which of these two
-# would you use?
+# Disks seldom return other bytes than were written, but they are large. A checksum detects it. Which of these two would
+# you use?
 
 # %%
 for data in (b"20:bb", b"20:bc", b"02:bb"):
     print(data, "sum:", sum(data), "CRC:", zlib.crc32(data))
 
 # %% [markdown]
-# And when it tells that the checkpoint is damaged, where is another one? (One file is not enough. Which of two files
-# should the next save replace, if one of them is damaged?)
+# And if the checkpoint is damaged, where is another one? (One file is not enough. Which of two files should the next
+# save replace, if one of them is damaged?)
 #
 # ## 5 Now write it
 #
-# Complete `atomic_checkpoint.py`. Here step 10 has been saved, and the machine stops after each call of the next save;
-# beside it stands how many disks there may be then, and what is loaded from them. The notebook reads the file anew
-# whenever you change it.
+# Complete `atomic_checkpoint.py`. Here step 10 has been saved, and the machine stops after each call of the next save.
+# A line has the call, the number of states that the disk may have then, and what is loaded from them. The notebook
+# reads the file anew whenever you change it.
 
 # %% tags=["yours"]
 from atomic_checkpoint import load, save

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from farandole.lab.disk import Disk
+from farandole_tools.lab.disk import Disk
 
 SLOTS = ("slot-0", "slot-1")
 UNFINISHED = "unfinished"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant
 
 ORIGINAL = """\
 import hashlib
@@ -329,7 +329,7 @@ MUTANTS = [
     ),
     Mutant(
         name="remembers_the_checkpoint",
-        says="Keeps the last checkpoint in a variable, too, and loads that: who restarts has no such variable.",
+        says="Keeps the last checkpoint in a variable, too, and loads that: a restarted process has no such variable.",
         fails={
             "load": "only the disk may remember",
             "another process": "load returns step 99, but another process, rank 0, has saved step 30",
@@ -351,7 +351,7 @@ MUTANTS = [
     ),
     Mutant(
         name="remembers_the_slot",
-        says="Keeps in a variable which slot is next, and asks nobody which one is whole.",
+        says="Keeps in a variable which slot is next, and does not check which one is intact.",
         fails={"good slot": "has it been overwritten?"},
         changes={
             'SLOTS = ("slot-0", "slot-1")': """

@@ -1,4 +1,4 @@
-"""What lab 11 checks: that a majority elects, that nobody else does, and that no term has two leaders."""
+"""What lab 11 checks: that a majority elects, that no smaller group does, and that no term has two leaders."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numbers import Real
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from farandole.lab import Check, Lab, expect
-from farandole.lab.expectations import expect_returned
 from farandole.recovery.election.network import Elected, Network
 from farandole.recovery.election.steps import Action, Message, Timer
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.expectations import expect_returned
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 KINDS = ("request vote", "vote", "heartbeat")
 GROUPS = ((0,), (0, 1), (2, 5, 11), (0, 1, 2, 3), (4, 3, 2, 1, 0), tuple(range(7)))
@@ -69,7 +69,10 @@ class Watched:
         for name in ("leader", "term"):
             expect(hasattr(self._member, name), f"a Member has no {name}: it is to be set in __init__")
         self.leader, self.term = leader, term = self._member.leader, self._member.term
-        expect(leader is None or leader in self.numbers, f"member {self.number}'s leader is {told(leader)}: nobody is")
+        expect(
+            leader is None or leader in self.numbers,
+            f"member {self.number}'s leader is {told(leader)}: there is no such member",
+        )
         expect(isinstance(term, int), f"member {self.number}'s term is {told(term)}, where a number is needed")
 
     def _looked_at(self, call: str, answer: Any) -> list[Action]:
@@ -105,7 +108,7 @@ class Play(Network):
     """Members as submitted, on a network, and what is seen of them there.
 
     Args:
-        copies: each message is sent so many times; each takes its own time.
+        copies: how many times each message is sent; each copy takes its own time.
     """
 
     def __init__(
@@ -128,13 +131,13 @@ class Play(Network):
         expect(self.calls < ENOUGH, f"by {self.now:.1f} s the members have been called {ENOUGH:,} times: {often}")
 
     def elects(self, until: float, but: int | None = None) -> bool:
-        """Whether by then somebody has been elected, other than `but`; it is not waited for longer."""
+        """Whether by then a member has been elected, other than `but`; it is not waited for longer."""
         while not (found := any(elected.number != but for elected in self.elected)) and self.now < until:
             self.run(min(self.now + ROUND, until))
         return found
 
     def agree(self) -> bool:
-        """Whether all who live take one of them for the leader, in the same term."""
+        """Whether all living members take one of them for the leader, in the same term."""
         beliefs = {(leader, self.members[number].term) for number, leader in self.leaders().items()}
         return len(beliefs) == 1 and beliefs.pop()[0] in self.leaders()
 
@@ -170,7 +173,7 @@ class Play(Network):
         return asked
 
     def expect_majorities(self) -> None:
-        """No term had two leaders, and nobody has led with too few votes."""
+        """No term had two leaders, and no member has led with too few votes."""
         led: dict[int, Elected] = {}
         for elected in self.elected:
             other = led.setdefault(elected.term, elected)
@@ -221,12 +224,12 @@ def check_heartbeats(student: Any, comm: LabCommunicator) -> None:
                 play = Play(student, numbers, seed)
                 play.start(numbers[0])
                 play.run(LONG)
-                expect(play.elected, f"at {LONG:g} s nobody has been elected")
+                expect(play.elected, f"at {LONG:g} s no member has been elected")
                 expect_not_disturbed(play, play.elected[0])
 
 
 def expect_not_disturbed(play: Play, leader: Elected) -> None:
-    """Nobody, itself included, has begun a new term."""
+    """No member, the leader included, has begun a new term."""
     for (number, term), when in play.candidacies().items():
         if term <= leader.term:
             continue
@@ -317,13 +320,13 @@ def expect_nothing_of_old_votes(student: Any, comm: LabCommunicator) -> None:
     candidate.start()
     old = candidate.term
     candidate.timeout()
-    with comm.case(f"5 members; 0 stands in term {old}, hears nothing, and stands again in term {candidate.term}"):
-        expect(candidate.term > old, "each time needs a term of its own, or votes for the one count in the other")
+    with comm.case(f"5 members; 0 stands in term {old}, receives nothing, and stands again in term {candidate.term}"):
+        expect(candidate.term > old, "each time needs a new term, or votes for the one count in the other")
         for other in (1, 2, 3):
             candidate.receive(Message("vote", other, 0, old))
         expect(candidate.leader is None, f"it leads in term {candidate.term} when votes of term {old} come")
     voter = Play(student, range(5)).members[0]
-    with comm.case("5 members; 0 hears the heartbeat of 1, which leads in term 3"):
+    with comm.case("5 members; 0 receives the heartbeat of 1, which leads in term 3"):
         voter.receive(Message("heartbeat", 1, 0, 3))
         votes = any(isinstance(action, Message) for action in voter.receive(Message("request vote", 2, 0, 2)))
         expect(not votes, "it votes for 2, which asks in term 2")
@@ -338,7 +341,7 @@ def expect_one_leader_in_restless_plays(student: Any, comm: LabCommunicator, cop
             disturb(play, Random(seed))
             play.expect_majorities()
             ever += len(play.elected)
-    expect(ever, f"all have started, in {RESTLESS} different cases, and nobody has ever been elected")
+    expect(ever, f"all have started, in {RESTLESS} different cases, and no member has ever been elected")
 
 
 def disturb(play: Play, random: Random) -> None:
@@ -382,7 +385,7 @@ def check_heal(student: Any, comm: LabCommunicator) -> None:
 
 
 def expect_right_views(play: Play) -> None:
-    """Nobody went back to an older term, and nobody was taken for the leader of a term who was not."""
+    """No member went back to an older term, and none was taken for the leader of a term that was not."""
     since = {(elected.number, elected.term): elected.when for elected in reversed(play.elected)}
     for member in play.members.values():
         for before, view in pairwise(member.views):
@@ -396,17 +399,17 @@ def expect_right_views(play: Play) -> None:
 
 def check_split_votes(student: Any, comm: LabCommunicator) -> None:
     for size in range(2, 8):
-        for seed in range(16 if size == 2 else 4):  # two who are nearly equally patient meet only sometimes
+        for seed in range(16 if size == 2 else 4):  # two with nearly equal time-outs collide only sometimes
             for delay_s in (STEADY, QUICK):
                 with comm.case(f"{size} members, all start at 0 s"):
                     play = Play(student, range(size), seed, delay_s)
                     play.start(*range(size))
-                    expect(play.elects(2 * LONG), f"by {play.now:g} s nobody has been elected; {begun(play)}")
+                    expect(play.elects(2 * LONG), f"by {play.now:g} s no member has been elected; {begun(play)}")
     with comm.case("3 members, 0 and 1 start at 0 s"):
         play = Play(student, range(3), delay_s=STEADY)
         play.start(0, 1)
         play.run(ELECTED)
-        text = f"one of them wins, the other hears its heartbeat, and at {ELECTED:g} s"
+        text = f"one of them wins, the other receives its heartbeat, and at {ELECTED:g} s"
         expect(play.agree(), f"{text} {play.beliefs()}")
 
 
@@ -416,7 +419,7 @@ def begun(play: Play) -> str:
     for (number, _), when in play.candidacies().items():
         times.setdefault(number, []).append(when)
     first = [f"{number} asked for votes at {clock(moments)}" for number, moments in sorted(times.items())[:2]]
-    return ", ".join(first) or "nobody has asked for votes"
+    return ", ".join(first) or "no member has asked for votes"
 
 
 def check_duplicates(student: Any, comm: LabCommunicator) -> None:

@@ -26,7 +26,7 @@ class Member:
     A message bears the term in which its sender is, and is of one of three kinds:
 
         "request vote"    a candidate asks for a vote in this term
-        "vote"            here it is; who does not vote for a candidate does not answer
+        "vote"            here it is; a member that does not vote for a candidate does not answer
         "heartbeat"       the sender leads in this term, and lives
 
     Messages may come late, in another order, or never. A member knows nothing but what it is told.
@@ -56,7 +56,7 @@ class Member:
         """A message has come.
 
         Of an older term: it says nothing any more. Of a newer one: that is the term from now on, in which
-        nobody is known to lead yet, and no vote is given yet. Then, whatever its kind asks for.
+        no leader is known yet, and no vote is given yet. Then, whatever its kind asks for.
 
         A member has one vote per term, which goes to the first that asks for it. Who has voted, or has
         heard the leader, waits anew.

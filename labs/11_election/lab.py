@@ -16,11 +16,11 @@
 # %% [markdown]
 # # Lab 11 · Election
 #
-# The member that decides for all has died, and the others choose one of themselves. You write what each of them does,
-# so that they agree, and that there are never two leaders in the same term, even when the network is cut in two.
+# The leader has died, and the other members elect one of themselves. You write what each of them does, so that they
+# agree, and that there are never two leaders in the same term, even when the network is cut in two.
 #
-# The task, what is judged and some hints are in `README.md`. Here you see what goes wrong without a majority, and in
-# which words members and network talk. The code itself goes into `election.py`, beside this notebook.
+# The task, what is judged and some hints are in `README.md`. Here you see what goes wrong without a majority, and the
+# interface between members and network. The code itself goes into `election.py`, beside this notebook.
 
 # %%
 # %load_ext farandole
@@ -34,10 +34,10 @@ from farandole.recovery.election.network import Network
 from farandole.recovery.election.steps import Message
 
 # %% [markdown]
-# ## 1 The strongest takes over
+# ## 1 The highest number wins
 #
-# In the bully election a member asks all that have a higher number than its own. Who gets no answer leads. Here the
-# leader, 4, has died, and 0 notices it.
+# In the bully election a member sends a message to all members with a higher number. If it gets no answer, it leads.
+# Here the leader, 4, has died, and 0 detects it.
 
 
 # %%
@@ -58,7 +58,7 @@ print(network.sent.total(), "messages:", dict(network.sent))
 # %% [markdown]
 # ## 2 Cut in two
 #
-# Now nobody has died, but messages no longer get from 0, 1 and 2 to 3 and 4. To 0, 1 and 2 that looks the same.
+# Now no member has died, but messages from 0, 1 and 2 no longer reach 3 and 4. To 0, 1 and 2 that looks the same.
 
 # %%
 network = Network({number: Bully(number, range(5)) for number in range(5)})
@@ -68,8 +68,8 @@ network.run(until=10)
 show(network)
 
 # %% [markdown]
-# Two leaders, and each member has kept to the rules. They ask who lives. What they should ask is whether anybody else
-# can have been elected.
+# There are two leaders, and each member has kept to the rules. The rules only check which members are alive. They
+# should check whether another member can have been elected.
 #
 # ## 3 Majorities meet
 #
@@ -82,16 +82,16 @@ for members, size in ((5, 2), (5, 3), (4, 2), (4, 3)):
     print(f"{size} of {members}: {len(groups):2} groups, {apart:2} pairs of them without a common member")
 
 # %% [markdown]
-# If the votes of 3 of 5 are needed, two winners have had a vote from the same member. So let nobody vote twice. And
-# with 4 members, half of the votes is not enough.
+# If the votes of 3 of 5 are needed, two winners must have received a vote from the same member. So no member may vote
+# twice. And with 4 members, half of the votes is not enough.
 #
 # *Twice* means: in the same election. Elections are numbered, and the number is called a term. Each member has one vote
 # in every term.
 #
-# ## 4 The words
+# ## 4 The interface
 #
-# A member is told what happens (`start`, `receive`, `timeout`), and returns what it wants done. This one does not ask
-# anybody: it begins a new term, leads, and says so. Two of them start at the same moment.
+# A member's methods (`start`, `receive`, `timeout`) are called when something happens, and return a list of actions.
+# This one requests no votes: it begins a new term, leads, and sends heartbeats. Two of them start at the same moment.
 
 
 # %%
@@ -120,12 +120,12 @@ for _, arrived, message in sorted(network.messages, key=lambda sent: sent[1]):
 show(network)
 
 # %% [markdown]
-# 0 believes in 1, and 1 in 0.
+# 0 follows 1, and 1 follows 0.
 #
 # ## 5 On paper
 #
-# Three members, and 0 and 1 become candidates at the same moment, in term 1. Everybody votes once. The request of 0
-# reaches member 2 first.
+# There are three members, and 0 and 1 become candidates at the same moment, in term 1. Every member votes once. The
+# request of 0 reaches member 2 first.
 #
 # | | has the votes of | and then |
 # |---|---|---|
@@ -133,16 +133,16 @@ show(network)
 # | 1 | ? | ? |
 # | 2 | – | ? |
 #
-# (0 has 0 and 2: a majority of three, so it leads and sends heartbeats. 1 has its own only; it hears the heartbeat, in
-# its own term, and follows. 2 has voted for 0 and follows it, too.)
+# (0 has 0 and 2: a majority of three, so it leads and sends heartbeats. 1 has its own only; it receives the heartbeat,
+# in its own term, and follows. 2 has voted for 0 and follows it, too.)
 #
-# What if there are four, and 2 votes for 0, and 3 for 1? Nobody has three votes, and nobody will get a third one in
-# this term. Who begins the next one, and when, so that it does not end in the same way?
+# What if there are four, and 2 votes for 0, and 3 for 1? No candidate has three votes, and none will get a third one in
+# this term. Which member begins the next term, and when, so that it does not end in the same way?
 #
 # ## 6 Now write it
 #
-# Complete `election.py`. Then see what becomes of the cut of section 2, with 4 as the leader before it. The notebook
-# reads the file anew whenever you change it.
+# Complete `election.py`. Then repeat the cut of section 2, with 4 as the leader before it. The notebook reads the file
+# anew whenever you change it.
 
 # %% tags=["yours"]
 from election import Member
@@ -162,8 +162,8 @@ network.run(until=180)
 show(network)
 
 # %% [markdown]
-# First all follow 4, in term 1. In the second line 0, 1 and 2 should have a leader of their own, in a higher term; 3
-# and 4 are left behind in term 1. After the cut has healed all follow one leader, and when that has died, another one.
+# First all follow 4, in term 1. In the second line 0, 1 and 2 should have a new leader, in a higher term; 3 and 4
+# remain in term 1. After the cut has healed all follow one leader, and when that has died, another one.
 #
 # ## 7 Have it checked
 #
@@ -175,11 +175,11 @@ show(network)
 # %% [markdown]
 # ## 8 What to try next
 #
-# 1. Let everybody wait for 15 s, always, and start all five at the same moment. Which term have they reached after
+# 1. Let every member wait for 15 s, always, and start all five at the same moment. Which term have they reached after
 #    300 s?
 # 2. Kill three of five. The two that are left try again and again. Why is it right that neither leads? What would you
-#    tell the person who has to bring the training back?
+#    tell the operator of the training?
 # 3. How many messages does an election take, from the first request to the last heartbeat, among n members? The
 #    bully's takes n(n − 1) if the highest is dead and the lowest starts. (Count them: `network.sent`.)
-# 4. The project's own is `reference/farandole/recovery/election/raft.py`; in `ring.py` beside it a number goes round,
-#    and only the highest comes home. What has the ring to know that Raft need not?
+# 4. The project's implementation is `reference/farandole/recovery/election/raft.py`; in `ring.py` beside it a number
+#    goes round, and only the highest comes home. What has the ring to know that Raft need not?

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant
 
 ORIGINAL = """\
 from farandole.recovery.election.steps import Message, Timer
@@ -68,8 +68,8 @@ class Member:
 MUTANTS = [
     Mutant(
         name="candidate_does_not_follow",
-        says="As a candidate it does not hear the heartbeats of the leader of its own term.",
-        fails={"split votes": "the other hears its heartbeat, and at 5 s 0 leads (term 1), 1 knows of no leader"},
+        says="As a candidate it ignores the heartbeats of the leader of its own term.",
+        fails={"split votes": "the other receives its heartbeat, and at 5 s 0 leads (term 1), 1 knows of no leader"},
         changes={
             'if message.kind == "heartbeat":': """
             if message.kind == "heartbeat" and self.voted_for == self.number:
@@ -168,7 +168,7 @@ MUTANTS = [
         name="higher_terms_of_candidates_only",
         says="Adopts a higher term when it is asked for its vote, but not from a leader's heartbeat.",
         fails={
-            "one leader": "0 hears the heartbeat of 1, which leads in term 3: it votes for 2, which asks in term 2",
+            "one leader": "0 receives the heartbeat of 1, which leads in term 3: it votes for 2, which asks in term 2",
             "heal": "0 leads (term 2), 1 leads (term 1)",
         },
         changes={
@@ -189,12 +189,12 @@ MUTANTS = [
         fails={
             "agree": "0 knows of no leader (term 1), 1 knows of no leader (term 0)",
             "cost": "0 'vote' messages have been sent, where 1 would",
-            "heartbeats": "nobody has been elected",
+            "heartbeats": "no member has been elected",
             "successor": "know of no leader (term 0)",
             "majority": "that is a majority, and at 150 s",
-            "one leader": "nobody has ever been elected",
+            "one leader": "no member has ever been elected",
             "heal": "know of no leader (term 0)",
-            "split votes": "nobody has been elected; 0 asked for votes at",
+            "split votes": "no member has been elected; 0 asked for votes at",
             "duplicates": "at 5 s 0 knows of no leader (term 1), 1 knows of no leader (term 0)",
         },
         changes={
@@ -207,13 +207,13 @@ MUTANTS = [
     ),
     Mutant(
         name="keeps_its_vote",
-        says="Keeps its vote when the term is another: who has voted once never votes for anybody else.",
+        says="Keeps its vote when the term is another: a member that has voted once never votes for another.",
         fails={
             "successor": "2 dies at 20 s, and at 170 s 5 and 11 know of no leader",
-            "one leader": "nobody has ever been elected",
+            "one leader": "no member has ever been elected",
             "heal": "0, 1 and 2 know of no leader",
-            "split votes": "nobody has been elected; 0 asked for votes at",
-            "duplicates": "nobody has ever been elected",
+            "split votes": "no member has been elected; 0 asked for votes at",
+            "duplicates": "no member has ever been elected",
         },
         changes={
             "if self.voted_for is None:": "if self.voted_for in (None, message.sender):",
@@ -246,8 +246,8 @@ MUTANTS = [
         },
     ),
     Mutant(
-        name="leads_with_whoever_has_answered",
-        says="Counts when its timer runs out, and leads if anybody has voted for it: who is silent is taken for dead.",
+        name="leads_with_the_votes_it_has",
+        says="Counts when its timer runs out, and leads if any member has voted for it: silence means death.",
         fails={
             "majority": "1 and 3 alone live: at 11.4 s member 1 begins to lead, with the votes of 1 and 3: 2 of 4",
             "one leader": "begins to lead in term 9 with only the votes of 1 and 3: 2 of 4",
@@ -263,7 +263,7 @@ MUTANTS = [
     ),
     Mutant(
         name="never_steps_down",
-        says="Once it leads, it listens to nobody.",
+        says="Once it leads, it ignores all messages.",
         fails={"heal": "at 250 s 0 leads (term 2), 1 leads (term 1), 2 follows 0 (term 2)"},
         changes={"if message.term < self.term:": "if message.term < self.term or self.leader == self.number:"},
     ),
@@ -286,10 +286,10 @@ MUTANTS = [
         fails={
             "agree": "0 is the only member, 0 starts: nothing is in the way, and at 5 s 0 knows of no leader",
             "cost": "0 'heartbeat' messages have been sent, where 1 would",
-            "heartbeats": "nobody has been elected",
+            "heartbeats": "no member has been elected",
             "successor": "5 and 11 know of no leader",
             "majority": "0 and 1 alone live: that is a majority, and at 150 s",
-            "split votes": "nobody has been elected; 0 asked for votes at",
+            "split votes": "no member has been elected; 0 asked for votes at",
             "duplicates": "at 5 s 0 and 1 know of no leader (term 1)",
         },
         changes={"self.votes.add(self.number)": ""},
@@ -309,7 +309,7 @@ MUTANTS = [
     ),
     Mutant(
         name="stands_once",
-        says="Sets no timer when it asks for votes: who is not elected never tries again.",
+        says="Sets no timer when it asks for votes: a candidate that is not elected never tries again.",
         fails={
             "successor": "5 and 11 know of no leader (term 2)",
             "heal": "2 knows of no leader (term 2)",
@@ -344,7 +344,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the_same_patience",
-        says="Waits equally long every time, as everybody else does.",
+        says="Waits equally long every time, as every other member does.",
         fails={
             "successor": "5 and 11 know of no leader",
             "heal": "0, 1, 2 and 3 know of no leader",
@@ -359,9 +359,9 @@ MUTANTS = [
         says="Asks for votes without beginning a new term.",
         fails={
             "successor": "5 and 11 know of no leader (term 0)",
-            "one leader": "stands again in term 0: each time needs a term of its own",
+            "one leader": "stands again in term 0: each time needs a new term",
             "split votes": "0 asked for votes at 0.0 s, 1 asked for votes at 0.0 s",
-            "duplicates": "nobody has ever been elected",
+            "duplicates": "no member has ever been elected",
         },
         changes={"self.enter(self.term + 1)": "self.enter(self.term)"},
     ),
@@ -384,7 +384,7 @@ MUTANTS = [
     ),
     Mutant(
         name="voters_do_not_wait",
-        says="Sets no timer when it gives its vote: if the candidate dies, nobody misses it.",
+        says="Sets no timer when it gives its vote: if the candidate dies, no member misses it.",
         fails={
             "successor": "it has been voted for and does not lead yet; at 150 s 5 and 11 know of no leader (term 1)"
         },
@@ -396,7 +396,7 @@ MUTANTS = [
     ),
     Mutant(
         name="votes_for_everybody",
-        says="Gives its vote to everybody who asks for it.",
+        says="Gives its vote to every member that asks for it.",
         fails={
             "one leader": "term 1 had two leaders, 0 from 1.3 s and 1 from 1.3 s: members 0 and 1 voted for both",
             "split votes": "0 and 2 follow 1 (term 1), 1 follows 0 (term 1)",
@@ -427,7 +427,7 @@ MUTANTS = [
     ),
     Mutant(
         name="wants_all_votes",
-        says="Leads only when everybody has voted for it.",
+        says="Leads only when every member has voted for it.",
         fails={
             "successor": "5 and 11 know of no leader",
             "majority": "3 members, and 1 and 2 alone live: that is a majority",

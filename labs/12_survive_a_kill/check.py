@@ -1,4 +1,4 @@
-"""What lab 12 checks: that whoever dies, at whichever call, the others end as if nothing had happened.
+"""What lab 12 checks: that after a death, at whichever call, the others end as without it.
 
 Most of it is tried on simulated ranks. Run as a program, this is one rank of a launch with real kills:
 
@@ -22,24 +22,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from farandole.errors import LaunchError
-from farandole.lab import Check, Lab, expect, learner
-from farandole.lab.expectations import counted
-from farandole.lab.rank_status import named
-from farandole.lab.simulated_ranks import WHOLE, Call, Death, SimulatedRanks, Stuck
-from farandole.lab.small_training import Worker
-from farandole.lab.ulfm_communicator import OverMpi, PeerLost, UlfmCommunicator
 from farandole.runtime import mpirun, rank
 from farandole.runtime.launcher import run_ranks
+from farandole_tools.lab import Check, Lab, expect, learner
+from farandole_tools.lab.expectations import counted
+from farandole_tools.lab.rank_status import named
+from farandole_tools.lab.simulated_ranks import WHOLE, Call, Death, SimulatedRanks, Stuck
+from farandole_tools.lab.small_training import Worker
+from farandole_tools.lab.ulfm_communicator import OverMpi, PeerLost, UlfmCommunicator
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 Kill = tuple[int, str, int]  # rank, name of a call, how many of that name it makes before
-Case = tuple[str, int, tuple[Death, ...], bool]  # in words, how many workers, who dies, whether all notice it
+Case = tuple[str, int, tuple[Death, ...], bool]  # in words, how many workers, which die, whether all notice it
 
 STEPS = 4
 LAST = STEPS - 1
-LATER = 12  # so many calls after a death another may die
+LATER = 12  # how many calls after a death another may die
 REAL_S = 60.0
 
 
@@ -95,7 +95,7 @@ class Watched(Worker):
 
     def update(self) -> None:
         who = f"rank {self.number}"
-        again = "who has come furthest decides, and no step is done twice"
+        again = "the rank with the most steps decides, and no step is done twice"
         expect(self.step not in self.updates, f"{who} has done step {self.step} and does it again: {again}")
         self.updates.append(self.step)
         step = self.step
@@ -154,7 +154,7 @@ class Trial:
         used = Counter(sample for worker in workers for sample in worker.samples_of(step))
         missing, twice = [each for each in batch if not used[each]], [each for each in batch if used[each] > 1]
         there = f"on step {step} {named(sorted(given))} {'works' if len(given) == 1 else 'work'}, and"
-        expect(not missing, f"{there} nobody on its samples {missing}")
+        expect(not missing, f"{there} no rank on its samples {missing}")
         expect(not twice, f"{there} more than one on its samples {twice}")
         expect(set(used) <= set(batch), f"{there} on samples that are not in its batch")
         for worker in workers:
@@ -184,13 +184,13 @@ def try_all(student: Any, comm: LabCommunicator, cases: Iterable[Case], dropout:
 
 
 def undisturbed(student: Any, comm: LabCommunicator, size: int, dropout: bool = False) -> list[Call]:
-    """The calls of a training in which nobody dies."""
-    with comm.case(f"{counted(size, 'worker')}, nobody dies"):
+    """The calls of a training without a death."""
+    with comm.case(f"{counted(size, 'worker')}, no death"):
         return Trial(student, comm, size, (), False, dropout).run()
 
 
 def within(call: Call, living: Iterable[int]) -> Iterator[Death]:
-    """The ways in which a rank may die within its call: who of the others gets the result."""
+    """The ways in which a rank may die within its call: which of the others get the result."""
     others = frozenset(living) - {call.rank}
     if call.name in WHOLE:
         yield Death(call.rank, call.number, frozenset())
@@ -234,7 +234,7 @@ def check_divide(student: Any, comm: LabCommunicator) -> None:
 
 def check_recover(student: Any, comm: LabCommunicator) -> None:
     for size in (2, 3, 4):
-        with comm.case(f"{size} ranks, nobody dies, and all are done"):
+        with comm.case(f"{size} ranks, no death, and all are done"):
             calls = expect_recovered(student, size, (), False)
         work = [call for call in calls if call.name == "all_reduce"]
         for case, _, (first,), all_notice in (*before_calls(calls, size), *within_calls(work, size)):
@@ -272,23 +272,23 @@ def expect_recovered(student: Any, size: int, deaths: Sequence[Death], all_notic
     if ended:
         expect(not not_done, f"recover returns None, as if all were done, but {named(not_done)} had been interrupted")
         return ranks.calls
-    expect(deaths or not given, "recover returns a communicator, though nobody has died and all are done")
+    expect(deaths or not given, "recover returns a communicator, though no rank has died and all are done")
     sizes = {number: new.size for number, (_, new) in given.items()}
-    right = range(len(given), len(given) + len(deaths))  # who dies within the shrink may be in it
+    right = range(len(given), len(given) + len(deaths))  # a rank that dies within the shrink may be in it
     expect(len({*sizes.values()} - {*right}) == 0, f"{len(given)} live, and recover returns communicators of {sizes}")
     return ranks.calls
 
 
-def check_nobody_dies(student: Any, comm: LabCommunicator) -> None:
+def check_no_death(student: Any, comm: LabCommunicator) -> None:
     for size in (1, 2, 3, 4, 5):
         calls = Counter(call.name for call in undisturbed(student, comm, size))
-        with comm.case(f"{counted(size, 'worker')}, nobody dies"):
+        with comm.case(f"{counted(size, 'worker')}, no death"):
             sent, needed = calls["all_reduce"], size * STEPS
             expect(
                 sent == needed, f"{sent} all_reduce in {STEPS} steps, where one per step and rank, {needed}, will do"
             )
-            expect(not calls["broadcast"], "a state is broadcast although nobody is behind")
-            expect(not calls["revoke"], "a communicator is revoked although nobody has died")
+            expect(not calls["broadcast"], "a state is broadcast although no rank is behind")
+            expect(not calls["revoke"], "a communicator is revoked although no rank has died")
 
 
 def check_a_death(student: Any, comm: LabCommunicator) -> None:
@@ -379,7 +379,7 @@ def expect_alike(folder: Path, living: Sequence[int], dropout: bool) -> None:
         same = report["state"] == (reports[living[0]]["state"] if dropout else STATES[STEPS].tolist())
         expect(same, f"rank {number} has other parameters in the end than it should")
         right = not dropout or report["random"] == next_random(RANDOM[number][STEPS])
-        expect(right, f"rank {number} has drawn other random numbers than it would have if nobody had died")
+        expect(right, f"rank {number} has drawn other random numbers than it would have without a death")
 
 
 def next_random(state: Any) -> float:
@@ -418,7 +418,7 @@ LAB = Lab(
     checks=(
         Check("divide", 1, (1,), check_divide),
         Check("recover", 1, (1,), check_recover),
-        Check("nobody dies", 1, (1,), check_nobody_dies),
+        Check("no death", 1, (1,), check_no_death),
         Check("a death", 1, (1,), check_a_death),
         Check("half a step", 1, (1,), check_half_a_step),
         Check("last step", 1, (1,), check_last_step),

@@ -16,11 +16,11 @@
 # %% [markdown]
 # # Lab 12 · Survive a kill
 #
-# A worker is killed in the middle of a training, and the others go on: no step is lost, none is done twice, and no
-# sample is forgotten. You write the recovery, such that it survives a death at any moment, also one of its own.
+# A worker is killed in the middle of a training, and the others continue: no step is lost, none is done twice, and no
+# sample is left out. You write the recovery, such that it survives a death at any moment, also one during the recovery.
 #
-# The task, what is judged and some hints are in `README.md`. Here you see what the others are told when one dies. The
-# code itself goes into `survive_a_kill.py`, beside this notebook.
+# The task, what is judged and some hints are in `README.md`. Here you see which errors the others get when one dies.
+# The code itself goes into `survive_a_kill.py`, beside this notebook.
 
 # %%
 # %load_ext farandole
@@ -28,15 +28,15 @@
 # %autoreload 2
 import numpy as np
 
-from farandole.lab.simulated_ranks import Death, SimulatedRanks, Stuck
-from farandole.lab.small_training import Worker
-from farandole.lab.ulfm_communicator import PeerLost
+from farandole_tools.lab.simulated_ranks import Death, SimulatedRanks, Stuck
+from farandole_tools.lab.small_training import Worker
+from farandole_tools.lab.ulfm_communicator import PeerLost
 
 # %% [markdown]
-# ## 1 One dies, and one notices
+# ## 1 One rank dies, and one detects it
 #
-# Four ranks, on paper, sum up their numbers again and again. `Death(2, call=1)` means: rank 2 dies before its second
-# call. Who of the others learns of it?
+# Four simulated ranks sum up their numbers again and again. `Death(2, call=1)` means: rank 2 dies before its second
+# call. Which of the others detect it?
 
 
 # %%
@@ -68,8 +68,8 @@ def sums(comm):
 play(sums, Death(2, call=1))
 
 # %% [markdown]
-# Nothing goes on. Rank 3 has noticed and left; 0 and 1 wait for somebody who lives, but is not there any more. ULFM
-# promises no more than that. What has rank 3 to do before it leaves?
+# The ranks deadlock. Rank 3 has detected the death and left the call; 0 and 1 wait for a rank that is alive, but has
+# left. ULFM guarantees no more than that. What does rank 3 have to do before it leaves?
 
 
 # %%
@@ -85,16 +85,16 @@ play(sums_and_revoke, Death(2, call=1))
 # %% [markdown]
 # ## 2 Half a call
 #
-# Now rank 2 dies within its second call, after it has given its number, and only rank 0 gets the sum.
+# Now rank 2 dies within its second call, after it has contributed its number, and only rank 0 gets the sum.
 
 # %%
 play(sums_and_revoke, Death(2, call=1, served=frozenset({0})))
 
 # %% [markdown]
 # Rank 0 is interrupted one call later than 1 and 3. If each call is a step of a training, 0 has made an update that the
-# others have not made, and it can never be asked of them: the number of rank 2 is gone. Who has to follow whom?
+# others have not made, and they cannot make it any more: the number of rank 2 is lost. Which rank's state has to count?
 #
-# ## 3 Who is left
+# ## 3 The remaining ranks
 #
 # `shrink` returns a communicator without the dead, `agree` the same answer to all. Look at the ranks.
 
@@ -112,7 +112,8 @@ play(shrink, Death(2, call=1))
 # %% [markdown]
 # ## 4 The training
 #
-# This is one worker's training, alone. The gradient stays until the update; what has been computed in vain is in it.
+# This is one worker's training, alone. The gradient stays until the update; it also contains what was computed in an
+# interrupted step.
 
 # %%
 worker = Worker(number=3, dropout=True)
@@ -126,8 +127,8 @@ worker.compute(worker.batch())
 print(f"step {worker.step}: once {once}, twice {worker.gradient}")
 
 # %% [markdown]
-# The second time other coordinates have been dropped, and the sum of both is in the gradient. What do you have to write
-# down before `compute`, and to undo before you call it again?
+# The second time other coordinates have been dropped, and the sum of both is in the gradient. What do you have to store
+# before `compute`, and to restore before you call it again?
 #
 # ## 5 On paper
 #
@@ -138,11 +139,12 @@ print(f"step {worker.step}: once {once}, twice {worker.gradient}")
 # | 0 | 8 | ? | ? | go on |
 # | 2 | 7 | ? | ? | ? |
 #
-# (0 has come furthest, so 2 gets the state from it, and both take step 8. The random numbers of 2 go on, too: its
-# gradient of step 7 is in the sum. If nobody had got the sum, both would take step 7 again, with its random numbers.)
+# (0 has taken the most steps, so 2 receives its state, and both take step 8. The random numbers of 2 go on, too: its
+# gradient of step 7 is in the sum. If no worker had got the sum, both would take step 7 again, with its random
+# numbers.)
 #
-# What if 0 dies while it sends the state? Then 2 is the only one left, takes step 7 again, with all of the batch, and
-# nobody will ever know what 0 had computed.
+# What if 0 dies while it sends the state? Then only 2 is left. It takes step 7 again, with the whole batch, and what 0
+# had computed is lost.
 #
 # ## 6 Now write it
 #
@@ -174,7 +176,7 @@ print(alone.parameters)
 # %% [markdown]
 # ## 7 Have it checked
 #
-# Some hundred deaths on paper, and three real ones. The same in a terminal: `farandole lab check 12`.
+# Some hundred simulated deaths, and three real ones. The same in a terminal: `farandole lab check 12`.
 
 # %% tags=["yours"]
 # !farandole lab check 12
@@ -182,9 +184,9 @@ print(alone.parameters)
 # %% [markdown]
 # ## 8 What to try next
 #
-# 1. Take the `revoke` out of your `recover`, and run section 6 again. Who waits where?
-# 2. Let every rank notice: `SimulatedRanks(4, deaths, all_notice=True)`. Does it work without `revoke` then? Would you
-#    rely on it?
+# 1. Take the `revoke` out of your `recover`, and run section 6 again. Which rank waits in which call?
+# 2. Let every rank detect the death: `SimulatedRanks(4, deaths, all_notice=True)`. Does it work without `revoke` then?
+#    Would you rely on it?
 # 3. How many calls does your recovery make, from the death to the next step? How many of them send more than a number?
-# 4. The project's own is `reference/farandole/recovery/membership.py`. Why does it split its communicators before all
-#    agree, and not after?
+# 4. The project's implementation is `reference/farandole/recovery/membership.py`. Why does it split its communicators
+#    before all agree, and not after?

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from farandole.lab.small_training import Worker
-from farandole.lab.ulfm_communicator import PeerLost, UlfmCommunicator
+from farandole_tools.lab.small_training import Worker
+from farandole_tools.lab.ulfm_communicator import PeerLost, UlfmCommunicator
 
 
 def divide(samples: Sequence[int], rank: int, size: int) -> Sequence[int]:
@@ -21,7 +21,7 @@ def divide(samples: Sequence[int], rank: int, size: int) -> Sequence[int]:
 def recover(comm: UlfmCommunicator, done: bool) -> UlfmCommunicator | None:
     if not done:
         comm.revoke()
-    # Who is done is in here, too: so nobody leaves as long as somebody may need its state.
+    # Workers that are done are in here, too: none leaves as long as another may need its state.
     return None if comm.agree(done) else comm.shrink()
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farandole.lab.small_training import Worker
-from farandole.lab.ulfm_communicator import PeerLost, UlfmCommunicator  # noqa: F401
+from farandole_tools.lab.small_training import Worker
+from farandole_tools.lab.ulfm_communicator import PeerLost, UlfmCommunicator  # noqa: F401
 
 
 def divide(samples: Sequence[int], rank: int, size: int) -> Sequence[int]:
@@ -21,13 +21,13 @@ def divide(samples: Sequence[int], rank: int, size: int) -> Sequence[int]:
 
 
 def recover(comm: UlfmCommunicator, done: bool) -> UlfmCommunicator | None:
-    """Agree with all who live on how to go on. Everybody calls it, whether it has noticed a death or not.
+    """Agree with all living ranks on how to go on. Every rank calls it, whether it has noticed a death or not.
 
     Args:
         done: whether this rank has come to the end of its work; False if it was interrupted.
 
     Returns:
-        None if all are done, on all ranks alike; else a communicator of those who live.
+        None if all are done, on all ranks alike; else a communicator of the living ranks.
     """
     raise NotImplementedError
 
@@ -39,18 +39,18 @@ def catch_up(comm: UlfmCommunicator, worker: Worker) -> None:
     behind gets the state from there. A step that was begun and not done begins anew: with an empty
     gradient, and with the random numbers that it had before.
 
-    If somebody dies in here it raises `PeerLost`, and the worker is then either as it was or has caught up.
+    If a rank dies in here it raises `PeerLost`, and the worker is then either as it was or has caught up.
     """
     raise NotImplementedError
 
 
 def train(comm: UlfmCommunicator, worker: Worker, steps: int) -> None:
-    """Train until `steps` steps are done by all who live, however many die meanwhile.
+    """Train until `steps` steps are done by all living workers, however many die meanwhile.
 
     A step is: compute the gradient of one's own part of `worker.batch()`, sum it over all ranks, update.
-    Nothing may be kept in global variables; `worker` may be given attributes of your own.
+    Nothing may be kept in global variables; you may add attributes to `worker`.
 
     Args:
-        comm: of all who are there at the start.
+        comm: of all ranks at the start.
     """
     raise NotImplementedError

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant
 
 ORIGINAL = """\
 import numpy as np
 
-from farandole.lab.ulfm_communicator import PeerLost
+from farandole_tools.lab.ulfm_communicator import PeerLost
 
 
 def divide(samples, rank, size):
@@ -111,15 +111,15 @@ MUTANTS = [
     ),
     Mutant(
         name="drops_the_dead_ones_samples",
-        says="Everybody keeps the part that it had at first, and nobody takes that of the dead.",
+        says="Every worker keeps the part that it had at first, and none takes that of the dead.",
         fails={
-            "a death": "on step 0 rank 1 works, and nobody on its samples [0, 2, 4, 6, 8, 10]",
-            "half a step": "on step 0 ranks 1 and 2 work, and nobody on its samples [0, 3, 6, 9]",
-            "last step": "on step 3 rank 1 works, and nobody on its samples [36, 38, 40, 42, 44, 46]",
-            "random numbers": "on step 0 ranks 1 and 2 work, and nobody on its samples [0, 3, 6, 9]",
-            "second death": "on step 1 ranks 0, 2 and 3 work, and nobody on its samples [13, 17, 21]",
-            "one kill": "on step 0 ranks 0, 1 and 3 work, and nobody on its samples [2, 6, 10]",
-            "two kills": "on step 0 ranks 0, 2, 3 and 4 work, and nobody on its samples [1, 6, 11]",
+            "a death": "on step 0 rank 1 works, and no rank on its samples [0, 2, 4, 6, 8, 10]",
+            "half a step": "on step 0 ranks 1 and 2 work, and no rank on its samples [0, 3, 6, 9]",
+            "last step": "on step 3 rank 1 works, and no rank on its samples [36, 38, 40, 42, 44, 46]",
+            "random numbers": "on step 0 ranks 1 and 2 work, and no rank on its samples [0, 3, 6, 9]",
+            "second death": "on step 1 ranks 0, 2 and 3 work, and no rank on its samples [13, 17, 21]",
+            "one kill": "on step 0 ranks 0, 1 and 3 work, and no rank on its samples [2, 6, 10]",
+            "two kills": "on step 0 ranks 0, 2, 3 and 4 work, and no rank on its samples [1, 6, 11]",
         },
         changes={
             "while comm:": """
@@ -133,7 +133,7 @@ MUTANTS = [
     ),
     Mutant(
         name="forgets_the_state",
-        says="Who is behind takes the number of the step, but not the state.",
+        says="A worker that is behind takes the number of the step, but not the state.",
         fails={
             "half a step": "rank 2 takes step 1 with the parameters of step 0, not of step 1",
             "last step": "rank 2 has returned with the parameters of step 3, not of step 4",
@@ -157,14 +157,14 @@ MUTANTS = [
     ),
     Mutant(
         name="goes_back_to_the_slowest",
-        says="Has everybody go on from where the slowest is.",
+        says="Has every worker go on from the step of the slowest.",
         fails={
-            "half a step": "rank 1 has done step 0 and does it again: who has come furthest decides",
-            "last step": "rank 1 has done step 3 and does it again: who has come furthest decides",
+            "half a step": "rank 1 has done step 0 and does it again: the rank with the most steps decides",
+            "last step": "rank 1 has done step 3 and does it again: the rank with the most steps decides",
             "random numbers": "rank 1 takes step 0 with other random numbers than before: those of step 2",
-            "second death": "rank 2 has done step 1 and does it again: who has come furthest decides",
-            "one kill": "rank 0 has done step 0 and does it again: who has come furthest decides",
-            "two kills": "rank 0 has done step 0 and does it again: who has come furthest decides",
+            "second death": "rank 2 has done step 1 and does it again: the rank with the most steps decides",
+            "one kill": "rank 0 has done step 0 and does it again: the rank with the most steps decides",
+            "two kills": "rank 0 has done step 0 and does it again: the rank with the most steps decides",
         },
         changes={
             """
@@ -180,7 +180,7 @@ MUTANTS = [
     ),
     Mutant(
         name="goes_on_from_its_own_step",
-        says="Everybody goes on from where it is itself.",
+        says="Every worker goes on from its own step.",
         fails={
             "half a step": "gradients of different steps are added up: rank 1 at step 1, rank 2 at step 0",
             "last step": "deadlock: rank 0 is dead; rank 1 waits in agree; rank 2 waits in all_reduce",
@@ -218,11 +218,11 @@ MUTANTS = [
     ),
     Mutant(
         name="leaves_out_the_remainder",
-        says="Gives every rank equally many samples: what is left over nobody has.",
+        says="Gives every rank equally many samples: no rank has the remainder.",
         fails={
             "divide": "1 sample, 2 ranks: the parts are [[], []]: not each sample exactly once",
-            "nobody dies": "on step 0 ranks 0, 1, 2, 3 and 4 work, and nobody on its samples [10, 11]",
-            "two kills": "on step 0 ranks 0, 1, 2, 3 and 4 work, and nobody on its samples [10, 11]",
+            "no death": "on step 0 ranks 0, 1, 2, 3 and 4 work, and no rank on its samples [10, 11]",
+            "two kills": "on step 0 ranks 0, 1, 2, 3 and 4 work, and no rank on its samples [10, 11]",
         },
         changes={
             "return samples[rank::size]": """
@@ -233,7 +233,7 @@ MUTANTS = [
     ),
     Mutant(
         name="leaves_when_it_is_done",
-        says="Who is done returns, though another may still need its state.",
+        says="A worker that is done returns, though another may still need its state.",
         fails={
             "recover": "deadlock: rank 0 is dead; rank 1 has returned; rank 2 waits in shrink",
             "last step": "deadlock: rank 0 is dead; rank 1 has returned; rank 2 waits in shrink",
@@ -259,13 +259,13 @@ MUTANTS = [
         name="ranks_of_the_first_communicator",
         says="Takes its number in the first communicator for its rank in the new one.",
         fails={
-            "a death": "on step 0 rank 1 works, and nobody on its samples [0]",
-            "half a step": "on step 0 ranks 1 and 2 work, and nobody on its samples [0]",
-            "last step": "on step 3 rank 1 works, and nobody on its samples [36]",
-            "random numbers": "on step 0 ranks 1 and 2 work, and nobody on its samples [0]",
-            "second death": "on step 1 ranks 0, 2 and 3 work, and nobody on its samples [13, 16, 19, 22]",
-            "one kill": "on step 0 ranks 0, 1 and 3 work, and nobody on its samples [2, 5, 8, 11]",
-            "two kills": "on step 0 ranks 0, 2, 3 and 4 work, and nobody on its samples [1, 5, 9]",
+            "a death": "on step 0 rank 1 works, and no rank on its samples [0]",
+            "half a step": "on step 0 ranks 1 and 2 work, and no rank on its samples [0]",
+            "last step": "on step 3 rank 1 works, and no rank on its samples [36]",
+            "random numbers": "on step 0 ranks 1 and 2 work, and no rank on its samples [0]",
+            "second death": "on step 1 ranks 0, 2 and 3 work, and no rank on its samples [13, 16, 19, 22]",
+            "one kill": "on step 0 ranks 0, 1 and 3 work, and no rank on its samples [2, 5, 8, 11]",
+            "two kills": "on step 0 ranks 0, 2, 3 and 4 work, and no rank on its samples [1, 5, 9]",
         },
         changes={
             "worker.compute(divide(worker.batch(), comm.rank, comm.size))": """

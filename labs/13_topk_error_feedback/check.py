@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.lab import Check, Lab, expect
-from farandole.lab.expectations import THROUGH_COMM, expect_returned
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.expectations import THROUGH_COMM, expect_returned
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
     Comm = LabCommunicator
 
@@ -146,7 +146,7 @@ def check_payload(student: Any, comm: Comm) -> None:
 
 
 def everybodys(ranks: int, length: int, k: int) -> list[tuple[Vector, Vector]]:
-    """Each rank's places and values; place 0 is everybody's."""
+    """Each rank's places and values; place 0 is that of all."""
     made = []
     for rank in range(ranks):
         random = np.random.default_rng([ranks, length, rank])
@@ -188,7 +188,7 @@ def judge_sum(result: Vector, total: Vector, each: list[tuple[Vector, Vector]], 
     for other, theirs in enumerate(comm.everybodys(result)):
         expect(
             np.array_equal(theirs, result),
-            f"ranks {comm.rank} and {other} differ in the last bits: each adds up in an order of its own; take that of "
+            f"ranks {comm.rank} and {other} differ in the last bits: each adds up in a different order; take that of "
             "the ranks' numbers",
         )
 
@@ -215,7 +215,7 @@ def check_bytes(student: Any, comm: Comm) -> None:
 
 
 def check_training(student: Any, comm: Comm) -> None:
-    """½Σh_i(x_i − t_i)² on each rank, with a target of its own and one entry in ten sent."""
+    """½Σh_i(x_i − t_i)² on each rank, each with a different target and one entry in ten sent."""
     curvatures = np.linspace(0.05, 1, LENGTH).astype(np.float32)
     targets = np.random.default_rng(comm.size).normal(size=(comm.size, LENGTH)).astype(np.float32)
     point, residual = np.zeros(LENGTH, np.float32), np.zeros(LENGTH, np.float32)

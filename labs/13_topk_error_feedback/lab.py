@@ -16,12 +16,11 @@
 # %% [markdown]
 # # Lab 13 · Top-k with error feedback
 #
-# Of a gradient only the largest entries are sent, and none of the others is lost. You write what chooses, what
-# remembers, and what adds up.
+# Only the largest entries of a gradient are sent, and none of the others is lost. You write the selection, the memory,
+# and the sum.
 #
-# The task, what is judged and some hints are in `README.md`. Here you see what should come out, say so yourself before
-# you measure, and try it out, first in one process, then on real ranks. The code itself goes into
-# `topk_error_feedback.py`, beside this notebook.
+# The task, what is judged and some hints are in `README.md`. Here you predict the result, measure it, and try it out,
+# first in one process, then on real ranks. The code itself goes into `topk_error_feedback.py`, beside this notebook.
 
 # %%
 # %load_ext farandole
@@ -59,8 +58,8 @@ for name, remember in (("thrown away", False), ("kept", True)):
     print(f"the rest is {name}: after 300 steps {descend(remember)[-1]:.3f} away")
 
 # %% [markdown]
-# The steep direction's noise is nearly always the larger entry, so the flat one hardly gets its turn. With a memory it
-# waits until it has grown large enough.
+# The steep direction's noise is nearly always the larger entry, so the flat one is hardly ever sent. With a memory it
+# is sent once it has grown large enough.
 
 # %%
 figure, axes = plt.subplots(figsize=(8, 3.4))
@@ -76,7 +75,7 @@ plt.show()
 # ## 2 The bytes
 #
 # **Predict:** a million parameters, one in a hundred sent with its place. How many bytes does a rank send if 4 ranks
-# gather everybody's entries, and how many in a ring all-reduce of the whole gradient? And with 64 ranks?
+# gather the entries of all ranks, and how many in a ring all-reduce of the whole gradient? And with 64 ranks?
 
 # %%
 for ranks in (4, 64):
@@ -111,7 +110,7 @@ for gradient in ([3, -5, 1], [3, 0, 1], [0, 0, 1]):
 import numpy as np
 from topk_error_feedback import sum_of_all
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 places = np.array([0, comm.rank + 1], np.int32)
@@ -130,7 +129,8 @@ print(f"rank {comm.rank}: {total}, {comm.bytes_sent} bytes in {comm.messages_sen
 # %% [markdown]
 # ## 5 What to try next
 #
-# 1. Set the noise of the first section to 0. Who needs the memory now, and why? 2. Round instead of choosing: keep
+# 1. Set the noise of the first section to 0. Which entry needs the memory now, and why? 2. Round instead of choosing:
+#    keep
 # the sign of every entry and one magnitude for all. Does your `compress` work with it,
 #    and what is owed then?
 # 3. Train with it: `farandole run compressed_sgd -n 4 --compressor top-k --no-feedback`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from farandole.compression.top_k import largest as largest_places
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 
 def largest(vector: np.ndarray, k: int) -> np.ndarray:

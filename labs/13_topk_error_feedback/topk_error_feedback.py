@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 
 def largest(vector: np.ndarray, k: int) -> np.ndarray:
@@ -59,7 +59,7 @@ def sum_of_all(places: np.ndarray, values: np.ndarray, length: int, comm: LabCom
             comm.exchange(send, to, receive, source)    both at the same time, with two arrays
 
     Returns:
-        float32, of `length` entries: 0 where nobody has sent anything, the sum where several have.
+        float32, of `length` entries: 0 where no rank has sent anything, the sum where several have.
 
     Cost: each rank sends P − 1 messages of 8k bytes.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant
 
 ORIGINAL = """\
 import numpy as np
@@ -115,7 +115,7 @@ MUTANTS = [
     Mutant(
         name="everybodys_in_its_own_order",
         says="Adds up beginning with its own, so that the last bits differ.",
-        fails={"sum": "in an order of its own"},
+        fails={"sum": "in a different order"},
         changes={
             "for rank in range(comm.size):": """
             for rank in [(comm.rank + i) % comm.size for i in range(comm.size)]:
@@ -239,7 +239,7 @@ MUTANTS = [
     ),
     Mutant(
         name="places_and_values_apart",
-        says="Sends places and values in messages of their own.",
+        says="Sends places and values in separate messages.",
         fails={"bytes": "places and values travel together"},
         changes={
             "payloads = {comm.rank: pack(places, values)}": "everybodys = {comm.rank: (places, values)}",

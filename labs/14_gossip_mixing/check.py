@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.lab import Check, Lab, expect
-from farandole.lab.expectations import expect_returned, expect_sent
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.expectations import expect_returned, expect_sent
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
     Comm = LabCommunicator
 
@@ -100,7 +100,7 @@ def judge_weights(weights: Vector, neighbours: Graph) -> None:
         expect(
             False,
             f"row {row} sums to {rows[row]:.3g}, not to 1: equal vectors would not stay as they are; what a rank does "
-            "not take from its neighbours it keeps of its own",
+            "not take from its neighbours it keeps for itself",
         )
     if not np.allclose(columns, 1):
         column = int(np.argmax(np.abs(columns - 1)))
@@ -130,7 +130,7 @@ def check_gap(student: Any, comm: Comm) -> None:
         "a ring of 4": right_weights(ring(4)),
         "a ring of 8": right_weights(ring(8)),
         "all with all": right_weights(complete(5)),
-        "nobody with anybody": np.eye(3),
+        "none with any other": np.eye(3),
         "a star of 6": right_weights(star(6)),
         "two ranks that swap": swap,
         "one rank alone": np.ones((1, 1)),
@@ -175,12 +175,12 @@ def judge_one_peer(student: Any, ranks: int) -> None:
             expect(
                 0 <= to < ranks and 0 <= source < ranks,
                 f"in round {number} rank {rank} is to send to {to} and "
-                f"to hear {source}: the ranks are 0 to {ranks - 1}",
+                f"to receive from {source}: the ranks are 0 to {ranks - 1}",
             )
             expect(
                 pairs[to][1] == rank,
-                f"in round {number} rank {rank} sends to rank {to}, which listens to rank "
-                f"{pairs[to][1]}: whom does one hear, if all send to the right?",
+                f"in round {number} rank {rank} sends to rank {to}, which receives from rank "
+                f"{pairs[to][1]}: from which rank does one receive, if all send to the right?",
             )
         distances = {(to - rank) % ranks for rank, (to, _) in enumerate(pairs)}
         expect(len(distances) == 1, f"in round {number} not all send equally far: {sorted(distances)}")
@@ -203,7 +203,7 @@ def judge_one_peer(student: Any, ranks: int) -> None:
 
 
 def vectors(ranks: int) -> Vector:
-    """Everybody's, one a row; the same on all ranks."""
+    """Those of all ranks, one per row; the same on all ranks."""
     return np.random.default_rng(ranks).normal(size=(ranks, LENGTH))
 
 
@@ -241,7 +241,7 @@ def judge_mixed(everybody: Vector, right: Vector, before: Vector, neighbours: Gr
     expect(
         not strange,
         f"rank {wrong} has something of rank {(strange or [0])[0]}'s vector, which is no neighbour of it: does "
-        "everybody send its vector as it was before the round, or what it has already mixed?",
+        "every rank send its vector as it was before the round, or what it has already mixed?",
     )
     shares = ", ".join(f"{share:.3g} of rank {other}'s" for other, share in enumerate(own) if abs(share) > 1e-6)
     expect(
@@ -272,7 +272,7 @@ def check_messages(student: Any, comm: Comm) -> None:
 
 
 def check_step(student: Any, comm: Comm) -> None:
-    """½‖x − t_i‖² on each rank: nobody's minimum, but that of the sum is the mean of all targets."""
+    """½‖x − t_i‖² on each rank: no rank's minimum, but that of the sum is the mean of all targets."""
     targets, start = vectors(comm.size), vectors(comm.size + 1)[: comm.size]
     neighbours = star_with_a_tail(comm.size)
     weights = right_weights(neighbours)
@@ -300,7 +300,7 @@ def judge_step(everybody: Vector, weights: Vector, start: Vector, targets: Vecto
         return
     for mistaken, hint in (
         (mixed - RATE * at(mixed), "the gradient is that at the mixed vector; it is to be computed at the one before"),
-        (weights @ (start - RATE * at(start)), "that is the step first and then the mixing, of everybody's steps, too"),
+        (weights @ (start - RATE * at(start)), "that is the step first and then the mixing, of all ranks' steps, too"),
         (mixed + RATE * at(start), "that goes uphill"),
         (mixed, "that is the mixing alone"),
         (start - RATE * at(start), "that is the own step alone, without the neighbours"),
@@ -337,12 +337,12 @@ def check_push_sum(student: Any, comm: Comm) -> None:
             expect(
                 not np.allclose(weights, 1),
                 "after a round all weights are 1 still: they travel with the values, "
-                "and whoever is heard by fewer has less",
+                "and a rank that fewer send to has less",
             )
             expect(
                 np.isclose(weights[1], 1 / 3 + 1 / 2),
                 f"rank 1 has a weight of {weights[1]:.3g} after a round: "
-                "a third of rank 0's, and the half that it keeps of its own",
+                "a third of rank 0's, and the half that it keeps for itself",
             )
     expect(
         np.allclose(values / weights[:, None], mean, atol=1e-6),

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 
 def metropolis(neighbours: Sequence[set[int]]) -> np.ndarray:
     """The weights with which neighbours mix.
 
     Args:
-        neighbours: of each rank, whom it talks to; edges lead both ways, and nobody is its own neighbour.
+        neighbours: for each rank, its neighbours; edges lead both ways, and no rank is its own neighbour.
 
     Returns:
         W, float64, of shape (ranks, ranks): W[i, j] is what rank j's vector counts in rank i's next one.
@@ -33,13 +33,13 @@ def spectral_gap(weights: np.ndarray) -> float:
 
 
 def one_peer(rank: int, ranks: int, number: int) -> tuple[int, int]:
-    """The one-peer exponential graph: each rank sends to one other and hears one other, at distances 1, 2, 4, …
+    """The one-peer exponential graph: each rank sends to one other and receives from one other, at distances 1, 2, 4, …
 
     Args:
         number: of the round, from 0 on. The distances begin again when the next one would not be below `ranks`.
 
     Returns:
-        Whom `rank` sends to, and whom it hears; if there is one rank alone, itself.
+        The rank that `rank` sends to, and the one that it receives from; with one rank alone, itself.
     """
     raise NotImplementedError
 
@@ -47,8 +47,8 @@ def one_peer(rank: int, ranks: int, number: int) -> tuple[int, int]:
 def mix(vector: np.ndarray, neighbours: Sequence[set[int]], comm: LabCommunicator) -> None:
     """One round: replace `vector` on every rank i by Σ_j W[i, j]·(rank j's vector before the round).
 
-    Every rank calls this at the same time. Nobody sends more than one message to each of its neighbours, and none
-    to anybody else.
+    Every rank calls this at the same time. No rank sends more than one message to each of its neighbours, and none
+    to any other rank.
 
     Args:
         vector: float64, as long on all ranks; the result is written into it, nothing is returned.
@@ -83,12 +83,12 @@ def push_sum_round(
 ) -> tuple[np.ndarray, np.ndarray]:
     """One round of push-sum on a graph whose edges lead one way, for all ranks at once, in this process.
 
-    Each rank cuts what it has, its values and its weight, into equal parts: one for each that hears it, and one
-    that it keeps. Everybody's estimate of the mean is then values / weights.
+    Each rank cuts what it has, its values and its weight, into equal parts: one for each rank that receives from it,
+    and one that it keeps. Each rank's estimate of the mean is then values / weights.
 
     Args:
         values: of shape (ranks, length); weights: of shape (ranks,), at first all 1. Neither is changed.
-        hearers: of each rank, to whom it sends.
+        hearers: for each rank, the ranks to which it sends.
 
     Returns:
         Values and weights after the round.

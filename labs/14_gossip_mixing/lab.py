@@ -16,12 +16,11 @@
 # %% [markdown]
 # # Lab 14 · Gossip and mixing
 #
-# Ranks that talk to their neighbours alone come to the mean of all, if they mix with the right weights. You write the
-# weights, the measure of how fast it goes, and the messages.
+# Ranks that communicate only with their neighbours reach the mean of all ranks, if they mix with the right weights. You
+# write the weights, the measure of how fast they converge, and the messages.
 #
-# The task, what is judged and some hints are in `README.md`. Here you see what should come out, say so yourself before
-# you measure, and try it out, first in one process, then on real ranks. The code itself goes into `gossip_mixing.py`,
-# beside this notebook.
+# The task, what is judged and some hints are in `README.md`. Here you predict the result, measure it, and try it out,
+# first in one process, then on real ranks. The code itself goes into `gossip_mixing.py`, beside this notebook.
 
 # %%
 # %load_ext farandole
@@ -52,8 +51,8 @@ for number in range(60):
     numbers = by_own_degree @ numbers
 
 # %% [markdown]
-# Not at 3. The ranks at the ends are heard by fewer, so they count for less. Look at the columns of that matrix, and
-# you see by how much. In a training it is their *data* that count for less.
+# Not at 3. The ranks at the ends send to fewer ranks, so they count for less. The columns of the matrix show by how
+# much. In a training it is their *data* that count for less.
 #
 # ## 2 How fast
 #
@@ -77,10 +76,10 @@ plt.show()
 
 # %% [markdown]
 # A straight line in this picture falls by the factor 1 − gap in each round. **Now predict:** how many rounds does the
-# ring take until the copies are a hundred times nearer, and how many messages has each rank sent by then? And with
-# all with all?
+# ring take until the copies are a hundred times nearer, and how many messages has each rank sent by then? And the
+# complete graph?
 #
-# (The ring's gap is 0.05: ln 100 / 0.05 is about 90 rounds, of 2 messages each. All with all: one round, and 15
+# (The ring's gap is 0.05: ln 100 / 0.05 is about 90 rounds, of 2 messages each. The complete graph: one round, and 15
 # messages.)
 #
 # ## 3 Now write it
@@ -103,7 +102,7 @@ print(metropolis(star))
 import numpy as np
 from gossip_mixing import mix
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 comm = LabCommunicator.world()
 star = [{1, 2, 3}, {0}, {0}, {0}]
@@ -122,6 +121,6 @@ print(f"rank {comm.rank}: {vector}, {comm.messages_sent} message(s)")
 # %% [markdown]
 # ## 5 What to try next
 #
-# 1. Put your weights into the first picture of notebook `22_decentralised`, for a graph of your own.
+# 1. Put your weights into the first picture of notebook `22_decentralised`, for your own graph.
 # 2. Let every rank mix twice in a step. When is that better than a graph with twice the neighbours?
 # 3. Train with it: `farandole run dpsgd -n 4 --graph my_graph.txt` takes any graph, a line for each edge.

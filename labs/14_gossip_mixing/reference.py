@@ -10,7 +10,7 @@ import numpy as np
 from farandole.decentralised import mixing
 from farandole.decentralised.steps import run
 from farandole.decentralised.topologies import Topology
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 
 def graph(hearers: Sequence[set[int]]) -> Topology:

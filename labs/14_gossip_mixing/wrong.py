@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant
 
 ORIGINAL = """\
 import numpy as np
@@ -110,7 +110,7 @@ MUTANTS = [
         changes={"return 1 - moduli[-2] if len(moduli) > 1 else 1.0": "return moduli[-2] if len(moduli) > 1 else 0.0"},
     ),
     Mutant(
-        name="everybody_to_everybody",
+        name="all_to_all",
         says="Exchanges with all ranks, and weighs most of what comes with 0.",
         fails={"messages": "which is no neighbour"},
         changes={
@@ -144,7 +144,7 @@ MUTANTS = [
     Mutant(
         name="hears_whom_it_sends_to",
         says="Listens to the rank that it sends to, which sends to another one.",
-        fails={"one peer": "whom does one hear"},
+        fails={"one peer": "from which rank does one receive"},
         changes={
             "return (rank + distance) % ranks, (rank - distance) % ranks": """
             return (rank + distance) % ranks, (rank + distance) % ranks
@@ -164,8 +164,8 @@ MUTANTS = [
     ),
     Mutant(
         name="keeps_nothing",
-        says="Gives all away to those that hear it.",
-        fails={"push-sum": "that it keeps of its own"},
+        says="Gives all away to the ranks that receive from it.",
+        fails={"push-sum": "that it keeps for itself"},
         changes={
             """
             for to in (rank, *others):
@@ -194,8 +194,8 @@ MUTANTS = [
     ),
     Mutant(
         name="nothing_on_the_diagonal",
-        says="Leaves out what a rank keeps of its own.",
-        fails={"weights": "it keeps of its own", "mix": "its own vector is missing", "step": "is mix right"},
+        says="Leaves out what a rank keeps for itself.",
+        fails={"weights": "it keeps for itself", "mix": "its own vector is missing", "step": "is mix right"},
         changes={"return weights + np.diag(1 - weights.sum(axis=1))": "return weights"},
     ),
     Mutant(
@@ -222,7 +222,7 @@ MUTANTS = [
     ),
     Mutant(
         name="sends_its_row_along",
-        says="Sends the weights in a message of their own before the vector.",
+        says="Sends the weights in a separate message before the vector.",
         fails={"messages": "one to each is enough"},
         changes={
             "old, arriving = vector.copy(), np.empty_like(vector)": """

@@ -15,18 +15,18 @@ from farandole.collectives.costs import coefficients
 from farandole.collectives.executor import run
 from farandole.collectives.ring import RING
 from farandole.collectives.schedules import SCHEDULES
-from farandole.lab import Check, Lab, expect
-from farandole.lab.expectations import expect_returned
-from farandole.lab.slow_link import SlowLink
+from farandole_tools.lab import Check, Lab, expect
+from farandole_tools.lab.expectations import expect_returned
+from farandole_tools.lab.slow_link import SlowLink
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
     Comm = LabCommunicator
 
 Vector = NDArray[Any]
 
-ON_PAPER = 0.02  # relative error: room for somebody who computes an expectation by drawing
+ON_PAPER = 0.02  # relative error: room for a submission that computes an expectation by drawing
 TOO_SHORT, TOO_LONG = 0.22, 0.15  # of a step; a machine that has other things to do can only make it longer
 OF_ALPHA, OF_BETA = 0.35, 0.25
 FLOATS = 20_000  # of the gradient on ranks
@@ -158,7 +158,7 @@ def judge_all_reduce(student: Any, method: str, ranks: int) -> None:
         right = 2e-3 * alphas + 1e-7 * nbytes * betas
         expect(near(both, right), f"α = 2 ms and β = 0.1 µs together: your prediction is {off(both, right)}")
         return
-    hint = "think of who sends what to whom, round by round"
+    hint = "think of which rank sends what to which, round by round"
     power = 2 ** (ranks.bit_length() - 1)
     if ranks == 1:
         hint = "one rank sends nothing"
@@ -169,7 +169,7 @@ def judge_all_reduce(student: Any, method: str, ranks: int) -> None:
     elif method == "tree" and ranks != power and own_alphas < alphas:
         hint = "lg P rounded up: a tree of 5 ranks is as high as one of 8"
     elif near(own_alphas, alphas / 2) and near(own_betas, betas / 2):
-        hint = "is that half of it? The sum has still to come back to everybody"
+        hint = "is that half of it? The sum has still to come back to every rank"
     elif method == "doubling" and ranks != power and own_alphas <= ranks.bit_length():
         hint = f"there are {ranks - power} ranks beyond {power}: their vectors come first, and the sum goes back last"
     expect(False, f"{answer}: {hint}")
@@ -179,7 +179,7 @@ def judge_all_reduce(student: Any, method: str, ranks: int) -> None:
 
 
 def expected_slowest(samples: Sequence[float] | Vector, ranks: int) -> float:
-    """The expected maximum of so many draws, each of them any of the samples."""
+    """The expected maximum of that many draws, each of them any of the samples."""
     below = (np.arange(len(samples) + 1) / len(samples)) ** ranks
     return float(np.sort(samples) @ np.diff(below))
 
@@ -271,7 +271,7 @@ def hint_step(way: str, every: int, ranks: int, nbytes: float, alpha: float, bet
         mistakes += [
             (together + ring, f"that is a round of {every} steps; the time of one is asked for"),
             (compute + ring / every, "that is as if the slowest were waited for at every step; it is once a round"),
-            (compute + ring, "one all-reduce every so many steps is shared by them"),
+            (compute + ring, "H steps share one all-reduce"),
         ]
     elif way == "overlapped":
         mistakes += [
@@ -282,20 +282,20 @@ def hint_step(way: str, every: int, ranks: int, nbytes: float, alpha: float, bet
         mistakes += [
             (compute + 2 * message, "that is one worker's push and pull; all of them go over the server's one link"),
             (compute + ranks * message, "what is pushed has also to be pulled"),
-            (compute + (ranks + 1) * message, "the server answers each worker with a message of its own"),
+            (compute + (ranks + 1) * message, "the server answers each worker with a separate message"),
             (mean + 2 * ranks * message, "the mean of the workers computes, and the server waits for the slowest"),
         ]
     for mistaken, hint in mistakes:
         if near(value, mistaken, 1e-6):
             return hint
-    return "first who is waited for in computing, then what goes over the busiest link, one message after the other"
+    return "first the rank that all others wait for, then what goes over the busiest link, one message after the other"
 
 
 # ── on ranks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def slow(comm: Comm) -> tuple[float, float]:
-    """Give the communicator links that nobody can know in advance, the same on all ranks; returns α and β."""
+    """Give the communicator links that cannot be known in advance, the same on all ranks; returns α and β."""
     drawn = np.random.default_rng().uniform(size=2)
     first, second = comm.everybodys(drawn)[0]
     alpha, beta = 0.007 + 0.002 * float(first), 1 / (12e6 + 8e6 * float(second))
@@ -361,7 +361,7 @@ def of_rank_0(value: float, comm: Comm) -> float:
 
 
 def typical_plan(ranks: int) -> Vector:
-    """For each rank the samples in an order of its own: of many plans the one that is nearest to what is expected.
+    """For each rank the samples in a different order: of many plans the one that is nearest to what is expected.
 
     So few steps as can be taken here would often be unlike many steps, and a right prediction wrong by chance.
     """
@@ -388,7 +388,7 @@ def some_steps(plan: Vector) -> Vector:
 
 
 def steps_s(way: str, every: int, plan: Vector, comm: Comm) -> float:
-    """Seconds of a step on rank 0: sleep as `plan` says, row by row of those who compute, and communicate."""
+    """Seconds of a step on rank 0: sleep as `plan` says, row by row of the ranks that compute, and communicate."""
     vector = np.zeros(FLOATS)
     row = comm.rank - (comm.size - len(plan))
     comm.barrier()

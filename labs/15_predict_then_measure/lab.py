@@ -16,8 +16,8 @@
 # %% [markdown]
 # # Lab 15 · Predict, then measure
 #
-# How long will a step take, on how many ranks, in which way of training? You say it first, from two numbers of the
-# network and a sample of how long one rank computes, and are judged by what is then measured.
+# How long will a step take, on how many ranks, with which method? You predict it from two numbers of the network and a
+# sample of one rank's computing times, and your prediction is compared with the measurement.
 #
 # The task, what is judged and some hints are in `README.md`. Here you try the ideas out. The code itself goes into
 # `predict.py`, beside this notebook.
@@ -28,7 +28,7 @@
 # %% [markdown]
 # ## 1 The slowest of many
 #
-# One rank needs 14 ms for a step, mostly. In one step of six it needs 50. Nobody is slow for long:
+# A rank usually needs 14 ms for a step. In one step of six it needs 50. No rank is slow for long:
 
 # %%
 import random
@@ -40,12 +40,12 @@ for ranks in (1, 2, 4, 16, 64):
     print(f"{ranks:2} ranks: a step takes {sum(steps) / len(steps):4.1f} ms")
 
 # %% [markdown]
-# The mean of one rank is 20 ms. With 16 ranks nearly every step has somebody who is slow, and the step takes nearly 50.
-# You can compute these numbers, without any dice: with which probability are *all* ranks fast?
+# The mean of one rank is 20 ms. With 16 ranks nearly every step has a slow rank, and takes nearly 50. You can compute
+# these numbers, without any dice: with which probability are *all* ranks fast?
 #
-# ## 2 Meeting less often
+# ## 2 Communicating less often
 #
-# Now let four ranks wait for one another only after every H steps. What is waited for is who is slowest in H steps
+# Now let four ranks wait for one another only after every H steps. They wait for the rank that is slowest in H steps
 # together:
 
 # %%
@@ -54,8 +54,8 @@ for every in (1, 2, 4, 8, 32):
     print(f"every {every:2} steps: a step takes {sum(rounds) / len(rounds) / every:4.1f} ms")
 
 # %% [markdown]
-# It falls towards the mean of 20 ms: the bad moments of a rank and the good ones make up for each other. And whatever
-# the communication costs is shared by H steps.
+# It falls towards the mean of 20 ms: slow and fast steps of a rank even out. And H steps share the cost of one
+# communication.
 #
 # ## 3 Predict
 #
@@ -84,8 +84,8 @@ from predict import all_reduce_seconds, measure
 
 from farandole.collectives.executor import run
 from farandole.collectives.ring import RING
-from farandole.lab.communicator import LabCommunicator
-from farandole.lab.slow_link import SlowLink
+from farandole_tools.lab.communicator import LabCommunicator
+from farandole_tools.lab.slow_link import SlowLink
 
 comm = LabCommunicator.world()
 comm.link = SlowLink(alpha=5e-3, beta=1e-7)
@@ -114,8 +114,9 @@ print(f"rank {comm.rank}: {links}; predicted {1e3 * predicted:.0f} ms, took {1e3
 #
 # 1. Draw 1,000 steps from the samples instead of computing the expected slowest. How far is the mean of so few from
 #    the right one?
-# 2. In 4, let each rank sleep before the all-reduce, for a time of its own. Whose time has `step_seconds` to know?
+# 2. In 4, let each rank sleep before the all-reduce, each for a different time. Which rank's time does `step_seconds`
+#    need?
 # 3. Without the line that sets `comm.link` messages go through this machine's memory. Which α and β does it have, and
 #    are they the same when you measure again?
-# 4. The project's own: `reference/farandole/collectives/costs.py` computes what your `all_reduce_seconds` does from
-#    the schedules' steps. What does it need no formula for?
+# 4. The project's implementation: `reference/farandole/collectives/costs.py` computes what your `all_reduce_seconds`
+#    does from the schedules' steps. What does it need no formula for?

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 
 def fit(nbytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
@@ -41,7 +41,7 @@ def all_reduce_seconds(method: str, ranks: int, nbytes: int, alpha: float, beta:
 
 
 def slowest(samples: Sequence[float], ranks: int) -> float:
-    """The expected time of the slowest of so many ranks.
+    """The expected time of the slowest of a number of ranks.
 
     Each rank's time is one of the samples, each of them with the same probability, whatever the others' are.
 
@@ -65,7 +65,7 @@ def step_seconds(
              "server"       `ranks` workers compute, then push the gradient to a server, which answers each with the
                             parameters once it has all the gradients
         samples: what one rank took to compute one step, in consecutive steps.
-        ranks: who computes; the server is one more.
+        ranks: those that compute; the server is one more.
         nbytes: the gradient's length, and the parameters'.
         alpha, beta: a message of n bytes takes α + nβ. All that goes to or from the server goes over its one link, one
             message after the other.

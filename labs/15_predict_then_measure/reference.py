@@ -14,7 +14,7 @@ from farandole.collectives.costs import Link, Machine, predicted_s
 from farandole.collectives.doubling import DOUBLING
 from farandole.collectives.fitting import Measurement, fitted
 from farandole.collectives.schedules import SCHEDULES
-from farandole.lab.communicator import LabCommunicator
+from farandole_tools.lab.communicator import LabCommunicator
 
 SIZES = (8, 50_000, 100_000, 200_000)
 REPEATS = 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab.mutants import Mutant
 
 ORIGINAL = """\
 import time

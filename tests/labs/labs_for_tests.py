@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from farandole.lab import labs
-from farandole.lab.grading import Grade, Result
-from farandole.lab.labs import Lab
+from farandole_tools.lab import labs
+from farandole_tools.lab.grading import Grade, Result
+from farandole_tools.lab.labs import Lab
 
 FOLDERS = labs.folders()
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from farandole import cli
-from farandole.lab import labs, mutants, tables
-from farandole.lab.grading import Grade, Result
+from farandole_tools.lab import command, labs, mutants, tables
+from farandole_tools.lab.grading import Grade, Result
 from tests.labs.labs_for_tests import on
 
 LAB = labs.find("1")  # the quicker one
@@ -153,7 +152,7 @@ def test_the_known_wrong_answers_can_be_seen(
 ) -> None:
     monkeypatch.setattr(labs, "find", lambda number: on(LAB, 1, checks=("shares", "mean gradient")))
     with pytest.raises(SystemExit) as ended:
-        cli.lab.check("1", with_="wrong", json_=True)
+        command.check("1", with_="wrong", json_=True)
     assert ended.value.code == 1
     grades = {grade["submission"]: grade for grade in json.loads(capsys.readouterr().out)}
     assert list(grades) == [mutant.name for mutant in mutants.mutants(LAB)]

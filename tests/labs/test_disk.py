@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from farandole.lab.disk import Disk, moments
+from farandole_tools.lab.disk import Disk, moments
 
 Files = dict[str, bytes]
 

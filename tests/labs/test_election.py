@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from farandole.lab import labs
-from farandole.lab.grading import grade
+from farandole_tools.lab import labs
+from farandole_tools.lab.grading import grade
 from tests.labs.labs_for_tests import on
 
 LAB = labs.find("11")
@@ -117,7 +117,7 @@ class Member:
 @pytest.mark.parametrize("answer", [ROLES, ONE_STATE], ids=["roles", "one state"])
 def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str) -> None:
     (tmp_path / "mine.py").write_text(answer)
-    result = grade(on(LAB, 2), tmp_path / "mine.py")
+    result = grade(on(LAB, 2), tmp_path / "mine.py", limit_s=60)  # the limit of 10 s is for an idle machine
     assert [check.message for check in result.results if not check.passed] == []
 
 
@@ -136,7 +136,7 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str) -> 
         ("def start(self): return [Message('vote', 1, 0)]", "sends Message('vote', 1, 0, 0): the sender is 0"),
         ("def start(self): return self.send('vote', 9)", "sends Message('vote', 0, 9, 0): there is no member 9"),
         ("def asked(self, other): return [Message('vote', 1, 0, 5)]", "Message('vote', 1, 0, 5), but is in term 1"),
-        ("leader = 'me'", "member 0's leader is 'me': nobody is"),
+        ("leader = 'me'", "member 0's leader is 'me': there is no such member"),
         ("term = '1'", "member 0's term is '1', where a number is needed"),
         ("leader = property(lambda self: self.boss)", "a Member has no leader: it is to be set in __init__"),
         ("def timeout(self): return [Timer(1e-9)]", "by 9.0 s the members have been called 50,000 times: does each"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from farandole.lab import labs
-from farandole.lab.grading import grade
+from farandole_tools.lab import labs
+from farandole_tools.lab.grading import grade
 
 LAB = labs.find("3")
 AT_MOST = 5  # ranks: there all kinds of numbers are among them

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import LaunchError
-from farandole.lab import labs, launch
-from farandole.lab.grading import Result, grade
 from farandole.runtime import processes, rank
+from farandole_tools.lab import labs, launch
+from farandole_tools.lab.grading import Result, grade
 from tests.labs.labs_for_tests import by_name, on
 
 PATIENCE_S = 120
@@ -92,7 +92,7 @@ def test_a_function_that_raises(tmp_path: Path) -> None:
     lab_folder.mkdir()
     (lab_folder / "check.py").write_text(
         "import numpy as np\n"
-        "from farandole.lab import Check, Lab\n"
+        "from farandole_tools.lab import Check, Lab\n"
         f"MISTAKES = {list(MISTAKES)!r}\n"
         "def making(mistake):\n"
         "    def check(student, comm):\n"
@@ -139,7 +139,7 @@ def test_a_deadlock_is_found_long_before_the_time_limit_and_told_with_its_case(t
         REFERENCE.replace("    run(", f"    if len(gradient) == 1: comm.send(gradient, {AROUND})\n    run(")
     )
     result = grade(on(labs.find("2"), 3, checks=("any length",)), path, limit_s=1000).results[0]
-    assert result.message == "on 3 ranks: length 1: deadlock: ranks 0, 1 and 2 all wait in send: nobody receives"
+    assert result.message == "on 3 ranks: length 1: deadlock: ranks 0, 1 and 2 all wait in send: no rank receives"
 
 
 def test_a_message_that_never_comes_is_a_deadlock(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import pytest
 
-from farandole.lab import labs, mutants
-from farandole.lab.grading import Result, grade, grade_together
-from farandole.lab.labs import Lab
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab import labs, mutants
+from farandole_tools.lab.grading import Result, grade, grade_together
+from farandole_tools.lab.labs import Lab
+from farandole_tools.lab.mutants import Mutant
 from tests.labs.labs_for_tests import FOLDERS, on
 
 # Each wrong answer is judged on one number of ranks: four, or as few as the lab's checks need. What holds for other

@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from farandole.lab import labs, submissions
+from farandole_tools.lab import labs, submissions
 from tests.labs.labs_for_tests import FOLDERS
 
 YOURS = "yours"

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from farandole.lab import labs
-from farandole.lab.grading import grade
-from farandole.lab.half_network import ELEMENTS, OUTLIER, HalfNetwork, start
+from farandole_tools.lab import labs
+from farandole_tools.lab.grading import grade
+from farandole_tools.lab.half_network import ELEMENTS, OUTLIER, HalfNetwork, start
 from tests.labs.labs_for_tests import on
 
 LAB = labs.find("5")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from farandole.lab import labs, mutants, submissions
-from farandole.lab.grading import grade, grade_together
-from farandole.lab.mutants import Mutant
+from farandole_tools.lab import labs, mutants, submissions
+from farandole_tools.lab.grading import grade, grade_together
+from farandole_tools.lab.mutants import Mutant
 from tests.labs.labs_for_tests import FOLDERS, on
 
 TEXT = """
@@ -65,7 +65,7 @@ def test_an_error_names_the_lab_and_the_mutant(tmp_path: Path) -> None:
     folder = tmp_path / "01_sharding"
     folder.mkdir()
     (folder / "reference.py").write_text(TEXT)
-    header = "from farandole.lab.mutants import Mutant\n"
+    header = "from farandole_tools.lab.mutants import Mutant\n"
     (folder / "wrong.py").write_text(header + "MUTANTS = [Mutant('m', 'Says.', {'a': 'b'}, {'y': ''})]\n")
     lab = replace(labs.find("1"), folder=folder)
     with pytest.raises(ValueError, match="lab 01_sharding: mutant m: the old text must occur once"):

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from farandole.lab import labs
-from farandole.lab.grading import grade
-from farandole.lab.instrumented_network import Network, data, numbers, told
+from farandole_tools.lab import labs
+from farandole_tools.lab.grading import grade
+from farandole_tools.lab.instrumented_network import Network, data, numbers, told
 from tests.labs.labs_for_tests import on
 
 LAB = labs.find("4")

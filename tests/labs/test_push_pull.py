@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from farandole.lab import labs
-from farandole.lab.grading import grade
+from farandole_tools.lab import labs
+from farandole_tools.lab.grading import grade
 from tests.labs.labs_for_tests import by_name, on
 
 LAB = labs.find("6")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from farandole.lab import learner, rank_status
-from farandole.lab.labs import Wrong
-from farandole.lab.rank_status import RETURNED, RankStatus, StatusFile
+from farandole_tools.lab import learner, rank_status
+from farandole_tools.lab.labs import Wrong
+from farandole_tools.lab.rank_status import RETURNED, RankStatus, StatusFile
 
 
 def status(rank: int, call: str, to: int = -1, source: int = -1) -> RankStatus:
@@ -20,9 +20,12 @@ def status(rank: int, call: str, to: int = -1, source: int = -1) -> RankStatus:
     [
         (
             [status(0, "send", 1), status(1, "send", 2), status(2, "send", 0)],
-            "ranks 0, 1 and 2 all wait in send: nobody",
+            "ranks 0, 1 and 2 all wait in send: no rank",
         ),
-        ([status(0, "receive", -1, 1), status(1, "receive", -1, 0)], "ranks 0 and 1 all wait in receive: nobody sends"),
+        (
+            [status(0, "receive", -1, 1), status(1, "receive", -1, 0)],
+            "ranks 0 and 1 all wait in receive: no rank sends",
+        ),
         (
             [status(0, "send", 1), status(1, RETURNED), status(2, RETURNED)],
             "rank 0 waits in send (to rank 1); ranks 1 and 2 have returned",

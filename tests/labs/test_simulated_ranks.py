@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farandole.lab.simulated_ranks import Call, Death, SimulatedRanks, Stuck
-from farandole.lab.ulfm_communicator import PeerLost, UlfmCommunicator
+from farandole_tools.lab.simulated_ranks import Call, Death, SimulatedRanks, Stuck
+from farandole_tools.lab.ulfm_communicator import PeerLost, UlfmCommunicator
 
 Program = Callable[[UlfmCommunicator], object]
 
@@ -54,7 +54,7 @@ def test_a_death_is_noticed_by_one_and_told_to_the_others_by_revoking() -> None:
     assert run(summed, 4, Death(1, 0), all_notice=True)[2] == found
     with pytest.raises(
         Stuck,
-        match="deadlock: ranks 0 and 3 wait in all_reduce; rank 1 is dead; rank 2 has returned, and nobody revokes",
+        match="deadlock: ranks 0 and 3 wait in all_reduce; rank 1 is dead; rank 2 has returned, and no rank revokes",
     ):
         SimulatedRanks(4, [Death(1, 0)]).run(tolerant)
 

@@ -8,10 +8,10 @@ import numpy as np
 import psutil
 import pytest
 
-from farandole.lab import labs, learner
-from farandole.lab.communicator import LabCommunicator
-from farandole.lab.grading import grade
-from farandole.lab.small_training import BATCH, Worker
+from farandole_tools.lab import labs, learner
+from farandole_tools.lab.communicator import LabCommunicator
+from farandole_tools.lab.grading import grade
+from farandole_tools.lab.small_training import BATCH, Worker
 from tests.labs.labs_for_tests import on
 
 LAB = labs.find("12")
@@ -21,7 +21,7 @@ ON_PAPER = tuple(check.name for check in LAB.checks if "kill" not in check.name)
 SUMMED_STATE = """
 import copy
 import numpy as np
-from farandole.lab.ulfm_communicator import PeerLost
+from farandole_tools.lab.ulfm_communicator import PeerLost
 
 def divide(samples, rank, size):
     return np.array_split(samples, size)[rank].tolist()
@@ -70,7 +70,7 @@ def train(comm, worker, steps):
 
 # Nobody is ever ahead: an update is made only when all have agreed that all have the sum.
 AGREED_STEPS = """
-from farandole.lab.ulfm_communicator import PeerLost
+from farandole_tools.lab.ulfm_communicator import PeerLost
 
 def divide(samples, rank, size):
     return [sample for place, sample in enumerate(samples) if place % size == rank]
@@ -129,14 +129,14 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str, che
             "recover",
             "recover returns None, as if all were done, but rank 1 had",
         ),
-        ("def recover(comm, done): return comm.shrink()", "recover", "though nobody has died and all are done"),
-        ("def divide(samples, rank, size): return samples", "nobody dies", "more than one on its samples [0, 1,"),
-        ("def train(comm, worker, steps): pass", "nobody dies", "rank 0 has returned after 0 of 4 steps"),
-        ("def train(comm, worker, steps): right(comm, worker, 9)", "nobody dies", "takes step 4: there are only steps"),
+        ("def recover(comm, done): return comm.shrink()", "recover", "though no rank has died and all are done"),
+        ("def divide(samples, rank, size): return samples", "no death", "more than one on its samples [0, 1,"),
+        ("def train(comm, worker, steps): pass", "no death", "rank 0 has returned after 0 of 4 steps"),
+        ("def train(comm, worker, steps): right(comm, worker, 9)", "no death", "takes step 4: there are only steps"),
         ("def train(comm, worker, steps): raise PeerLost('me')", "a death", "not survived: PeerLost: me, at line"),
         (
             "def train(comm, worker, steps):\n    while True: comm.agree(True)",
-            "nobody dies",
+            "no death",
             "rank 0 has made 400 calls and is not done; the last ones: …",
         ),
         (
@@ -169,7 +169,7 @@ def test_an_endless_loop_is_ended_with_its_line(tmp_path: Path) -> None:
     line = f"{AGREED_STEPS}{body}".splitlines().index("    while True:") + 2
     (tmp_path / "mine.py").write_text(f"{AGREED_STEPS}{body}")
     result = grade(on(LAB, 1, checks=("a death",)), tmp_path / "mine.py", limit_s=3).results[0]
-    lines = [f"2 workers, nobody dies (rank 0 at line {each}): still running after 3 s" for each in (line - 1, line)]
+    lines = [f"2 workers, no death (rank 0 at line {each}): still running after 3 s" for each in (line - 1, line)]
     assert result.message in lines
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from farandole.lab import labs
-from farandole.lab.grading import grade
+from farandole_tools.lab import labs
+from farandole_tools.lab.grading import grade
 from tests.labs.labs_for_tests import by_name, on
 
 LAB = labs.find("9")

@@ -23,6 +23,7 @@ SIMULATIONS = {"simulate_collect", "simulate_map"}  # they run no scenario: test
 # How many ranks each script asks for, and what a short run of it does.
 RANKS = {
     "ad_psgd": 4,
+    "adaptive": 4,
     "agnostic_sgd": 4,
     "backup": 4,
     "central_directions": 4,
@@ -72,7 +73,7 @@ UPDATES = {
 }
 NEED_HOROVOD = ("elastic_horovod", "horovod_sgd")
 # Whose trainings without a fault are in files of their own, test_*_script.py and test_*_scripts.py.
-ELSEWHERE = ("hybrid", "language_model", "parameter_server_het", "pipeline", "search_array", "sync_sgd")
+ELSEWHERE = ("adaptive", "hybrid", "language_model", "parameter_server_het", "pipeline", "search_array", "sync_sgd")
 
 
 @pytest.fixture(params=[script.stem for script in SCRIPTS])

@@ -12,8 +12,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "reference" / "farandole"
 PAGE = (ROOT / "docs" / "adding_a_method.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
+# The page's table of examples: the name → the new files, and the file of the table that gets a row.
+EXAMPLES = {
+    name: (
+        [room + file for file, room in re.findall(r"`(\w+\.py)` in `([\w/]+/)`", new)],
+        re.findall(r"`([\w/]+\.py)`", row),
+    )
+    for name, _, new, row in re.findall(r"^\| ([^|]+) \| ([^|]+) \|([^|]*)\| (`[A-Z]+` in [^|]+) \|$", PAGE, re.M)
+}
 
 
 def block(words: str) -> str:
@@ -22,14 +31,22 @@ def block(words: str) -> str:
     return found
 
 
+def first(words: str) -> str:
+    """The one block of code that begins with these words."""
+    (found,) = (text for text in BLOCKS if text.startswith(words))
+    return found
+
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package with everything that the page adds to it."""
+    """The folder of a copy of the package with everything that the page adds to it."""
     folder = tmp_path_factory.mktemp("copy")
     package = folder / "farandole"
-    shutil.copytree(ROOT / "reference" / "farandole", package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     for file, words in {
         "collectives/chain.py": "CHAIN = Schedule(",
+        "parameter_server/core/policies/round_robin.py": "class RoundRobin",
+        "compression/natural.py": "class Natural",
         "data_parallel/clipped.py": "class ClippedSGD",
         "scenarios/clipped_sgd.py": "run_as_program(Config",
     }.items():
@@ -39,6 +56,13 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     schedules = package / "collectives/schedules.py"
     insert(schedules, "COLLECTIVES: dict[str, Collective] = {\n", block("chain.CHAIN"))
     insert(schedules, "from farandole.collectives import ", "chain, ")
+    policies = package / "parameter_server/core/policies/__init__.py"
+    insert(policies, "POLICIES: dict[str, Row] = {\n", block("Row(RoundRobin"))
+    before_the_import = (
+        "from farandole.parameter_server.core.policies.policy import Action, Apply, Drop, Policy, Push\n"
+    )
+    insert(policies, before_the_import, first("from farandole.parameter_server.core.policies.round_robin"))
+    insert(package / "compression/table.py", "COMPRESSORS: dict[str, Row] = {\n", block('"natural": Row('))
     insert(package / "methods.py", "METHODS: dict[str, Method] = {\n", block('"clipped_sgd": Method('))
     topologies = package / "decentralised/topologies.py"
     insert(topologies, "TOPOLOGIES: dict[str, Callable[[int], tuple[Edges, ...]]] = {\n", block('"star": star'))
@@ -54,10 +78,26 @@ def insert(file: Path, after: str, text: str) -> None:
 
 
 def python(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python on the copy, in the folder beside it."""
-    environment = os.environ | {"PYTHONPATH": str(copy), "COLUMNS": "80"}
+    """Run Python on the copy, in the folder beside it; the repository's tests can be imported."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(copy), str(ROOT)]), "COLUMNS": "80"}
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=100)
+
+
+def test_a_part_of_a_method_changes_two_files_at_most(copy: Path) -> None:
+    """What the page's table names is what has changed in the copy: with a scenario three files, otherwise two."""
+    assert len(EXAMPLES) == 5
+    changed = {
+        str(file.relative_to(copy / "farandole"))
+        for file in (copy / "farandole").rglob("*.py")
+        if not (original := PACKAGE / file.relative_to(copy / "farandole")).exists()
+        or original.read_bytes() != file.read_bytes()
+    }
+    assert changed == {file for new, row in EXAMPLES.values() for file in (*new, *row)}
+    for name, (new, row) in EXAMPLES.items():
+        assert len(row) == 1, name
+        assert len(new) <= (2 if name == "clipped SGD" else 1), name
+        assert not any((PACKAGE / file).exists() for file in new), name
 
 
 def test_the_chain_is_checked_counted_and_drawn(copy: Path) -> None:
@@ -79,6 +119,73 @@ def test_a_chain_that_swaps_its_blocks_as_the_page_proposes_is_found_wrong(copy:
     assert (
         "chain on 3 ranks: chunk 0 on rank 2 lacks the contributions of ranks [0]" in python(copy, "-c", check).stderr
     )
+
+
+def test_the_policy_applies_in_turn_and_has_the_properties_of_all_policies(copy: Path) -> None:
+    tries = first("from farandole.parameter_server.core.policies.policy import Push")
+    properties = [
+        "test_there_is_always_somebody_who_can_go_on",
+        "test_every_gradient_is_applied_or_dropped",
+        "test_a_worker_counts_once_per_update_and_weights_are_what_they_should_be",
+        "test_a_workers_clocks_only_rise",
+        "test_one_worker_alone_never_waits",
+    ]
+    code = [
+        tries,
+        "from tests.unit.test_policies import *",
+        f"POLICIES.update({{{block('st.just(RoundRobin)')}}})",
+        *(f"{name}(name='round-robin')" for name in properties),
+        block("def test_round_robin"),
+        "test_round_robin_keeps_the_order_and_no_gradient_is_staler_than_a_round()",
+    ]
+    done = python(copy, "-c", "\n".join(code))
+    assert done.returncode == 0, done.stderr
+    (said,) = re.findall(r"^    print\(.*\)  # (.+)", tries, re.M)
+    assert done.stdout.splitlines() == said.split(", then ")
+
+
+def test_the_policy_is_offered_and_simulated(copy: Path) -> None:
+    refused = python(copy, "-m", "farandole", "run", "parameter_server", "--sync", "robin")
+    assert refused.returncode == 2
+    assert "round-robin" in refused.stderr
+    slow = ["--workers", "4", "--steps", "30", "--straggler", "slow:worker=3,factor=5"]
+    done = python(copy, "-m", "farandole", "simulate", "async", "round-robin", *slow, "--json")
+    asynchronous, in_turn = re.findall(r'"staleness_max": (\d+)', done.stdout)
+    assert int(asynchronous) > 3 >= int(in_turn), done.stderr
+
+
+def test_the_compressor_keeps_its_contract(copy: Path) -> None:
+    tries = first("import numpy as np\n\nfrom farandole.compression.natural")
+    code = [
+        tries,
+        "from tests.unit.test_compressors import *",
+        f"MAKERS.update({{{block('lambda: Natural(generator())')}}})",
+        f"BYTES.update({{{block('1000 + 125')}}})",
+        "for length in (0, 1, 7, 63, 64, 65, 1000): test_the_bytes_are_known_beforehand('natural', length)",
+        "test_zeros_stay_zeros('natural')",
+        "for bad in BAD: test_what_is_not_finite_is_never_hidden('natural', bad)",
+        "for bad in BAD: test_no_memory_keeps_what_is_not_finite('natural', bad)",
+        "test_unbiased('natural')",
+        "test_with_feedback_what_is_sent_and_what_is_kept_is_all('natural')",
+        block("def test_natural_compression"),
+        "test_natural_compression_gives_powers_of_two_and_keeps_its_bound()",
+    ]
+    done = python(copy, "-c", "\n".join(code))
+    assert done.returncode == 0, done.stderr
+    nbytes, decoded = re.findall(r"^print\(.*\)  # (.+)", tries, re.M)
+    printed = done.stdout.splitlines()
+    assert printed[0] == nbytes.partition(":")[0]
+    assert sorted(printed[1]) == sorted(decoded), "a set, in any order"
+
+
+def test_a_training_uses_the_compressor(copy: Path) -> None:
+    """On one rank, which needs no launch."""
+    small = ["--steps", "3", "--json", "--out", "natural"]
+    done = python(copy, "-m", "farandole.scenarios.compressed_sgd", "--compressor", "natural", *small)
+    assert done.returncode == 0, done.stderr
+    assert '"compression": {' in done.stdout
+    for scenario in ("dpsgd", "parameter_server"):
+        assert "natural" in python(copy, "-m", "farandole", "run", scenario, "--compressor", "nature").stderr
 
 
 def test_the_new_scenario_is_listed_and_refuses_what_cannot_be(copy: Path) -> None:
@@ -111,14 +218,14 @@ def test_a_bound_that_is_never_reached_changes_nothing(copy: Path) -> None:
 
 
 def test_whatever_the_page_names_is_there() -> None:
-    for path in re.findall(r"`((?:tests|collectives|data_parallel|report|scenarios)/[\w/]+\.py)`", PAGE):
-        assert (ROOT / path).exists() or (ROOT / "reference" / "farandole" / path).exists(), path
-    for table in ("POLICIES` in `parameter_server/core/policies/__init__.py", "COMPRESSORS` in `compression/table.py",
-                  "TOPOLOGIES` in `decentralised/topologies.py", "METHODS` of `methods.py",
-                  "SCHEDULES` in `model_parallel/schedules/__init__.py"):  # fmt: skip
-        name, file = re.split("` (?:in|of) `", table)
-        assert f"`{table}`" in PAGE
-        assert re.search(rf"^{name}\b.* = ", (ROOT / "reference" / "farandole" / file).read_text(), re.M), table
+    new = {file for files, _ in EXAMPLES.values() for file in files}
+    for path in set(re.findall(r"`(?:reference/farandole/)?([\w/]+/[\w/]*\.py)`", PAGE)) - new:
+        assert (ROOT / path).exists() or (PACKAGE / path).exists(), path
+    tables = re.findall(r"`([A-Z]+)` (?:in|of) `([\w/]+\.py)`", PAGE)
+    assert len({name for name, _ in tables}) == 5
+    for name, file in tables:
+        assert re.search(rf"^{name}\b.* = ", (PACKAGE / file).read_text(), re.M), name
+    assert re.search(r"^SCHEDULES\b.* = ", (PACKAGE / "model_parallel/schedules/__init__.py").read_text(), re.M)
     program = (ROOT / "tests/parallel/programs/collectives.py").read_text()
     assert "for name in ALL_REDUCES" in program
     assert "\nmessages = {\n" in program

@@ -31,7 +31,6 @@ ORDER = [
     "report",
     "scenarios",
     "launching",
-    "lab",
     "cli",
     "__main__",
     "farandole",  # the package itself, which exports what programs use

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.lab import slow_link
-from farandole.lab.slow_link import SlowLink
 from farandole.runtime import links
+from farandole_tools.lab import slow_link
+from farandole_tools.lab.slow_link import SlowLink
 
 
 class Clock:

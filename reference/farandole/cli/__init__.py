@@ -18,7 +18,6 @@ from farandole.cli import (
     compare,
     draw,
     join,
-    lab,
     run,
     scenario_list,
     show,
@@ -50,7 +49,6 @@ app.command(show.show)
 app.command(draw.app)
 app.command(advise.advise)
 app.command(simulate.simulate)
-app.command(lab.app)
 # The tools' commands, each with its line for the list of commands, which imports none of them.
 for name, command, line in (
     ("doctor", "doctor.command:doctor", "Show what works on this machine, and the line that mends what does not."),
@@ -59,6 +57,7 @@ for name, command, line in (
         "bench.command:bench",
         "Measure against a peer in the same run; a ratio above 1 means that we are faster.",
     ),
+    ("lab", "lab.command:app", "Exercises: write a method yourself and have it judged on real ranks."),
     ("slurm", "slurm.command:app", "A real Slurm cluster on this one machine, for trying job scripts."),
     ("hosts", "hosts.command:app", "Several hosts on this machine, and a network of a chosen speed between them."),
 ):

@@ -93,7 +93,7 @@ def run_cell(cell: str, ranks: int, timeout_s: float) -> None:
 
         try:
             # Without it a cell begins sooner, and hash() of text differs from rank to rank as in any processes.
-            with_torch = "torch" in cell or "farandole" in cell.replace("farandole.lab", "")
+            with_torch = "torch" in cell or "farandole" in cell.replace("farandole_tools.lab", "")
             output = run_ranks([str(file)], ranks, timeout_s=timeout_s, with_torch=with_torch)
         except LaunchError as error:
             print(named(error.output), end="", flush=True)

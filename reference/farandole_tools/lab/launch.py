@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Literal
 
 from farandole.errors import LaunchError
-from farandole.lab import rank_status
-from farandole.lab.labs import Check, Lab
 from farandole.runtime.launcher import run_ranks
+from farandole_tools.lab import rank_status
+from farandole_tools.lab.labs import Check, Lab
 
 START_S = 60.0  # what a launch may take beside its checks
 IMPORT = "import"  # the phase before the first check
@@ -63,7 +63,7 @@ class Launch:
         ]
         (self.folder / TASKS).write_text(json.dumps(tasks), encoding="utf-8")
         phases = sum(len(task.checks) + 1 for task in self.tasks)
-        program = ["-m", "farandole.lab.runner", str(self.folder), str(self.limit_s)]
+        program = ["-m", "farandole_tools.lab.runner", str(self.folder), str(self.limit_s)]
         ended = "they ended at once"
         try:
             run_ranks(program, self.ranks, timeout_s=START_S + (self.limit_s + 2) * phases, with_torch=False)

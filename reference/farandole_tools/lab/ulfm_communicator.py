@@ -1,10 +1,10 @@
 """What a learner's code communicates with when ranks may die: ULFM's verbs, and what they promise.
 
 ULFM (User-Level Failure Mitigation; Bland et al., "Post-failure recovery of MPI communication
-capability", 2013) promises little of an ordinary call in which a rank dies: who waits for the dead
-one is told, by `PeerLost`; another may have got its result already; a third, which waits for somebody
-who lives and has left the call, waits until the communicator is revoked. Three calls are whole
-whoever dies: `revoke`, `agree` and `shrink`.
+capability", 2013) promises little of an ordinary call in which a rank dies: a rank that waits for the dead
+one gets `PeerLost`; another may have its result already; a third, which waits for a living rank that
+has left the call, waits until the communicator is revoked. Three calls work whichever rank dies:
+`revoke`, `agree` and `shrink`.
 
 `OverMpi` is these verbs on real processes; `simulated_ranks` has them on simulated ones, which can be
 killed at each call.
@@ -28,25 +28,25 @@ class UlfmCommunicator(ABC):
     """Collective calls between ranks 0 … size − 1 of one group, some of which may have died.
 
     `all_reduce`, `all_gather` and `broadcast` raise `PeerLost` if the communicator has been revoked, or
-    if this rank notices that a member is dead. What is in the array then, nobody knows.
+    if this rank notices that a member is dead. The array is then undefined.
     """
 
     rank: int
     size: int
 
     def all_reduce(self, array: Buffer) -> None:
-        """Put into `array` the sum of everybody's."""
+        """Put into `array` the sum over all ranks."""
         _expect_array("all_reduce", array)
         self._all_reduce(array)
 
     def all_gather(self, number: int) -> list[int]:
-        """Everybody's `number`, in the order of the ranks."""
+        """Return the `number` of every rank, in the order of the ranks."""
         if not isinstance(number, int | np.integer):
             raise TypeError(f"all_gather takes a whole number, not {type(number).__name__}")
         return self._all_gather(int(number))
 
     def broadcast(self, array: Buffer, source: int) -> None:
-        """Fill everybody's `array` with that of rank `source`."""
+        """Fill `array` on every rank with that of rank `source`."""
         _expect_array("broadcast", array)
         if not 0 <= source < self.size:
             raise ValueError(f"broadcast: there is no rank {source}; the ranks are 0 to {self.size - 1}")
@@ -54,21 +54,21 @@ class UlfmCommunicator(ABC):
 
     @abstractmethod
     def revoke(self) -> None:
-        """End this communicator: who waits in it, or calls it later, gets `PeerLost`; but not from the next two."""
+        """End this communicator: a rank that waits in it, or calls it later, gets `PeerLost`; the next two work."""
 
     @abstractmethod
     def agree(self, flag: bool) -> bool:
-        """Whether all have said True and nobody was dead; the same answer for all who live.
+        """Whether all have passed True and no rank was dead; the same answer on all living ranks.
 
-        It waits for all who live, also when the communicator has been revoked, and never raises `PeerLost`.
+        It waits for all living ranks, also when the communicator has been revoked, and never raises `PeerLost`.
         """
 
     @abstractmethod
     def shrink(self) -> UlfmCommunicator:
-        """A communicator of those who live, in the same order.
+        """A communicator of the living ranks, in the same order.
 
-        It waits for all who live, also when the communicator has been revoked, and never raises `PeerLost`.
-        Who dies meanwhile may be in the new one or not.
+        It waits for all living ranks, also when the communicator has been revoked, and never raises `PeerLost`.
+        A rank that dies meanwhile may be in the new one or not.
         """
 
     @abstractmethod

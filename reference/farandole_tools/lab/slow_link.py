@@ -28,7 +28,7 @@ class SlowLink(Link):
         self._setup_s = setup_s
 
     def send(self, nbytes: int) -> None:
-        """Return when so many bytes have left, after all that were there before."""
+        """Return when `nbytes` bytes have left, after all that were there before."""
         setup_s, self._setup_s = self._setup_s, 0.0
         time.sleep(setup_s)
         super().send(nbytes)

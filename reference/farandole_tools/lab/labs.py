@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
+    from farandole_tools.lab.communicator import LabCommunicator
 
 LABS = Path(__file__).parents[3] / "labs"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farandole.errors import UsageError
-from farandole.lab.labs import Lab
+from farandole_tools.lab.labs import Lab
 
 MY_LABS = Path("my_labs")
 TASK = "README.md"
@@ -37,7 +37,7 @@ def start(lab: Lab, my_labs: Path = MY_LABS) -> Started:
         for name, original in originals.items():
             copy = folder / name
             if not copy.exists():
-                with copy.open("xb") as file:  # x: whatever happens, nobody's work is overwritten
+                with copy.open("xb") as file:  # x: whatever happens, no work is overwritten
                     file.write(original)
                 started.new.append(name)
             else:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from farandole.lab import rank_status
+from farandole_tools.lab import rank_status
 
 POLL_S = 0.1
 LOOKS = 8  # so many times in a row the same: nothing goes on any more

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farandole.lab.labs import Check, Lab
-from farandole.lab.launch import IMPORT, Launch, Task
 from farandole.runtime import guard
+from farandole_tools.lab.labs import Check, Lab
+from farandole_tools.lab.launch import IMPORT, Launch, Task
 
 LIMIT_S = 10.0
 

@@ -22,8 +22,8 @@ class Worker:
     """One worker's copy of the model, and what it takes to train it.
 
     Attributes:
-        number: its rank at the start of the training; ranks change when somebody dies, this does not.
-        step: the step to take next: so many updates have been made.
+        number: its rank at the start of the training; ranks change when one dies, this does not.
+        step: the step to take next, which is the number of updates made.
         parameters, momentum: the model, and what the optimizer remembers; the same on all workers.
         gradient: what `compute` has added up since the last `update`.
         random: the worker's own random numbers; `compute` draws some.
@@ -36,7 +36,7 @@ class Worker:
         self.random = Random(number)
 
     def batch(self) -> list[int]:
-        """The numbers of all samples of this step, whoever is there to work on them."""
+        """The numbers of all samples of this step, whichever workers remain."""
         return list(range(self.step * BATCH, (self.step + 1) * BATCH))
 
     def compute(self, samples: Sequence[int]) -> None:

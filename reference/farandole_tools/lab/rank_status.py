@@ -92,20 +92,20 @@ def read(folder: Path, size: int) -> list[RankStatus]:
 
 
 def first_stuck(statuses: Sequence[RankStatus], size: int) -> int | None:
-    """The first rank that waits while nobody computes; if it stays so, that is a deadlock."""
+    """The first rank that waits while no rank computes; if it stays so, that is a deadlock."""
     if len(statuses) < size or any(not status.call for status in statuses):
         return None
     return next((status.rank for status in statuses if status.waits), None)
 
 
 def describe(statuses: Sequence[RankStatus]) -> str:
-    """Who waits where, in one line; ranks with the same to say are named together."""
+    """Say in one line in which call each rank waits; ranks with the same status are named together."""
     calls = {status.call for status in statuses}
     everybody = named([status.rank for status in statuses])
     if len(statuses) > 1 and calls == {"send"}:
-        return f"{everybody} all wait in send: nobody receives"
+        return f"{everybody} all wait in send: no rank receives"
     if len(statuses) > 1 and calls == {"receive"}:
-        return f"{everybody} all wait in receive: nobody sends"
+        return f"{everybody} all wait in receive: no rank sends"
     groups: defaultdict[str, list[int]] = defaultdict(list)
     for status in statuses:
         groups[str(status)].append(status.rank)

@@ -1,6 +1,6 @@
 """One rank of a lab's launch: import the submission, run the checks in order, note each outcome.
 
-    python -m farandole.lab.runner FOLDER LIMIT
+    python -m farandole_tools.lab.runner FOLDER LIMIT
 
 started by `launch` through the launcher. FOLDER/tasks.json lists the submissions, and for each its lab and the names of
 the checks. After each check of submission i every rank leaves its outcome in FOLDER/i. What they leave is all that the
@@ -26,14 +26,14 @@ import numpy as np
 import psutil
 from mpi4py import MPI
 
-from farandole.lab import labs, learner
-from farandole.lab.communicator import LabCommunicator
-from farandole.lab.deadlock_detector import POLL_S, DeadlockDetector
-from farandole.lab.launch import IMPORT, TASKS, VERDICT, Kind, Outcome
-from farandole.lab.rank_status import StatusFile
 from farandole.runtime import rank
 from farandole.runtime.communicator import LOST
 from farandole.runtime.failure import PeerLost
+from farandole_tools.lab import labs, learner
+from farandole_tools.lab.communicator import LabCommunicator
+from farandole_tools.lab.deadlock_detector import POLL_S, DeadlockDetector
+from farandole_tools.lab.launch import IMPORT, TASKS, VERDICT, Kind, Outcome
+from farandole_tools.lab.rank_status import StatusFile
 
 MEMORY = 2**30  # bytes a submission may take, per rank
 FILE_SIZE = 2**26  # bytes it may write into one file
@@ -104,7 +104,7 @@ class Runner:
         return bool(everywhere[0])
 
     def check(self, check: labs.Check, student: object) -> None:
-        # A communicator of its own: what an earlier check left unreceived cannot arrive in this one.
+        # A new communicator: what an earlier check left unreceived cannot arrive in this one.
         self.comm = LabCommunicator(self.world.Dup(), self.status)
         check.run(student, self.comm)
 
@@ -118,7 +118,7 @@ class Runner:
         case = f"{self.comm.current_case}: " if self.comm and self.comm.current_case else ""
         with suppress(FileExistsError), self.verdict.open("x", encoding="utf-8") as file:
             file.write(case + reason)
-        # Everybody leaves by itself, with 0, this rank last: then mpirun ends in its own time, and nobody
+        # Every rank leaves by itself, with 0, this rank last: then mpirun ends in its own time, and nobody
         # has to be killed, which takes the launcher a second or two.
         time.sleep(3 * POLL_S)
         os._exit(0)
@@ -153,7 +153,7 @@ def main(arguments: list[str]) -> None:
     limit_resources()
     for number, (lab, submission, checks) in enumerate(json.loads((folder / TASKS).read_text(encoding="utf-8"))):
         if not runner.judge(labs.load(Path(lab)), Path(submission), checks, folder / str(number)):
-            break  # the next one gets processes of its own
+            break  # the next one gets new processes
     # Not through Python's own end: threads and exit handlers of the submission could hold it up.
     MPI.Finalize()
     os._exit(0)

@@ -1,11 +1,11 @@
 """Ranks on paper that die at a chosen call, before it or within it, the same way every time.
 
 Each is a thread of this process, and one runs at a time, until it waits in a call. So every
-moment at which somebody may die can be tried, each in some milliseconds. What the calls promise is
+moment at which a rank may die can be tried, each in some milliseconds. What the calls promise is
 said in `ulfm_communicator`; here they do no more than that:
 
 - a rank that dies before a call gives nothing to it. One of the living notices, the next one in the
-  group (or, if that is asked for, everybody); the others wait until the communicator is revoked;
+  group (or, if that is requested, every rank); the others wait until the communicator is revoked;
 - of a call within which a rank dies, some get the result, and the others are told of the death;
 - an array in a call that has failed holds a part of what it should.
 """
@@ -22,18 +22,18 @@ from typing import Any
 
 import numpy as np
 
-from farandole.lab.rank_status import named
-from farandole.lab.ulfm_communicator import PeerLost, UlfmCommunicator
 from farandole.runtime.communicator import Buffer
+from farandole_tools.lab.rank_status import named
+from farandole_tools.lab.ulfm_communicator import PeerLost, UlfmCommunicator
 
-WHOLE = ("agree", "shrink")  # whoever dies
+WHOLE = ("agree", "shrink")  # whichever rank dies
 ENOUGH = 400  # calls of one rank; a right answer needs some dozens
 STALLED_S = 1.0  # so long without a call: say where it is
 UNDEAD = 100  # calls of a rank that has been ended, and catches that
 
 
 class Stuck(Exception):
-    """Those who live wait, and nothing can go on; or somebody never comes to an end."""
+    """The living ranks wait, and none can continue; or one never ends."""
 
 
 class _End(BaseException):
@@ -98,17 +98,17 @@ class _Group:
 
 
 class SimulatedRanks:
-    """A launch of so many ranks, in which these deaths happen.
+    """A launch of `size` ranks, in which these deaths happen.
 
     Args:
-        all_notice: a death is noticed by everybody who waits for the dead one, not by one of them only.
+        all_notice: a death is noticed by every rank that waits for the dead one, not by one of them only.
         step_of: the step at which a rank is, for `calls`.
         met: is told of each call that some get the result of: its name, and rank → what it has given.
         stalled: is told where a rank is that makes no call.
 
     Attributes:
         calls: of all ranks, in the order in which they were made.
-        dead: who has died.
+        dead: the ranks that have died.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class SimulatedRanks:
             parts.append(f"{named(numbers)} {one if len(numbers) == 1 else more} {what}")
         ordinary = [rank.group for rank in self._ranks if not rank.ended and rank.name not in WHOLE]
         waited_for = any(self.dead & set(group.members) for group in ordinary)
-        why = ", and nobody revokes the communicator" if waited_for else ""
+        why = ", and no rank revokes the communicator" if waited_for else ""
         return f"deadlock: {'; '.join(parts)}{why}"
 
 

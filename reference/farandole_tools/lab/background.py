@@ -1,11 +1,11 @@
 """Sums over all ranks that are begun and waited for in two calls: what lab 4's gradients travel by.
 
-It is strict where MPI's and torch's non-blocking collectives only promise nothing. Until somebody has waited for it, a
-part that is being reduced holds numbers of no use, and whoever changes it is told. Ranks meet in the order in which
+It is strict where MPI's and torch's non-blocking collectives only promise nothing. Until a rank has waited for it, a
+part that is being reduced holds numbers of no use, and changing it is an error. Ranks meet in the order in which
 they began, so all have to begin the same reductions in the same order. And the order in which the ranks' numbers are
 added up depends on where in the part they lie, as in a ring: parts that are cut otherwise have other last bits.
 
-Who waits for a reduction does what is left of it and of those begun before: so nothing here takes place in the
+A rank that waits for a reduction does what is left of it and of those begun before: so nothing here takes place in the
 background in truth, and nothing depends on the clock. What counts is the order of events, which it notes.
 """
 
@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 
 from farandole.collectives.steps import chunk_slices
-from farandole.lab.communicator import LabCommunicator
-from farandole.lab.instrumented_network import Event, Network, told
 from farandole.runtime.communicator import Buffer
+from farandole_tools.lab.communicator import LabCommunicator
+from farandole_tools.lab.instrumented_network import Event, Network, told
 
 OF_NO_USE = 1e200  # what stands in a part that is being reduced
 

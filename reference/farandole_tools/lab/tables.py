@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from farandole.lab.grading import Grade
-from farandole.lab.labs import Lab
+from farandole_tools.lab.grading import Grade
+from farandole_tools.lab.labs import Lab
 
 PRINTED_LINES = 20
 

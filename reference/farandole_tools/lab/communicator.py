@@ -17,12 +17,12 @@ from typing import NoReturn, Self
 import numpy as np
 from mpi4py import MPI
 
-from farandole.lab.deadlock_detector import DeadlockDetector
-from farandole.lab.rank_status import NOBODY, StatusFile
 from farandole.runtime import rank
 from farandole.runtime.communicator import Buffer, Communicator
 from farandole.runtime.failure import Failure
 from farandole.runtime.flight_recorder import NO_STEP
+from farandole_tools.lab.deadlock_detector import DeadlockDetector
+from farandole_tools.lab.rank_status import NOBODY, StatusFile
 
 
 class LabCommunicator(Communicator):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farandole.lab.labs import expect
+from farandole_tools.lab.labs import expect
 
 if TYPE_CHECKING:
-    from farandole.lab.communicator import LabCommunicator
     from farandole.runtime.communicator import Buffer
+    from farandole_tools.lab.communicator import LabCommunicator
 
 THROUGH_COMM = "is everything sent through comm?"  # the hint where nothing has been sent
 
@@ -39,8 +39,8 @@ def expect_same_bits(vector: Buffer, comm: LabCommunicator, part: str, *, rtol: 
             continue
         expect(
             not np.allclose(everybodys[0], result, rtol=rtol, atol=atol),
-            f"ranks 0 and {other} differ in the last bits of {differ.size:,} elements: each rank adds up in an "
-            f"order of its own; let one rank finish a {part}'s sum, and the others copy it",
+            f"ranks 0 and {other} differ in the last bits of {differ.size:,} elements: each rank adds up in a "
+            f"different order; let one rank finish a {part}'s sum, and the others copy it",
         )
         expect(False, f"ranks 0 and {other} end with different vectors, from element {differ[0]} on")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
 
-from farandole.lab.labs import Lab, module_at
+from farandole_tools.lab.labs import Lab, module_at
 
 WRONG = "wrong.py"
 

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from farandole.errors import UsageError
-from farandole.lab import grading, labs, mutants, submissions, tables
-from farandole.lab.labs import Lab
-from farandole.lab.tables import printable
 from farandole.runtime import guard
 from farandole.runtime.files import json_text
 from farandole.runtime.numbers import Positive
+from farandole_tools.lab import grading, labs, mutants, submissions, tables
+from farandole_tools.lab.labs import Lab
+from farandole_tools.lab.tables import printable
 
 app = cyclopts.App(name="lab", help="Exercises: write a method yourself and have it judged on real ranks.")
 
@@ -42,7 +42,7 @@ def list_labs() -> None:
 
 @app.command
 def start(number: str, /, *, my_labs: MyLabs = submissions.MY_LABS) -> None:
-    """Copy a lab's task, notebook and file to complete to a place of your own.
+    """Copy a lab's task, notebook and file to complete to your folder.
 
     Parameters
     ----------
@@ -140,6 +140,6 @@ def _grade_mutants(lab: Lab, limit_s: float) -> list[grading.Grade]:
 
 
 def _say(text: str) -> None:
-    """Something for a person who waits; nothing where nobody looks."""
+    """Print progress to a terminal, and nothing elsewhere."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Somebody else's code: importing it, holding what it prints, and telling its errors to its author."""
+"""The learner's code: import it, hold what it prints, and explain its errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from farandole.lab.labs import Wrong
+from farandole_tools.lab.labs import Wrong
 
 PRINTED_BYTES = 100_000  # what a check keeps of a rank's output
 MESSAGE_LENGTH = 400

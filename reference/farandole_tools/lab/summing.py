@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from farandole.lab.communicator import LabCommunicator
 from farandole.runtime.communicator import Buffer
+from farandole_tools.lab.communicator import LabCommunicator
 
 
 class Sum(NamedTuple):
