@@ -47,7 +47,7 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["run", "sync_sdg"], "there is no scenario 'sync_sdg': choose from adaptive, agnostic_sgd, backup,"),
+        (["run", "sync_sdg"], "there is no scenario 'sync_sdg': choose from ad_psgd, adaptive, agnostic_sgd, backup,"),
         (["run", "sync_sgd", "--stepz", "3"], "--stepz"),
         (["run", "sync_sgd", "--steps", "many"], "whole number"),
         (["run", "sync_sgd", "-n", "0"], "-n"),
