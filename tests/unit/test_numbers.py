@@ -77,7 +77,8 @@ def _options() -> list[Any]:
 
 def _parser(name: str, hint: Any) -> Parse:
     """Parse one option as scenarios and commands do."""
-    config = Parameter(name="*")(make_dataclass("Options", [(name, hint, None)], kw_only=True))
+    options = make_dataclass("Options", [(name, hint, None)], kw_only=True, namespace={"renamed": {}})
+    config = Parameter(name="*")(options)
     return lambda words: getattr(command_line.parse(config, words), name)
 
 
