@@ -20,7 +20,7 @@
 #
 # Document 002 writes $C = T_{comm} + T_{comp}$: the **synchronisation cost function** (同步代价函数). It names four
 # sides of it and a list of remedies, and measures nothing. Here we go the document's way with numbers: measure the
-# network and the ranks, *predict* what each remedy makes of a step, and then train in each way and compare.
+# network and the ranks, *predict* what each remedy makes of a step, and then train by each method and compare.
 
 # %%
 # %load_ext farandole
@@ -65,10 +65,10 @@ for ranks in (1, 2, 4, 8, 16, 32):
 #
 # ## 2 On this machine
 #
-# `sync_cost` does what the document asks for. First it measures: α and β between the ranks, and of each way how long
-# a step takes *without* a network. From that it predicts. Then each way trains, with the same batches, from the same
-# parameters, and is timed. So that there is something to pay for, the ranks get links of 30 Mbit/s, and rank 3 computes
-# ten times more slowly than it could.
+# `sync_cost` does what the document asks for. First it measures α and β between the ranks, and for each method how
+# long a step takes *without* a network. From that it predicts. Then each method trains, with the same batches, from the
+# same parameters, and is timed. So that there is something to pay for, the ranks get links of 30 Mbit/s, and rank 3
+# computes ten times more slowly than it could.
 #
 # **Predict:** the parameters are 104 kB. How long does a ring of 4 ranks take at 30 Mbit/s, and how long does it take
 # to collect all gradients at one rank, and send the sum to all?
@@ -131,7 +131,7 @@ for method, row in methods.items():
 # A cheap step is worth nothing if it takes more of them: the document's third side, **convergence** (模型收敛性). The
 # time to a loss is the number of steps times the time of one, so both axes are needed.
 #
-# **Predict:** which way comes first to a loss of 1, and which would be first if steps took no time?
+# **Predict:** which method comes first to a loss of 1, and which would be first if steps took no time?
 
 # %%
 losses = {method: [line for line in run.metrics if first <= line["step"] < first + 64]
@@ -154,7 +154,7 @@ figure.suptitle("The same losses, by batches and by the clock")
 plt.show()
 
 # %% [markdown]
-# By batches, the ways that change nothing but *how* the sum is formed (`ring`, `central`, `overlapped`) are one line;
+# By batches, the methods that change only *how* the sum is formed (`ring`, `central`, `overlapped`) are one line;
 # in fact they are the same to rounding:
 
 # %% tags=["nbval-check-output"]
@@ -195,8 +195,8 @@ for workers in (4, 64, 1024):
           f"or {gustafson(0.05, workers):6.1f} times as much work in the same time")  # fmt: skip
 
 # %% [markdown]
-# Our ways have no fixed serial share: T_comm and the waiting grow with the workers, each in its own way. From the very
-# numbers measured above, what would be left of the speed with 8, 64 or 512 such workers?
+# Our methods have no fixed serial share: T_comm and the waiting grow with the workers, by each method's own law. From
+# the numbers measured above, what would be left of the speed with 8, 64 or 512 such workers?
 
 # %%
 print("speed left     " + "".join(f"{workers:>7}" for workers in methods["ring"]["efficiency"]))
