@@ -43,6 +43,7 @@ def test_a_rank_that_hangs_is_ended_and_replaced(scenario: str, whole: Run, tmp_
     assert fault["detected_s"] >= 0.9 * HANG_AFTER, "nobody is ended before his time"
 
 
+@pytest.mark.alone  # on a busy machine the slowed rank itself may be silent for as long
 def test_a_frozen_process_is_ended_though_it_cannot_hear(
     whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
