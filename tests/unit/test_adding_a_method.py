@@ -184,7 +184,7 @@ def test_a_training_uses_the_compressor(copy: Path) -> None:
     done = python(copy, "-m", "farandole.scenarios.compressed_sgd", "--compressor", "natural", *small)
     assert done.returncode == 0, done.stderr
     assert '"compression": {' in done.stdout
-    for scenario in ("dpsgd", "parameter_server"):
+    for scenario in ("choco_sgd", "parameter_server"):
         assert "natural" in python(copy, "-m", "farandole", "run", scenario, "--compressor", "nature").stderr
 
 
