@@ -65,10 +65,11 @@ def test_there_is_a_bandwidth_for_each_element_and_no_more(tmp_path: Path) -> No
         app = cyclopts.App()
         app.command(simulate)
         _, bound, *_ = app.parse_args(words[3:], exit_on_error=False, print_error=False)
-        assert bound.kwargs["map"]
-        assert bound.kwargs["json"]
-        assert bound.kwargs["workers"] == (16,)
-        speeds += bound.kwargs["map_gbps"]
+        options = bound.kwargs["options"]
+        assert options.map
+        assert options.json
+        assert options.workers == (16,)
+        speeds += options.map_gbps
     assert tuple(speeds) == MAP_GBPS
 
     folder = tmp_path / "beyond"
