@@ -72,9 +72,9 @@ def _out(words: list[str]) -> Path:
 
 
 def _written(file: Path) -> tuple[int, int] | None:
-    """What changes whenever the file is written anew; None: it is not there.
+    """Return the inode and the time of modification (ns), which change when the file is written; None: no such file.
 
-    Its time alone would not do: file systems keep it by a clock that may be some milliseconds late.
+    To compare the time with a clock would not do: a file system's may be some milliseconds late.
     """
     try:
         status = file.stat()

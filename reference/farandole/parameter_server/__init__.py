@@ -1,7 +1,7 @@
 """The parameter server: servers keep and move the parameters, workers pull them and push gradients.
 
 Start with ``minimal``: a whole stale synchronous training in one file, with blocking messages. The other files have the
-same parts, each as an object of its own, divided as in ps-lite (Li et al., OSDI 2014).
+same parts, each as a separate object, divided as in ps-lite (Li et al., OSDI 2014).
 
 1. The decisions, without messages: ``keys`` (which server has which parameters), and in ``core`` the policies (when a
    gradient counts and which worker may start), the update rules and corrections (what a gradient does), and the ledger

@@ -1,7 +1,7 @@
 """Headers and payloads over MPI: non-blocking sends, and a queue of the headers that have arrived.
 
 Requests go to services (servers, manager, aggregators, cleaning node), answers to clients. The two have different tags,
-so that one rank can be both. A payload is a message of its own. MPI keeps the order of messages between two ranks: the
+so that one rank can be both. A payload is a separate message. MPI keeps the order of messages between two ranks: the
 next payload from a rank belongs to its last header.
 
 Messages between two ranks do not involve the other ranks, so a failure need not interrupt them. A message to a dead

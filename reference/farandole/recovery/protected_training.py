@@ -69,7 +69,7 @@ class Trainable(Protocol):
 
 
 class MembersChange(Exception):
-    """The members are to change though no rank has died: a spawned process is ready to join, or lost, or …
+    """The members are to change though no rank has died, for instance because a spawned process is ready to join.
 
     Attributes:
         more: one more worker is wanted, if there is a spare or a process may be started.
