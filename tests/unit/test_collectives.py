@@ -14,12 +14,12 @@ from farandole.collectives.bidirectional_ring import BIDIRECTIONAL_RING
 from farandole.collectives.central import CENTRAL, ROOT
 from farandole.collectives.checker import ScheduleError, check_all_reduce, execute
 from farandole.collectives.doubling import DOUBLING
-from farandole.collectives.folding import power_of_two
+from farandole.collectives.folding import folded, power_of_two
 from farandole.collectives.halving_doubling import HALVING_DOUBLING
 from farandole.collectives.hierarchical import hierarchical
 from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER, RING, segmented
 from farandole.collectives.schedules import SCHEDULES
-from farandole.collectives.steps import Exchange, Schedule, Step, Together, chunk_slices
+from farandole.collectives.steps import Exchange, Schedule, Step, Steps, Together, chunk_slices
 from farandole.collectives.tree import BROADCAST, GATHER, REDUCE, SCATTER, TREE
 
 
@@ -204,15 +204,49 @@ def test_messages_between_the_same_two_ranks_pair_up_in_order() -> None:
         check_all_reduce(Schedule("wrong", ways_swapped, chunks=lambda size: 2 * size), 2)
 
 
+def all_to_all(rank: int, size: int) -> Iterator[Together]:
+    """All ranks swap everything in one step."""
+    others = [other for other in range(size) if other != rank]
+    yield Together(tuple(Exchange(0, other, 0, other, reduce=True) for other in others))
+
+
 def test_two_sums_may_arrive_in_one_chunk_while_it_is_sent() -> None:
-    """Three ranks swap everything in one step."""
-
-    def all_to_all(rank: int, size: int) -> Iterator[Together]:
-        others = [other for other in range(size) if other != rank]
-        yield Together(tuple(Exchange(0, other, 0, other, reduce=True) for other in others))
-
     execution = check_all_reduce(Schedule("all at once", all_to_all, chunks=lambda size: 1), 3)
     assert len(execution.rounds) == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 7, 12])
+def test_an_algorithm_with_several_messages_in_a_step_is_folded_too(size: int) -> None:
+    execution = check_all_reduce(folded(Schedule("all at once", all_to_all, chunks=lambda size: 1)), size)
+    assert len(execution.rounds) == (1 if size == power_of_two(size) else 3)
+
+
+def received_twice(rank: int, size: int) -> Iterator[Exchange]:
+    """Rank 0 adds rank 1's vector twice, and never that of rank 2."""
+    for _ in range(2):
+        if rank == 0:
+            yield Exchange(recv=0, source=1, reduce=True)
+        elif rank == 1:
+            yield Exchange(send=0, to=0)
+
+
+def both_receive_first(rank: int, size: int) -> Iterator[Exchange]:
+    yield Exchange(recv=0, source=1 - rank)
+    yield Exchange(send=0, to=1 - rank)
+
+
+@pytest.mark.parametrize(
+    ("steps", "size", "complaint"),
+    [
+        (received_twice, 3, "wrong on 3 ranks: chunk 0 on rank 0 lacks the contributions of ranks [2] "
+                            "and counts those of ranks [1] too often"),
+        (both_receive_first, 2, "wrong on 2 ranks deadlocks: rank 0: take chunk 0 from 1; rank 1: take chunk 0 from 0"),
+    ],
+)  # fmt: skip
+def test_the_checker_says_where_and_whose(steps: Steps, size: int, complaint: str) -> None:
+    with pytest.raises(ScheduleError) as found:
+        check_all_reduce(Schedule("wrong", steps, chunks=lambda size: 1), size)
+    assert str(found.value) == complaint
 
 
 @given(length=st.integers(0, 10_000), chunks=st.integers(1, 64))

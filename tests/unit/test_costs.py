@@ -93,7 +93,15 @@ def test_a_port_that_is_shared_carries_to_each_partner_at_its_links_speed() -> N
     nodes = Machine(Link(ALPHA, BETA), GAMMA, across, per_node=2)
     one_step = 50 * ALPHA + N / 8 * (BETA + 10 * BETA)
     assert nodes.messages_s(1, [(0, N // 8), (2, N // 8)]) == pytest.approx(one_step)
-    assert nodes.messages_s(1, []) == 0
+    for machine in (nodes, replace(nodes, multiport=True)):
+        assert machine.messages_s(1, []) == 0
+
+
+def test_without_nodes_or_a_link_between_them_all_ranks_are_alike() -> None:
+    link, across = Link(ALPHA, BETA), Link(50 * ALPHA, 10 * BETA)
+    for machine in (Machine(link, GAMMA, across), Machine(link, GAMMA, per_node=2)):
+        assert machine.between(1, 2) == link
+    assert Machine(link, GAMMA, across, per_node=2).between(1, 2) == across
 
 
 def test_ranks_that_do_not_talk_do_not_wait_for_each_other() -> None:
