@@ -38,17 +38,14 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         for name in json.loads(meta.read_text(encoding="utf-8"))["exit_code_by_key"]
     ]
     results: Counter[str] = Counter()
-    undetected = []
     for number, name in enumerate(names):
         mine = sorted(tests.get(name.partition("__mutmut_")[0], []), key=seconds.__getitem__)
         result = _tried(name, mine, seconds) if mine else "no tests"
         results[result] += 1
         if result != "killed":
-            undetected.append(f"{name}: {result}")
+            terminal.write_line(f"{name}: {result}")
         if number % 50 == 49 or number == len(names) - 1:
             terminal.write_line(f"{number + 1} of {len(names)}: {dict(results)}")
-    for line in undetected:
-        terminal.write_line(line)
     return True
 
 

@@ -5,7 +5,7 @@
 #     tests/mutants/run.sh collectives/ring.py collectives/tree.py -- test_collectives.py
 #
 # The first names are of files in the package, those after -- of files in tests/unit. It runs in a copy of the tree,
-# which is laid out as mutmut wants it, and ends with the changes that no test has noticed; in the same folder
+# which is laid out as mutmut wants it, and lists the changes that no test has noticed; in the same folder
 # `python -m mutmut show NAME` says what each of them is. FOLDER names another copy, EXAMPLES the number of examples of
 # each property (12).
 set -eu
