@@ -56,10 +56,17 @@ def test_impossible_batches_are_refused(batch: int) -> None:
         steps_per_epoch(samples=10, batch=batch)
 
 
+def test_batches_of_one_and_of_all_are_possible() -> None:
+    assert [steps_per_epoch(samples=10, batch=batch) for batch in (1, 9, 10)] == [10, 2, 1]
+
+
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=7), st.integers(1, 20), st.integers(1, 60))
 def test_a_batch_is_refused_exactly_if_a_step_would_be_empty(shares: list[int], batch: int, steps: int) -> None:
     assume(batch <= sum(shares))
     epoch = steps_per_epoch(sum(shares), batch)
-    empty = any(not any(batch_size(share, epoch, step) for share in shares) for step in range(steps))
-    with pytest.raises(UsageError, match=f"--batch {batch}: ") if empty else nullcontext():
+    empty = [step for step in range(steps) if not any(batch_size(share, epoch, step) for share in shares)]
+    refusal = f"--batch {batch}: {len(shares)} ranks share .* none left for step {empty[0]}; " if empty else ""
+    with pytest.raises(UsageError, match=refusal) if empty else nullcontext():
         check_filled(shares, batch, steps)
+    if empty:
+        check_filled(shares, len(shares), steps)  # what the refusal recommends

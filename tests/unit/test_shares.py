@@ -37,8 +37,20 @@ def test_equal_capabilities_give_equal_shares(given: tuple[int, int]) -> None:
     assert proportional_shares(samples, [1.0] * ranks) == equal_shares(samples, ranks)
 
 
-def test_a_rank_twice_as_fast_gets_twice_as_much() -> None:
-    assert proportional_shares(100, [2, 1, 1]) == [50, 25, 25]
+@pytest.mark.parametrize(
+    ("samples", "capabilities", "shares"),
+    [
+        (100, [2, 1, 1], [50, 25, 25]),
+        (8, [6, 1, 1], [6, 1, 1]),  # nothing to round, one each already
+        (10, [88, 12], [9, 1]),  # 8.8 and 1.2: the larger remainder
+        (10, [1.5, 1.4, 7.1], [2, 1, 7]),
+        (10, [1, 1, 1], [4, 3, 3]),  # the first among equals
+        (4, [100, 1, 1], [2, 1, 1]),  # 3.9 and twice 0.04: one each, and what is left by capability
+        (10, [100, 1, 1, 1], [7, 1, 1, 1]),
+    ],
+)
+def test_shares_by_hand(samples: int, capabilities: list[float], shares: list[int]) -> None:
+    assert proportional_shares(samples, capabilities) == shares
 
 
 @given(samples_and_ranks)
@@ -51,6 +63,11 @@ def test_slices_are_disjoint_and_complete(given: tuple[int, int]) -> None:
 def test_impossible_shares_are_refused(samples: int, ranks: int) -> None:
     with pytest.raises(UsageError, match=r"samples"):
         equal_shares(samples, ranks)
+
+
+def test_one_sample_each_is_enough() -> None:
+    assert equal_shares(3, 3) == proportional_shares(3, [1, 5, 100]) == [1, 1, 1]
+    assert equal_shares(1, 1) == [1]
 
 
 @pytest.mark.parametrize("capability", [0.0, -1.0, float("inf"), float("nan")])
