@@ -12,6 +12,7 @@ from farandole.decentralised.graph_file import parse
 from farandole.decentralised.mixing import (
     consensus_error,
     doubly_stochastic,
+    gap_of_all,
     mixing_matrix,
     pushing,
     spectral_gap,
@@ -92,6 +93,17 @@ def test_the_gaps_of_the_others() -> None:
     assert spectral_gap(np.ones((1, 1))) == 1
 
 
+def test_the_gap_of_several_rounds() -> None:
+    """A symmetric matrix twice brings its slowest vector down twice; rounds without a gap may have one together."""
+    weights = mixing_matrix(topology("ring", 8))
+    assert gap_of_all([weights]) == pytest.approx(spectral_gap(weights))
+    assert gap_of_all([weights, weights]) == pytest.approx(1 - (1 - spectral_gap(weights)) ** 2)
+    graph = topology("one-peer-exponential", 8)
+    rounds = [mixing_matrix(graph, number) for number in range(3)]
+    assert spectral_gap(rounds[2]) == pytest.approx(0)
+    assert gap_of_all(rounds) == pytest.approx(1)
+
+
 @pytest.mark.parametrize("ranks", SIZES)
 def test_one_peer_rounds_are_an_exact_average_for_powers_of_two(ranks: int) -> None:
     graph = topology("one-peer-exponential", ranks)
@@ -129,6 +141,15 @@ def test_push_sum_weighs_as_the_sender_knows() -> None:
     np.testing.assert_allclose(weights.sum(axis=0), 1)
     np.testing.assert_allclose(weights[:, 0], np.array([1, 1, 1, 0]) / 3, err_msg="rank 0 sends to two")
     assert weights.sum(axis=1).max() > 1.2, "and is not doubly stochastic"
+
+
+@pytest.mark.parametrize("edges", [{(0, 1), (1, 0), (2, 0)}, {(0, 1), (0, 2), (1, 0)}, {(0, 1), (1, 2)}])
+def test_one_way_edges_that_would_move_the_mean_are_refused(edges: set[tuple[int, int]]) -> None:
+    """The ranks' out-degrees are equal, their in-degrees are, and neither: each rank finds out by itself."""
+    graph = Topology("uneven", 3, (frozenset(edges),))
+    for rank in range(3):
+        with pytest.raises(UsageError, match="uneven has edges that lead one way"):
+            doubly_stochastic(graph, rank, 0)
 
 
 def test_a_graph_that_would_move_the_mean_is_refused() -> None:

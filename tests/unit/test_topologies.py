@@ -41,6 +41,13 @@ def test_degrees(name: str, degrees: list[int]) -> None:
     assert [len(topology(name, ranks).destinations(0, 0)) for ranks in sizes] == degrees
 
 
+@pytest.mark.parametrize(("ranks", "rows"), [(6, 2), (10, 2), (12, 3), (15, 3), (20, 4)])
+def test_a_torus_is_as_nearly_square_as_the_number_of_ranks_allows(ranks: int, rows: int) -> None:
+    """So the farthest rank is half the rows and half the columns away."""
+    farthest = max(distances(topology("torus", ranks).edges(0)).values())
+    assert farthest == rows // 2 + ranks // rows // 2
+
+
 def test_who_talks_to_whom() -> None:
     assert topology("ring", 5).destinations(0, 3) == topology("ring", 5).sources(0, 3) == (1, 4)
     assert topology("torus", 9).destinations(4, 0) == (1, 3, 5, 7), "up, left, right, down of the middle"
