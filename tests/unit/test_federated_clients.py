@@ -8,10 +8,39 @@ import pytest
 from farandole.errors import UsageError
 from farandole.federated.clients import host, participants, possessions, survivors
 
+CLASSES = np.arange(1000) % 4
 
-def test_more_clients_than_samples_are_refused() -> None:
-    with pytest.raises(UsageError, match="--clients 1001: must be from 1 to the 1000 training samples"):
-        possessions(np.zeros(1000, np.int64), 1001, 1.0, seed=0)
+
+@pytest.mark.parametrize("clients", [0, 1001])
+def test_no_clients_and_more_than_samples_are_refused(clients: int) -> None:
+    with pytest.raises(UsageError, match=f"--clients {clients}: must be from 1 to the 1000 training samples"):
+        possessions(CLASSES, clients, 1.0, seed=0)
+
+
+@pytest.mark.parametrize("clients", [1, 10, 1000])
+def test_each_sample_belongs_to_one_client(clients: int) -> None:
+    parts = possessions(CLASSES, clients, 1.0, seed=0)
+    assert len(parts) == clients
+    assert min(map(len, parts)) >= 1
+    assert sorted(np.concatenate(parts)) == list(range(1000))
+
+
+def test_clients_have_kinds_of_their_own_the_more_the_smaller_the_concentration() -> None:
+    def largest_share(concentration: float, seed: int = 0) -> float:
+        """Of a client's most frequent class, mean of all."""
+        counts = [np.bincount(CLASSES[rows]) for rows in possessions(CLASSES, 10, concentration, seed)]
+        return float(np.mean([each.max() / each.sum() for each in counts]))
+
+    assert largest_share(0.05) > 0.8
+    assert largest_share(1000.0) < 0.4
+    assert largest_share(0.5) != largest_share(0.5, seed=1)
+
+
+def test_another_seed_or_round_draws_others() -> None:
+    drawn = [participants(number, 100, 10, seed) for number in (0, 1) for seed in (0, 1)]
+    lasting = [survivors(number, list(range(100)), 0.5, seed) for number in (0, 1) for seed in (0, 1)]
+    assert len({tuple(each) for each in drawn}) == len({tuple(each) for each in lasting}) == 4
+    assert drawn[0] == participants(0, 100, 10, 0)
 
 
 def test_all_clients_take_part_equally_often_in_the_long_run() -> None:

@@ -93,8 +93,25 @@ def test_the_two_of_a_pair_agree_and_for_another_purpose_on_something_else() -> 
     common = key_agreement.agreed(a, key_agreement.public(b), "mask")
     assert common == key_agreement.agreed(b, key_agreement.public(a), "mask")
     assert common != key_agreement.agreed(a, key_agreement.public(b), "seal")
+
+
+@pytest.mark.parametrize("public", [0, 1, key_agreement.P - 1, key_agreement.P, key_agreement.P + 1])
+def test_a_public_number_whose_powers_are_known_is_refused(public: int) -> None:
+    """Of 1 they are 1, of P − 1 one of these two, and so on with any multiple of P added."""
     with pytest.raises(ValueError, match="gives any secret away"):
-        key_agreement.agreed(a, 1, "mask")
+        key_agreement.agreed(key_agreement.secret(), public, "mask")
+
+
+def test_the_least_and_the_largest_public_number_are_taken() -> None:
+    for public in (2, key_agreement.P - 2):
+        assert len(key_agreement.agreed(3, public, "mask")) == key_agreement.SECRET_BYTES
+
+
+def test_a_secret_has_32_bytes_and_is_another_each_time() -> None:
+    """That the highest bit is set in none of 40 happens once in 10¹² runs."""
+    drawn = {key_agreement.secret() for _ in range(40)}
+    assert len(drawn) == 40
+    assert max(drawn).bit_length() == 256
 
 
 def test_the_group_is_that_of_a_safe_prime() -> None:
