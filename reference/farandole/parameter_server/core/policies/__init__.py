@@ -1,8 +1,8 @@
 """When gradients count: the consistency models that the documents name, one file each.
 
 A policy decides two things and nothing else: which worker may start its next iteration, and which gradients move the
-parameters now. Reading order: ``policy`` (the vocabulary), ``bsp``, ``ssp``, ``asynchronous``, ``half``, ``partial``,
-``dssp``, ``history``.
+parameters now. Reading order: ``policy`` (the vocabulary), ``bsp``, ``ssp``, ``asynchronous``, ``half``, ``dssp``,
+``quorum``, ``partial``, ``history``.
 
 `POLICIES` is the one table of them. ``--sync``, ``farandole compare``, ``bench methods`` and ``simulate``, and the
 tests read it. A new policy is a file with its class, and a row here.

@@ -12,37 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from farandole.parameter_server.core.policies.policy import Action, Apply, Drop, Policy, Push, mean
+from farandole.parameter_server.core.policies.policy import Action, Apply, Drop, Push, mean
+from farandole.parameter_server.core.policies.quorum import Quorum
 
 
-class History(Policy):
-    """One update per step, from every worker's newest gradient.
-
-    Attributes:
-        step: the step that gradients are being collected for.
-    """
-
-    in_rounds = True
+class History(Quorum):
+    """One update per step, from every worker's newest gradient."""
 
     def __init__(self, workers: Iterable[int], enough: int, patience: float = 0.5) -> None:
-        super().__init__(workers)
-        self.enough = enough
+        super().__init__(workers, enough)
         self.patience = patience
-        self.step = 0
         self._late = set(self.clocks)  # workers without a gradient for this step
         self._newest: dict[int, Push] = {}
         self._began = 0.0  # when the step began; of no meaning before the first is over
         self._deadline: float | None = None
-
-    @property
-    def gate(self) -> int:
-        return self.step
-
-    def next_clock(self, worker: int) -> int:
-        return self.step
-
-    def may_start(self, worker: int) -> bool:
-        return self.clocks[worker] <= self.step  # it has not pushed its gradient for this step yet
 
     def push(self, push: Push, now: float) -> list[Action]:
         self.clocks[push.worker] = push.clock + 1

@@ -12,33 +12,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from farandole.parameter_server.core.policies.policy import Action, Apply, Drop, Policy, Push, mean
+from farandole.parameter_server.core.policies.policy import Action, Apply, Drop, Push, mean
+from farandole.parameter_server.core.policies.quorum import Quorum
 
 
-class Partial(Policy):
-    """One update per step, from the first `enough` workers.
-
-    Attributes:
-        step: the step that gradients are being collected for.
-    """
-
-    in_rounds = True
+class Partial(Quorum):
+    """One update per step, from the first `enough` workers."""
 
     def __init__(self, workers: Iterable[int], enough: int) -> None:
-        super().__init__(workers)
-        self.enough = enough
-        self.step = 0
+        super().__init__(workers, enough)
         self._arrived: dict[int, list[Push]] = defaultdict(list)  # step → its gradients so far
-
-    @property
-    def gate(self) -> int:
-        return self.step
-
-    def next_clock(self, worker: int) -> int:
-        return self.step
-
-    def may_start(self, worker: int) -> bool:
-        return self.clocks[worker] <= self.step  # it has not pushed its gradient for this step yet
 
     def push(self, push: Push, now: float) -> list[Action]:
         self.clocks[push.worker] = push.clock + 1
