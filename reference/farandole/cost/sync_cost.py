@@ -30,11 +30,12 @@ from farandole.cost.options import SyncCostOptions
 from farandole.cost.predictions import Calibration, efficiency, predicted
 from farandole.cost.stragglers import Times
 from farandole.cost.strategies import compressor, maker
-from farandole.data.sampler import EpochSampler, batch_size, check_filled, steps_per_epoch
+from farandole.data import shards
+from farandole.data.sampler import EpochSampler, batch_size, check_filled, samples_used, steps_per_epoch
 from farandole.data.shares import equal_shares
 from farandole.data_parallel.evaluation import sharded_accuracy
 from farandole.data_parallel.overlapped import OverlappedSGD
-from farandole.data_parallel.training import Strategy, load_shard, samples_used
+from farandole.data_parallel.training import Strategy
 from farandole.errors import UsageError
 from farandole.models.layerwise import maker_for
 from farandole.runtime.buffers import sha256, trained
@@ -81,7 +82,7 @@ class Study:
                 f"large-batch takes {options.period} times {options.batch} samples a step, and there are "
                 f"{len(splits.train)}: give a smaller --batch or --period, or --methods without it"
             )
-        shard = load_shard(
+        shard = shards.distribute(
             "scatter", splits.train if world.rank == 0 else None, dict(enumerate(self.shares)), world, None
         )
         self.inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)

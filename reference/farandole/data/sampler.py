@@ -47,6 +47,12 @@ def check_filled(shares: Sequence[int], batch: int, steps: int) -> None:
         )
 
 
+def samples_used(shares: Sequence[int], batch: int, steps: int) -> int:
+    """Return the samples that all ranks use in `steps` steps, each counted as often as it is used."""
+    epoch = steps_per_epoch(sum(shares), batch)
+    return sum(batch_size(share, epoch, step) for step in range(steps) for share in shares)
+
+
 class EpochSampler:
     """Yields, step after step, the indices into the rank's share that make up its next batch.
 

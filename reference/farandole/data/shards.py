@@ -3,7 +3,8 @@
 `scatter` is document 000's distribution of data: the root holds everything and sends shard r to
 rank r. `write` and `read` are the way of a cluster with a shared file system: the set is cut once
 into numbered files, and each rank maps its own into memory, so that only the pages it uses are ever
-read. A manifest holds sizes and checksums. Samples may have any shape, and any type of number.
+read. A manifest holds sizes and checksums. `distribute` does one or the other, as an option says.
+Samples may have any shape, and any type of number.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from farandole.runtime import files
 
 if TYPE_CHECKING:  # shards are written and read without MPI too
     from farandole.runtime.communicator import Communicator
+    from farandole.runtime.world import World
 
 PARTS = ("inputs", "targets")
 MANIFEST = "manifest.json"
@@ -57,6 +59,27 @@ def scatter(dataset: Dataset | None, shares: Sequence[int], comm: Communicator, 
     for part in PARTS:
         comm.receive(getattr(own, part), root)
     return own
+
+
+def distribute(
+    loading: str, dataset: Dataset | None, shares: Mapping[int, int], world: World, folder: Path | None
+) -> Dataset:
+    """Return this rank's shard of rank 0's samples: sent by rank 0, or read from files in `folder`. Collective.
+
+    Args:
+        loading: "scatter" or "files".
+        dataset: the whole set on rank 0, None elsewhere.
+        shares: rank → the size of its shard, for the ranks that get one; the others get an empty one.
+    """
+    from farandole.runtime.communicator import broadcast_text  # imports MPI
+
+    if loading == "scatter":
+        return scatter(dataset, [shares.get(rank, 0) for rank in range(world.size)], world.comm)
+    if dataset is not None and folder is not None:
+        write(dataset, list(shares.values()), folder)
+    place = Path(broadcast_text(world.control, str(folder)))
+    shard = read(place, list(shares).index(world.rank) if world.rank in shares else 0, len(shares))
+    return shard if world.rank in shares else shard[:0]
 
 
 def write(dataset: Dataset, shares: Sequence[int], folder: Path) -> None:

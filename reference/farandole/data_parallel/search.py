@@ -28,10 +28,9 @@ from torch import nn
 
 from farandole import tasks
 from farandole.data import datasets
-from farandole.data.sampler import EpochSampler, steps_per_epoch
+from farandole.data.sampler import EpochSampler, samples_used, steps_per_epoch
 from farandole.data_parallel.evaluation import sharded_accuracy
 from farandole.data_parallel.options import SearchOptions
-from farandole.data_parallel.training import samples_used
 from farandole.errors import UsageError
 from farandole.models.optimizers import SGD
 from farandole.runtime.buffers import FlatBuffers, sha256

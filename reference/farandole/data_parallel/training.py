@@ -6,9 +6,8 @@ difference between two records is a difference between the methods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from farandole import tasks
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.data import datasets, shards
-from farandole.data.sampler import EpochSampler, batch_size, check_filled, steps_per_epoch
+from farandole.data.sampler import EpochSampler, batch_size, check_filled, samples_used, steps_per_epoch
 from farandole.data.shares import equal_shares, proportional_shares
 from farandole.data_parallel.background_metrics import BackgroundLossLog
 from farandole.data_parallel.evaluation import sharded_accuracy
@@ -29,7 +28,6 @@ from farandole.errors import UsageError
 from farandole.models.layerwise import maker_for
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import mean_statistics, sha256, trained
-from farandole.runtime.communicator import broadcast_text
 from farandole.runtime.progress import progress
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
@@ -151,7 +149,7 @@ def train(
         world.control.Bcast(count)
         shares = _shares(options, int(count[0]), world.size)
         everything = splits.train if splits else None
-        shard = load_shard(options.loading, everything, dict(enumerate(shares)), world, recorder.shard_folder)
+        shard = shards.distribute(options.loading, everything, dict(enumerate(shares)), world, recorder.shard_folder)
         model = task.model().to(world.device)
         if not trained(model):
             raise UsageError("the model has no parameter to train: set requires_grad=True for at least one")
@@ -180,24 +178,6 @@ def train(
                 assert summary
                 return summary.without(error)
         return summary
-
-
-def load_shard(
-    loading: str, train: datasets.Dataset | None, shares: Mapping[int, int], world: World, folder: Path | None
-) -> datasets.Dataset:
-    """Return this rank's shard of rank 0's samples: sent by rank 0, or read from files in `folder`. Collective.
-
-    Args:
-        loading: "scatter" or "files".
-        shares: rank → the size of its shard, for the ranks that get one; the others get an empty one.
-    """
-    if loading == "scatter":
-        return shards.scatter(train, [shares.get(rank, 0) for rank in range(world.size)], world.comm)
-    if train is not None and folder is not None:
-        shards.write(train, list(shares.values()), folder)
-    place = Path(broadcast_text(world.control, str(folder)))
-    shard = shards.read(place, list(shares).index(world.rank) if world.rank in shares else 0, len(shares))
-    return shard if world.rank in shares else shard[:0]
 
 
 def synchronous_loop(
@@ -247,9 +227,3 @@ def _shares(options: DataParallelOptions, samples: int, ranks: int) -> list[int]
     if len(options.capabilities) != ranks:
         raise UsageError(f"--capabilities has {len(options.capabilities)} numbers: give one for each of {ranks} ranks")
     return proportional_shares(samples, options.capabilities)
-
-
-def samples_used(shares: Sequence[int], batch: int, steps: int) -> int:
-    """Return the samples that all ranks use in `steps` steps, each counted as often as it is used."""
-    epoch = steps_per_epoch(sum(shares), batch)
-    return sum(batch_size(share, epoch, step) for step in range(steps) for share in shares)

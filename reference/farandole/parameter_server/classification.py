@@ -16,10 +16,10 @@ from farandole.compression.compressor import Compressor
 from farandole.compression.error_feedback import ErrorFeedback
 from farandole.compression.non_finite import check_own
 from farandole.compression.table import FEEDBACK
+from farandole.data import shards
 from farandole.data.datasets import Dataset, Splits
 from farandole.data.shares import equal_shares, proportional_shares
 from farandole.data_parallel.evaluation import accuracy, loss
-from farandole.data_parallel.training import load_shard
 from farandole.errors import UsageError
 from farandole.parameter_server import choices
 from farandole.parameter_server.batches import Batches
@@ -196,4 +196,4 @@ def share_data(
         raise UsageError(f"--capabilities has {given} numbers: give one for each of {len(workers)} workers")
     of_rank = dict(zip(workers, shares, strict=True))
     everything = splits.train if splits else None
-    return load_shard(options.loading, everything, of_rank, world, recorder.shard_folder), of_rank, splits
+    return shards.distribute(options.loading, everything, of_rank, world, recorder.shard_folder), of_rank, splits

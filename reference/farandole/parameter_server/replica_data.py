@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from farandole.data import shards
 from farandole.data.datasets import Dataset
 from farandole.data.shares import equal_shares
-from farandole.data_parallel.training import load_shard
 from farandole.errors import UsageError
 from farandole.parameter_server.classification import share_data
 from farandole.parameter_server.downpour_options import DownpourOptions
@@ -83,13 +83,13 @@ def share(
     sizes = np.zeros(len(workers), dtype=np.int64)
     if world.rank == 0:
         splits = task.data(options.seed)
-        shards = by_worker(splits.train, known)
-        sizes[:] = [len(shard) for shard in shards]
-        inputs, targets = zip(*((shard.inputs, shard.targets) for shard in shards), strict=True)
+        parts = by_worker(splits.train, known)
+        sizes[:] = [len(part) for part in parts]
+        inputs, targets = zip(*((part.inputs, part.targets) for part in parts), strict=True)
         train, test = Dataset(np.concatenate(inputs), np.concatenate(targets)), splits.test
     world.control.Bcast(sizes)
     shares = dict(zip(workers, sizes.tolist(), strict=True))
-    shard = load_shard(options.loading, train, shares, world, recorder.shard_folder)
+    shard = shards.distribute(options.loading, train, shares, world, recorder.shard_folder)
     if options.align:
         own = known[workers.index(world.rank)] if world.rank in workers else []
         names, to_common = _agree(world, workers, own)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 
 from farandole import tasks
+from farandole.data.sampler import samples_used
 from farandole.data_parallel.evaluation import accuracy
 from farandole.data_parallel.loss_log import LossLog
-from farandole.data_parallel.training import samples_used
 from farandole.recovery.adaptive_rate import AdaptiveRate, check_rate
 from farandole.recovery.batches import Batches
 from farandole.recovery.fault_tolerant_training import FaultTolerantTraining, check, form_members

@@ -43,9 +43,8 @@ from mpi4py import MPI
 from farandole import tasks
 from farandole.data import shards
 from farandole.data.datasets import Dataset
-from farandole.data.sampler import check_filled
+from farandole.data.sampler import check_filled, samples_used
 from farandole.data.shares import equal_shares
-from farandole.data_parallel.training import samples_used
 from farandole.errors import PlainError, UsageError
 from farandole.models import choices
 from farandole.recovery.event_log import EventLog
