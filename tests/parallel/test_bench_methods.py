@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from farandole import scenarios
 from farandole.errors import LaunchError, UsageError
 from farandole.methods import Method
+from farandole.runtime.command_line import parse, to_arguments
 from farandole_tools.bench import methods
 
 
@@ -47,10 +48,16 @@ def test_without_the_ring_there_is_nothing_to_compare_with(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("method", methods.measured(), ids=lambda method: method.name)
-def test_its_options_are_the_scenarios(method: methods.Method) -> None:
+def test_its_options_reach_the_scenario(method: methods.Method) -> None:
+    """In words, as `launch` passes them on; a condition changes nothing but its own option."""
+    kind = scenarios.load(method.scenario).Config
+    given = methods.RECIPE | method.options
+    plain = parse(kind, to_arguments(given))
+    assert {name: getattr(plain, name) for name in given} == given
     for disturbance in methods.conditions(4).values():
-        kind = scenarios.load(method.scenario).Config
-        kind(**(methods.RECIPE | method.options | disturbance))
+        disturbed = parse(kind, to_arguments(given | disturbance))
+        changed = {each.name for each in fields(kind) if getattr(disturbed, each.name) != getattr(plain, each.name)}
+        assert changed == set(disturbance)
 
 
 def test_one_of_each_room_really_runs(monkeypatch: pytest.MonkeyPatch) -> None:
