@@ -29,6 +29,7 @@ RANKS = {
     "central_directions": 4,
     "choco_sgd": 4,
     "compressed_sgd": 4,
+    "ddp_sgd": 4,
     "downpour": 6,
     "dpsgd": 4,
     "dynamic_sync": 4,
@@ -49,6 +50,7 @@ RANKS = {
     "restart": 4,
     "search": 4,
     "search_array": 2,
+    "small_network": 2,
     "sync_cost": 4,
     "sync_sgd": 4,
     "tensor_split": 2,
@@ -57,18 +59,25 @@ RANKS = {
 SCENARIOS = {"language_model": "sync_sgd", "parameter_server_het": "parameter_server", "search_array": "sync_sgd"}
 # How many of them are there at the end, elsewhere all: those that wait until somebody dies have not trained.
 TRAINED = {"backup": 3, "membership": 4}
-# Of how many parts, elsewhere one, the ranks' models are: a part has other parameters than the next one.
-PARTS = {"layer_split": 4, "tensor_split": 2}
+# Of how many parts, elsewhere one, the ranks' models are: a part has other parameters than the next one. In
+# small_network rank 0 alone gets the whole model after the model-parallel half.
+PARTS = {"layer_split": 4, "small_network": 2, "tensor_split": 2}
 STEPS = 20
-SHORT = {"online": ("--samples", "600"), "sync_cost": ("--steps", "8", "--calibration-steps", "5")}
+SHORT = {
+    "online": ("--samples", "600"),
+    "small_network": ("--epochs", "1"),
+    "sync_cost": ("--steps", "8", "--calibration-steps", "5"),
+}
 # Other updates of the parameters than one a step: stale makes one for each of 4 workers' gradients, online
 # for each of 3 workers' 13 batches, downpour for each push, of which there may be some more than needed, and the last
-# round of dynamic_sync may be one of up to 64 steps; sync_cost has 8 methods of 8 steps.
+# round of dynamic_sync may be one of up to 64 steps; sync_cost has 8 methods of 8 steps, and small_network two modes
+# of 100 batches in an epoch.
 UPDATES = {
     "parameter_server": [80],
     "online": [39],
     "downpour": range(16, 40),
     "dynamic_sync": range(20, 84),
+    "small_network": [200],
     "sync_cost": [64],
 }
 NEED_HOROVOD = ("elastic_horovod", "horovod_sgd")
