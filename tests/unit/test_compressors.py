@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farandole.compression.choices import build
 from farandole.compression.compressor import Compressor, Uncompressed, Vector
 from farandole.compression.contraction import contraction
 from farandole.compression.dgc import DGC
@@ -24,7 +25,7 @@ from farandole.compression.powersgd import PowerSGD, orthogonalised
 from farandole.compression.qsgd import QSGD
 from farandole.compression.random_k import RandomK, SeededRandomK
 from farandole.compression.sign import Sign
-from farandole.compression.table import COMPRESSORS, MEANT_FOR
+from farandole.compression.table import COMPRESSORS, FEEDBACK, MEANT_FOR
 from farandole.compression.terngrad import TernGrad
 from farandole.compression.top_k import TopK, largest
 from farandole.errors import UsageError
@@ -97,6 +98,29 @@ def test_what_is_not_finite_is_never_hidden(name: str, bad: float) -> None:
         assert np.isnan(decoded[64:128]).all()
 
 
+@pytest.mark.parametrize("name", ["sign", "terngrad", "qsgd"])
+@pytest.mark.parametrize("power", [-100, 100])
+def test_small_and_large_numbers_are_rounded_alike(name: str, power: int) -> None:
+    """Although float32 holds neither their squares nor, of the large ones, much of a sum."""
+    vector, factor = noise(200), np.float32(2.0**power)
+    plain, scaled = MAKERS[name](), MAKERS[name]()
+    expected = factor * plain.decode(plain.encode(vector), 200)
+    assert scaled.decode(scaled.encode(factor * vector), 200).tolist() == expected.tolist()
+
+
+def test_a_mean_is_finite_where_the_sum_is_not() -> None:
+    vector = np.float32([3e38, -3e38, 3e38, 3e38])
+    assert Sign().decode(Sign().encode(vector), 4).tolist() == vector.tolist()
+
+
+def test_a_norm_that_is_too_large_for_float32_is_seen_in_its_bucket() -> None:
+    compressor, vector = MAKERS["qsgd"](), noise(128)
+    vector[:64] = 2e38
+    decoded = compressor.decode(compressor.encode(vector), 128)
+    assert np.isnan(decoded[:64]).all()
+    assert np.isfinite(decoded[64:]).all()
+
+
 @given(st.integers(1, 16), st.integers(0, 50), st.integers(0, 1000))
 def test_packing_keeps_the_numbers(bits: int, count: int, seed: int) -> None:
     numbers = np.random.default_rng(seed).integers(0, 1 << bits, count)
@@ -157,6 +181,19 @@ def test_qsgd_gives_levels_of_the_norm() -> None:
     assert (drawn == vector).all(), "levels of 1: nothing to round"
     drawn = many(QSGD(generator(), levels=2, bucket=4), vector, 200)
     assert [set(column.tolist()) for column in drawn.T] == [{2.5, 5.0}, {0.0}, {-2.5, -5.0}, {0.0}]
+    unit = np.float32([0, -1, 0, 0])
+    assert (many(QSGD(generator(), levels=2, bucket=4), unit, 5) == unit).all()
+
+
+@pytest.mark.parametrize(
+    ("levels", "bits"), [(1, 2), (2, 3), (3, 3), (4, 4), (7, 4), (8, 5), (127, 8), (128, 9), (32767, 16)]
+)
+def test_a_level_of_qsgd_takes_the_bits_that_tell_all_of_them_apart(levels: int, bits: int) -> None:
+    """2s + 1 of them, from −s to s."""
+    compressor, ends = QSGD(generator(), levels, bucket=8), np.float32([0, 5, 0, 0, 0, 0, 0, 0])
+    assert compressor.nbytes(8) == 4 + bits
+    for vector in (ends, -ends):
+        assert compressor.decode(compressor.encode(vector), 8).tolist() == vector.tolist()
 
 
 def test_terngrad_gives_three_values_with_the_paper_variance() -> None:
@@ -179,8 +216,20 @@ def test_terngrad_clips_at_standard_deviations_of_the_bucket() -> None:
     np.testing.assert_allclose(drawn.mean(axis=0, dtype=np.float64)[:63], vector[:63], atol=0.25)
     plain = many(TernGrad(generator(), bucket=64), vector, 4000)
     assert drawn[:, :63].var() < 0.5 * plain[:, :63].var(), "what it is for"
-    short = TernGrad(generator(), bucket=64, clip=2.5)
-    assert short.scales(vector[:3]) == pytest.approx(np.abs(vector[:3]).max()), "what fills the bucket does not count"
+    clipping = TernGrad(generator(), bucket=64, clip=2.5)
+    assert clipping.scales(vector[:3]) == pytest.approx(1), "what fills the bucket does not count"
+    assert clipping.scales(np.append(vector, vector[:3])).reshape(-1) == pytest.approx([bound, 1])
+    assert clipping.decode(clipping.encode(noise(0)), 0).shape == (0,)
+
+
+def test_the_scales_of_terngrad_are_the_largest_magnitudes_however_small() -> None:
+    vector = noise(100) / 16
+    own = [np.abs(vector[:64]).max(), np.abs(vector[64:]).max()]
+    assert TernGrad(generator(), 64).scales(vector).reshape(-1).tolist() == own
+    shared = TernGrad(generator(), 64, shared=True)
+    shared.share(np.float32([0.25, 0.125, 0.0625, 0.5]), 100)  # of two ranks, two buckets each
+    drawn = np.abs(many(shared, vector, 20))
+    assert (set(drawn[:, :64].flat), set(drawn[:, 64:].flat)) == ({0, 0.25}, {0, 0.5})
 
 
 def test_shared_scales_are_the_largest_of_all_ranks_and_right_on_average() -> None:
@@ -411,6 +460,61 @@ def test_what_is_a_contraction_as_it_is_is_not_scaled() -> None:
         assert contraction(each, 256) is each
     assert QSGD(generator(), levels=9, bucket=64).variance(256) == pytest.approx(64 / 81)
     assert QSGD(generator(), levels=9, bucket=64).variance(16) == pytest.approx(16 / 81), "a bucket that is not full"
+
+
+def test_what_is_wrapped_keeps_its_way_of_adding_and_is_wrapped_once() -> None:
+    plain = RandomK(generator(), 0.1)
+    scaled = contraction(plain, 100)
+    assert scaled is not plain
+    assert contraction(scaled, 100) is scaled
+    for compressor in (plain, Float16()):
+        feedback = ErrorFeedback(compressor, 100)
+        assert compressor.sums_as is not None
+        assert feedback.sums_as == compressor.sums_as
+        assert contraction(feedback, 100) is feedback
+    assert scaled.sums_as == plain.sums_as
+    assert ErrorFeedback(Sign(), 100).sums_as is None
+
+
+def test_an_empty_vector_has_nothing_to_lose() -> None:
+    assert {name: make().variance(0) for name, make in MAKERS.items()} == dict.fromkeys(MAKERS, 0)
+
+
+# The bytes of 1000 entries, worked out by hand: 10 buckets of 100; 30 levels have 61 codes, so 6 bits.
+CHOSEN_BYTES = {
+    "none": 4000, "float16": 2000, "bfloat16": 2000, "sign": 4 + 125, "terngrad": 10 * 4 + 250, "qsgd": 10 * 4 + 750,
+    "top-k": 8 * 50, "random-k": 4 * 50,
+}  # fmt: skip
+
+
+def chosen(options: CompressionOptions, rank: int = 0) -> Compressor:
+    """Of a run on two ranks, whose gradient has 1000 entries."""
+    return cast(Compressor, build(options, [(20, 40), (200,)], seed=1, rank=rank, ranks=2))
+
+
+@pytest.mark.parametrize("name", [name for name, row in COMPRESSORS.items() if row.is_plain])
+def test_a_run_has_the_compressor_that_its_options_name(name: str) -> None:
+    options, vector = CompressionOptions(compressor=name, levels=30, bucket=100, fraction=0.05), noise(1000)
+    one, other = chosen(options, rank=0), chosen(options, rank=1)
+    assert isinstance(one, ErrorFeedback) == (name in FEEDBACK)
+    assert one.nbytes(1000) == CHOSEN_BYTES[name]
+    alike = one.encode(vector).tobytes() == other.encode(vector).tobytes()
+    assert alike == (name not in ("qsgd", "terngrad")), "these draw on each rank by itself"
+
+
+def test_a_run_scales_random_k_up_only_if_nothing_is_fed_back() -> None:
+    vector = noise(1000)
+    for feedback, factor in ((True, 1), (False, 4)):
+        compressor = chosen(CompressionOptions(compressor="random-k", fraction=0.25, feedback=feedback))
+        decoded = compressor.decode(compressor.encode(vector), 1000)
+        sent = np.flatnonzero(decoded)
+        assert decoded[sent].tolist() == (factor * vector[sent]).tolist()
+
+
+def test_a_run_has_the_papers_options_of_terngrad() -> None:
+    compressor = chosen(CompressionOptions(compressor="terngrad", terngrad_clip=2.0, share_scales=True))
+    assert isinstance(compressor, TernGrad)
+    assert (compressor.clip, compressor.shared) == (2.0, True)
 
 
 def descend(compressor: Compressor, steps: int = 4000) -> float:

@@ -178,3 +178,10 @@ def test_top_k_loses_nothing(length: int, fraction: float, steps: int, seed: int
         assert not len(left) or np.abs(values).min() >= left.max()
         sent[entries] += values
     assert (sent + top_k.residual == total).all()
+
+
+def test_what_top_k_keeps_and_sends_has_the_parameters_type() -> None:
+    top_k = TopK(4, 0.5, np.dtype(np.float32))
+    entries, values = top_k.choose(np.float32([1, -4, 3, 2]))
+    assert (entries.tolist(), values.tolist(), top_k.residual.tolist()) == ([1, 2], [-4, 3], [1, 0, 0, 2])
+    assert values.dtype == top_k.residual.dtype == np.float32
