@@ -43,6 +43,7 @@ def test_equal_capabilities_give_equal_shares(given: tuple[int, int]) -> None:
         (100, [2, 1, 1], [50, 25, 25]),
         (8, [6, 1, 1], [6, 1, 1]),  # nothing to round, one each already
         (10, [88, 12], [9, 1]),  # 8.8 and 1.2: the larger remainder
+        (10, [12, 88], [1, 9]),
         (10, [1.5, 1.4, 7.1], [2, 1, 7]),
         (10, [1, 1, 1], [4, 3, 3]),  # the first among equals
         (4, [100, 1, 1], [2, 1, 1]),  # 3.9 and twice 0.04: one each, and what is left by capability
