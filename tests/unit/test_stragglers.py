@@ -76,15 +76,40 @@ def test_same_seed_same_times() -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "gamma", "constant:1", "lognormal", "lognormal:", "lognormal:x", "lognormal:mu=1", "lognormal:0",
-     "lognormal:nan", "pareto:1", "shifted-exponential:1", "transient:factor=3", "transient:3",
-     "transient:factor=0.5,share=0.1", "transient:factor=3,share=0", "slow:worker=-1,factor=3",
-     "slow:worker=1.5,factor=3", "exponential:2"],
+     "lognormal:nan", "lognormal:3.1", "pareto:1", "pareto:inf", "shifted-exponential:1", "shifted-exponential:-0.1",
+     "transient:factor=3", "transient:3", "transient:factor=0.5,share=0.1", "transient:factor=3,share=0",
+     "transient:factor=3,share=1.1", "transient:factor=inf,share=0.1", "slow:worker=-1,factor=3",
+     "slow:worker=1.5,factor=3", "slow:worker=1,factor=0.9", "slow:worker=1,factor=inf", "exponential:2"],
 )  # fmt: skip
 def test_a_wrong_text_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse(text)
     assert "\n" not in str(error.value)
     assert text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "mean"),
+    [("shifted-exponential:0", 1), ("lognormal:3", 1), ("pareto:1.01", 1), ("transient:factor=1,share=1", 1),
+     ("transient:factor=2,share=1", 2), ("slow:worker=0,factor=1", 1)],
+)  # fmt: skip
+def test_the_last_numbers_that_fit(text: str, mean: float) -> None:
+    assert parse(text).mean == mean
+
+
+@pytest.mark.parametrize("straggler", [ShiftedExponential(), ShiftedExponential(0.3), LogNormal(0.5), Pareto(2.5)])
+def test_a_quantile_is_the_time_that_is_exceeded_so_rarely(straggler: Straggler) -> None:
+    times = straggler.sample(np.random.default_rng(2), 20_000, 1)
+    for rare in (0.9, 0.5, 0.1):
+        assert straggler.exceeds(straggler.quantile(rare)) == pytest.approx(rare)
+        assert (times > straggler.quantile(rare)).mean() == pytest.approx(rare, abs=5 * 0.5 / 20_000**0.5)
+    for time in (-1.0, 0.0, 0.99 * float(times.min())):
+        assert straggler.exceeds(time) == pytest.approx(1, abs=2e-3), "the least of 20,000"
+
+
+def test_it_is_written_to_four_digits() -> None:
+    assert written(LogNormal(0.123456)) == "lognormal:sigma=0.1235"
+    assert written(parse("slow:worker=12345,factor=3")) == "slow:worker=12345,factor=3"
 
 
 @pytest.mark.parametrize("text", ONE_OF_EACH)
