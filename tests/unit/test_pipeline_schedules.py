@@ -31,8 +31,7 @@ from farandole.model_parallel.steps import (
 
 STAGES, MICRO_BATCHES = range(1, 9), range(1, 17)
 TIMES = [Times(), Times(1, 1.2, 0.8), Times(2, 3, 1), Times(1, 1, 2), Times(2, 0.5, 1), Times(0.5, 2, 1)]
-SCHEDULES = [*(choose(name) for name in NAMES if name != "interleaved"), *(choose("interleaved", v) for v in (1, 2, 3))]
-IDS = [f"{schedule.name}-{schedule.chunks}" for schedule in SCHEDULES]
+CHOICES = [*((name, 1) for name in NAMES if name != "interleaved"), *(("interleaved", v) for v in (1, 2, 3))]
 
 
 def sizes(schedule: Schedule) -> Iterator[tuple[int, int]]:
@@ -42,13 +41,16 @@ def sizes(schedule: Schedule) -> Iterator[tuple[int, int]]:
                 yield stages, micro_batches
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=IDS)
-def test_order_memory_and_bubble(schedule: Schedule) -> None:
+@pytest.mark.parametrize(("name", "chunks"), CHOICES)
+def test_order_memory_and_bubble(name: str, chunks: int) -> None:
     """The checker's rules hold; memory and idle time are exactly the formulas'."""
+    schedule = choose(name, chunks)
+    assert (schedule.name, schedule.chunks) == (name, chunks)
     for stages, micro_batches in sizes(schedule):
         for times in TIMES:
             execution = check(schedule, stages, micro_batches, times)
             where = f"{stages} stages, {micro_batches} micro-batches, {times}"
+            assert execution.times == times
             assert execution.stash == [schedule.stash(s, stages, micro_batches) for s in range(stages)], where
             bubble = schedule.bubble_of_total(stages, micro_batches, times)
             assert execution.bubble_of_total == pytest.approx(bubble), where
@@ -100,6 +102,7 @@ def test_pipedream_holds_as_many_versions_as_it_says(vertical: bool) -> None:
             right = stages if vertical else stages - stage
             assert pipedream.most_versions(stage, stages, 3 * stages, vertical=vertical) == right
             assert pipedream.version(stage, stages, 99, vertical=True) == 99 - (stages - 1)
+    assert [pipedream.most_versions(stage, 4, 12) for stage in range(4)] == [4, 3, 2, 1], "without vertical sync"
     assert [pipedream.most_versions(stage, 4, 2, vertical=vertical) for stage in range(4)] == [1, 1, 1, 1 + vertical]
     assert [pipedream.most_versions(stage, 4, 1, vertical=vertical) for stage in range(4)] == [1, 1, 1, 1]
 
@@ -180,6 +183,19 @@ def test_each_message_names_the_stage_that_has_the_other_end(stages: int, chunks
                 assert step.peer == (step.virtual_stage - 1) % stages
             elif isinstance(step, ReceiveGradient):
                 assert step.peer == (step.virtual_stage + 1) % stages
+
+
+def test_every_piece_of_a_stage_is_checked() -> None:
+    """The last piece waits for no gradient, so no message is missing where it goes backward too early."""
+    right = choose("interleaved", 2)
+
+    def computations(stage: int, stages: int, micro_batches: int) -> Iterator[Computation]:
+        steps = list(right.computations(stage, stages, micro_batches))
+        return iter(swapped(steps, Forward(0, chunk=1), Backward(0, chunk=1)))
+
+    check(right, 1, 2)
+    with pytest.raises(ScheduleError, match="stage 0 takes micro-batch 0 backward before forward"):
+        check(replace(right, computations=computations), 1, 2)
 
 
 def test_a_message_to_the_wrong_stage_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
