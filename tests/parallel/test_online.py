@@ -98,7 +98,7 @@ def test_each_sample_is_tested_once_and_trained_on_once(under_mpirun: Callable[.
         assert sum(used) == len(taken)
     assert [bool(taken) for taken in answer["taken"]] == [False, False, True, True, True, False]
     summary = Run(tmp_path / "run").summary
-    assert summary.steps == 21, "minibatch: a step is 16 samples of each worker, and the reader is none of them"
+    assert summary.steps == 21, "bsp: a step is 16 samples of each worker, and the reader is none of them"
     assert summary.lead == {"0": 63}
     says = ["--batch 2: give each of 3 workers", "--samples 2: give each of 3", "--degrees nan", "--rate 1: batches"]
     for text, refusal in zip(says, answer["refusals"], strict=True):

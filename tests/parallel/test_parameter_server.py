@@ -19,7 +19,7 @@ TOLERANCE = 1e-12
 
 SYNCHRONOUS = ("bsp", "hashing", "window")
 IN_TWO_WAYS = ("window, hashing", "range by range", "top-k, all")
-POLICIES_AT_THEIR_LIMIT = ("stale 0", "stale 0, aware", "half 0", "dynamic 0", "partial, all", "history, patient")
+POLICIES_AT_THEIR_LIMIT = ("ssp 0", "ssp 0, aware", "half 0", "dssp 0", "partial, all", "history, patient")
 RULES = ("momentum", "adagrad", "adam", "staleness-aware", "delay-compensated")
 
 
@@ -103,7 +103,7 @@ def test_servers_come_and_go_and_the_training_is_the_same(under_mpirun: Callable
         "4 → 3": ("delay-compensated", [4, 3]),
         "1 → 4 → 2 → 3": ("adam", [1, 4, 2, 3]),
     }
-    others = ("stale 0, 3 → 1", "top-k, all, 2 → 3", "3, adam")
+    others = ("ssp 0, 3 → 1", "top-k, all, 2 → 3", "3, adam")
     answers = under_mpirun("ps_equals_single.py", 7, "3", *changing, *others)
     check(answers)
     assert answers["2 → 3"]["sha256"] == answers["3, adam"]["sha256"]

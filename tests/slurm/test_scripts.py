@@ -68,7 +68,7 @@ SHORT = {
     "small_network": ("--epochs", "1"),
     "sync_cost": ("--steps", "8", "--calibration-steps", "5"),
 }
-# Other updates of the parameters than one a step: stale makes one for each of 4 workers' gradients, online
+# Other updates of the parameters than one a step: ssp makes one for each of 4 workers' gradients, online
 # for each of 3 workers' 13 batches, downpour for each push, of which there may be some more than needed, and the last
 # round of dynamic_sync may be one of up to 64 steps; sync_cost has 8 methods of 8 steps, and small_network two modes
 # of 100 batches in an epoch.

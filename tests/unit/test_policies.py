@@ -369,8 +369,8 @@ SYNCHRONOUS: dict[str, Make] = {
 def test_with_no_slack_the_updates_are_those_of_minibatch(name: str, workload: Workload, servers: int) -> None:
     """The same gradients with the same weights in the same order: bitwise the same, whatever rule applies them."""
     assert_same(SYNCHRONOUS[name], BSP, workload, servers)
-    limit, minibatch = run(SYNCHRONOUS[name], workload, servers), run(BSP, workload, servers)
-    for left, right in zip(limit.servers, minibatch.servers, strict=True):
+    limit, bsp = run(SYNCHRONOUS[name], workload, servers), run(BSP, workload, servers)
+    for left, right in zip(limit.servers, bsp.servers, strict=True):
         assert [update.parts for update in left.updates] == [update.parts for update in right.updates]
 
 
@@ -386,10 +386,10 @@ def test_half_without_a_wait_is_stale(workload: Workload, staleness: int, server
 @QUICK
 @given(workloads(), stalenesses, st.integers(1, 3))
 def test_dynamic_between_equal_bounds_is_stale(workload: Workload, staleness: int, servers: int) -> None:
-    def dynamic(workers: Iterable[int]) -> Policy:
+    def dssp(workers: Iterable[int]) -> Policy:
         return DSSP(workers, staleness, staleness)
 
-    assert_same(dynamic, lambda workers: SSP(workers, staleness), workload, servers)
+    assert_same(dssp, lambda workers: SSP(workers, staleness), workload, servers)
 
 
 @QUICK
@@ -421,7 +421,7 @@ def test_stale_with_a_large_bound_is_asynchronous(workload: Workload, servers: i
     assert_same(lambda workers: SSP(workers, 100), Asynchronous, workload, servers % 3 + 1)
 
 
-# Partial, history, dynamic, half: their own rules
+# Partial, history, dssp, half: their own rules
 
 
 @QUICK
@@ -671,14 +671,14 @@ def test_dynamic_does_not_depend_on_the_unit_of_time(unit: float) -> None:
 def test_dynamic_does_not_depend_on_rounding(slow: int) -> None:
     """The controller lets two pushes coincide: a billionth of a second decides which one comes first."""
 
-    def dynamic(workers: Iterable[int]) -> Policy:
+    def dssp(workers: Iterable[int]) -> Policy:
         return DSSP(workers, 1, 8)
 
-    exact = at_paces(dynamic, [1.0], [float(slow)])
+    exact = at_paces(dssp, [1.0], [float(slow)])
     for seed in range(10):
         random = Random(seed)
         jitter = [[pace * (1 + random.uniform(-1e-9, 1e-9)) for _ in range(61)] for pace in (1.0, float(slow))]
-        server = at_paces(dynamic, *jitter)
+        server = at_paces(dssp, *jitter)
         assert furthest_start(server) == furthest_start(exact)
         assert waited(server, 1.0) == pytest.approx(waited(exact, 1.0), abs=1e-5)
 

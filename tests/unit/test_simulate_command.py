@@ -163,7 +163,7 @@ def test_topologies_and_rounds_are_drawn_into_a_map(capsys: pytest.CaptureFixtur
 
 
 def a_run(scenario: str = "parameter_server") -> Any:
-    """Two workers of a minibatch training, whose slower one took 0.2 or 0.4 s in turn."""
+    """Two workers of a mini-batch training, whose slower one took 0.2 or 0.4 s in turn."""
     times = {2: [0.1] * 10, 3: [0.2, 0.4] * 5}
     trace = [
         {"name": "forward and backward", "pid": rank, "ts": at, "dur": seconds * 1e6}

@@ -74,10 +74,10 @@ def test_asynchronous_goes_as_fast_as_all_together() -> None:
 
 def test_stale_by_nothing_is_minibatch_event_by_event() -> None:
     setting = Setting(5, 60, 0.1, parse("lognormal:0.8"), 1e5, Link(1e-3, 1e-8))
-    minibatch = Simulation(BSP(range(5)), setting)
-    stale = Simulation(SSP(range(5), 0), setting)
-    assert minibatch.run().wall_s == stale.run().wall_s
-    assert sorted(minibatch.starts) == sorted(stale.starts)
+    bsp = Simulation(BSP(range(5)), setting)
+    ssp = Simulation(SSP(range(5), 0), setting)
+    assert bsp.run().wall_s == ssp.run().wall_s
+    assert sorted(bsp.starts) == sorted(ssp.starts)
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 4])

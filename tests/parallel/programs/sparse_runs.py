@@ -2,7 +2,7 @@
 
 Arguments: a folder for the records; the runs as JSON, each an object of options, where "scenario" is
 "sparse" or "hybrid". Tables are float64. The answer is a list of what came of each run. Compared with
-a single process is what --sync minibatch trains with a rule that torch has in the same way.
+a single process is what --sync bsp trains with a rule that torch has in the same way.
 """
 
 import json
