@@ -20,7 +20,7 @@ from farandole.runtime.command_line import to_arguments
 from farandole.runtime.launcher import run_ranks
 from tests.parallel.conftest import assert_same_training
 
-PROGRAM = str(Path(__file__).parent / "programs" / "mortal_training.py")
+PROGRAM = str(Path(__file__).parent / "programs" / "training_with_deaths.py")
 STEPS = 60
 EVERY = 5  # steps between two backups, unless a test says otherwise
 WORKERS = 3
@@ -59,7 +59,7 @@ def assert_bitwise(run: Run, whole: Run) -> None:
     assert run.summary.test_accuracy == whole.summary.test_accuracy
 
 
-def test_two_deaths_one_after_the_other_leave_no_trace(whole: Run, tmp_path: Path) -> None:
+def test_two_deaths_in_turn_leave_the_parameters_unchanged(whole: Run, tmp_path: Path) -> None:
     """The second one is of the coordinator, as a backup has just been made, or has nearly."""
     fails = ["rank=1,step=33", "rank=0,step=45"]
     run = launch("backup", WORKERS + 2, spares=2, fail=fails, **RECIPE, out=tmp_path / "run")
@@ -77,7 +77,7 @@ def undone(run: Run) -> set[int]:
 
 
 @pytest.mark.parametrize("by", ["loss", "gradients"])
-def test_the_learning_rate_follows_what_the_dead_knew_part_of(by: str, tmp_path: Path) -> None:
+def test_the_learning_rate_follows_losses_that_a_dead_rank_computed_part_of(by: str, tmp_path: Path) -> None:
     """In the middle of a window, twice in the next one, and back over the end of one; windows that are undone, too."""
     recipe: dict[str, Any] = {**RECIPE, "adapt_lr": True, "adapt_lr_by": by, "lr": 1.0, "backup_every": 4}
     undisturbed = launch("backup", WORKERS, **recipe, out=tmp_path / "undisturbed")
@@ -92,7 +92,7 @@ def test_the_learning_rate_follows_what_the_dead_knew_part_of(by: str, tmp_path:
     assert fixed.summary.params_sha256 != undisturbed.summary.params_sha256
 
 
-def test_in_16_bits_the_loss_scale_is_given_on_too(tmp_path: Path) -> None:
+def test_the_loss_scale_is_restored_in_16_bits(tmp_path: Path) -> None:
     """Steps as large as these make float16 overflow at once, several times; a new scale would do so once more."""
     recipe = {"steps": 12, "lr": 0.1, "batch": 16, "optimizer": "adam", "precision": "float16", "backup_every": 1}
     whole = launch("backup", 2, **recipe, out=tmp_path / "whole")
@@ -101,7 +101,7 @@ def test_in_16_bits_the_loss_scale_is_given_on_too(tmp_path: Path) -> None:
     assert_bitwise(run, whole)
 
 
-def test_a_part_of_the_optimizer_that_only_the_dead_one_had_is_not_lost(whole_sharded: Run, tmp_path: Path) -> None:
+def test_a_dead_ranks_part_of_a_divided_optimizer_is_restored(whole_sharded: Run, tmp_path: Path) -> None:
     run = launch("backup", WORKERS + 1, spares=1, fail="rank=2,step=38", **STEADY, out=tmp_path / "run")
     assert_each_step_once(run, [0, 1, 3], whole_sharded)
     assert_bitwise(run, whole_sharded)
@@ -109,7 +109,7 @@ def test_a_part_of_the_optimizer_that_only_the_dead_one_had_is_not_lost(whole_sh
     assert "checkpoint" not in run.output, "it was in memory"
 
 
-def test_a_worker_and_its_buddy_come_back_from_the_disk(whole: Run, tmp_path: Path) -> None:
+def test_a_worker_and_its_buddy_are_restored_from_the_disk(whole: Run, tmp_path: Path) -> None:
     fails = ["rank=1,step=33", "rank=2,step=33"]
     run = launch(
         "backup", WORKERS + 2, spares=2, fail=fails, checkpoint_every=20, **SHARDED, out=tmp_path / "run"
@@ -123,7 +123,7 @@ def test_a_worker_and_its_buddy_come_back_from_the_disk(whole: Run, tmp_path: Pa
 
 
 @pytest.mark.parametrize("others", [[], ["rank=2,step=3"]], ids=["alone", "and its buddy before the second backup"])
-def test_who_dies_before_anybody_has_its_first_copy_is_as_at_the_beginning(
+def test_a_death_before_the_first_backup_restores_the_initial_state(
     whole: Run, others: list[str], tmp_path: Path
 ) -> None:
     fails = [word for fail in others for word in ("--fail", fail)]
@@ -135,7 +135,7 @@ def test_who_dies_before_anybody_has_its_first_copy_is_as_at_the_beginning(
     assert [fault["rank"] for fault in run.summary.faults] == [1, 2][: 1 + len(others)]
 
 
-def test_without_a_whole_checkpoint_they_are_lost_and_it_is_said(tmp_path: Path) -> None:
+def test_without_a_complete_checkpoint_the_loss_of_both_is_reported(tmp_path: Path) -> None:
     fails = ["rank=1,step=13", "rank=2,step=13"]
     options = to_arguments({"fail": fails, "checkpoint_every": 0, **RECIPE, "out": tmp_path / "run"})
     with pytest.raises(LaunchError) as failed:
@@ -152,13 +152,13 @@ def test_without_a_whole_checkpoint_they_are_lost_and_it_is_said(tmp_path: Path)
     assert written == {"rank-0.json", "rank-0.safetensors"}, "the torn one, and no other"
 
 
-def test_when_all_workers_have_died_the_spares_do_not_begin_anew(tmp_path: Path) -> None:
+def test_spares_do_not_restart_when_all_workers_have_died(tmp_path: Path) -> None:
     fails = ["rank=0,step=3", "rank=1,step=3"]
     with pytest.raises(LaunchError, match="no copy is left of what some worker knew alone"):
         launch("backup", 4, spares=2, fail=fails, checkpoint_every=0, **RECIPE, out=tmp_path / "run", timeout_s=60)
 
 
-def test_losses_are_known_though_all_have_died_who_had_part_in_them(tmp_path: Path) -> None:
+def test_losses_survive_the_death_of_all_ranks_that_computed_them(tmp_path: Path) -> None:
     """One worker dies, a spare takes its place, and the other worker dies before anything more is exchanged."""
     out = tmp_path / "run"
     words = ["--steps", "40", "--spares", "1", "--backup-every", "24", "--out", str(out)]
@@ -169,9 +169,7 @@ def test_losses_are_known_though_all_have_died_who_had_part_in_them(tmp_path: Pa
     assert [line["step"] for line in run.metrics] == list(range(40))
 
 
-def test_when_the_spares_are_used_up_the_others_divide_the_work_and_the_optimizer(
-    whole_sharded: Run, tmp_path: Path
-) -> None:
+def test_without_spares_left_the_survivors_divide_work_and_optimizer(whole_sharded: Run, tmp_path: Path) -> None:
     fails = ["rank=1,step=23", "rank=0,step=48"]
     run = launch("backup", WORKERS + 1, spares=1, fail=fails, **STEADY, out=tmp_path / "run")
     assert_each_step_once(run, [2, 3], whole_sharded)
@@ -181,7 +179,7 @@ def test_when_the_spares_are_used_up_the_others_divide_the_work_and_the_optimize
     assert_same_training(run, whole_sharded)
 
 
-def test_what_a_backup_costs(whole_sharded: Run, tmp_path: Path) -> None:
+def test_a_backup_sends_only_a_workers_state_with_one_message_per_tensor(whole_sharded: Run, tmp_path: Path) -> None:
     """What is a worker's own and nothing else, a message for each tensor; and the training does not depend on it."""
     once = launch("backup", WORKERS, **{**STEADY, "backup_every": 10**6}, out=tmp_path / "run")
     assert once.summary.params_sha256 == whole_sharded.summary.params_sha256
@@ -199,7 +197,7 @@ def test_what_a_backup_costs(whole_sharded: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
-def test_what_is_recovered_is_as_it_was_also_if_an_exchange_was_broken_off(
+def test_recovery_restores_the_saved_state_after_an_interrupted_exchange(
     under_mpirun: Callable[..., Any], ranks: int
 ) -> None:
     assert under_mpirun("buddies_copies.py", ranks)["right"] == ranks

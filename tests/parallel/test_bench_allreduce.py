@@ -56,7 +56,7 @@ def rows_of_a_model() -> list[dict[str, Any]]:
     return allreduce.composed(found, {"Horovod": "not here", "Gloo": "not here"}, 4)
 
 
-def test_the_notes_find_the_machine_that_the_times_are_of() -> None:
+def test_the_notes_recover_the_cost_model_behind_the_times() -> None:
     rows = rows_of_a_model()
     modelled = [row for row in rows if "model" in row]
     assert [row["model"]["predicted_s"] for row in modelled] == pytest.approx([row["median_s"] for row in modelled])
@@ -81,7 +81,7 @@ def test_the_table_has_the_bus_bandwidth(monkeypatch: pytest.MonkeyPatch, capsys
     assert ["shared", "window", "4", "4", "0.001", "6.14"] in [line.split()[:6] for line in printed.splitlines()]
 
 
-def test_a_wrong_sum_is_found(tmp_path: Path) -> None:
+def test_a_wrong_sum_is_detected(tmp_path: Path) -> None:
     program = tmp_path / "lazy.py"
     program.write_text(
         "from farandole_tools.bench import allreduce_rounds, allreduce_systems\n"

@@ -16,7 +16,7 @@ from farandole_tools.bench import dynamic
 Line = dict[str, float]
 
 
-def test_all_begin_alike_and_come_to_the_loss_dividing_steps_as_the_row_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_choice_starts_equal_and_divides_steps_as_its_row_states(monkeypatch: pytest.MonkeyPatch) -> None:
     records: list[tuple[dict[str, Any], list[Line]]] = []
 
     def remembered(*what: Any, **options: Any) -> Run:
@@ -63,7 +63,7 @@ def test_each_change_comes_midway_and_all_else_is_equal() -> None:
     assert fixed == {(period, equal) for period in (1, 4, 8, 16, 64) for equal in (True, False)}
 
 
-def test_times_to_the_loss_are_compared_and_who_does_not_come_there_has_an_error(
+def test_a_choice_that_does_not_reach_the_loss_has_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     losses = {1: [2.0, 1.9, 1.8], 8: [2.0, 1.5, 1.4, 1.2, 1.0, 0.9], None: [2.0, 1.0, 0.5]}

@@ -22,7 +22,7 @@ def run_of(losses: list[float]) -> Any:
     )
 
 
-def test_each_method_is_beside_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_methods_row_is_relative_to_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     def launch(scenario: str, ranks: int, *, link_mbps: float | None = None, **options: Any) -> Any:
         if link_mbps and scenario in ("horovod_sgd", "ddp_sgd"):
             raise UsageError("no messages of ours")
@@ -48,7 +48,7 @@ def test_without_the_ring_there_is_nothing_to_compare_with(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("method", methods.measured(), ids=lambda method: method.name)
-def test_its_options_reach_the_scenario(method: methods.Method) -> None:
+def test_each_methods_options_reach_its_scenario(method: methods.Method) -> None:
     """In words, as `launch` passes them on; a condition changes nothing but its own option."""
     kind = scenarios.load(method.scenario).Config
     given = methods.RECIPE | method.options
@@ -60,7 +60,7 @@ def test_its_options_reach_the_scenario(method: methods.Method) -> None:
         assert changed == set(disturbance)
 
 
-def test_one_of_each_room_really_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_method_of_each_room_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     rooms: dict[str, tuple[str, Method]] = {}
     for name, row in methods.METHODS.items():
         if row.measured:

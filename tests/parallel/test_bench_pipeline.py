@@ -19,7 +19,7 @@ EVERYONE = [*SCHEDULES, LAYER_SPLIT, *TORCH]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_all_do_the_same_step_in_every_round(ranks: int) -> None:
+def test_all_systems_do_the_same_step_in_every_round(ranks: int) -> None:
     """Losses of torch's schedules, of ours and of the layer split, from the same start over three updates."""
     found = pipeline.measure(EVERYONE, ranks, TINY, rounds=3, timeout_s=600)
     assert list(found) == EVERYONE
@@ -32,7 +32,7 @@ def test_all_do_the_same_step_in_every_round(ranks: int) -> None:
         assert measured.losses[0] > measured.losses[1] > measured.losses[2] > 0
 
 
-def test_who_fails_alone_says_why_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_system_reports_its_reason_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = pipeline.why_not("ScheduleOfNobody", 1, TINY)
     assert unknown
     assert "KeyError: 'ScheduleOfNobody'" in unknown
@@ -92,7 +92,7 @@ def test_each_peer_is_tried_alone_and_the_rest_run_together(invented: list[tuple
     assert [task.batch for _, task in invented[4:]] == [64, 16]
 
 
-def test_the_table_and_the_json_say_who_could_not_run(
+def test_table_and_json_name_the_peers_that_could_not_run(
     invented: list[tuple[list[str], Task]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -102,7 +102,7 @@ def test_the_table_and_the_json_say_who_could_not_run(
     assert json.loads(capsys.readouterr().out) == pipeline.rows(4)
 
 
-def test_who_does_not_do_the_work_is_refused() -> None:
+def test_a_peer_that_computes_something_else_is_refused() -> None:
     right = measured(1.0, 3)
     compare({"first": right, "second": right})
     with pytest.raises(LaunchError, match=r"round 2: the loss of second is 0\.5, that of first 0\.333"):

@@ -35,7 +35,7 @@ def test_a_peer_does_its_rounds(name: str) -> None:
 
 
 @pytest.mark.alone
-def test_ray_leaves_nothing_behind_when_its_time_is_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_leaves_no_process_when_it_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     if reason := launching.why_no_ray(RANKS - 1, ELEMENTS):
         pytest.skip(reason)
     monkeypatch.setattr(launching, "TIMEOUT_S", 8.0)
@@ -55,7 +55,7 @@ def updated(rounds: int, pushed: Callable[[int], np.ndarray]) -> np.ndarray:
     return parameters
 
 
-def test_the_check_passes_the_rounds_that_were_done_and_no_others() -> None:
+def test_the_check_accepts_only_the_number_of_rounds_done() -> None:
     right = updated(5, lambda worker: ps_task.gradient(worker, ELEMENTS))
     ps_task.check(right, 3, 5)
     ps_task.check(right, 3, 5, every=ps_task.SAMPLE)
@@ -69,13 +69,13 @@ def test_the_check_passes_the_rounds_that_were_done_and_no_others() -> None:
         ps_task.check(right, 3, 5)
 
 
-def test_the_check_sees_that_one_worker_was_counted_twice() -> None:
+def test_the_check_detects_a_worker_that_was_counted_twice() -> None:
     wrong = updated(1, lambda worker: ps_task.gradient(max(worker, 2), ELEMENTS))
     with pytest.raises(ValueError, match="are wrong"):
         ps_task.check(wrong, 3, 1)
 
 
-def test_the_systems_alternate_and_the_warm_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systems_alternate_and_the_warm_up_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     order = []
 
     def taking(name: str, seconds: float) -> ps.Rounds:
@@ -104,7 +104,7 @@ def test_the_systems_alternate_and_the_warm_up_does_not_count(monkeypatch: pytes
     assert row["peers"]["fast"]["ratio"] == pytest.approx(0.2)
 
 
-def test_without_ray_the_others_are_measured_and_one_line_says_why(
+def test_without_ray_the_other_systems_are_measured_and_one_line_gives_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
@@ -116,11 +116,11 @@ def test_without_ray_the_others_are_measured_and_one_line_says_why(
     assert "pip install 'farandole[bench]'" in said
 
 
-def test_too_little_shared_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_shared_memory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "object_store_bytes", lambda _workers, _elements: 1 << 60)
     assert "MiB free and Ray needs" in str(launching.why_no_ray(3, ELEMENTS))
 
 
-def test_one_rank_is_too_few() -> None:
+def test_one_rank_is_refused() -> None:
     with pytest.raises(UsageError, match="needs 2 or more"):
         ps.rows(1)

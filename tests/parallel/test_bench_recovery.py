@@ -21,14 +21,14 @@ def test_each_kill_is_a_measurement(tmp_path: Path) -> None:
     assert 0 < min(with_spare) <= max(with_spare) < restarted[0], "a spare does not have to start"
 
 
-def test_members_that_go_on_are_measured_whoever_comes(tmp_path: Path) -> None:
+def test_a_spawned_process_delays_recovery_more_than_survivors_or_a_spare(tmp_path: Path) -> None:
     [alone] = recovery.without_spares("membership", 3, tmp_path, kills=1)
     [spare] = recovery.with_spares("membership", 2, tmp_path, kills=1)
     [newcomer] = recovery.with_joining_processes("membership", 2, tmp_path, kills=1)
     assert 0 < max(alone, spare) < newcomer, "which has to be started"
 
 
-def test_torchrun_gets_through_its_restarts(tmp_path: Path) -> None:
+def test_torchrun_completes_its_restarts(tmp_path: Path) -> None:
     """A restart's ranks must not find the addresses of the start before, or they fail and it takes more."""
     seconds = recovery.torchrun(2, tmp_path, kills=2)
     assert len(seconds) == 2
@@ -41,7 +41,7 @@ def test_elastic_horovod_is_a_peer(tmp_path: Path) -> None:
     assert seconds > 0
 
 
-def test_rows_have_ours_beside_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_have_our_time_and_the_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> list[float]:
         raise LaunchError("it was ended\nand said more")
 
@@ -60,7 +60,7 @@ def test_rows_have_ours_beside_the_others(monkeypatch: pytest.MonkeyPatch) -> No
     }, "not beside itself"
 
 
-def test_what_protection_costs_is_beside_no_protection(tmp_path: Path) -> None:
+def test_the_cost_of_protection_is_relative_to_no_protection(tmp_path: Path) -> None:
     rows = recovery.protection(2, tmp_path, rounds=2)
     assert [row["name"] for row in rows] == ["a backup every step", "a checkpoint every 20 steps"]
     for row in rows:
@@ -71,7 +71,7 @@ def test_what_protection_costs_is_beside_no_protection(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("faults", [[], [{"resumed_s": 0.1}, {"resumed_s": None}]])
-def test_a_record_that_does_not_say_when_it_went_on_is_refused(faults: list[dict[str, Any]]) -> None:
+def test_a_record_without_a_resume_time_is_refused(faults: list[dict[str, Any]]) -> None:
     run = cast(Run, SimpleNamespace(summary=SimpleNamespace(faults=faults, scenario="restart")))
     with pytest.raises(LaunchError, match="the record of restart does not say when it went on"):
         recovery.resumed(run)

@@ -12,7 +12,7 @@ from farandole_tools.bench import step
 from farandole_tools.bench.step_task import LANGUAGE, OURS, parameters
 
 
-def test_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_have_every_system_and_its_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step, "ROUNDS", {"0.1 M": 2, LANGUAGE: 1})
     monkeypatch.setattr(step, "SWEEPS", 1)
     rows = step.rows(3)
@@ -25,7 +25,7 @@ def test_rows(monkeypatch: pytest.MonkeyPatch) -> None:
             assert peer["ratio"] == pytest.approx(peer["median_s"] / row["median_s"])
 
 
-def test_whoever_trains_something_else_is_found(tmp_path: Path) -> None:
+def test_a_system_that_trains_something_else_is_detected(tmp_path: Path) -> None:
     program = tmp_path / "lazy.py"
     program.write_text(
         "from farandole_tools.bench import step_rounds\n"
@@ -37,5 +37,5 @@ def test_whoever_trains_something_else_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("case", "count"), [("10 M", 10e6), ("0.1 M", 0.11e6), (LANGUAGE, 0.83e6)])
-def test_models_are_as_large_as_they_are_said_to_be(case: str, count: float) -> None:
+def test_models_have_the_documented_sizes(case: str, count: float) -> None:
     assert parameters(case) == pytest.approx(count, rel=0.03)

@@ -179,7 +179,7 @@ def assert_it_was_stated(said: str, case: Case, deaths: list[list[Line]]) -> Non
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_whoever_dies_when_it_ends_well_or_says_why(
+def test_random_kills_end_with_a_complete_record_or_the_reason(
     case: Case, uninterrupted: Callable[[int, float], Run], tmp_path: Path
 ) -> None:
     out = tmp_path / "run"

@@ -88,7 +88,7 @@ def test_bad_input_is_one_line_and_exit_code_2(words: list[str], says: str, tmp_
     assert says in done.stderr
 
 
-def test_an_election_is_drawn_and_told(tmp_path: Path) -> None:
+def test_draw_prints_an_election_and_writes_its_picture(tmp_path: Path) -> None:
     drawn = farandole("draw", "bully-election", "--dead", "4", cwd=tmp_path)
     assert drawn.returncode == 0, drawn.stderr
     for number in range(4):
@@ -116,7 +116,7 @@ def test_draw_writes_a_picture_and_prints_its_figures(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["1f1b-4x8.png", "mine.svg"]
 
 
-def test_a_collective_is_drawn_and_costed(tmp_path: Path) -> None:
+def test_draw_prints_a_collectives_costs_and_writes_its_picture(tmp_path: Path) -> None:
     drawn = farandole("draw", "tree", "-n", "4", cwd=tmp_path)
     assert drawn.returncode == 0, drawn.stderr
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in drawn.stdout.splitlines() if "│" in line]

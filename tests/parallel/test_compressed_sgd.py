@@ -33,7 +33,7 @@ def test_all_ranks_decode_the_same_sum_from_the_formulas_bytes(under_mpirun: Cal
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_all_ranks_find_in_the_same_step_what_is_not_finite(under_mpirun: Callable[..., Any], ranks: int) -> None:
+def test_all_ranks_detect_a_non_finite_gradient_in_the_same_step(under_mpirun: Callable[..., Any], ranks: int) -> None:
     found = under_mpirun("compressed_not_finite.py", ranks)
     assert len(found) == 24
     for message in found.values():
@@ -57,7 +57,7 @@ def test_a_training_whose_gradients_overflow_ends_with_one_line(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_powersgd_and_half_precision_are_torchs(under_mpirun: Callable[..., Any], ranks: int) -> None:
+def test_powersgd_and_half_precision_equal_torchs(under_mpirun: Callable[..., Any], ranks: int) -> None:
     found = under_mpirun("compressed_torch.py", ranks)
     assert found["rounds"] == 6
     assert found["powersgd"] < 1e-4, "the same approximation, step after step"
@@ -69,7 +69,7 @@ def test_powersgd_and_half_precision_are_torchs(under_mpirun: Callable[..., Any]
 
 @pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="no Horovod: make setup builds it")
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_half_precision_is_horovods(under_mpirun: Callable[..., Any], ranks: int) -> None:
+def test_half_precision_equals_horovods(under_mpirun: Callable[..., Any], ranks: int) -> None:
     found = under_mpirun("compressed_horovod.py", ranks)
     assert found["lost"] > 2**-14, "16 bits do lose something"
     assert found["apart"] <= (2**-9 if ranks > 2 else 0)
@@ -106,7 +106,7 @@ def test_a_vote_sends_one_bit_an_entry_each_way_and_shared_scales_cost_no_byte(t
         assert len(set(summary.params_sha256 or [])) == 1
 
 
-def test_nothing_compressed_is_synchronous_sgd_to_the_bit(tmp_path: Path) -> None:
+def test_without_compression_it_equals_synchronous_sgd_bitwise(tmp_path: Path) -> None:
     for ranks in (1, 3):
         none = launch("compressed_sgd", ranks, steps=20, compressor="none", out=tmp_path / f"none {ranks}").summary
         plain = launch("sync_sgd", ranks, steps=20, out=tmp_path / f"plain {ranks}").summary
@@ -134,14 +134,16 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
         ({"compressor": "powersgd"}, 0.03),
     ],
 )
-def test_it_learns_nearly_as_well(options: dict[str, Any], margin: float, plain: Run, tmp_path: Path) -> None:
+def test_compressed_training_learns_nearly_as_well(
+    options: dict[str, Any], margin: float, plain: Run, tmp_path: Path
+) -> None:
     run = launch("compressed_sgd", 2, hidden=32, **options, out=tmp_path / "run")
     assert plain.summary.test_accuracy
     assert run.summary.test_accuracy
     assert run.summary.test_accuracy >= plain.summary.test_accuracy - margin
 
 
-def test_top_k_needs_its_feedback(plain: Run, tmp_path: Path) -> None:
+def test_top_k_without_error_feedback_learns_less(plain: Run, tmp_path: Path) -> None:
     """Without it, the small gradients never count."""
     options: dict[str, Any] = {"hidden": 32, "compressor": "top-k", "fraction": 0.002}
     kept = launch("compressed_sgd", 2, **options, out=tmp_path / "kept").summary
@@ -151,7 +153,7 @@ def test_top_k_needs_its_feedback(plain: Run, tmp_path: Path) -> None:
     assert kept.test_accuracy > lost.test_accuracy + 0.1
 
 
-def test_a_record_from_before_still_opens(plain: Run, tmp_path: Path) -> None:
+def test_a_record_of_an_earlier_version_opens(plain: Run, tmp_path: Path) -> None:
     values = json.loads((plain.folder / "summary.json").read_text())
     del values["compression"]
     (tmp_path / "summary.json").write_text(json.dumps(values))
@@ -171,6 +173,6 @@ def test_a_record_from_before_still_opens(plain: Run, tmp_path: Path) -> None:
         ({"levels": 40000}, "--levels"),
     ],
 )
-def test_what_cannot_work_is_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_options_that_cannot_work_are_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
         launch("compressed_sgd", 2, steps=2, **options, out=tmp_path / "run")

@@ -37,7 +37,9 @@ def test_every_step_equals_the_loop_in_one_process(under_mpirun: Callable[..., A
 
 
 @pytest.mark.parametrize(("ranks", "graph"), [(1, "ring"), (2, "ring"), (3, "ring"), (4, "complete"), (7, "ring")])
-def test_pairs_lose_nothing_whoever_is_slow(under_mpirun: Callable[..., Any], ranks: int, graph: str) -> None:
+def test_pairwise_averages_preserve_the_sum_with_any_slow_rank(
+    under_mpirun: Callable[..., Any], ranks: int, graph: str
+) -> None:
     count = 40 * ranks
     found = under_mpirun("gossip_pairs.py", ranks, graph, str(count))
     active = partners(topology(graph, ranks))
@@ -100,7 +102,9 @@ def test_one_rank_is_one_process(scenario: str, tmp_path: Path) -> None:
         ("push_sum", {"topology": "one-peer-exponential", "background_metrics": True}, 240),
     ],
 )
-def test_it_learns_at_a_message_an_edge(scenario: str, options: dict[str, Any], messages: int, tmp_path: Path) -> None:
+def test_decentralised_methods_learn_with_one_message_per_edge(
+    scenario: str, options: dict[str, Any], messages: int, tmp_path: Path
+) -> None:
     found = run(tmp_path, scenario, 4, 240, **options)
     summary = found.summary
     length = PARAMETERS + (scenario == "push_sum")
@@ -123,14 +127,14 @@ def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
     assert digests[0] == digests[1]
 
 
-def test_the_centre_sends_and_hears_everybody(tmp_path: Path) -> None:
+def test_the_coordinator_exchanges_messages_with_every_rank(tmp_path: Path) -> None:
     found = run(tmp_path, "central_directions", 4, 240)
     assert found.summary.messages_sent == [240 * 3 + 6, *[240 + 6] * 3]
     assert found.summary.test_accuracy > 0.8
     assert found.metrics[-1]["consensus_error"] > 1e-3, "each has gone in a direction of its own"
 
 
-def test_without_steps_together_nobody_waits_for_a_slow_rank(tmp_path: Path) -> None:
+def test_ad_psgd_does_not_wait_for_a_slow_rank(tmp_path: Path) -> None:
     found = run(tmp_path, "ad_psgd", 4, 240, slow="rank=3,factor=4")
     summary = found.summary
     assert summary.test_accuracy > 0.8
@@ -147,7 +151,7 @@ def test_without_steps_together_nobody_waits_for_a_slow_rank(tmp_path: Path) -> 
     assert len(errors) == 24
 
 
-def test_who_runs_ahead_to_where_nobody_has_a_sample_is_refused(tmp_path: Path) -> None:
+def test_a_batch_too_small_for_a_rank_that_runs_ahead_is_refused(tmp_path: Path) -> None:
     """A quick rank may take nearly all iterations, and in its 360th step a batch of 3 has no sample for any of four."""
     with pytest.raises(UsageError, match="--batch 3"):
         run(tmp_path, "ad_psgd", 4, 300, batch=3)
@@ -185,7 +189,7 @@ ENCODED: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("name", ENCODED)
-def test_compressed_differences_are_as_long_as_the_formula_says(name: str, tmp_path: Path) -> None:
+def test_compressed_differences_have_the_formulas_bytes(name: str, tmp_path: Path) -> None:
     options, nbytes = ENCODED[name]
     recipe: dict[str, Any] = {"steps": 10, "hidden": HIDDEN, "mixing_every": 2}
     run = launch("choco_sgd", 4, **recipe, compressor=name, **options, out=tmp_path / "run")
@@ -198,13 +202,13 @@ def test_compressed_differences_are_as_long_as_the_formula_says(name: str, tmp_p
 
 
 @pytest.mark.parametrize("name", ["top-k", "random-k"])
-def test_with_the_usual_consensus_step_the_copies_do_not_part_where_most_is_left_out(name: str, tmp_path: Path) -> None:
+def test_the_default_consensus_step_keeps_copies_together_at_high_compression(name: str, tmp_path: Path) -> None:
     recipe: dict[str, Any] = {"steps": 300, "hidden": HIDDEN, "compressor": name, "out": tmp_path / "run"}
     apart = [line["consensus_error"] for line in launch("choco_sgd", 4, **recipe).metrics if "consensus_error" in line]
     assert max(apart[20:]) < 1.5 * max(apart[:20]), "30 exchanges, one every ten steps"
 
 
-def test_half_precision_and_a_whole_step_is_d_psgd_almost(tmp_path: Path) -> None:
+def test_choco_with_half_precision_and_a_whole_step_is_close_to_dpsgd(tmp_path: Path) -> None:
     common: dict[str, Any] = {"steps": 40, "hidden": HIDDEN}
     plain = launch("dpsgd", 3, **common, mix_after_update=True, out=tmp_path / "plain")
     choco = launch("choco_sgd", 3, **common, compressor="float16", consensus_step=1.0, out=tmp_path / "choco")
@@ -221,6 +225,6 @@ def test_a_twentieth_of_the_differences_is_enough_to_learn(ranks: int, topology_
     assert len(set(run.summary.params_sha256 or [])) == 1, "the mean of all copies is what was trained"
 
 
-def test_compression_needs_neighbours_that_stay(tmp_path: Path) -> None:
+def test_compression_with_changing_neighbours_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has other neighbours in each round"):
         launch("choco_sgd", 4, steps=4, compressor="sign", topology="one-peer-exponential", out=tmp_path / "run")

@@ -40,7 +40,7 @@ def test_one_replica_is_adagrad_in_every_step(cases: dict[str, Any], case: str, 
     assert found["staleness"] == {"0": 60}
 
 
-def test_the_rest_is_pushed_at_the_end(cases: dict[str, Any]) -> None:
+def test_a_replica_pushes_its_remaining_gradients_at_the_end(cases: dict[str, Any]) -> None:
     waiting = cases["float64,23,1,5,wait"]
     assert waiting["gradients"] == 23
     assert waiting["clocks"] == [4, 9, 14, 19, 22]
@@ -79,7 +79,7 @@ def test_tasks_of_the_manager_are_downpour_with_one_worker(tmp_path: Path) -> No
     assert given.tasks == {"done_by": {"2": 15}, "resubmitted": 0, "backups": 0}
 
 
-def test_each_sample_counts_once_an_epoch_though_a_worker_is_killed(tmp_path: Path) -> None:
+def test_each_sample_counts_once_per_epoch_when_a_worker_is_killed(tmp_path: Path) -> None:
     """Pushed is how often each sample was computed; one worker dies with a task in hand, another is slow."""
     samples, batch, epochs = 1437, 96, 2
     steps = epochs * -(-samples // batch)

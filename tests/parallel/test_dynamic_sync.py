@@ -21,7 +21,7 @@ def lines(run: Run, first: int, end: int) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize(("ranks", "hops"), [(1, 0), (2, 1), (4, 2)])
-def test_a_round_is_an_all_reduce_and_one_of_the_measurements(ranks: int, hops: int, tmp_path: Path) -> None:
+def test_a_round_costs_an_all_reduce_and_an_exchange_of_measurements(ranks: int, hops: int, tmp_path: Path) -> None:
     run = launch("dynamic_sync", ranks, **SMALL, steps=30, period=8, equal_steps=True, out=tmp_path / "run")
     rounds = ceil(30 / 8)
     assert run.summary.steps == rounds * 8
@@ -51,12 +51,12 @@ def test_a_slow_network_means_longer_rounds_and_a_fast_one_shorter_ones(tmp_path
     assert fast < slow / 2
 
 
-def test_a_failure_in_the_middle_of_a_round_strikes(tmp_path: Path) -> None:
+def test_a_fault_in_the_middle_of_a_round_occurs(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="rank 1 at step 11 was killed by SIGKILL"):
         launch("dynamic_sync", 2, period=8, steps=40, fail="rank=1,step=11", out=tmp_path / "run")
 
 
-def test_shares_may_be_unlike_and_everybody_learns_all_classes(tmp_path: Path) -> None:
+def test_ranks_with_label_skew_learn_all_classes(tmp_path: Path) -> None:
     run = launch("dynamic_sync", 4, **SMALL, steps=400, concentration=0.1, period=4, out=tmp_path / "run")
     assert run.summary.test_accuracy is not None
     assert run.summary.test_accuracy > 0.7  # 0.79 to 0.92: how many steps each rank takes, measured times decide

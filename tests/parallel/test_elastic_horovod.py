@@ -56,7 +56,7 @@ def horovod(workers: int, folder: Path, **options: Any) -> Run:
     return launch("elastic_horovod", workers, timeout_s=TIMEOUT_S, out=folder / "run", **{"steps": STEPS} | options)
 
 
-def test_who_is_left_goes_on_from_the_last_commit(tmp_path: Path) -> None:
+def test_survivors_continue_from_the_last_commit(tmp_path: Path) -> None:
     """First a worker dies, and then rank 0 itself, which writes; each step is that of `membership`, but for dropout."""
     fails = ["rank=1,step=23", "rank=0,step=43"]
     run = horovod(3, tmp_path, fail=fails, dropout=0.0, gloo_timeout=10)
@@ -72,7 +72,7 @@ def test_who_is_left_goes_on_from_the_last_commit(tmp_path: Path) -> None:
     assert run.summary.test_accuracy == pytest.approx(ours.summary.test_accuracy, abs=0.02)
 
 
-def test_after_the_cooldown_another_worker_comes(tmp_path: Path) -> None:
+def test_a_new_worker_starts_after_the_cooldown(tmp_path: Path) -> None:
     """Slow enough that it comes before the end; it has a number of its own."""
     slow = {"slow": "rank=0,factor=200", "wait_timeout": 150}  # a busy machine's delays take so many times as long, too
     run = horovod(2, tmp_path, fail="rank=1,step=12", cooldown=1, **slow)
@@ -80,7 +80,7 @@ def test_after_the_cooldown_another_worker_comes(tmp_path: Path) -> None:
     assert struck(run) == [(1, 12, "kill", 2)], "the newcomer's arrival is no failure"
 
 
-def test_a_host_with_a_failed_worker_is_used_no_more(tmp_path: Path) -> None:
+def test_a_host_with_a_failed_worker_is_not_used_again(tmp_path: Path) -> None:
     """The blacklist's trap: all workers on what Horovod takes for one host."""
     (tmp_path / "hosts").write_text("localhost:2\n")
     with pytest.raises(LaunchError, match=r"ended the workers that were left \(0\): it takes no host again where one"):
@@ -88,7 +88,7 @@ def test_a_host_with_a_failed_worker_is_used_no_more(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
-def test_with_a_worker_all_others_of_its_host_are_lost(tmp_path: Path) -> None:
+def test_a_failed_worker_ends_all_workers_of_its_host(tmp_path: Path) -> None:
     """Of three workers two are on one host; rank 1 is one of them, whichever host comes first."""
     (tmp_path / "hosts").write_text("localhost:2\n127.0.0.1:1\n")
     run = horovod(3, tmp_path, fail="rank=1,step=12", hosts_file=tmp_path / "hosts", gloo_timeout=10)
@@ -116,18 +116,18 @@ def test_one_worker_alone_trains_likewise(tmp_path: Path) -> None:
     assert struck(run) == []
 
 
-def test_workers_are_asked_for_by_n(tmp_path: Path) -> None:
+def test_the_number_of_workers_is_given_by_n(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="elastic_horovod starts as many workers as are asked for by -n"):
         launch("elastic_horovod", 2, workers=3, out=tmp_path / "run")
 
 
-def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_impossible_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--min-workers 3: there are 2; give as many or fewer"):
         horovod(2, tmp_path, min_workers=3)
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_refused_leaves_no_record_and_its_folder_is_free(tmp_path: Path) -> None:
+def test_a_refused_run_leaves_no_record_and_its_folder_is_free(tmp_path: Path) -> None:
     """As late as that: the batch when the data are there, the host when its address is looked up."""
     (tmp_path / "hosts").write_text("nowhere.invalid:2\n")
     with pytest.raises(UsageError, match="--batch 1: 4 ranks share the samples"):
@@ -143,7 +143,7 @@ RANDOM = [(2 + seed % 2, Chaos((1.0, 3.0)[seed % 2], seed)) for seed in range(6)
 
 
 @pytest.mark.parametrize(("workers", "chaos"), RANDOM, ids=str)
-def test_whoever_dies_when_the_others_go_on(workers: int, chaos: Chaos, tmp_path: Path) -> None:
+def test_survivors_continue_under_random_kills(workers: int, chaos: Chaos, tmp_path: Path) -> None:
     said, output, run = "", "", None
     try:
         run = horovod(workers, tmp_path, steps=600, chaos=chaos, gloo_timeout=10)

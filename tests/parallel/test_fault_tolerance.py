@@ -33,7 +33,7 @@ def trained_as(run: Run, whole: Run) -> bool:
 
 
 @pytest.mark.parametrize("scenario", ["membership", "backup"])
-def test_a_rank_that_hangs_is_ended_and_replaced(scenario: str, whole: Run, tmp_path: Path) -> None:
+def test_a_hung_rank_is_killed_and_replaced(scenario: str, whole: Run, tmp_path: Path) -> None:
     fail = "rank=1,step=23,how=hang"
     run = launch(scenario, 4, spares=1, fail=fail, hang_after=HANG_AFTER, **SAME, out=tmp_path / "run", timeout_s=90)
     assert run.summary.members == [0, 2, 3]
@@ -44,9 +44,7 @@ def test_a_rank_that_hangs_is_ended_and_replaced(scenario: str, whole: Run, tmp_
 
 
 @pytest.mark.alone  # on a busy machine the slowed rank itself may be silent for as long
-def test_a_frozen_process_is_ended_though_it_cannot_hear(
-    whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frozen_process_is_killed(whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGSTOP stops its heartbeats, too: it is silent, and another rank of its host has to end it."""
     monkeypatch.delenv(fork_client.ADDRESS)  # a rank that waits for its copy cannot pass this signal on,
     monkeypatch.setenv("FARANDOLE_WARM", "0")  # nor may a launch of more ranks than cores make copies
@@ -74,7 +72,7 @@ def test_a_frozen_process_is_ended_though_it_cannot_hear(
     assert [(fault["rank"], fault["kind"]) for fault in run.summary.faults] == [(2, "silent")]
 
 
-def test_a_step_that_fails_on_one_worker_is_taken_again(whole: Run, tmp_path: Path) -> None:
+def test_a_step_that_fails_on_one_worker_is_repeated(whole: Run, tmp_path: Path) -> None:
     run = launch("membership", 3, fail=["rank=1,step=23,how=raise"] * 2, **SAME, out=tmp_path / "run")
     assert run.summary.members == [0, 1, 2]
     assert trained_as(run, whole)
@@ -82,7 +80,7 @@ def test_a_step_that_fails_on_one_worker_is_taken_again(whole: Run, tmp_path: Pa
     assert (fault["rank"], fault["step"], fault["kind"], fault["steps_lost"]) == (1, 23, "raise", 0)
 
 
-def test_who_fails_for_too_long_leaves(whole: Run, tmp_path: Path) -> None:
+def test_a_rank_that_fails_beyond_its_retry_time_leaves(whole: Run, tmp_path: Path) -> None:
     fail = ["rank=1,step=23,how=raise"] * 2
     run = launch("membership", 4, spares=1, fail=fail, retry_for=1e-6, **SAME, out=tmp_path / "run")
     assert run.summary.members == [0, 2, 3]
@@ -90,7 +88,7 @@ def test_who_fails_for_too_long_leaves(whole: Run, tmp_path: Path) -> None:
     assert "rank 1 at step 23 raised" in run.output
 
 
-def test_after_many_failures_a_spare_joins_in(tmp_path: Path) -> None:
+def test_a_spare_joins_after_repeated_failures(tmp_path: Path) -> None:
     fail = ["rank=0,step=11,how=raise", "rank=1,step=13,how=raise"]
     run = launch("membership", 3, spares=1, fail=fail, failures=2, **SAME, out=tmp_path / "run")
     assert run.summary.members == [0, 1, 2], "two at first"
@@ -118,14 +116,14 @@ def test_a_rate_at_which_it_would_diverge_is_found_and_costs_no_byte(by: str, tm
     assert adapted.bytes_sent == fixed.bytes_sent
 
 
-def test_what_the_rate_follows_is_refused_where_it_is_not_known(tmp_path: Path) -> None:
+def test_adapt_lr_by_gradients_is_refused_where_it_cannot_work(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--adapt-lr-by gradients has an effect only with --adapt-lr: add it"):
         launch("membership", 2, adapt_lr_by="gradients", **SAME, out=tmp_path / "run")
     with pytest.raises(UsageError, match="goes without --shard-optimizer"):
         launch("backup", 2, adapt_lr=True, adapt_lr_by="gradients", shard_optimizer=True, out=tmp_path / "run")
 
 
-def test_a_hang_must_be_found_before_the_others_give_up(tmp_path: Path) -> None:
+def test_a_hang_time_out_beyond_the_wait_time_out_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--hang-after 60: whoever waits gives up after --wait-timeout 60"):
         launch("membership", 2, hang_after=60, **SAME, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -35,7 +35,7 @@ def test_a_raising_rank_shows_its_traceback(tmp_path: Path) -> None:
     assert seconds < WAIT_TIMEOUT_S
 
 
-def test_a_hanging_rank_is_found_and_named(tmp_path: Path) -> None:
+def test_a_hung_rank_is_detected_and_named(tmp_path: Path) -> None:
     message, seconds = failing(tmp_path, "rank=3,step=20,how=hang", wait_timeout=5)
     assert message.startswith("rank 3 at step 20 has not answered since; rank ")
     assert "ended by --wait-timeout 5" in message
@@ -43,7 +43,7 @@ def test_a_hanging_rank_is_found_and_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["ddp_sgd", "horovod_sgd"])
-def test_what_a_library_makes_of_it_does_not_hide_the_cause(scenario: str, tmp_path: Path) -> None:
+def test_a_librarys_own_error_does_not_hide_the_cause(scenario: str, tmp_path: Path) -> None:
     if scenario == "horovod_sgd" and importlib.util.find_spec("horovod") is None:
         pytest.skip("no Horovod: make setup builds it")
     message, _ = failing(tmp_path / "kill", "rank=1,step=20,how=kill", scenario)

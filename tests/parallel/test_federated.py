@@ -22,7 +22,7 @@ def losses(ranks: int, folder: Path, **options: object) -> tuple[list[float], li
     return [line["loss"] for line in run.metrics], run.summary.params_sha256[:1]
 
 
-def test_it_does_not_matter_on_how_many_ranks_the_clients_live(tmp_path: Path) -> None:
+def test_the_number_of_ranks_does_not_change_the_model(tmp_path: Path) -> None:
     two, digest = losses(2, tmp_path / "2")
     for ranks in (1, 3, 4):
         theirs, its = losses(ranks, tmp_path / str(ranks))
@@ -57,7 +57,7 @@ def test_below_the_threshold_a_round_changes_nothing(tmp_path: Path) -> None:
     assert run.summary.params_sha256 == start.summary.params_sha256
 
 
-def test_a_client_that_has_diverged_is_seen_and_no_secure_sum_hides_it(tmp_path: Path) -> None:
+def test_a_diverged_client_is_reported_with_and_without_a_secure_sum(tmp_path: Path) -> None:
     plain = launch("federated", 2, **RECIPE, lr=1e9, out=tmp_path / "plain").summary
     assert plain.final_loss is None, "null, since it is not finite"
     assert plain.diverged is not None
@@ -68,7 +68,7 @@ def test_a_client_that_has_diverged_is_seen_and_no_secure_sum_hides_it(tmp_path:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_bytes(ranks: int, tmp_path: Path) -> None:
+def test_bytes_sent_equal_the_formulas(ranks: int, tmp_path: Path) -> None:
     """Down a tree the model once to each rank, and once more at the end; up a vector from each client that is away."""
     summary = launch("federated", ranks, **RECIPE, out=tmp_path / "run").summary
     away = [
@@ -82,7 +82,7 @@ def test_bytes(ranks: int, tmp_path: Path) -> None:
     assert sum(summary.bytes_sent) == down + len(away) * 4 * (PARAMETERS + 1)
 
 
-def test_clients_who_are_not_alike_learn_and_those_who_are_learn_better(tmp_path: Path) -> None:
+def test_label_skew_slows_learning_and_does_not_prevent_it(tmp_path: Path) -> None:
     longer = {"steps": 25, "per_round": 5, "clients": 20, "hidden": 64, "epochs": 3}
     alike = launch("federated", 2, **longer, concentration="inf", out=tmp_path / "alike").summary
     unlike = launch("federated", 2, **longer, concentration=0.1, out=tmp_path / "unlike").summary
@@ -104,6 +104,6 @@ def test_clients_who_are_not_alike_learn_and_those_who_are_learn_better(tmp_path
         ({"data": "pydoc", "model": "transformer"}, "has no classes to divide: give --concentration inf"),
     ],
 )
-def test_refusals(options: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_bad_input_is_refused(options: dict[str, object], message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
         launch("federated", 1, **(RECIPE | options), out=tmp_path / "run")

@@ -90,7 +90,7 @@ def until(what: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_warm_rank_is_like_a_cold_one(address: dict[str, str], tmp_path: Path) -> None:
+def test_a_forked_rank_equals_a_started_one(address: dict[str, str], tmp_path: Path) -> None:
     words = ["--steps", "3", "a b"]
     given = {"GIVEN": "ü 1", "PYTHONPATH": "/somewhere"}
     warmed = told(rank(tmp_path, TELL, address | given, *words, preexec_fn=restrict))
@@ -101,7 +101,7 @@ def test_a_warm_rank_is_like_a_cold_one(address: dict[str, str], tmp_path: Path)
     assert (warmed["given"], warmed["argv"], warmed["read"], warmed["files"]) == ("ü 1", words, "asked", 200)
 
 
-def test_it_imports_what_it_is_asked_to(tmp_path: Path) -> None:
+def test_the_fork_server_imports_the_requested_modules(tmp_path: Path) -> None:
     show = "import sys; print('mailbox' in sys.modules)"
     with owner(START_WITH="mailbox") as (_, environment):
         shown, _ = rank(tmp_path, show, environment).communicate(timeout=PATIENCE_S)
@@ -110,7 +110,7 @@ def test_it_imports_what_it_is_asked_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["falls off its end", "calls exit"])
 @pytest.mark.parametrize("warmed", [True, False])
-def test_at_its_end_threads_are_waited_for_and_exit_functions_called(
+def test_a_forked_rank_joins_threads_and_calls_exit_functions(
     how: str, warmed: bool, address: dict[str, str], tmp_path: Path
 ) -> None:
     code = """
@@ -124,7 +124,7 @@ threading.Thread(target=lambda: (time.sleep(0.5), print("thread"))).start()
     assert (said, process.returncode) == ("thread\nexit function", 0)
 
 
-def test_what_was_edited_in_between_is_seen(tmp_path: Path) -> None:
+def test_a_forked_rank_runs_edited_modules(tmp_path: Path) -> None:
     package = Path(shutil.copytree(Path(farandole.__file__).parent, tmp_path / "edited" / "farandole"))
     show = "import farandole, sys; print(getattr(farandole, 'EDITED', 0), 'torch' in sys.modules)"
     with owner(PYTHONPATH=str(package.parent)) as (_, environment):
@@ -136,7 +136,7 @@ def test_what_was_edited_in_between_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGALRM, signal.SIGSEGV])
-def test_it_ends_by_the_signal_that_ended_the_copy(
+def test_the_client_ends_by_the_signal_that_ended_its_forked_rank(
     number: signal.Signals, address: dict[str, str], tmp_path: Path
 ) -> None:
     process = rank(tmp_path, f"import os; os.kill(os.getpid(), {int(number)})", address)
@@ -144,14 +144,16 @@ def test_it_ends_by_the_signal_that_ended_the_copy(
     assert process.returncode == -number
 
 
-def test_it_ends_with_the_copys_exit_code(address: dict[str, str], tmp_path: Path) -> None:
+def test_the_client_ends_with_its_forked_ranks_exit_code(address: dict[str, str], tmp_path: Path) -> None:
     process = rank(tmp_path, "import os; os._exit(75)", address)
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 75
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_to_it_ends_the_copy(number: signal.Signals, address: dict[str, str], tmp_path: Path) -> None:
+def test_a_signal_to_the_client_ends_its_forked_rank(
+    number: signal.Signals, address: dict[str, str], tmp_path: Path
+) -> None:
     process = rank(tmp_path, SLEEP, address)
     copy = psutil.Process(int(process.stdout.readline()))
     assert copy.pid != process.pid
@@ -161,7 +163,7 @@ def test_a_signal_to_it_ends_the_copy(number: signal.Signals, address: dict[str,
     until(lambda: not copy.is_running())
 
 
-def test_nothing_outlives_whoever_has_started_it(tmp_path: Path) -> None:
+def test_no_process_survives_the_owner_of_the_fork_server(tmp_path: Path) -> None:
     with owner() as (process, environment):
         client = rank(tmp_path, SLEEP, environment)
         copy = psutil.Process(int(client.stdout.readline()))
@@ -172,7 +174,7 @@ def test_nothing_outlives_whoever_has_started_it(tmp_path: Path) -> None:
     assert client.returncode == -signal.SIGKILL
 
 
-def test_with_nobody_to_ask_it_does_the_work_itself(tmp_path: Path) -> None:
+def test_without_a_fork_server_the_client_runs_the_program_itself(tmp_path: Path) -> None:
     nobody = {
         fork_client.ADDRESS: f"{sys.executable}:{tmp_path}/nobody",
         rank_starter.MODULE: fork_client.__name__,
@@ -180,5 +182,5 @@ def test_with_nobody_to_ask_it_does_the_work_itself(tmp_path: Path) -> None:
     assert told(rank(tmp_path, TELL, nobody))["torch"] is False
 
 
-def test_in_a_slurm_job_it_does_the_work_itself(address: dict[str, str], tmp_path: Path) -> None:
+def test_in_a_slurm_job_the_client_runs_the_program_itself(address: dict[str, str], tmp_path: Path) -> None:
     assert told(rank(tmp_path, TELL, address | {"SLURM_JOB_ID": "7"}))["torch"] is False

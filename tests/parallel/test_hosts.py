@@ -77,7 +77,7 @@ def test_memory_is_not_shared_between_hosts(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("on_them")
-def test_over_a_real_link_compression_gains(tmp_path: Path) -> None:
+def test_compression_is_faster_over_a_real_link(tmp_path: Path) -> None:
     """A gradient of 1.2 MB takes 96 ms at this speed; its signs, 38 kB, take 3 ms."""
     recipe: dict[str, Any] = {"steps": 10, "hidden": 512}
     none, sign = (
@@ -86,14 +86,14 @@ def test_over_a_real_link_compression_gains(tmp_path: Path) -> None:
     assert sum(sign.comm_s) < sum(none.comm_s) / 3
 
 
-def test_who_has_become_root_by_sudo_is_told_to_run_by_sudo(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_by_sudo_is_advised_to_run_through_sudo(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_USER", "somebody")
     command = [sys.executable, "-m", "farandole", "hosts", "up", "2", "--mbps", str(MBPS), "--dir", str(two)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert f"    sudo {HOSTS}={two.resolve()} {COMMAND} run sync_sgd" in said
 
 
-def test_up_again_changes_nothing_and_others_have_to_wait(two: Path) -> None:
+def test_a_second_up_changes_nothing_or_is_refused(two: Path) -> None:
     before = network.status(two)
     assert before.up
     assert network.up(two, 2, MBPS) == before
@@ -101,7 +101,7 @@ def test_up_again_changes_nothing_and_others_have_to_wait(two: Path) -> None:
         network.up(two, 3, MBPS)
 
 
-def test_after_down_nothing_is_left(two: Path) -> None:
+def test_down_removes_everything(two: Path) -> None:
     """The last test of this file: it takes the hosts away."""
     holders = network.status(two).hosts.values()
     assert network.down(two)
@@ -111,7 +111,7 @@ def test_after_down_nothing_is_left(two: Path) -> None:
     assert not network.down(two)
 
 
-def test_hosts_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_hosts_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(HOSTS, str(tmp_path))
     with pytest.raises(UsageError, match="where no hosts are: start them with farandole hosts up, or unset it"):
         chosen()
@@ -119,7 +119,7 @@ def test_hosts_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert chosen() is None
 
 
-def test_hosts_are_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_need_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hosts.json").write_text('{"names": ["h1"], "subnet": "10.77.0.0/24"}')
     monkeypatch.setenv(HOSTS, str(tmp_path))
     monkeypatch.setattr("os.geteuid", lambda: 1000)

@@ -37,7 +37,7 @@ def test_every_step_equals_the_single_process(
         equals_the_single_process(answer)
 
 
-def test_own_rows_are_moved_as_a_server_would_have_moved_them(under_mpirun: Callable[..., Any], tmp_path: Path) -> None:
+def test_local_rows_are_updated_as_a_server_would_update_them(under_mpirun: Callable[..., Any], tmp_path: Path) -> None:
     """Momentum and Adam remember per row, so no dense optimizer is the same; stale training has no fixed result."""
     cases = [("bsp", "momentum", 5.0), ("bsp", "adam", 0.1), ("ssp", "sgd", 30.0)]
     runs = [
@@ -151,7 +151,7 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
     assert len(ended.stderr.strip().splitlines()) == 1
 
 
-def test_a_death_is_the_end_and_it_is_said(tmp_path: Path) -> None:
+def test_a_death_ends_the_run_with_its_reason(tmp_path: Path) -> None:
     """Each worker has rows that nobody else has."""
     with pytest.raises(LaunchError, match="rank 3 at step 10 was killed by SIGKILL"):
         launch("hybrid_parameters", 5, buckets=4096, steps=100, fail="rank=3,step=10", out=tmp_path / "run")

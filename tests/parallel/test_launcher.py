@@ -52,7 +52,7 @@ def test_the_failing_ranks_traceback_comes_first() -> None:
     assert lines(2) in failed.value.output
 
 
-def test_leaving_early_is_a_failure() -> None:
+def test_a_rank_that_exits_early_is_a_failure() -> None:
     with pytest.raises(LaunchError, match="I have had enough"):
         run_ranks([SPEAK, "exit"], 2)
 
@@ -69,7 +69,7 @@ def test_a_launch_inside_a_launch_works() -> None:
     assert "inner: 0 1" in run_ranks([SPEAK, "nested"], 2).stdout[0]
 
 
-def test_what_a_rank_leaves_running_is_ended_too() -> None:
+def test_child_processes_of_a_rank_are_ended() -> None:
     run_ranks([SPEAK, "child"], 2)
     left = processes.find(SESSION, os.environ[SESSION])
     assert "sleep" not in [process.name() for process in left]
@@ -87,13 +87,13 @@ def test_options_are_checked_before_anything_is_started(monkeypatch: pytest.Monk
         launch("sync_sgd", 2, stepz=3)
 
 
-def test_what_the_ranks_refuse_is_one_line_too(tmp_path: Path) -> None:
+def test_bad_input_that_the_ranks_refuse_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^--batch 9999: must be from 1 to the 1437 training samples$"):
         launch("sync_sgd", 2, batch=9999, out=tmp_path)
     assert not list(tmp_path.iterdir()), "the folder was there before, and is as it was"
 
 
-def test_a_record_that_nobody_has_lived_to_write_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_record_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where ranks outlive each other the rest may have done all that they had to do."""
     monkeypatch.setattr(launching, "run_ranks", lambda *_, **__: Output(["", ""], ["", ""]))
     with pytest.raises(LaunchError, match="the rank that writes the record died before it did"):
@@ -160,7 +160,7 @@ def test_a_killed_launcher_leaves_neither_rank_nor_file(tmp_path: Path) -> None:
     until(lambda: not processes.find(SESSION, os.environ[SESSION]))
 
 
-def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
+def test_a_suspended_run_continues(tmp_path: Path) -> None:
     """Ctrl-Z and fg. The system stops no process whose group has no parent in its session, so it gets a group here."""
     command = [*FARANDOLE, "run", "sync_sgd", "-n", "2", "--steps", "200", "--json", "--out", str(tmp_path / "run")]
     job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0)

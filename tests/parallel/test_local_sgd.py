@@ -38,7 +38,9 @@ def test_every_step_equals_the_loop_in_one_process(under_mpirun: Callable[..., A
         ({"synchronous": 20, "period": 10}, 42),
     ],
 )
-def test_it_learns_at_an_all_reduce_a_period(options: dict[str, Any], averages: int, tmp_path: Path) -> None:
+def test_local_sgd_learns_with_one_all_reduce_per_period(
+    options: dict[str, Any], averages: int, tmp_path: Path
+) -> None:
     run = launch("local_sgd", 3, steps=240, hidden=32, **options, out=tmp_path / "run")
     assert len(set(run.summary.params_sha256)) == 1
     assert run.summary.messages_sent == [averages * 2 * 2] * 3

@@ -34,7 +34,7 @@ def both(folder: Path, scenario: str, ranks: int, fail: list[str], **options: An
         ("pipeline", 3, {"schedule": "1f1b", "balance": "layers"}),
     ],
 )
-def test_the_training_is_bitwise_the_undisturbed_one(
+def test_lost_messages_leave_the_parameters_bitwise_unchanged(
     scenario: str, ranks: int, options: dict[str, Any], tmp_path: Path
 ) -> None:
     plain, struck = both(tmp_path, scenario, ranks, ALL_KINDS, **options)
@@ -62,7 +62,7 @@ def test_an_asynchronous_server_applies_each_gradient_once(tmp_path: Path) -> No
     assert sum(struck.staleness.values()) == 40, "one update per gradient, none lost and none twice"
 
 
-def test_a_link_that_loses_everything_ends_the_run_with_names(tmp_path: Path) -> None:
+def test_a_link_that_loses_all_messages_ends_the_run_and_both_ranks_are_named(tmp_path: Path) -> None:
     with pytest.raises(LaunchError) as error:
         launch("sync_sgd", 3, **RECIPE, fail="rank=1,step=4,how=drop,share=1", wait_timeout=6, out=tmp_path / "run")
     line = r"rank [01] at step [45] cannot go on: rank [012] has acknowledged none of \d copies of a message in 3\.\d s"
@@ -79,7 +79,7 @@ def test_a_link_that_loses_everything_ends_the_run_with_names(tmp_path: Path) ->
         ("membership", {}, "ranks may die here"),
     ],
 )
-def test_where_nothing_would_make_up_for_it_it_is_refused(
+def test_message_loss_is_refused_where_no_retransmission_exists(
     scenario: str, options: dict[str, Any], why: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=why):

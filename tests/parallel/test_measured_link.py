@@ -13,7 +13,7 @@ MBPS = 2.0  # so slow that what a busy machine adds to a message hardly counts
 
 
 @pytest.mark.alone
-def test_two_runs_say_how_slow_their_link_was(tmp_path: Path) -> None:
+def test_two_runs_determine_the_bandwidth_of_their_link(tmp_path: Path) -> None:
     runs = [
         launch("sync_sgd", 2, steps=12, hidden=hidden, link_mbps=MBPS, out=tmp_path / str(hidden))
         for hidden in (16, 128)

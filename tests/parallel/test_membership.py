@@ -19,7 +19,7 @@ from farandole.data.shares import equal_shares
 from farandole.runtime.launcher import run_ranks
 from tests.parallel.conftest import assert_same_training
 
-PROGRAM = str(Path(__file__).parent / "programs" / "mortal_training.py")
+PROGRAM = str(Path(__file__).parent / "programs" / "training_with_deaths.py")
 STEPS = 60
 BATCH = 64  # the default
 TRAINING_SET = 1437  # of the digits
@@ -64,7 +64,7 @@ def assert_complete(run: Run, members: list[int], at_first: int = 4) -> None:
     assert all(0 <= fault["detected_s"] < fault["resumed_s"] for fault in summary.faults)
 
 
-def test_without_a_spare_the_others_divide_the_work(whole: Run, tmp_path: Path) -> None:
+def test_without_a_spare_the_survivors_divide_the_work(whole: Run, tmp_path: Path) -> None:
     run = launch("membership", 4, fail="rank=2,step=33", **RECIPE, out=tmp_path / "run")
     assert_complete(run, [0, 1, 3])
     assert_same_training(run, whole, but_for=range(30, 33))
@@ -73,7 +73,7 @@ def test_without_a_spare_the_others_divide_the_work(whole: Run, tmp_path: Path) 
     assert walls == sorted(walls)
 
 
-def test_with_a_spare_the_run_ends_bitwise_as_if_nothing_had_happened(whole: Run, tmp_path: Path) -> None:
+def test_with_a_spare_the_parameters_equal_the_undisturbed_run_bitwise(whole: Run, tmp_path: Path) -> None:
     run = launch("membership", 5, spares=1, fail="rank=2,step=33", **RECIPE, out=tmp_path / "run")
     assert_complete(run, [0, 1, 3, 4])
     assert set(run.summary.params_sha256 or []) == set(whole.summary.params_sha256 or [])
@@ -83,7 +83,7 @@ def test_with_a_spare_the_run_ends_bitwise_as_if_nothing_had_happened(whole: Run
     assert struck(run) == [(2, 33, "kill", 0)]
 
 
-def test_the_centre_dies_and_the_spare_that_leads_then_writes_on(whole: Run, tmp_path: Path) -> None:
+def test_a_spare_that_becomes_coordinator_continues_the_record(whole: Run, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["run", "membership", "-n", "5", "--spares", "1", "--fail", "rank=0,step=36", *WORDS, "--out", str(out)]
     done = subprocess.run([sys.executable, "-m", "farandole", *words], capture_output=True, text=True, timeout=120)
@@ -97,7 +97,7 @@ def test_the_centre_dies_and_the_spare_that_leads_then_writes_on(whole: Run, tmp
     assert "rank 0" in done.stdout
 
 
-def test_from_the_first_step_to_the_last_all_but_one_die(whole: Run, tmp_path: Path) -> None:
+def test_one_rank_survives_deaths_from_the_first_step_to_the_last(whole: Run, tmp_path: Path) -> None:
     fails = ["rank=1,step=0", "rank=0,step=25", f"rank=3,step={STEPS - 1}"]
     run = launch("membership", 4, fail=fails, **RECIPE, out=tmp_path / "run")
     assert_complete(run, [2])
@@ -113,7 +113,7 @@ def test_two_die_at_the_same_step_and_later_a_third(tmp_path: Path) -> None:
     assert sorted(struck(run)) == [(0, 45, "kill", 0), (1, 23, "kill", 0), (3, 23, "kill", 0)]
 
 
-def test_one_rank_alone_trains_likewise(tmp_path: Path) -> None:
+def test_one_rank_alone_trains(tmp_path: Path) -> None:
     run = launch("membership", 1, **RECIPE, out=tmp_path / "run")
     assert_complete(run, [0], at_first=1)
     assert run.summary.faults == []
@@ -137,7 +137,7 @@ def test_deaths_during_the_recovery_and_after_the_last_step(whole: Run, tmp_path
     assert run.summary.messages_sent[1] >= 2 * (STEPS - 33)
 
 
-def test_a_spare_that_leads_when_all_steps_are_done_knows_how_it_went(tmp_path: Path) -> None:
+def test_a_spare_that_becomes_coordinator_after_the_last_step_has_the_losses(tmp_path: Path) -> None:
     out = tmp_path / "run"
     run_ranks([PROGRAM, "membership", "0@finish", *WORDS, "--spares", "1", "--out", str(out)], 3, timeout_s=120)
     run = Run(out)
@@ -145,7 +145,7 @@ def test_a_spare_that_leads_when_all_steps_are_done_knows_how_it_went(tmp_path: 
     assert run.summary.final_loss == run.metrics[-1]["loss"]
 
 
-def test_a_death_as_the_training_begins(whole: Run, tmp_path: Path) -> None:
+def test_a_death_before_the_first_step(whole: Run, tmp_path: Path) -> None:
     """Of the coordinator, for which the others wait."""
     out = tmp_path / "run"
     output = run_ranks([PROGRAM, "membership", "0@start", *WORDS, "--out", str(out)], 4, timeout_s=120)
@@ -157,7 +157,7 @@ def test_a_death_as_the_training_begins(whole: Run, tmp_path: Path) -> None:
     assert [rank for rank, *_ in struck(run)] == [0]
 
 
-def test_a_death_while_the_others_catch_up(whole: Run, tmp_path: Path) -> None:
+def test_a_death_while_the_survivors_compare_their_steps(whole: Run, tmp_path: Path) -> None:
     """Of the spare that is being told the state, and leads."""
     out = tmp_path / "run"
     options = [*WORDS, "--spares", "1", "--fail", "rank=0,step=33", "--out", str(out)]
@@ -170,7 +170,7 @@ def test_a_death_while_the_others_catch_up(whole: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("deaths", ["3@over", "0@over"], ids=["a spare", "the coordinator"])
-def test_who_dies_when_all_is_over_harms_nobody(deaths: str, tmp_path: Path) -> None:
+def test_a_death_after_the_end_does_not_fail_the_run(deaths: str, tmp_path: Path) -> None:
     """Though nobody is left to miss it, and another one was missed before."""
     out = tmp_path / "run"
     options = [*WORDS, "--spares", "2", "--fail", "rank=1,step=13", "--out", str(out)]
@@ -193,7 +193,7 @@ def test_a_spare_may_die_while_it_waits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spares", [0, 1])
-def test_when_all_workers_die_at_once_it_is_said(spares: int, tmp_path: Path) -> None:
+def test_the_death_of_all_workers_is_reported(spares: int, tmp_path: Path) -> None:
     """A spare that waits is of no help: what was learned has died with the workers."""
     fails = ["rank=0,step=5", "rank=1,step=5"]
     with pytest.raises(LaunchError) as failed:
@@ -204,7 +204,7 @@ def test_when_all_workers_die_at_once_it_is_said(spares: int, tmp_path: Path) ->
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
-def test_somebody_has_to_work(tmp_path: Path) -> None:
+def test_as_many_spares_as_ranks_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["run", "membership", "-n", "2", "--spares", "2", "--out", str(out)]
     done = subprocess.run([sys.executable, "-m", "farandole", *words], capture_output=True, text=True, timeout=120)
@@ -214,6 +214,6 @@ def test_somebody_has_to_work(tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_the_logbook_tells_what_happened(whole: Run) -> None:
+def test_the_event_log_has_start_and_first_step(whole: Run) -> None:
     lines = [json.loads(line) for line in (whole.folder / "logbook.jsonl").read_text().split("\n") if line]
     assert [(line["what"], line["rank"], line["step"]) for line in lines] == [("start", 0, 0), ("first step", 0, 0)]

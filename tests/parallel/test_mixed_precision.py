@@ -13,7 +13,9 @@ from farandole.runtime.launcher import run_ranks
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
-def test_it_is_what_one_process_does_and_skips_together(under_mpirun: Callable[..., Any], ranks: int) -> None:
+def test_every_step_equals_one_process_and_overflows_are_skipped_on_all_ranks(
+    under_mpirun: Callable[..., Any], ranks: int
+) -> None:
     found = under_mpirun("mixed.py", ranks)
     assert found["difference"] < 2e-2, "a bit of bfloat16 at most, where a sum in another order crosses it"
     assert found["skipped"] == [1, 512.0, True], "one step left out, the scale halved, nothing moved"
@@ -37,7 +39,9 @@ TEXT |= {"data": "pydoc", "model": "transformer"}
     ],
     ids=["float16-digits", "bfloat16-digits", "float16-text", "bfloat16-text", "bfloat16-text-norms"],
 )
-def test_it_learns_what_float32_learns(precision: str, options: dict[str, Any], least: float, tmp_path: Path) -> None:
+def test_mixed_precision_learns_as_well_as_float32(
+    precision: str, options: dict[str, Any], least: float, tmp_path: Path
+) -> None:
     half = launch("sync_sgd", 2, **options, precision=precision, out=tmp_path / "half")
     plain = {name: value for name, value in options.items() if name != "float32_layers"}
     full = launch("sync_sgd", 2, **plain, out=tmp_path / "full")
@@ -48,7 +52,7 @@ def test_it_learns_what_float32_learns(precision: str, options: dict[str, Any], 
     assert half.summary.bytes_sent == full.summary.bytes_sent, "gradients are sent in float32"
 
 
-def test_in_the_window_it_is_the_same_to_the_bit(tmp_path: Path) -> None:
+def test_shared_memory_gives_the_same_parameters_bit_by_bit(tmp_path: Path) -> None:
     """The sum of two numbers has one order."""
     options = {"steps": 40, "hidden": 32, "precision": "float16"}
     ring, window = (
@@ -59,7 +63,7 @@ def test_in_the_window_it_is_the_same_to_the_bit(tmp_path: Path) -> None:
     assert window.bytes_sent == [0, 0], "nothing is copied"
 
 
-def test_what_does_not_go_together_is_said() -> None:
+def test_incompatible_options_are_refused() -> None:
     with pytest.raises(UsageError, match="--precision float16 goes without --overlap"):
         run_ranks(["-m", "farandole.scenarios.sync_sgd", "--precision", "float16", "--overlap"], 1)
     with pytest.raises(UsageError, match="--float32-layers is for --precision float16 or bfloat16"):

@@ -37,7 +37,7 @@ def spread(under_mpirun: Callable[..., Any]) -> Spread:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
-def test_every_schedule_is_the_unsplit_model(spread: Spread, ranks: int) -> None:
+def test_every_schedule_equals_the_unsplit_model(spread: Spread, ranks: int) -> None:
     """PipeDream is equal to one process that gives each stage the version it should see: not to plain SGD."""
     groups = 2 * ranks if ranks <= 4 else ranks
     cases: list[dict[str, Any]] = [
@@ -75,7 +75,7 @@ GRIDS = {2: [(2, 1, 1), (1, 2, 1), (1, 1, 2)],
 
 
 @pytest.mark.parametrize("ranks", GRIDS)
-def test_every_grid_is_one_process(spread: Spread, ranks: int) -> None:
+def test_every_grid_equals_one_process(spread: Spread, ranks: int) -> None:
     """Any combination of the three modes, with the optimizer's state divided or not, perceptron or transformer."""
     cases: list[dict[str, Any]] = []
     for data, pipeline, tensor in GRIDS[ranks]:
@@ -90,7 +90,7 @@ def test_float32_stays_within_rounding(spread: Spread) -> None:
                for name in NAMES if name != "pipedream"])  # fmt: skip
 
 
-def test_memory_is_what_the_formulas_say(spread: Spread) -> None:
+def test_memory_equals_the_formulas(spread: Spread) -> None:
     """Measured by what autograd keeps, against shapes and schedule, at 4 stages and 8 equal micro-batches."""
     options = {"batch": 48, "steps": 8, "depth": 7}
     cases = [{"pipeline": 4, "balance": "layers", "schedule": name, "micro_batches": 8, "recompute": again,

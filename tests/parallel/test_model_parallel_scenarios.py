@@ -31,7 +31,7 @@ PACE_MS = 60  # long against a message on a busy machine
         ("hybrid", 4, {"pipeline_ranks": 2, "optimizer": "adam", "lr": 0.003, "shard_optimizer": True}),
     ],
 )
-def test_it_learns_and_leaves_a_whole_record(
+def test_every_mode_learns_and_leaves_a_complete_record(
     tmp_path: Path, scenario: str, ranks: int, options: dict[str, Any]
 ) -> None:
     run = launch(scenario, ranks, steps=250, out=tmp_path / "run", **options)
@@ -111,7 +111,7 @@ def test_a_wait_ends_where_the_message_is_sent(tmp_path: Path) -> None:
         ("small_network", 11, {}, "use at most 10 ranks"),
     ],
 )
-def test_what_does_not_fit_is_said_in_one_line(
+def test_options_that_do_not_fit_are_refused_in_one_line(
     tmp_path: Path, scenario: str, ranks: int, options: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(UsageError) as told:

@@ -16,7 +16,7 @@ BUCKETS = len(cut([20 * 70, 70, 70 * 30, 30, 30 * 30, 30, 30 * 5, 5], 1000))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
-def test_overlapped_or_not_in_buckets_or_whole(under_mpirun: Callable[..., Any], ranks: int) -> None:
+def test_overlap_and_buckets_leave_the_training_unchanged(under_mpirun: Callable[..., Any], ranks: int) -> None:
     answer = under_mpirun("overlapped.py", ranks)
     assert set(answer["one_bucket_is_the_whole"].values()) == {True}
     assert answer["moved"]
@@ -37,7 +37,7 @@ def around_backward(run: Run, rank: int) -> list[tuple[float, float]]:
     return found
 
 
-def test_the_trace_shows_it_and_the_record_has_what_is_exposed(tmp_path: Path) -> None:
+def test_the_trace_shows_overlap_and_the_record_exposed_communication(tmp_path: Path) -> None:
     """A link that takes longer than backward, and time without a computation: there is much to hide, and a rest."""
     options = {"steps": 12, "hidden": 512, "depth": 3, "batch": 256, "bucket_kb": 300}
     idle = {"slow": ["rank=0,factor=3", "rank=1,factor=3"], "link_mbps": 100}
@@ -65,7 +65,7 @@ def is_communication_between_steps(event: dict[str, Any], rank: int) -> bool:
     return own and event["cat"] != "compute" and not event["name"].endswith("all-reduce")
 
 
-def test_gradients_in_the_window_are_not_sent(tmp_path: Path) -> None:
+def test_gradients_in_shared_memory_send_no_bytes(tmp_path: Path) -> None:
     options = {"steps": 30, "hidden": 32}
     window = launch("sync_sgd", 3, **options, collective="window", out=tmp_path / "window")
     overlapped = launch(

@@ -32,7 +32,7 @@ def check(answers: dict[str, dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(("workers", "servers"), [(1, 1), (2, 1), (3, 1), (6, 1), (1, 2), (2, 2), (3, 2), (6, 2)])
-def test_minibatch_equals_the_single_process_at_every_step(
+def test_bsp_equals_the_single_process_at_every_step(
     under_mpirun: Callable[..., Any], workers: int, servers: int
 ) -> None:
     answers = under_mpirun("ps_equals_single.py", 1 + servers + workers, str(servers), *SYNCHRONOUS)
@@ -42,11 +42,11 @@ def test_minibatch_equals_the_single_process_at_every_step(
         assert found["staleness"] == {"0": 30 * workers}
 
 
-def test_other_ways_to_the_servers_change_nothing(under_mpirun: Callable[..., Any]) -> None:
+def test_other_transports_and_assignments_change_nothing(under_mpirun: Callable[..., Any]) -> None:
     check(under_mpirun("ps_equals_single.py", 6, "2", *IN_TWO_WAYS))
 
 
-def test_policies_at_their_synchronous_limit_are_minibatch(under_mpirun: Callable[..., Any]) -> None:
+def test_policies_at_their_synchronous_limit_equal_bsp(under_mpirun: Callable[..., Any]) -> None:
     """Also under rules with a memory, which a step of four small ones would show."""
     answers = under_mpirun("ps_equals_single.py", 6, "2", *POLICIES_AT_THEIR_LIMIT)
     check(answers)
@@ -59,7 +59,7 @@ def test_rules_equal_those_of_torch(under_mpirun: Callable[..., Any]) -> None:
     check(under_mpirun("ps_equals_single.py", 4, "1", *RULES))
 
 
-def test_elastic_averaging_is_zhangs(under_mpirun: Callable[..., Any]) -> None:
+def test_elastic_averaging_equals_zhangs_formulas(under_mpirun: Callable[..., Any]) -> None:
     """18 iterations of 3 workers in single precision, an exchange after every third."""
     found = under_mpirun("elastic_averaging.py", 5)
     assert found["workers"] < 1e-5
@@ -81,7 +81,9 @@ def test_document_000s_round_costs_twice_and_descends_twice(tmp_path: Path) -> N
         assert twice.bytes_sent[rank] == pytest.approx(2 * once.bytes_sent[rank], rel=0.04)
 
 
-def test_a_tree_changes_nothing_and_unburdens_the_server(under_mpirun: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_tree_keeps_the_parameters_and_reduces_the_servers_bytes(
+    under_mpirun: Callable[..., Any], tmp_path: Path
+) -> None:
     check(under_mpirun("ps_equals_single.py", 8, "1", "tree"))
     flat = launch("parameter_server", 6, sync="bsp", steps=20, out=tmp_path / "flat").summary
     tree = launch("parameter_server", 8, sync="bsp", steps=20, tree=2, out=tmp_path / "tree").summary
@@ -94,7 +96,7 @@ KEYS = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10
 ARRAYS = {"momentum": 2, "adam": 3, "adagrad": 2, "delay-compensated": 1}  # the parameters, and what a rule remembers
 
 
-def test_servers_come_and_go_and_the_training_is_the_same(under_mpirun: Callable[..., Any]) -> None:
+def test_a_server_change_leaves_synchronous_parameters_unchanged(under_mpirun: Callable[..., Any]) -> None:
     """Bitwise that of 3 servers all along; moved is what consistent hashing moves, once, with the rule's memory."""
     changing = {
         "1 → 2": ("momentum", [1, 2]),
@@ -122,7 +124,7 @@ def test_servers_come_and_go_and_the_training_is_the_same(under_mpirun: Callable
             assert change["bytes"] == 8 * (ARRAYS[update] * keys + len(FIELDS) * len(moving)), name
 
 
-def test_servers_come_and_go_while_nobody_waits(tmp_path: Path) -> None:
+def test_a_server_change_in_an_asynchronous_training_loses_nothing(tmp_path: Path) -> None:
     """Every gradient counts once on every server, also with asynchronous workers of unequal speed."""
     changes = ["step=30,servers=3", "step=60,servers=1"]
     summary = launch(
@@ -177,7 +179,7 @@ def largest(histogram: dict[str, int] | None) -> int:
     return max(map(int, histogram))
 
 
-def test_minibatch_learns_in_step(tmp_path: Path) -> None:
+def test_bsp_learns_without_staleness(tmp_path: Path) -> None:
     summary = learned(tmp_path, sync="bsp")
     assert summary.steps == STEPS
     assert summary.lead == {"0": STEPS * WORKERS}
@@ -191,7 +193,7 @@ def test_minibatch_learns_in_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sync", ["ssp", "half"])
-def test_stale_keeps_its_bound(tmp_path: Path, sync: str) -> None:
+def test_ssp_keeps_its_bound(tmp_path: Path, sync: str) -> None:
     summary = learned(tmp_path, sync=sync, staleness=3, longest_wait=0.002)
     assert summary.steps == STEPS * WORKERS, "every gradient is an update"
     assert largest(summary.lead) == 3, "the fast workers are at the bound"
@@ -215,7 +217,7 @@ def test_partial_drops_the_late(tmp_path: Path) -> None:
     assert counted == 2 * STEPS, "2 of 3 gradients count in each step"
 
 
-def test_dynamic_stays_within_its_bounds(tmp_path: Path) -> None:
+def test_dssp_stays_within_its_bounds(tmp_path: Path) -> None:
     summary = learned(tmp_path, sync="dssp", least_staleness=1, staleness=5)
     assert summary.steps == STEPS * WORKERS
     assert 1 <= largest(summary.lead) <= 5
@@ -269,7 +271,7 @@ TENTH = {"fraction": 0.1}
 
 
 @pytest.mark.parametrize("name", ENCODED)
-def test_encoded_pushes_are_as_long_as_the_formula_says_and_learn(name: str, tmp_path: Path) -> None:
+def test_compressed_pushes_have_the_formulas_bytes_and_learn(name: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"sync": "bsp", "servers": 2, "steps": 200, "compressor": name}
     options |= TENTH if name == "random-k" else {}
     run = launch("parameter_server", 5, **options, out=tmp_path / "run")
@@ -290,7 +292,7 @@ def test_encoded_pushes_are_as_long_as_the_formula_says_and_learn(name: str, tmp
 
 @pytest.mark.parametrize("sync", ["ssp", "async", "partial"])
 @pytest.mark.parametrize("encoder", [{"compressor": "sign"}, {"compressor": "random-k", **TENTH}])
-def test_every_worker_keeps_what_its_compressor_has_lost(sync: str, encoder: dict[str, Any], tmp_path: Path) -> None:
+def test_every_worker_keeps_its_compression_error(sync: str, encoder: dict[str, Any], tmp_path: Path) -> None:
     options: dict[str, Any] = {"sync": sync, "steps": 200, **encoder}
     summary = launch("parameter_server", 4, **options, out=tmp_path / "run").summary
     assert summary.test_accuracy is not None
@@ -328,7 +330,7 @@ def test_two_applications_share_the_servers(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_said_in_one_line(
+def test_options_that_do_not_fit_are_refused_in_one_line(
     tmp_path: Path, ranks: int, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError) as refusal:
@@ -345,19 +347,19 @@ def test_roles_may_share_a_rank(tmp_path: Path) -> None:
     assert summary.cleaned["clients"] == 1
 
 
-def test_a_worker_that_hangs_is_named(tmp_path: Path) -> None:
+def test_a_hung_worker_is_named(tmp_path: Path) -> None:
     """Where memory is shared there are no heartbeats, for nobody could go on without it."""
     options = {"sync": "ssp", "transport": "window", "fail": "rank=3,step=5,how=hang", "wait_timeout": 4}
     with pytest.raises(LaunchError, match="rank 3 at step 5"):
         launch("parameter_server", 4, **options, timeout_s=60, out=tmp_path / "run")
 
 
-def test_a_silence_longer_than_anybody_waits_is_refused(tmp_path: Path) -> None:
+def test_a_hang_time_out_beyond_the_wait_time_out_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--hang-after 20: whoever waits gives up after --wait-timeout 15; give less"):
         launch("parameter_server", 3, wait_timeout=15, out=tmp_path / "run")
 
 
-def test_what_the_roles_do_with_a_worker_that_falls_silent(under_mpirun: Callable[..., Any]) -> None:
+def test_a_silent_worker_is_cleaned_away_and_the_others_continue(under_mpirun: Callable[..., Any]) -> None:
     answer = under_mpirun("ps_silent_worker.py", 5)
     assert answer["dead"] == [4]
     assert answer["others went on"]

@@ -83,14 +83,14 @@ def test_bad_input_and_a_rank_without_workers_are_refused_in_one_line(words: lis
     assert re.fullmatch(r"farandole: .*\n", done.stderr)
 
 
-def test_of_several_ranks_one_refuses() -> None:
+def test_bad_input_on_several_ranks_is_reported_once() -> None:
     done = run(3, "--steps", "0")
     assert done.returncode == 2
     assert done.stderr.count("farandole: ") == 1
 
 
 @pytest.mark.parametrize("killed", [0, 2])
-def test_the_death_of_any_rank_ends_all(killed: int) -> None:
+def test_the_death_of_any_rank_ends_all_ranks(killed: int) -> None:
     mark = uuid.uuid4().hex
     words = ["--steps", "1000000", "--slow-ms", "10"]
     job = subprocess.Popen(command(3, words), env=environment() | {MARK: mark}, stderr=subprocess.DEVNULL)

@@ -25,7 +25,7 @@ from farandole.runtime.chaos import Chaos
 from farandole.runtime.command_line import to_arguments
 from farandole.runtime.launcher import run_ranks
 
-PROGRAM = str(Path(__file__).parent / "programs" / "mortal_training.py")
+PROGRAM = str(Path(__file__).parent / "programs" / "training_with_deaths.py")
 SOAK = os.environ.get("FARANDOLE_SOAK") == "1"  # make soak
 STEPS = 40
 EVERY = 5  # steps between two backups
@@ -76,7 +76,7 @@ def struck(run: Run) -> list[tuple[int, int, int]]:
     return [(fault["rank"], fault["step"], fault["steps_lost"]) for fault in run.summary.faults]
 
 
-def mortal(deaths: str, ranks: int, out: Path, **options: Any) -> Run:
+def train_with_deaths(deaths: str, ranks: int, out: Path, **options: Any) -> Run:
     """A run whose ranks die where no --fail reaches them."""
     output = run_ranks([PROGRAM, "pipeline", deaths, *to_arguments(options | {"out": out})], ranks, timeout_s=120)
     return Run(out, str(output))
@@ -95,9 +95,7 @@ def test_a_stage_in_the_middle_is_restored_by_a_spare(whole: Run, tmp_path: Path
     assert f"step 0 of {STEPS - 20}" in picture.title, "from where it went on"
 
 
-def test_the_first_stage_which_leads_and_then_the_last_which_has_the_losses(
-    whole_interleaved: Run, tmp_path: Path
-) -> None:
+def test_the_first_and_then_the_last_stage_are_restored(whole_interleaved: Run, tmp_path: Path) -> None:
     fails = ["rank=0,step=13", "rank=2,step=31"]
     run = launch("pipeline", 5, spares=2, fail=fails, **INTERLEAVED, out=tmp_path / "run")
     assert_nothing_shows(run, whole_interleaved)
@@ -106,9 +104,9 @@ def test_the_first_stage_which_leads_and_then_the_last_which_has_the_losses(
     assert struck(run) == [(0, 13, 3), (2, 31, 1)], "5 is the default"
 
 
-def test_deaths_in_a_backup_and_while_all_go_back(whole_interleaved: Run, tmp_path: Path) -> None:
+def test_deaths_during_a_backup_and_during_the_rollback(whole_interleaved: Run, tmp_path: Path) -> None:
     """A stage dies as the fourth backup is being exchanged, and the spare that has been restored in its place."""
-    run = mortal("1@backup,3@go-back", 5, tmp_path / "run", spares=2, **INTERLEAVED)
+    run = train_with_deaths("1@backup,3@go-back", 5, tmp_path / "run", spares=2, **INTERLEAVED)
     assert_nothing_shows(run, whole_interleaved)
     assert run.summary.members == [0, 2, 4]
     [(first, at, lost), (second, step, again)] = struck(run)
@@ -119,7 +117,7 @@ def test_deaths_in_a_backup_and_while_all_go_back(whole_interleaved: Run, tmp_pa
 
 def test_deaths_in_the_middle_of_a_step_and_after_the_last(whole_interleaved: Run, tmp_path: Path) -> None:
     """The first stage dies between two micro-batches, and the last one when the losses, which it has, are added up."""
-    run = mortal("0@pass,2@record", 5, tmp_path / "run", spares=2, **INTERLEAVED)
+    run = train_with_deaths("0@pass,2@record", 5, tmp_path / "run", spares=2, **INTERLEAVED)
     assert_nothing_shows(run, whole_interleaved)
     assert run.summary.members == [1, 3, 4]
     passes = 2 * 2 * 6  # of a step: there and back, two pieces, six micro-batches
@@ -127,7 +125,7 @@ def test_deaths_in_the_middle_of_a_step_and_after_the_last(whole_interleaved: Ru
     assert struck(run) == [(0, step, step), (2, STEPS, EVERY)]
 
 
-def test_without_a_spare_it_is_said_which_stage_is_missing(tmp_path: Path) -> None:
+def test_without_a_spare_the_missing_stage_is_reported(tmp_path: Path) -> None:
     with pytest.raises(LaunchError) as failed:
         launch("pipeline", 3, backup_every=EVERY, fail="rank=1,step=7", **RECIPE, out=tmp_path / "run", timeout_s=60)
     assert failed.value.returncode == 1
@@ -138,7 +136,7 @@ def test_without_a_spare_it_is_said_which_stage_is_missing(tmp_path: Path) -> No
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
-def test_a_stage_that_dies_with_its_buddy_comes_back_from_the_disk(whole: Run, tmp_path: Path) -> None:
+def test_a_stage_and_its_buddy_are_restored_from_the_disk(whole: Run, tmp_path: Path) -> None:
     fails = ["rank=1,step=27", "rank=2,step=27"]
     out = tmp_path / "run"
     run = launch("pipeline", 6, spares=2, checkpoint_every=10, fail=fails, **RECIPE, out=out)
@@ -152,7 +150,7 @@ def test_a_stage_that_dies_with_its_buddy_comes_back_from_the_disk(whole: Run, t
     assert re.search(rf"{gone}: .*step {27 - lost}$", run.output, re.M)
 
 
-def test_without_a_checkpoint_a_stage_that_dies_with_its_buddy_is_gone_and_it_is_said(tmp_path: Path) -> None:
+def test_without_a_checkpoint_the_loss_of_a_stage_and_its_buddy_is_reported(tmp_path: Path) -> None:
     options = {**RECIPE, "spares": 2, "checkpoint_every": 0, "fail": ["rank=1,step=7", "rank=2,step=7"]}
     with pytest.raises(LaunchError) as failed:
         launch("pipeline", 5, **options, out=tmp_path / "run", timeout_s=60)
@@ -179,7 +177,7 @@ def test_checkpoints_take_two_spares(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_what_protection_costs(whole: Run, tmp_path: Path) -> None:
+def test_protection_sends_only_a_stages_state_with_one_message_per_tensor(whole: Run, tmp_path: Path) -> None:
     """All that the stage knows, and nothing else, a message for each tensor; the training does not depend on it."""
     run = launch("pipeline", 4, backup_every=EVERY, **RECIPE, out=tmp_path / "run")
     assert_nothing_shows(run, whole)
@@ -222,7 +220,7 @@ RANDOM = SEEDS if SOAK else [(1, Chaos(1.0, 255478))]
 
 
 @pytest.mark.parametrize(("spares", "chaos"), RANDOM, ids=str)
-def test_whoever_dies_when_nothing_shows_or_it_is_said_why(
+def test_random_kills_leave_the_parameters_unchanged_or_end_with_the_reason(
     whole_and_long: Run, tmp_path: Path, spares: int, chaos: Chaos
 ) -> None:
     said, run = "", None

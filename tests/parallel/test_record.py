@@ -34,7 +34,7 @@ def test_the_schema_is_the_documented_one(run: Run) -> None:
     assert set(json.loads((run.folder / "summary.json").read_text())) == SCHEMA
 
 
-def test_bytes_are_exactly_what_the_ring_costs(run: Run) -> None:
+def test_bytes_equal_the_rings_cost(run: Run) -> None:
     sizes = [4 * (part.stop - part.start) for part in chunk_slices(PARAMETERS, 3)]
     for rank, sent in enumerate(run.summary.bytes_sent or []):
         scattered = sum(sizes[(rank - step) % 3] for step in range(2))
@@ -106,14 +106,14 @@ def test_shards_from_files_train_the_same_model(run: Run, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
-def test_what_is_refused_leaves_no_record_and_its_folder_is_free(ranks: int, tmp_path: Path) -> None:
+def test_a_refused_run_leaves_no_record_and_its_folder_is_free(ranks: int, tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(UsageError, match="--place"):
         launch("parameter_server", ranks, steps=2, place="servers=9", out=out)
     assert not out.exists()
 
 
-def test_what_an_earlier_start_has_written_stays_when_the_next_one_is_refused(tmp_path: Path) -> None:
+def test_a_refused_start_keeps_the_record_of_an_earlier_one(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(LaunchError):
         launch("restart", 2, steps=8, checkpoint_every=2, fail="rank=1,step=5", out=out)
@@ -123,7 +123,7 @@ def test_what_an_earlier_start_has_written_stays_when_the_next_one_is_refused(tm
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
-def test_a_run_that_diverges_and_a_fault_that_never_strikes_are_said_and_the_record_is_json(tmp_path: Path) -> None:
+def test_divergence_and_a_fault_that_never_occurs_are_reported_and_the_record_is_json(tmp_path: Path) -> None:
     options = ["--steps", "12", "--lr", "1e30", "--chaos", "mtbf=1000000s", "--out", str(tmp_path / "r"), "--json"]
     command = [sys.executable, "-m", "farandole", "run", "sync_sgd", "-n", "2", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

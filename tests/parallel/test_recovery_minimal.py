@@ -66,7 +66,7 @@ def oracle(changes: Sequence[tuple[int, int]]) -> Any:
     ("ranks", "killed", "step"),
     [(2, [1], 30), (3, [0], 1), (4, [2], 30), (7, [2, 5], 17), (4, [0, 1, 2], 59), (1, [], 0)],
 )
-def test_the_survivors_end_as_one_process_that_takes_the_same_steps(ranks: int, killed: list[int], step: int) -> None:
+def test_survivors_end_with_the_parameters_of_one_process(ranks: int, killed: list[int], step: int) -> None:
     kills = [word for rank in killed for word in ("--kill", str(rank))]
     written = trained(ranks, [*kills, "--step", str(step), "--steps", str(STEPS)])
     survivors = [rank for rank in range(ranks) if rank not in killed]
@@ -93,7 +93,7 @@ def test_bad_input_is_refused_in_one_line(words: list[str]) -> None:
     assert re.fullmatch(r"farandole: .*\n", done.stderr)
 
 
-def test_ranks_that_do_not_outlive_each_other_are_refused() -> None:
+def test_an_mpirun_without_fault_tolerance_is_refused() -> None:
     mpi = mpirun.detect()
     program = [sys.executable, "-m", "farandole.recovery.minimal"]
     command = [str(mpi.mpirun), "-n", "2", "--oversubscribe", *program]

@@ -42,7 +42,7 @@ def killed(out: Path, step: int, rank: int = 1, ranks: int = 4, **options: Any) 
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_without_dropout_and_memory_it_is_synchronous_sgd(precision: str, tmp_path: Path) -> None:
+def test_without_dropout_restart_equals_synchronous_sgd(precision: str, tmp_path: Path) -> None:
     same = {"steps": 12, "lr": 0.1, "precision": precision}
     restartable = launch("restart", ranks=3, out=tmp_path / "a", optimizer="sgd", dropout=0.0, **same)
     plain = launch("sync_sgd", ranks=3, out=tmp_path / "b", **same)
@@ -51,7 +51,9 @@ def test_without_dropout_and_memory_it_is_synchronous_sgd(precision: str, tmp_pa
 
 
 @pytest.mark.parametrize("seed", range(20 if SOAK else 1))
-def test_killed_at_random_steps_it_ends_bitwise_the_same(seed: int, uninterrupted: Run, tmp_path: Path) -> None:
+def test_a_run_killed_at_random_steps_ends_with_the_same_parameters(
+    seed: int, uninterrupted: Run, tmp_path: Path
+) -> None:
     rng = random.Random(seed)
     steps = sorted(rng.sample(range(STEPS), 1 if SOAK else 3))
     fails = [f"rank={rng.randrange(4)},step={step}" for step in steps]
@@ -83,7 +85,7 @@ def newest_scale(out: Path) -> dict[str, float]:
     return scale
 
 
-def test_killed_between_two_overflows_it_leaves_out_the_same_steps(tmp_path: Path) -> None:
+def test_a_run_killed_between_two_overflows_skips_the_same_steps(tmp_path: Path) -> None:
     """Steps as large as these make float16 overflow at once, several times; a new scale would do so once more."""
     recipe = RECIPE | {"lr": 0.1, "batch": 16, "precision": "float16", "steps": 12}
     recipe |= {"checkpoint_every": 1, "checkpoint_async": False}
@@ -98,7 +100,7 @@ def test_killed_between_two_overflows_it_leaves_out_the_same_steps(tmp_path: Pat
     assert run.summary.params_sha256 == whole.summary.params_sha256
 
 
-def test_every_start_may_have_another_number_of_ranks(uninterrupted: Run, tmp_path: Path) -> None:
+def test_each_start_may_have_a_different_number_of_ranks(uninterrupted: Run, tmp_path: Path) -> None:
     out = tmp_path / "run"
     for number, ranks in enumerate([4, 7, 1]):
         by = "rank-0" if number % 2 else "ranks"
@@ -112,7 +114,7 @@ def test_every_start_may_have_another_number_of_ranks(uninterrupted: Run, tmp_pa
     assert run.summary.test_accuracy == pytest.approx(uninterrupted.summary.test_accuracy, abs=0.05)
 
 
-def test_a_damaged_checkpoint_is_passed_over(uninterrupted: Run, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_skipped(uninterrupted: Run, tmp_path: Path) -> None:
     out = tmp_path / "run"
     killed(out, step=2 * EVERY + 3, checkpoint_async=False)
     newest = max(out.glob("checkpoints/*/rank-2.json"), key=lambda file: json.loads(file.read_text())["step"])
@@ -127,7 +129,7 @@ def test_a_damaged_checkpoint_is_passed_over(uninterrupted: Run, tmp_path: Path)
     assert run.summary.params_sha256 == uninterrupted.summary.params_sha256
 
 
-def test_a_rank_that_hangs_is_given_up_and_does_not_hang_again(uninterrupted: Run, tmp_path: Path) -> None:
+def test_a_hung_rank_is_killed_and_the_hang_does_not_recur(uninterrupted: Run, tmp_path: Path) -> None:
     out = tmp_path / "run"
     message = killed(out, step=10, rank=3, how="hang", wait_timeout=5.0)
     assert "rank 3 at step 10 has not answered" in message
@@ -138,7 +140,9 @@ def test_a_rank_that_hangs_is_given_up_and_does_not_hang_again(uninterrupted: Ru
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
-def test_told_to_stop_it_saves_and_goes_on_later(number: signal.Signals, uninterrupted: Run, tmp_path: Path) -> None:
+def test_a_stop_signal_saves_a_checkpoint_from_which_the_run_continues(
+    number: signal.Signals, uninterrupted: Run, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     words = ["--optimizer", "adam", "--lr", "0.002", "--steps", str(STEPS), "--slow", "rank=1,factor=80"]
     words += ["--out", str(out), "--checkpoint-every", "0"]
@@ -171,7 +175,7 @@ def is_rank(process: psutil.Process) -> bool:
     return "farandole.runtime" in process.cmdline()[:4]
 
 
-def test_it_goes_on_only_as_what_it_was_started_as(tmp_path: Path) -> None:
+def test_a_restart_with_other_options_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "run"
     killed(out, step=10, ranks=2)
     kept = sorted(out.rglob("*"))
@@ -185,7 +189,7 @@ def test_it_goes_on_only_as_what_it_was_started_as(tmp_path: Path) -> None:
         launch("restart", ranks=2, out=out, **RECIPE)
 
 
-def test_a_disk_that_takes_nothing_ends_the_run_with_a_message(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_written_ends_the_run_with_a_message(tmp_path: Path) -> None:
     out = tmp_path / "run"
     killed(out, step=1, ranks=2)
     shutil.rmtree(out / "checkpoints", ignore_errors=True)

@@ -32,7 +32,7 @@ def test_a_training_that_differs_is_reported() -> None:
     assert not [*differences(expected, expected, ("parameters", "bytes"))]
 
 
-def test_heartbeats_are_no_difference() -> None:
+def test_heartbeats_are_not_counted_as_a_difference() -> None:
     served = "parameter_server --steps 4"
     expected = {served: {"parameters": ["1"], "bytes": [300, 500], "messages": [3, 5]}}
     for messages, sent in ([4, 5], [300 + HEADER_BYTES, 500]), ([3, 3], [300, 500 - 2 * HEADER_BYTES]):

@@ -24,7 +24,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return launch("search", 1, **OPTIONS, out=tmp_path_factory.mktemp("runs") / "alone")
 
 
-def test_the_better_half_goes_on(alone: Run) -> None:
+def test_the_better_half_of_the_trials_continues(alone: Run) -> None:
     trials = tried(alone)
     assert sorted(trial["number"] for trial in trials) == list(range(9))
     assert [trial["steps"] for trial in trials] == [48] * 2 + [24] * 1 + [12] * 2 + [6] * 4
@@ -57,7 +57,7 @@ def test_any_number_of_ranks_finds_the_same(alone: Run, ranks: int, tmp_path: Pa
 
 
 @pytest.mark.parametrize("options", [{"hidden": 8, "lr": 0.2}, TEXT], ids=["digits", "text"])
-def test_a_trial_is_a_training_of_one_process(options: dict[str, Any], tmp_path: Path) -> None:
+def test_a_trial_equals_the_training_of_one_process(options: dict[str, Any], tmp_path: Path) -> None:
     """To the bit, though it was interrupted to be compared."""
     searched = launch("search", 1, trials=3, steps=20, spread=1, **options, out=tmp_path / "search")
     trained = launch("sync_sgd", 1, steps=20, **options, out=tmp_path / "train")

@@ -1,4 +1,4 @@
-"""A parameter server whose workers, servers and manager are killed: what was acknowledged stays, and all goes on."""
+"""A parameter server whose workers, servers and manager are killed: acknowledged pushes survive, training continues."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ HANG_AFTER_S = 4.0  # a busy machine may keep a rank waiting for its core for a 
 IN_STEP = {**CHAIN, "sync": "bsp", "steps": STEPS, "hidden": 32}
 
 
-def mortal(folder: Path, ranks: int, deaths: str, **options: Any) -> Run:
-    """Train with ranks that die at places of `mortal_roles`."""
+def train_with_deaths(folder: Path, ranks: int, deaths: str, **options: Any) -> Run:
+    """Train with ranks that die at places of `roles_with_deaths`."""
     given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-    program = [str(PROGRAMS / "mortal_roles.py"), "parameter_server", deaths, *given, "--out", str(folder)]
+    program = [str(PROGRAMS / "roles_with_deaths.py"), "parameter_server", deaths, *given, "--out", str(folder)]
     return Run(folder, str(run_ranks(program, ranks, timeout_s=100)))
 
 
@@ -39,18 +39,20 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.mark.parametrize(
     "deaths",
     [
-        "1@asked@30",
-        "1@taken@31",
-        "1@handed-on@32",
-        "1@answered@33",
-        "2@taken@40",
-        "2@answered@41",
-        "0@told@21",
-        "0@told@22,1@behind@0",
+        "1@header@30",
+        "1@received@31",
+        "1@forwarded@32",
+        "1@handled@33",
+        "2@received@40",
+        "2@handled@41",
+        "0@report@21",
+        "0@report@22,1@late-reports@0",
     ],
 )
-def test_in_step_nothing_shows_of_a_death_among_the_services(tmp_path: Path, undisturbed: Run, deaths: str) -> None:
-    run = mortal(tmp_path / "run", 5, deaths, **IN_STEP)
+def test_a_server_or_manager_death_leaves_synchronous_parameters_unchanged(
+    tmp_path: Path, undisturbed: Run, deaths: str
+) -> None:
+    run = train_with_deaths(tmp_path / "run", 5, deaths, **IN_STEP)
     dead = int(deaths[0])
     summary = run.summary
     assert summary.members == [rank for rank in range(5) if rank != dead]
@@ -62,22 +64,22 @@ def test_in_step_nothing_shows_of_a_death_among_the_services(tmp_path: Path, und
     assert [line["step"] for line in run.metrics] == list(range(STEPS))
 
 
-def test_the_manager_may_die_while_it_tells_the_others_to_stop(tmp_path: Path, undisturbed: Run) -> None:
-    run = mortal(tmp_path / "run", 5, "0@stop@2", **IN_STEP)
+def test_the_manager_dies_while_it_sends_stop(tmp_path: Path, undisturbed: Run) -> None:
+    run = train_with_deaths(tmp_path / "run", 5, "0@stop@2", **IN_STEP)
     assert set(run.summary.params_sha256) == set(undisturbed.summary.params_sha256)
     assert run.summary.members == [1, 2, 3, 4]
 
 
-def test_one_may_die_while_the_others_part(tmp_path: Path, undisturbed: Run) -> None:
-    """Where those who are left find together, this one still among them: so they do so once more."""
-    run = mortal(tmp_path / "run", 5, "0@parting@1", **IN_STEP)
+def test_a_rank_dies_while_the_survivors_regroup_after_the_last_step(tmp_path: Path, undisturbed: Run) -> None:
+    """The survivors regroup with this rank still among them, and therefore regroup once more."""
+    run = train_with_deaths(tmp_path / "run", 5, "0@regroup@1", **IN_STEP)
     assert set(run.summary.params_sha256) == set(undisturbed.summary.params_sha256)
     assert run.summary.members == [1, 2, 3, 4]
     assert [line["step"] for line in run.metrics] == list(range(STEPS))
 
 
-def test_several_may_die_one_after_the_other(tmp_path: Path, undisturbed: Run) -> None:
-    """The manager, who is succeeded by server 1, and then that one, who is succeeded by server 2."""
+def test_each_successor_of_the_manager_may_die_too(tmp_path: Path, undisturbed: Run) -> None:
+    """The manager dies and server 1 succeeds it; server 1 dies and server 2 succeeds it."""
     run = launch("parameter_server", 5, **IN_STEP, fail=["rank=0,step=10", "rank=1,step=25"], out=tmp_path / "run")
     assert run.summary.members == [2, 3, 4]
     assert [fault["rank"] for fault in run.summary.faults] == [0, 1]
@@ -85,7 +87,7 @@ def test_several_may_die_one_after_the_other(tmp_path: Path, undisturbed: Run) -
     assert [line["step"] for line in run.metrics] == list(range(STEPS))
 
 
-def test_both_servers_of_a_part_stay_the_same_where_time_decides(under_mpirun: Callable[..., Any]) -> None:
+def test_replicas_stay_equal_under_a_policy_that_depends_on_time(under_mpirun: Callable[..., Any]) -> None:
     answer = under_mpirun("ps_copies.py", 5, "history")
     for first, second in answer["copies"].values():
         assert first == second
@@ -104,7 +106,7 @@ def test_acknowledged_pushes_survive_a_servers_death(
     assert answer["applied"] == [3 * 25], "each push once, on every key"
 
 
-def test_a_workers_death_is_tidied_up_and_the_others_do_its_work(tmp_path: Path) -> None:
+def test_a_dead_worker_is_cleaned_away_and_the_remaining_ones_do_its_work(tmp_path: Path) -> None:
     run = launch("parameter_server", 5, sync="ssp", steps=100, fail="rank=3,step=20", out=tmp_path / "run")
     summary = run.summary
     assert summary.members == [0, 1, 2, 4]
@@ -116,7 +118,7 @@ def test_a_workers_death_is_tidied_up_and_the_others_do_its_work(tmp_path: Path)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_manager_or_server_that_hangs_is_ended_and_succeeded(tmp_path: Path, undisturbed: Run, rank: int) -> None:
+def test_a_hung_manager_or_server_is_killed_and_succeeded(tmp_path: Path, undisturbed: Run, rank: int) -> None:
     fail = f"rank={rank},step=15,how=hang"
     run = launch("parameter_server", 5, **IN_STEP, fail=fail, hang_after=HANG_AFTER_S, out=tmp_path / "run")
     assert_hung(run, rank, step=15)
@@ -124,8 +126,8 @@ def test_a_manager_or_server_that_hangs_is_ended_and_succeeded(tmp_path: Path, u
     assert set(run.summary.params_sha256) == set(undisturbed.summary.params_sha256), "bitwise the same parameters"
 
 
-def test_a_server_that_hangs_between_two_messages_is_ended_too(tmp_path: Path) -> None:
-    """Where the time decides, a server moves its parameters when nothing has come, too."""
+def test_a_server_that_hangs_between_two_messages_is_killed(tmp_path: Path) -> None:
+    """Under a policy that depends on time, a server updates its parameters without having received a message, too."""
     options = {**CHAIN, "sync": "history", "patience": 0.5, "slow": "rank=4,factor=30", "steps": 60}
     fail = "rank=2,step=30,how=hang"
     run = launch("parameter_server", 6, **options, fail=fail, hang_after=HANG_AFTER_S, out=tmp_path / "run")
@@ -133,7 +135,7 @@ def test_a_server_that_hangs_between_two_messages_is_ended_too(tmp_path: Path) -
     assert run.summary.members == [0, 1, 3, 4, 5]
 
 
-def test_a_worker_that_hangs_is_ended_and_the_others_do_its_work(tmp_path: Path) -> None:
+def test_a_hung_worker_is_killed_and_the_remaining_ones_do_its_work(tmp_path: Path) -> None:
     fail = "rank=3,step=20,how=hang"
     run = launch("parameter_server", 5, sync="ssp", steps=100, fail=fail, hang_after=HANG_AFTER_S, out=tmp_path / "run")
     assert_hung(run, 3, step=20)
@@ -142,7 +144,7 @@ def test_a_worker_that_hangs_is_ended_and_the_others_do_its_work(tmp_path: Path)
 
 
 def assert_hung(run: Run, rank: int, step: int) -> None:
-    """It was taken for dead when its time was over, by those that knew nothing of --fail."""
+    """The rank was declared dead after its time-out, by ranks that do not know --fail."""
     [fault] = run.summary.faults
     assert (fault["rank"], fault["step"], fault["kind"]) == (rank, step, "hang")
     assert 0.9 * HANG_AFTER_S < fault["detected_s"] < fault["resumed_s"], "by its silence, from its last sign on"
@@ -160,14 +162,14 @@ def test_workers_servers_and_manager_may_die_in_one_run(tmp_path: Path, options:
     assert run.summary.test_accuracy > 0.4, "chance is 0.1"
 
 
-def test_downpour_outlives_a_worker_and_a_server(tmp_path: Path) -> None:
+def test_downpour_survives_the_death_of_a_worker_and_a_server(tmp_path: Path) -> None:
     fail = ["rank=4,step=20", "rank=1,step=30"]
     summary = launch("downpour", 6, **CHAIN, steps=150, fail=fail, out=tmp_path / "run").summary
     assert summary.members == [0, 2, 3, 5]
     assert {fault["rank"] for fault in summary.faults} == {1, 4}
 
 
-def test_what_a_second_server_costs(tmp_path: Path, undisturbed: Run) -> None:
+def test_two_replicas_double_a_servers_bytes_and_not_a_workers(tmp_path: Path, undisturbed: Run) -> None:
     alone = launch("parameter_server", 5, **IN_STEP | {"replicas": 1}, out=tmp_path / "run").summary
     assert alone.bytes_sent is not None
     assert undisturbed.summary.bytes_sent is not None
@@ -186,7 +188,7 @@ def test_what_a_second_server_costs(tmp_path: Path, undisturbed: Run) -> None:
         (["rank=2,step=5", "rank=3,step=5"], "all workers have died"),
     ],
 )
-def test_what_cannot_be_survived_is_said(tmp_path: Path, fail: Any, message: str) -> None:
+def test_an_unrecoverable_death_ends_the_run_with_its_reason(tmp_path: Path, fail: Any, message: str) -> None:
     with pytest.raises(LaunchError) as failure:
         launch("parameter_server", 4, steps=50, fail=fail, out=tmp_path / "run", timeout_s=60)
     assert message in str(failure.value)
@@ -201,21 +203,21 @@ def test_what_cannot_be_survived_is_said(tmp_path: Path, fail: Any, message: str
         ({**CHAIN, "transport": "window"}, "use --transport messages"),
     ],
 )
-def test_what_does_not_go_together_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_incompatible_options_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as refusal:
         launch("parameter_server", 8, **options, steps=2, out=tmp_path / "run")
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 
-# Where nothing is promised: who had something has died with all who had it, too.
+# No recovery is promised where all ranks that hold the same part have died.
 ALL_WHO_HAD_IT = re.compile(r"rank \d.* cannot go on: all who had .* have died, of [a-z ]+\d?: ([\d, ]+)")
 ALL_WORKERS = re.compile(r"rank \d.* cannot go on: all workers have died")
 ALL_RANKS = re.compile(r"all ranks have died")
 
 
 def assert_it_was_stated(said: str, killed: set[int]) -> None:
-    """Nothing is promised where just these have been killed."""
+    """The reason given is true: the ranks it names have been killed."""
     if who := ALL_WHO_HAD_IT.match(said):
         assert {int(rank) for rank in who[1].split(", ")} <= killed
     elif ALL_WORKERS.match(said):
@@ -226,11 +228,11 @@ def assert_it_was_stated(said: str, killed: set[int]) -> None:
 
 
 LONG = {**IN_STEP, "steps": 400}
-AT_LEAST_S = 0.1  # no machine takes so many steps in less: whoever is to die earlier has to
+AT_LEAST_S = 0.1  # no machine takes fewer seconds for these steps: a death that is due earlier must occur
 
 
-def outlived(scenario: str, chaos: Chaos, out: Path, **options: Any) -> Run | None:
-    """A run of six ranks under random kills, without those that were killed; None where it has ended as stated."""
+def trained_under_chaos(scenario: str, chaos: Chaos, out: Path, **options: Any) -> Run | None:
+    """Train six ranks under random kills; return the survivors' run, or None where it has ended with a valid reason."""
     ended = ""
     try:
         launch(scenario, 6, **options, chaos=chaos, out=out, timeout_s=100)
@@ -243,7 +245,7 @@ def outlived(scenario: str, chaos: Chaos, out: Path, **options: Any) -> Run | No
     if ended:
         assert_it_was_stated(ended, killed)
         return None
-    assert {line.rank for line in failures} == killed, "nobody has died of anything else"
+    assert {line.rank for line in failures} == killed, "no rank has died for another reason"
     run = Run(out)
     assert set(range(6)) - set(run.summary.members) == killed
     assert {fault["rank"] for fault in run.summary.faults} == killed
@@ -255,14 +257,16 @@ def undisturbed_and_long(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return launch("parameter_server", 6, **LONG, out=tmp_path_factory.mktemp("long") / "run")
 
 
-# In `make test` server 1 dies early, soon after it the manager, and then for ten seconds nobody.
+# In `make test` server 1 dies early, the manager soon after it, and no other rank for ten seconds.
 RANDOM = [Chaos((0.3, 1.0, 3.0)[seed % 3], seed) for seed in range(25)] if SOAK else [Chaos(1.0, 134112)]
 
 
 @pytest.mark.parametrize("chaos", RANDOM, ids=str)
-def test_anybody_may_die_at_any_time(tmp_path: Path, undisturbed_and_long: Run, chaos: Chaos) -> None:
-    """The seed decides who, when, and how often; what is trained is the same to the bit, unless a worker has died."""
-    run = outlived("parameter_server", chaos, tmp_path / "run", **LONG)
+def test_random_kills_leave_the_record_complete_or_end_with_the_reason(
+    tmp_path: Path, undisturbed_and_long: Run, chaos: Chaos
+) -> None:
+    """The seed decides which ranks die, and when. The parameters are bitwise the same, unless a worker has died."""
+    run = trained_under_chaos("parameter_server", chaos, tmp_path / "run", **LONG)
     if run is None:
         return
     summary = run.summary
@@ -274,17 +278,19 @@ def test_anybody_may_die_at_any_time(tmp_path: Path, undisturbed_and_long: Run, 
         assert set(summary.params_sha256) == set(undisturbed_and_long.summary.params_sha256)
 
 
-# In `make test` server 1 dies early, and then for twelve seconds nobody.
+# In `make test` server 1 dies early, and no other rank for twelve seconds.
 REPLICAS = [Chaos((0.3, 1.0)[seed % 2], seed) for seed in range(10)] if SOAK else [Chaos(1.0, 304107)]
 
 
 @pytest.mark.parametrize("chaos", REPLICAS, ids=str)
-def test_replicas_go_on_whoever_dies_when(tmp_path: Path, chaos: Chaos) -> None:
-    """Downpour: whoever is left learns on, or it is said why not."""
-    run = outlived("downpour", chaos, tmp_path / "run", **CHAIN, steps=600)
+def test_downpour_continues_under_random_kills_or_ends_with_the_reason(tmp_path: Path, chaos: Chaos) -> None:
+    """Downpour: the survivors continue to learn, or the run ends with the reason."""
+    run = trained_under_chaos("downpour", chaos, tmp_path / "run", **CHAIN, steps=600)
     if run is None:
         return
     summary = run.summary
     assert len(set(summary.params_sha256)) == 1
     assert summary.test_accuracy is not None
-    assert summary.test_accuracy > 0.7, "undisturbed above 0.9; who had a third of the samples may have died early"
+    assert summary.test_accuracy > 0.7, (
+        "undisturbed above 0.9; the worker with a third of the samples may have died early"
+    )

@@ -9,6 +9,6 @@ import pytest
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_who_is_late_is_waited_for(under_mpirun: Callable[..., Any], ranks: int) -> None:
+def test_shared_memory_all_reduces_wait_for_a_late_rank(under_mpirun: Callable[..., Any], ranks: int) -> None:
     turns = under_mpirun("late_in_shared_memory.py", ranks)
     assert turns == 3 * (3 * 3 + 1) * 3 * ranks * 4, "types, vectors, ways to be late, ranks, rounds"

@@ -34,7 +34,9 @@ def test_a_run_lasts_as_long_as_its_link_needs_and_computes_the_same(scenario: s
         ("parameter_server", {"transport": "window"}, "--transport window"),
     ],
 )
-def test_what_would_not_notice_is_refused(scenario: str, options: dict[str, object], what: str, tmp_path: Path) -> None:
+def test_a_slow_link_is_refused_where_messages_bypass_it(
+    scenario: str, options: dict[str, object], what: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=f"--link-mbps slows down our own messages, and {what} sends none"):
         launch(scenario, 3, steps=2, link_mbps=100, out=tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()

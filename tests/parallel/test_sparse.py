@@ -67,7 +67,7 @@ def test_every_policy_and_rule_learns_the_topics(under_mpirun: Callable[..., Any
             assert max(map(int, answer["lead"])) <= 4, wanted
 
 
-def test_bytes_are_those_of_the_touched_rows(tmp_path: Path) -> None:
+def test_bytes_sent_are_those_of_the_rows_used(tmp_path: Path) -> None:
     steps, workers = 28, 2
     summary = launch("parameter_server", 4, data="text", sync="bsp", lr=30.0, steps=steps, out=tmp_path / "run").summary
     assert summary.test_accuracy is not None
@@ -112,7 +112,7 @@ def test_bytes_are_those_of_the_touched_rows(tmp_path: Path) -> None:
         (["--shards", "shuffled"], "--shards is for --data text"),
     ],
 )
-def test_what_does_not_go_together_is_refused_until_the_advice_is_followed(arguments: list[str], message: str) -> None:
+def test_incompatible_options_are_refused_until_the_advice_is_followed(arguments: list[str], message: str) -> None:
     config = parse(Config, arguments)
     check(config)
     with pytest.raises(UsageError, match=message):

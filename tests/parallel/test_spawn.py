@@ -1,8 +1,8 @@
-"""Processes that come later: each is started while the others work on, joins at a step, and no sample is lost.
+"""Processes that join a running training: each starts while the others train, joins at a step, and no sample is lost.
 
-In `programs/joined_training.py` the workers wait for whoever they have sent for when they exchange their losses, every
-ten steps, so that it is known when it joins. That no process is left is asserted after every test, by a fixture in
-tests/conftest.py.
+In `programs/joined_training.py` the workers exchange their losses every ten steps, and wait there for a process that
+they have requested. So its first step is known. After every test a fixture in tests/conftest.py asserts that no process
+is left.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ STEPS = 90
 BATCH = 64  # the default
 TRAINING_SET = 1437  # of the digits
 TIMEOUT_S = 120
-# In the moment in which a coordinator dies whose newcomer initialises MPI (docs/recovery.md).
+# mpirun may crash when a coordinator dies while the process it has requested initialises MPI (docs/recovery.md).
 CRASH = r"mpirun ended with (-\d+|\d+, .* in MPI_Init_thread).*"
 SOAK = os.environ.get("FARANDOLE_SOAK") == "1"  # make soak
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Four workers, and nothing happens."""
+    """Four workers without a fault."""
     return launch("membership", 4, steps=STEPS, dropout=0.0, out=tmp_path_factory.mktemp("whole") / "run")
 
 
@@ -47,7 +47,7 @@ def train(scenario: str, ranks: int, deaths: str, out: Path, *options: str) -> t
 
 
 def assert_complete(run: Run, members: list[int], at_first: int, steps: int = STEPS) -> None:
-    """These were there at the end, with the same parameters, and each step was done once, with its whole batch."""
+    """These ranks ended with the same parameters, and each step was done once, with its whole batch."""
     assert run.summary.members == members
     assert len(run.summary.params_sha256 or []) == len(members)
     assert len(set(run.summary.params_sha256 or [])) == 1
@@ -58,7 +58,7 @@ def assert_complete(run: Run, members: list[int], at_first: int, steps: int = ST
         sum(batch_size(share, epoch, step) for share in shares) for step in range(steps)
     ]
     walls = [line["wall_s"] for line in run.metrics]
-    assert walls == sorted(walls), "whoever comes later has the others' clock"
+    assert walls == sorted(walls), "a process that joins has the others' clock"
 
 
 def joined(run: Run) -> list[tuple[int, int]]:
@@ -71,7 +71,7 @@ def struck(run: Run) -> list[tuple[int, int, str, int]]:
     return [(fault["rank"], fault["step"], fault["kind"], fault["steps_lost"]) for fault in run.summary.faults]
 
 
-def test_a_new_process_takes_the_place_of_a_dead_one(whole: Run, tmp_path: Path) -> None:
+def test_a_spawned_process_replaces_a_dead_one(whole: Run, tmp_path: Path) -> None:
     fails = ["--fail", "rank=2,step=33", "--spawn", "1", "--dropout", "0"]
     run, output = train("membership", 4, "none", tmp_path / "run", *fails)
     assert_complete(run, [0, 1, 3, 4], at_first=4)
@@ -79,7 +79,7 @@ def test_a_new_process_takes_the_place_of_a_dead_one(whole: Run, tmp_path: Path)
     assert struck(run) == [(2, 33, "kill", 0)]
     assert len(output.stdout) == len(output.stderr) == 5
     for line, expected in zip(run.metrics, whole.metrics, strict=True):
-        if line["step"] not in range(30, 33):  # the dead one's part of these losses nobody knows
+        if line["step"] not in range(30, 33):  # the dead rank's part of these losses is unknown
             assert line["loss"] == pytest.approx(expected["loss"], rel=2e-3), line["step"]
     spans = [event for event in run.trace if event["pid"] == 4]
     others = [event for event in run.trace if event["pid"] == 3]
@@ -90,15 +90,15 @@ def test_a_new_process_takes_the_place_of_a_dead_one(whole: Run, tmp_path: Path)
     assert at_work[39] < begins < at_work[41]
 
 
-def test_where_nobody_dies_nobody_is_sent_for(whole: Run, tmp_path: Path) -> None:
+def test_without_a_death_no_process_is_spawned(whole: Run, tmp_path: Path) -> None:
     run = launch("membership", 4, steps=STEPS, dropout=0.0, spawn=2, out=tmp_path / "run")
     assert run.summary.params_sha256 == whole.summary.params_sha256
     assert [line["loss"] for line in run.metrics] == [line["loss"] for line in whole.metrics]
     assert (run.summary.joined, run.summary.bytes_sent) == ([], whole.summary.bytes_sent)
 
 
-def test_two_that_have_died_together_are_replaced_one_after_the_other(tmp_path: Path) -> None:
-    """With a divided optimizer: the newcomers get their parts of it, and no step is done again because they come."""
+def test_two_simultaneous_deaths_are_replaced_in_turn(tmp_path: Path) -> None:
+    """The joining processes receive their parts of a divided optimizer, and no step is repeated when they join."""
     fails = ["--fail", "rank=1,step=13", "--fail", "rank=3,step=13", "--spawn", "2"]
     sharded = ["--optimizer", "adam", "--lr", "0.002", "--shard-optimizer"]
     run, _ = train("backup", 4, "none", tmp_path / "run", *fails, *sharded)
@@ -107,8 +107,8 @@ def test_two_that_have_died_together_are_replaced_one_after_the_other(tmp_path: 
     assert sorted(struck(run)) == [(1, 13, "kill", 3), (3, 13, "kill", 3)]
 
 
-def test_at_last_nobody_is_left_of_those_that_were_launched(tmp_path: Path) -> None:
-    """Newcomers lead, send for others, and die at work as anybody else."""
+def test_spawned_processes_replace_every_launched_one(tmp_path: Path) -> None:
+    """A spawned process can become coordinator, spawn others, and die like any rank."""
     fails = ["rank=0,step=33", "rank=1,step=55", "rank=2,step=75"]
     options = [word for fail in fails for word in ("--fail", fail)]
     run, _ = train("membership", 2, "none", tmp_path / "run", *options, "--spawn", "3")
@@ -117,8 +117,8 @@ def test_at_last_nobody_is_left_of_those_that_were_launched(tmp_path: Path) -> N
     assert struck(run) == [(0, 33, "kill", 0), (1, 55, "kill", 0), (2, 75, "kill", 0)]
 
 
-@pytest.mark.parametrize("place", ["start", "door"])
-def test_a_newcomer_that_dies_before_it_has_joined_is_missed_and_another_one_comes(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["start", "ready"])
+def test_a_joining_process_that_dies_is_replaced(place: str, tmp_path: Path) -> None:
     options = ["--fail", "rank=2,step=33", "--spawn", "2"]
     run, _ = train("membership", 4, f"4@{place}", tmp_path / "run", *options)
     assert_complete(run, [0, 1, 3, 5], at_first=4)
@@ -126,8 +126,8 @@ def test_a_newcomer_that_dies_before_it_has_joined_is_missed_and_another_one_com
     assert struck(run) == [(2, 33, "kill", 0), (4, 40, "lost", 0)]
 
 
-def test_the_centre_dies_while_who_it_has_sent_for_is_starting(tmp_path: Path) -> None:
-    """Nobody else knows that process: it leaves, and the next coordinator sends for another one."""
+def test_the_coordinator_dies_while_the_requested_process_starts(tmp_path: Path) -> None:
+    """Only the coordinator knew that process: it exits, and the next coordinator spawns another one."""
     for attempt in range(4):
         try:
             out = tmp_path / f"run-{attempt}"
@@ -142,14 +142,14 @@ def test_the_centre_dies_while_who_it_has_sent_for_is_starting(tmp_path: Path) -
     assert {rank for rank, *_ in struck(run)} == {0, 1, 3}
 
 
-def test_deaths_in_the_very_update_in_which_somebody_joins(tmp_path: Path) -> None:
-    """The coordinator and the newcomer both."""
+def test_deaths_during_the_update_in_which_a_process_joins(tmp_path: Path) -> None:
+    """Both the coordinator and the joining process die."""
     run, _ = train("membership", 4, "0@form,4@form", tmp_path / "run", "--fail", "rank=2,step=33", "--spawn", "2")
     assert_complete(run, [1, 3, 5], at_first=4)
     assert {rank for rank, *_ in struck(run)} == {0, 2, 4}
 
 
-def test_too_many_failures_bring_a_process_in(tmp_path: Path) -> None:
+def test_repeated_failures_spawn_a_process(tmp_path: Path) -> None:
     fails = [word for _ in range(3) for word in ("--fail", "rank=1,step=3,how=raise")]
     run, _ = train("membership", 2, "none", tmp_path / "run", *fails, "--spawn", "1")
     assert_complete(run, [0, 1, 2], at_first=2)
@@ -159,7 +159,7 @@ def test_too_many_failures_bring_a_process_in(tmp_path: Path) -> None:
 def train_and_ask(
     scenario: str, ranks: int, deaths: str, out: Path, *options: str, times: int = 1
 ) -> tuple[Run, list[subprocess.CompletedProcess[str]]]:
-    """Train, and meanwhile have so many, one after the other, ask for one more worker from outside; what they say."""
+    """Train, and meanwhile run `farandole join` `times` times, one after the other; return their outputs too."""
     with ThreadPoolExecutor() as pool:
         training = pool.submit(train, scenario, ranks, deaths, out, "--hang-after", "50", *options)
         asking = []
@@ -186,18 +186,18 @@ def farandole_join(run: Path) -> subprocess.CompletedProcess[str]:
         ("backup", 3, ("--spares", "1"), ["rank 2, a spare, has joined, and has taken step 20"]),
     ],
 )
-def test_a_worker_joins_that_is_asked_for_from_outside(
+def test_farandole_join_adds_a_worker(
     scenario: str, ranks: int, options: tuple[str, ...], expected: list[str], tmp_path: Path
 ) -> None:
-    run, [said] = train_and_ask(scenario, ranks, "0@asked", tmp_path / "run", *options)
+    run, [said] = train_and_ask(scenario, ranks, "0@one-request", tmp_path / "run", *options)
     assert said.stdout.splitlines() == [f"join: {line}" for line in expected], said.stderr
     assert_complete(run, [0, 1, 2], at_first=2)
     assert joined(run) == ([(2, 30)] if ranks == 2 else [])
     assert struck(run) == []
 
 
-def test_two_that_are_asked_for_come_one_after_the_other(tmp_path: Path) -> None:
-    run, [first, second] = train_and_ask("membership", 3, "0@asked twice", tmp_path / "run", "--spares", "1", times=2)
+def test_two_join_requests_are_served_in_turn(tmp_path: Path) -> None:
+    run, [first, second] = train_and_ask("membership", 3, "0@two-requests", tmp_path / "run", "--spares", "1", times=2)
     assert first.stdout == "join: rank 2, a spare, has joined, and has taken step 20\n"
     assert second.stdout.splitlines() == [
         "join: rank 3 has been sent for, at step 30",
@@ -206,27 +206,27 @@ def test_two_that_are_asked_for_come_one_after_the_other(tmp_path: Path) -> None
     assert_complete(run, [0, 1, 2, 3], at_first=2)
 
 
-def test_a_request_outlives_the_centre(tmp_path: Path) -> None:
-    run, [said] = train_and_ask("membership", 3, "0@asked,0@took", tmp_path / "run")
+def test_a_join_request_survives_the_coordinators_death(tmp_path: Path) -> None:
+    run, [said] = train_and_ask("membership", 3, "0@one-request,0@slot", tmp_path / "run")
     assert said.stdout.splitlines()[-1] == "join: rank 3 has joined, and has taken step 30", said.stderr
     assert_complete(run, [1, 2, 3], at_first=3)
 
 
-def test_when_who_is_asked_for_dies_on_the_way_its_place_goes_and_it_is_said(tmp_path: Path) -> None:
-    run, [said] = train_and_ask("membership", 2, "0@asked,2@door", tmp_path / "run")
+def test_the_death_of_a_requested_process_removes_its_slot_and_is_reported(tmp_path: Path) -> None:
+    run, [said] = train_and_ask("membership", 2, "0@one-request,2@ready", tmp_path / "run")
     assert said.returncode == 1
     assert "rank 2, which was to join, has died: ask again" in said.stderr
     assert "Traceback" not in said.stderr
     assert_complete(run, [0, 1], at_first=2)
 
 
-def test_a_training_does_not_wait_for_who_has_not_come_when_it_is_over(tmp_path: Path) -> None:
+def test_a_finished_training_does_not_wait_for_a_joining_process(tmp_path: Path) -> None:
     run = launch("membership", 3, steps=STEPS, spawn=1, fail=f"rank=2,step={STEPS - 1}", out=tmp_path / "run")
     assert_complete(run, [0, 1], at_first=3)
     assert run.summary.joined == []
 
 
-def test_a_failure_can_be_asked_of_a_newcomer_but_not_of_one_that_cannot_come(tmp_path: Path) -> None:
+def test_a_fault_of_a_rank_that_can_never_be_spawned_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no rank 4; ranks are 0 to 3"):
         launch("membership", 2, spawn=2, fail="rank=4,step=5", out=tmp_path / "run")
 
@@ -239,7 +239,7 @@ RANDOM = [Chaos((1.0, 2.0, 4.0)[seed % 3], seed) for seed in range(12)] if SOAK 
 
 
 @pytest.mark.parametrize("chaos", RANDOM, ids=str)
-def test_newcomers_take_the_places_of_whoever_dies_when(chaos: Chaos, tmp_path: Path) -> None:
+def test_spawned_processes_replace_ranks_killed_at_random(chaos: Chaos, tmp_path: Path) -> None:
     steps, options = 2000, {"spawn": 3, "dropout": 0.0, "wait_timeout": 30, "chaos": chaos}
     said, run = "", None
     try:

@@ -17,7 +17,7 @@ FARANDOLE = [sys.executable, "-P", "-m", "farandole"]
 SHADOWS = ("random", "queue", "types", "torch", "numpy", "mpi4py", "rich", "site")
 
 
-def test_a_run_in_odd_surroundings_is_done_and_says_that_its_table_is_lost(tmp_path: Path) -> None:
+def test_a_run_in_an_unusual_environment_completes_and_reports_its_lost_table(tmp_path: Path) -> None:
     """No HOME; left-over variables; no UTF-8; a folder with markup for a name and modules in it; a full output."""
     folder = tmp_path / "[red]x[" / "a $b$ \udcff"
     folder.mkdir(parents=True)
@@ -51,7 +51,7 @@ def test_a_run_in_odd_surroundings_is_done_and_says_that_its_table_is_lost(tmp_p
     assert {path.name for path in folder.iterdir()} == {"the run", *(f"{name}.py" for name in SHADOWS)}
 
 
-def test_shared_memory_without_room_is_refused_with_what_there_is_and_what_is_needed(tmp_path: Path) -> None:
+def test_too_little_shared_memory_is_refused_with_both_sizes(tmp_path: Path) -> None:
     if os.geteuid() or subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("a small /dev/shm is mounted for this: run as root, with the right to unshare -m")
     run = [*FARANDOLE, "run", "sync_sgd", "-n", "2", "--steps", "2", "--collective", "window", "--out", "the-run"]

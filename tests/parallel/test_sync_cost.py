@@ -59,7 +59,7 @@ def test_every_method_is_predicted_and_measured(ranks: int, tmp_path: Path) -> N
         ("large-batch", "sync_sgd", {"steps": 2, "batch": 512}),
     ],
 )
-def test_a_method_trains_as_its_own_scenario(
+def test_each_method_trains_as_its_scenario(
     method: str, scenario: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     own = launch("sync_cost", 3, **SMALL, methods=[method], out=tmp_path / "own").summary
@@ -77,7 +77,7 @@ def test_the_calibration_is_not_part_of_the_record(tmp_path: Path) -> None:
     assert max(summary.compute_s) < summary.wall_s
 
 
-def test_samples_are_those_that_were_used_and_batches_smaller_than_the_ranks_are_no_trouble(tmp_path: Path) -> None:
+def test_samples_are_counted_with_batches_smaller_than_the_ranks(tmp_path: Path) -> None:
     options: dict[str, Any] = {"methods": ["ring", "large-batch"], "period": 8, "calibration_steps": 5, "steps": 16}
     run = launch("sync_cost", 3, batch=2, **options, out=tmp_path / "run")
     assert run.summary.samples_per_s == pytest.approx((16 * 3 + 2 * 18) / run.summary.wall_s)
@@ -87,7 +87,7 @@ def test_samples_are_those_that_were_used_and_batches_smaller_than_the_ranks_are
     assert sum(line["samples"] for line in large.metrics[:3]) == 1437, "an epoch's, in three steps"
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--steps 20 is no multiple of --period 8: give 16"):
         launch("sync_cost", 2, steps=20, out=tmp_path / "run")
     with pytest.raises(UsageError, match="large-batch takes 8 times 256 samples a step, and there are 1437"):

@@ -45,7 +45,7 @@ def test_unequal_shares_are_weighted(under_mpirun: Callable[..., Any]) -> None:
     check(answer, "float64", 3)
 
 
-def test_ddp_is_the_same_method(under_mpirun: Callable[..., Any]) -> None:
+def test_ddp_equals_the_single_process(under_mpirun: Callable[..., Any]) -> None:
     check(under_mpirun("sync_equals_single.py", 4, "float32", "digits", "equal", "ddp"), "float32", 4)
 
 
@@ -55,7 +55,9 @@ def test_the_language_model_equals_the_single_process_too(under_mpirun: Callable
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_with_another_optimizer_too(under_mpirun: Callable[..., Any], ranks: int) -> None:
+def test_every_step_equals_the_single_process_with_another_optimizer(
+    under_mpirun: Callable[..., Any], ranks: int
+) -> None:
     """The penalty of L2 counts once, not once a rank."""
     optimizers = ("momentum", "adam, L2", "adam, decay")
     check(under_mpirun("sync_equals_single.py", ranks, "float64", "digits", "equal", *optimizers), "float64", ranks)
@@ -63,7 +65,7 @@ def test_with_another_optimizer_too(under_mpirun: Callable[..., Any], ranks: int
 
 @NO_HOROVOD
 @pytest.mark.parametrize(("ranks", "capabilities"), [(4, "equal"), (3, "6,3,1")])
-def test_horovod_is_the_same_method(under_mpirun: Callable[..., Any], ranks: int, capabilities: str) -> None:
+def test_horovod_equals_the_single_process(under_mpirun: Callable[..., Any], ranks: int, capabilities: str) -> None:
     check(under_mpirun("sync_equals_single.py", ranks, "float32", "digits", capabilities, "horovod"), "float32", ranks)
 
 
@@ -79,7 +81,7 @@ def test_digits_are_learned_and_the_same_seed_gives_the_same_bits(tmp_path: Path
     assert other.params_sha256 != runs[0].params_sha256
 
 
-def test_the_language_model_learns_more_than_how_often_each_character_comes(tmp_path: Path) -> None:
+def test_the_language_model_beats_the_entropy_of_single_characters(tmp_path: Path) -> None:
     run = launch(
         "sync_sgd", 2, data="pydoc", model="transformer", hidden=32, depth=1, batch=32, steps=150, out=tmp_path / "run"
     )
@@ -119,7 +121,7 @@ def test_files_hold_text_as_well_as_images(tmp_path: Path) -> None:
         ({"data": "pydoc", "model": "transformer", "hidden": 40}, "give 32 or 48"),
     ],
 )
-def test_a_model_that_does_not_fit_is_refused_before_anything_is_written(
+def test_a_model_that_does_not_fit_the_data_is_refused_before_anything_is_written(
     options: dict[str, Any], says: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=says):

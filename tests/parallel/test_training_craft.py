@@ -31,11 +31,11 @@ def losses(run: Run) -> list[float]:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
-def test_sharded_evaluation_counts_as_one_process_does(under_mpirun: Callable[..., Any], ranks: int) -> None:
+def test_sharded_evaluation_equals_one_process(under_mpirun: Callable[..., Any], ranks: int) -> None:
     assert under_mpirun("evaluated.py", ranks)["sizes"] == 3
 
 
-def test_the_options_of_the_optimizer_arrive_there(tmp_path: Path) -> None:
+def test_the_optimizer_receives_its_options(tmp_path: Path) -> None:
     """Each of them makes it another training."""
     plain: dict[str, Any] = {"optimizer": "adam", "lr": 0.01}
     cases = [
@@ -76,7 +76,7 @@ def test_a_rate_that_follows_the_loss_is_the_same_on_all_ranks(scenario: str, tm
 
 @pytest.mark.parametrize("ranks", [1, 4])
 @pytest.mark.parametrize("more", [{}, {"overlap": True, "bucket_kb": 4}])
-def test_background_metrics_change_nothing_but_when_they_come(ranks: int, more: dict[str, Any], tmp_path: Path) -> None:
+def test_background_metrics_have_the_same_values(ranks: int, more: dict[str, Any], tmp_path: Path) -> None:
     options = {"steps": 33, "hidden": 16, **more}
     between = launch("sync_sgd", ranks, **options, out=tmp_path / "between")
     beside = launch("sync_sgd", ranks, **options, background_metrics=True, out=tmp_path / "beside")
@@ -88,13 +88,13 @@ def test_background_metrics_change_nothing_but_when_they_come(ranks: int, more: 
 
 
 @pytest.mark.parametrize("scenario", ["ddp_sgd", "horovod_sgd"])
-def test_they_are_for_libraries_too(scenario: str, tmp_path: Path) -> None:
+def test_background_metrics_work_with_horovod_and_ddp(scenario: str, tmp_path: Path) -> None:
     run = launch(scenario, 2, steps=25, hidden=16, background_metrics=True, export=True, out=tmp_path / "run")
     assert [line["step"] for line in run.metrics] == list(range(25))
     assert accuracy_of_export(run) == run.summary.test_accuracy
 
 
-def test_a_rank_that_dies_takes_the_others_with_it_though_a_thread_still_waits(tmp_path: Path) -> None:
+def test_a_death_ends_all_ranks_while_a_metrics_thread_waits(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="rank 1 at step 15 was killed"):
         launch(
             "local_sgd", 3, **SMALL, once=True, background_metrics=True, fail=["rank=1,step=15,how=kill"],
@@ -102,7 +102,7 @@ def test_a_rank_that_dies_takes_the_others_with_it_though_a_thread_still_waits(t
         )  # fmt: skip
 
 
-def test_told_to_stop_it_ends_in_order(tmp_path: Path) -> None:
+def test_a_stop_signal_ends_the_training_in_order(tmp_path: Path) -> None:
     """One rank is told, all stop after the same step; copies that were apart are brought together before."""
     out = tmp_path / "run"
     words = ["--steps", "100000", "--hidden", "16", "--period", "7", "--alpha", "0.5", "--out", str(out)]
@@ -129,12 +129,12 @@ def is_rank(process: psutil.Process) -> bool:
     return "farandole.runtime" in process.cmdline()[:4]
 
 
-def test_what_goes_wrong_is_said() -> None:
+def test_a_plateau_schedule_with_background_metrics_is_refused() -> None:
     with pytest.raises(UsageError, match="--lr-schedule plateau goes without --background-metrics"):
         run_ranks(["-m", "farandole.scenarios.sync_sgd", "--lr-schedule", "plateau", "--background-metrics"], 1)
 
 
-def test_tensorboard_shows_what_the_record_says(tmp_path: Path) -> None:
+def test_tensorboard_shows_the_records_values(tmp_path: Path) -> None:
     run = launch("sync_sgd", 2, steps=25, hidden=16, tensorboard=tmp_path / "boards", out=tmp_path / "run")
     events = shown_on(tmp_path / "boards" / "run")
     shown = events.Scalars("loss")
@@ -147,7 +147,7 @@ def test_tensorboard_shows_what_the_record_says(tmp_path: Path) -> None:
     assert judged.value == np.float32(run.summary.test_accuracy)
 
 
-def test_a_board_goes_on_where_its_run_goes_on(tmp_path: Path) -> None:
+def test_a_continued_run_continues_its_board(tmp_path: Path) -> None:
     """Steps that are done again are shown once; another rank may show what one that has died cannot."""
     options: dict[str, Any] = {"tensorboard": tmp_path / "boards", "steps": 30}
     restart = options | {"checkpoint_every": 10, "fail": ["rank=1,step=17,how=kill"], "out": tmp_path / "restart"}
@@ -171,7 +171,7 @@ def shown_on(board: Path) -> EventAccumulator:
     return events
 
 
-def test_a_board_that_cannot_be_written_costs_no_record(tmp_path: Path) -> None:
+def test_a_board_that_cannot_be_written_leaves_the_record_complete(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot be written"):
         launch("sync_sgd", 2, **SMALL, tensorboard=tmp_path / "file", out=tmp_path / "run")
@@ -193,7 +193,7 @@ def accuracy_of_export(run: Run) -> float:
         {"data": "pydoc", "model": "transformer", "hidden": 16, "depth": 1, "batch": 16},
     ],
 )
-def test_an_exported_model_answers_as_the_trained_one(options: dict[str, Any], tmp_path: Path) -> None:
+def test_an_exported_model_predicts_as_the_trained_one(options: dict[str, Any], tmp_path: Path) -> None:
     run = launch("sync_sgd", 2, steps=20, **options, export=True, out=tmp_path / "run")
     assert accuracy_of_export(run) == pytest.approx(run.summary.test_accuracy, abs=1e-9)
     with pytest.raises(UsageError, match="run the scenario with --export"):
@@ -211,7 +211,7 @@ for file, samples, logits in zip(*[iter(sys.argv[1:])] * 3):
 """
 
 
-def test_an_exported_model_answers_to_the_bit_without_this_project(tmp_path: Path) -> None:
+def test_an_exported_model_predicts_bitwise_without_this_package(tmp_path: Path) -> None:
     expected, files = [], []
     for kind, data, count in (("mlp", "digits", 5), ("cnn", "digits", 1), ("transformer", "pydoc", 3)):
         folder = tmp_path / kind

@@ -33,14 +33,14 @@ def plain_mpirun(monkeypatch: pytest.MonkeyPatch) -> None:
         ("parameter_server", 4, {"servers": 2, "replicas": 2}),
     ],
 )
-def test_what_needs_it_says_so(scenario: str, ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
+def test_scenarios_that_need_ulfm_report_it(scenario: str, ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refusal:
         launch(scenario, ranks, **options, steps=2, out=tmp_path / "run")
     assert str(refusal.value).startswith(NEEDED)
     assert "\n" not in str(refusal.value)
 
 
-def test_an_open_mpi_that_was_built_without_it_is_found_out(tmp_path: Path) -> None:
+def test_an_open_mpi_without_ulfm_is_detected(tmp_path: Path) -> None:
     """As its ompi_info says; and the exit status is that of bad input."""
     (tmp_path / "mpirun").write_text(f'#!/bin/sh\nexec "{mpirun.detect().mpirun}" "$@"\n')
     (tmp_path / "ompi_info").write_text("#!/bin/sh\necho options:ft_mpi_support:no\n")
@@ -60,7 +60,7 @@ def test_an_open_mpi_that_was_built_without_it_is_found_out(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("plain_mpirun")
-def test_restart_recovery_needs_no_such_thing(tmp_path: Path) -> None:
+def test_restart_works_without_ulfm(tmp_path: Path) -> None:
     recipe: dict[str, Any] = {"steps": 12, "checkpoint_every": 4, "out": tmp_path / "run"}
     with pytest.raises(LaunchError):
         launch("restart", 2, fail="rank=1,step=9", **recipe)

@@ -1,12 +1,12 @@
 """A training that waits for the process it has requested: SCENARIO DEATHS [OPTION ...].
 
-So it is known at which step a process joins: where the workers exchange their losses next. DEATHS: "none", or
-RANK@PLACE[,RANK@PLACE]; the ranks there kill themselves. Places: "start" (a joining process, before it has met its
-caller), "door" (a joining process, when it is ready), "call" (the coordinator, while the process that it has requested
-is starting, and has not initialised MPI yet: in that state Open MPI's mpirun may crash, see docs/recovery.md), "form"
-(when a process has joined, and all form new groups), "took" (as "form", when a slot was made for a request from
-outside). A rank at "asked" or "asked twice" does not die, but ignores requests for one more worker before step 20, and
-there waits for one or two of them.
+The step at which it joins is therefore known: the one at which the workers exchange their losses next. DEATHS: "none",
+or RANK@PLACE[,RANK@PLACE]; these ranks kill themselves at these places. Places: "start" (a joining process, before it
+has met its caller), "ready" (a joining process, when it is ready), "call" (the coordinator, while the process that it
+has requested is starting and has not initialised MPI; mpirun may then crash, see docs/recovery.md), "form"
+(when a process has joined, and all form new groups), "slot" (as "form", when a slot was made for a request from
+outside). A rank at "one-request" or "two-requests" does not die. It ignores requests for one more worker before step
+20, and waits there for one or two of them.
 """
 
 import os
@@ -46,7 +46,7 @@ def die_where_a_slot_was_requested(membership: Membership) -> None:
 
 def is_requested_from_step_20_on(changes: MemberChanges) -> bool:
     following, deadline = changes.record.world.position.step + 1, time.monotonic() + LATE_S
-    while following == 20 and len(list(changes.record.folder.glob("join-*"))) < (2 if "asked twice" in places else 1):
+    while following == 20 and len(list(changes.record.folder.glob("join-*"))) < (2 if "two-requests" in places else 1):
         assert time.monotonic() < deadline, "there is no request"
         changes.record.world.shows_life()
         time.sleep(NAP_S)
@@ -65,9 +65,9 @@ def wait_for_news(changes: MemberChanges) -> MembersChange | None:
     return wanted(changes)
 
 
-def call_when_it_may(called: SpawnRequest) -> None:
+def run_when_allowed(request: SpawnRequest) -> None:
     may_call.wait()
-    call(called)
+    call(request)
 
 
 scenario, deaths, *options = sys.argv[1:]
@@ -82,14 +82,14 @@ form, wanted, is_requested = Membership._form, MemberChanges.wanted, MemberChang
 MemberChanges.wanted = wait_for_news  # type: ignore[method-assign]
 call, may_call = SpawnRequest.run, threading.Event()
 if "call" in places:
-    SpawnRequest.run = call_when_it_may  # type: ignore[method-assign]
-if "door" in places:
+    SpawnRequest.run = run_when_allowed  # type: ignore[method-assign]
+if "ready" in places:
     JoiningProcess.wait_for_invitation = die  # type: ignore[method-assign,assignment]
 if "form" in places:
     Membership._form = die_where_a_process_has_joined  # type: ignore[method-assign]
-if "took" in places:
+if "slot" in places:
     Membership._form = die_where_a_slot_was_requested  # type: ignore[method-assign]
-if {"asked", "asked twice"} & set(places):
+if {"one-request", "two-requests"} & set(places):
     MemberChanges._is_requested = is_requested_from_step_20_on  # type: ignore[method-assign]
 module = load(scenario)
 module.main(parse(module.Config, options))

@@ -1,6 +1,6 @@
 """Which pushes count when a server dies: WORKERS push ones, and note which of them were acknowledged.
 
-Arguments: after how many pushes of its own the first server dies (0: never), and at which place of handling it.
+Arguments: the number of pushes after which the first server dies (0: never), and its method in which it dies.
 """
 
 import json
@@ -35,7 +35,7 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
         server = KVServer if PLACE == "receive" else ReplicatedKVServer
         original, pushes = getattr(server, PLACE), 0
 
-        def mortal(self, header, *rest):
+        def dying(self, header, *rest):
             global pushes
             result = original(self, header, *rest)
             pushes += header.kind == Kind.PUSH
@@ -43,7 +43,7 @@ with World.start(PolicyOptions(wait_timeout=30)) as world:
                 os.kill(os.getpid(), signal.SIGKILL)
             return result
 
-        setattr(server, PLACE, mortal)
+        setattr(server, PLACE, dying)
 
     def work(client):
         table, pushed = np.empty(KEYS), []

@@ -1,12 +1,12 @@
 """A training with a parameter server in which ranks die between two messages: SCENARIO RANK@PLACE@N [OPTION ...].
 
-Places, each at its n-th time: "asked" (a replicated server has received a header, but not its payload), "taken" (it has
-received all of a request), "handed-on" (it has forwarded it to the next server of the chain), "answered" (it has
-carried it out), "told" (the manager has received a report), "stop" (the manager has sent STOP to n ranks), "parting"
+Places, each at its n-th time: "header" (a replicated server has received a header, but not its payload), "received" (it
+has received a whole request), "forwarded" (it has forwarded it to the next server of the chain), "handled" (it has
+carried it out), "report" (the manager has received a report), "stop" (the manager has sent STOP to n ranks), "regroup"
 (all work is done, and the live ranks are about to regroup).
 
-At the place "behind" a rank does not die: a rank that may succeed the manager receives the workers' reports only when
-it has succeeded it, as if they had been waiting for it until then.
+At the place "late-reports" a rank does not die: a rank that may succeed the manager receives the workers' reports only
+after it has succeeded it, as if they had been in its queue until then.
 """
 
 import os
@@ -31,10 +31,10 @@ def die() -> None:
 
 
 def die_around(holder: object, name: str, nth: int, *, after: bool, only: object = lambda *_: True) -> None:
-    """Let this rank die before or after the n-th call of a method, or of a function, for which `only` holds."""
+    """Kill this rank before or after the n-th call of a method, or of a function, for which `only` holds."""
     original, calls = getattr(holder, name), count(1)
 
-    def mortal(first: object, *arguments: object) -> object:
+    def dying(first: object, *arguments: object) -> object:
         last = only(*arguments) and next(calls) == nth
         if last and not after:
             die()
@@ -43,10 +43,10 @@ def die_around(holder: object, name: str, nth: int, *, after: bool, only: object
             die()
         return result
 
-    setattr(holder, name, mortal)
+    setattr(holder, name, dying)
 
 
-def fall_behind() -> None:
+def receive_reports_late() -> None:
     handle, on_failure, reports = Manager.handle, Manager.on_failure, []
 
     def late(self: Manager, header: Header) -> None:
@@ -64,22 +64,22 @@ def fall_behind() -> None:
 
 
 def die_at(place: str, nth: int) -> None:
-    if place == "asked":
+    if place == "header":
         die_around(KVServer, "receive", nth, after=False)
-    elif place == "taken":
+    elif place == "received":
         die_around(KVServer, "receive", nth, after=True)
-    elif place == "handed-on":
+    elif place == "forwarded":
         die_around(ReplicatedKVServer, "_forward", nth, after=True)
-    elif place == "answered":
+    elif place == "handled":
         die_around(ReplicatedKVServer, "handle", nth, after=True)
-    elif place == "told":
+    elif place == "report":
         die_around(Manager, "handle", nth, after=False, only=lambda header: header.kind == Kind.REPORT)
     elif place == "stop":
         die_around(MessageQueue, "send", nth, after=True, only=lambda to, tag, header: header.kind == Kind.STOP)
-    elif place == "parting":
+    elif place == "regroup":
         die_around(survivors, "ranks_within", nth, after=True)
-    elif place == "behind":
-        fall_behind()
+    elif place == "late-reports":
+        receive_reports_late()
     else:
         raise SystemExit(f"there is no place {place}")
 

@@ -1,12 +1,12 @@
 """A training in which ranks die where no --fail reaches them: SCENARIO RANK@PLACE[,RANK@PLACE] [OPTION ...].
 
-Places: "start" (before the first step), "form" (while the others form new groups), "catch-up" (while they compare how
-far they are), "again" (as the first step is taken again, after a death in step 26), "finish" (after the last step),
-"over" (when all have agreed that it is over), "wait" (as a spare). Of a pipeline: "pass" (in the middle of a step),
-"backup" (while the others exchange their copies), "go-back" (when all have been restored), "record" (when the losses
-have been added up). Of backup: "first-backup" (while the others exchange their first copies).
+Places: "start" (before the first step), "form" (while the others form new groups), "catch-up" (while they compare their
+steps), "again" (when the first step is repeated, after a death in step 26), "finish" (after the last step), "over"
+(when all have agreed that the training has ended), "wait" (as a spare). In a pipeline: "pass" (in the middle of a
+step), "backup" (while the others exchange their copies), "go-back" (when all have been restored), "record" (when the
+losses have been added up). In backup: "first-backup" (while the others exchange their first copies).
 
-At the place "torn" a rank does not die: when it looks for a checkpoint on the disk, there is half of one.
+At the place "torn" a rank does not die: when it looks for a checkpoint on the disk, it finds half of one.
 """
 
 import os
@@ -31,7 +31,7 @@ from farandole.scenarios import load
 
 SPARES_LIFE_S = 0.5
 
-PLACES = {  # where: whose method, and at which call of it
+PLACES = {  # place: class, method, and the call at which the rank dies
     "form": (Membership, "_form", 2),  # the first call is that of the start
     "catch-up": (DataParallel, "_take_over_the_record", 1),
     "start": (Recorder, "start", 1),
@@ -48,12 +48,12 @@ PLACES = {  # where: whose method, and at which call of it
 
 
 def die_at(place: str) -> None:
-    """Let this rank die there."""
+    """Make this rank kill itself at the place."""
     holder, name, at_call = PLACES[place]
     original = getattr(holder, name)
     calls = 0
 
-    def mortal(self: object, *arguments: object, **named: object) -> object:
+    def dying(self: object, *arguments: object, **named: object) -> object:
         nonlocal calls
         calls += 1
         if calls == at_call:
@@ -61,7 +61,7 @@ def die_at(place: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return original(self, *arguments, **named)
 
-    setattr(holder, name, mortal)
+    setattr(holder, name, dying)
 
 
 def find_a_torn_checkpoint() -> None:
