@@ -93,7 +93,7 @@ METHODS: dict[str, Method] = {
         tour=(
             Stop("ring all-reduce", "our own ring: each rank talks to its neighbours only"),
             Stop("central aggregator", "all gradients through rank 0", {"collective": "central"}),
-            Stop("ring, overlapped", "the ring, while backward goes on", {"overlap": True, "bucket_kb": 256}),
+            Stop("ring, overlapped", "the ring, while backward continues", {"overlap": True, "bucket_kb": 256}),
             Stop("shared memory", "gradients lie where all ranks can add them up", {"collective": "window"}),
             Stop("MPI all-reduce", "the MPI library's own all-reduce", {"collective": "mpi"}),
         ),
@@ -166,7 +166,7 @@ METHODS: dict[str, Method] = {
         ),
         tour=(
             Stop("server, ssp", "a parameter server; workers may be 4 iterations apart", SERVED),
-            Stop("server, async", "a parameter server; nobody waits", SERVED | {"sync": "async"}),
+            Stop("server, async", "a parameter server; no worker waits", SERVED | {"sync": "async"}),
         ),
     ),
     "downpour": Method(
@@ -188,7 +188,7 @@ METHODS: dict[str, Method] = {
         "recovery", "Membership", why_not_simulated=RECOVERS,
         tour=(
             Stop(
-                "a rank killed", "rank 2 is killed at step 60; the others agree on that, and go on",
+                "a rank killed", "rank 2 is killed at step 60; the others agree on this, and continue",
                 {"optimizer": "sgd", "dropout": 0.0, "fail": "rank=2,step=60"},
             ),
         ),

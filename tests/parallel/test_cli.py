@@ -67,7 +67,7 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
         (["draw", "gpipe", "--chunks", "2"], "--chunks"),
         (["draw", "interleaved", "--micro-batches", "6"], "interleaving takes a multiple, as 8"),
         (["draw", "bully-election", "--dead", "7"], "--dead 7: members are 0 to 4"),
-        (["draw", "raft-election", "--dead", "0"], "nobody who lives starts: give --start a member that is not in"),
+        (["draw", "raft-election", "--dead", "0"], "no living member starts the election: give --start"),
         (["draw", "bully-election", "-n", "30"], "messages: take fewer members"),
         (["draw", "gpipe", "--out", "gpipe.doc"], "a file whose name ends in .png, .svg or .pdf"),
         (["draw", "ring", "-n", "30"], "a picture of 30 ranks: give 1 to 8, more cannot be told apart"),
@@ -92,7 +92,7 @@ def test_draw_prints_an_election_and_writes_its_picture(tmp_path: Path) -> None:
     drawn = farandole("draw", "bully-election", "--dead", "4", cwd=tmp_path)
     assert drawn.returncode == 0, drawn.stderr
     for number in range(4):
-        assert f"member {number} takes 3 for the leader\n" in drawn.stdout
+        assert f"member {number} follows leader 3\n" in drawn.stdout
     assert drawn.stdout.endswith("the picture: bully-election-5.png\n")
     with Image.open(tmp_path / "bully-election-5.png") as picture:
         assert picture.width > 600

@@ -124,6 +124,6 @@ def test_adapt_lr_by_gradients_is_refused_where_it_cannot_work(tmp_path: Path) -
 
 
 def test_a_hang_time_out_beyond_the_wait_time_out_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--hang-after 60: whoever waits gives up after --wait-timeout 60"):
+    with pytest.raises(UsageError, match="--hang-after 60: a waiting rank gives up after --wait-timeout 60"):
         launch("membership", 2, hang_after=60, **SAME, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -326,7 +326,7 @@ def test_two_applications_share_the_servers(tmp_path: Path) -> None:
         (
             4,
             {"sync": "half", "longest_wait": 30},
-            "--longest-wait 30: who pauses so long is taken for dead, by --hang-after 20",
+            "--longest-wait 30: a worker that pauses so long is declared dead by --hang-after 20",
         ),
     ],
 )
@@ -355,7 +355,7 @@ def test_a_hung_worker_is_named(tmp_path: Path) -> None:
 
 
 def test_a_hang_time_out_beyond_the_wait_time_out_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--hang-after 20: whoever waits gives up after --wait-timeout 15; give less"):
+    with pytest.raises(UsageError, match="--hang-after 20: a waiting rank gives up after --wait-timeout 15; give less"):
         launch("parameter_server", 3, wait_timeout=15, out=tmp_path / "run")
 
 

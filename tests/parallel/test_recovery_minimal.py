@@ -19,7 +19,7 @@ from farandole.runtime import mpirun, processes
 
 ORACLE = Path(__file__).parent / "programs" / "minimal_oracle.py"
 MARK = "FARANDOLE_TEST_MINIMAL"
-LINE = re.compile(r"rank (\d+) step (\d+) (?:goes on with ranks ([\d ]+)|done), parameters (\w{16})")
+LINE = re.compile(r"rank (\d+) step (\d+) (?:continues with ranks ([\d ]+)|done), parameters (\w{16})")
 STEPS = 60
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 

@@ -182,7 +182,7 @@ def farandole_join(run: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("scenario", "ranks", "options", "expected"),
     [
-        ("membership", 2, (), ["rank 2 has been sent for, at step 20", "rank 2 has joined, and has taken step 30"]),
+        ("membership", 2, (), ["rank 2 has been requested, at step 20", "rank 2 has joined, and has taken step 30"]),
         ("backup", 3, ("--spares", "1"), ["rank 2, a spare, has joined, and has taken step 20"]),
     ],
 )
@@ -200,7 +200,7 @@ def test_two_join_requests_are_served_in_turn(tmp_path: Path) -> None:
     run, [first, second] = train_and_ask("membership", 3, "0@two-requests", tmp_path / "run", "--spares", "1", times=2)
     assert first.stdout == "join: rank 2, a spare, has joined, and has taken step 20\n"
     assert second.stdout.splitlines() == [
-        "join: rank 3 has been sent for, at step 30",
+        "join: rank 3 has been requested, at step 30",
         "join: rank 3 has joined, and has taken step 40",
     ]
     assert_complete(run, [0, 1, 2, 3], at_first=2)

@@ -82,5 +82,5 @@ def test_who_works_while_it_waits_may_hang(heart_of_one: Listens, position: Posi
 
 def test_a_silence_longer_than_anybody_waits_is_refused() -> None:
     check(5.0, 6.0)
-    with pytest.raises(UsageError, match="--hang-after 6: whoever waits gives up after --wait-timeout 6; give less"):
+    with pytest.raises(UsageError, match="--hang-after 6: a waiting rank gives up after --wait-timeout 6; give less"):
         check(6.0, 6.0)

@@ -79,12 +79,14 @@ def test_who_is_lost_on_the_way_is_not_waited_for(tmp_path: Path, monkeypatch: p
 
 def test_a_training_that_ends_first_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join_request.time, "sleep", lambda _: (tmp_path / "summary.json").touch())
-    with pytest.raises(LaunchError, match="the training has ended, and nobody has joined it"):
+    with pytest.raises(LaunchError, match="the training has ended, and no worker has joined it"):
         join_request.ask(run_in(tmp_path), 5.0, print)
 
 
 def test_nobody_answers(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match=r"nobody has joined within 0.1 s; it has taken no notice: does it still run"):
+    with pytest.raises(
+        LaunchError, match=r"no worker has joined within 0.1 s; it has not noticed the request: does it still run"
+    ):
         join_request.ask(run_in(tmp_path), 0.1, print)
     assert [each.name for each in tmp_path.iterdir()] == ["config.json"], "the request is withdrawn"
 

@@ -33,7 +33,7 @@ Numbers = Annotated[tuple[NotNegative, ...], Parameter(consume_multiple=True, ne
 Stages = Annotated[AtLeastOne, Parameter(alias="-n")]
 Ranks = Annotated[AtLeastOne, Parameter(alias="-n")]
 
-app = cyclopts.App(name="draw", help="Draw who does what when, as a schedule says it: no rank is started.")
+app = cyclopts.App(name="draw", help="Draw a schedule, a graph or an election; no rank is started.")
 
 
 def _collective(name: str) -> Callable[..., None]:
@@ -138,7 +138,7 @@ def _election(name: str) -> Callable[..., None]:
             if wrong := [number for number in numbers if not 0 <= number < members]:
                 raise UsageError(f"{option} {wrong[0]}: members are 0 to {members - 1}")
         if not set(start) - set(dead):
-            raise UsageError("nobody who lives starts: give --start a member that is not in --dead")
+            raise UsageError("no living member starts the election: give --start a member that is not in --dead")
         network = Network(choose(name, list(range(members)), dead))
         for number in dead:
             network.kill(number)
@@ -153,7 +153,7 @@ def _election(name: str) -> Callable[..., None]:
             table.add_row(kind, str(number))
         Console().print(table)
         for number, leader in network.leaders().items():
-            print(f"member {number} takes {'nobody' if leader is None else leader} for the leader")
+            print(f"member {number} follows {'no leader' if leader is None else f'leader {leader}'}")
         print(f"the picture: {file}")
 
     return draw
@@ -182,7 +182,7 @@ def _mixing(
 
     Args:
         ranks: how many.
-        topology: who is whose neighbour.
+        topology: the graph of neighbours.
         graph: a file with a graph instead: a line for each edge, 0 1 for both ways, 0 > 1 for one way.
         push: the weights of push-sum: each rank gives equal parts of its vector.
         out: the picture, a .png, .svg or .pdf. [default: as mixing-ring-4.png, in the current folder]

@@ -1,4 +1,4 @@
-"""``farandole join RUN``: one more worker for a training that runs."""
+"""``farandole join RUN``: add a worker to a running training."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from farandole.runtime.numbers import Positive
 
 
 def join(run: Path, *, timeout: Positive = 120.0) -> None:
-    """Have one more worker join a training that runs: membership or backup.
+    """Add a worker to a running training (membership or backup).
 
-    A spare joins at once. Where none waits a process is started, while the others go on.
+    A spare joins at once. Without a spare a process is started while the others continue.
 
     Args:
-        run: the folder that the training writes its record in.
-        timeout: seconds until nobody is waited for any more.
+        run: the folder of the training's record.
+        timeout: seconds to wait for the worker.
     """
     from farandole.recovery import join_request
 

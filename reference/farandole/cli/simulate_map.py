@@ -1,7 +1,7 @@
-"""``farandole simulate --map``: which method wins where, in one piece or in parts that are put together.
+"""``farandole simulate --map``: the fastest method by bandwidth and scatter, in one piece or combined from parts.
 
-A part is what ``--map --json`` prints: the methods, what was simulated, and for each place, a bandwidth and a scatter,
-the method that comes to the loss first. The elements of an array job make one each (slurm/simulate_map.sbatch).
+``--map --json`` prints a part: the methods, the setting, and for each bandwidth and scatter the method that reaches the
+loss first. Each element of an array job makes one part (slurm/simulate_map.sbatch).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FILE = Path("map.png")
 WIDE = 160  # columns in a file, such as a job's output
 SIGMAS = (0.1, 0.25, 0.5, 0.75, 1.0)
-Winners = Mapping[tuple[float, float], str]  # (Gbit/s, sigma) → method; "": none has come to the loss
+Winners = Mapping[tuple[float, float], str]  # (Gbit/s, sigma) → method; "": none has reached the loss
 
 
 def draw(

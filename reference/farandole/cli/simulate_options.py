@@ -27,10 +27,10 @@ class SimulateOptions:
     """What is simulated, or which finished work is read, and what is printed."""
 
     workers: Annotated[tuple[AtLeastOne, ...], SEVERAL] = (4,)
-    """How many, one number or several: --workers 1 10 100 1000 10000."""
+    """Number of workers, or several numbers: --workers 1 10 100 1000 10000."""
 
     steps: AtLeastOne = 200
-    """Gradients of each worker, on average."""
+    """Number of gradients per worker, on average."""
 
     straggler: str = "constant"
     """How computing times scatter: constant, exponential, shifted-exponential:shift=0.5, lognormal:sigma=0.5,
@@ -40,107 +40,108 @@ class SimulateOptions:
     """Mean computing time of an unhindered worker's step."""
 
     parameters: AtLeastOne = 10_000_000
-    """How many, of 4 bytes each."""
+    """Number of parameters, of 4 bytes each."""
 
     link_gbps: PositiveOrInf = 10.0
-    """What each worker's and each server's link carries; inf: no limit."""
+    """Bandwidth of each worker's and each server's link; inf: no limit."""
 
     latency_us: NotNegativeReal = 50.0
-    """How long a message of no bytes takes."""
+    """Time that a message of no bytes takes."""
 
     servers: AtLeastOne = 1
     """Parameter servers that share the parameters."""
 
     duplex: Flag = False
-    """Reads and pushes pass each other at the servers; otherwise they queue for one link."""
+    """The servers' links carry reads and pushes at the same time; otherwise they queue."""
 
     staleness: NotNegative = 4
-    """Of ssp, half, dssp: iterations that a worker may be ahead."""
+    """ssp, half, dssp: the largest lead of a worker, in iterations."""
 
     least_staleness: NotNegative = 1
-    """Of dssp: the lower bound, beyond which only the furthest worker continues, if worthwhile."""
+    """dssp: the lower bound, beyond which only the furthest worker continues, if worthwhile."""
 
     longest_wait_ms: NotNegativeReal = 20.0
-    """Of half: how long a worker waits at most, at random, before it pushes."""
+    """half: the longest random wait of a worker before it pushes."""
 
     enough: Part = 0.9
-    """Of partial, history: which share of the workers makes a step."""
+    """partial, history: the share of the workers whose gradients make a step."""
 
     patience: NotNegativeReal = 0.5
-    """Of history: how much longer to wait for the late, as a multiple of the time the others took."""
+    """history: how much longer to wait for late workers, as a multiple of the time the others took."""
 
     period: AtLeastOne = 8
-    """Of local-sgd: steps apart."""
+    """local-sgd: steps from one average to the next."""
 
     per_node: AtLeastOne | None = None
-    """Of hierarchical: workers of a node, where a message costs a tenth. [default: as many, up to 8, as divide the
-    workers]"""
+    """hierarchical: workers per node; a message within a node costs a tenth. [default: the largest divisor of the
+    number of workers, up to 8]"""
 
     kappa: Positive = 4.0
-    """Of dynamic-rounds: a round has this times the root of (all-reduce's time / a step's) steps."""
+    """dynamic-rounds: κ; a round has κ·√(time of an all-reduce / time of a step) steps."""
 
     longest: AtLeastOne = 64
-    """Of dynamic-rounds: the most steps of a round."""
+    """dynamic-rounds: the largest number of steps in a round."""
 
     equal_steps: Flag = False
-    """Of dynamic-rounds: all workers take the same number of steps, however fast they are."""
+    """dynamic-rounds: all workers take the same number of steps, whatever their speed."""
 
     topology: TopologyName = "ring"
-    """Of gossip, ad-psgd: the graph of neighbours; ad-psgd takes the edges both ways, whatever the round."""
+    """gossip, ad-psgd: the graph of neighbours; ad-psgd uses the edges in both directions, in every round."""
 
     mixing_every: AtLeastOne = 1
-    """Of gossip, ad-psgd: steps from one mixing to the next."""
+    """gossip, ad-psgd: steps from one mixing to the next."""
 
     mix_after_update: Flag = False
-    """Of gossip: mix what the update has led to, instead of what it begins from."""
+    """gossip: mix the parameters after the update, instead of before it."""
 
     lr: Positive = 0.2
-    """Learning rate on the noisy quadratic that stands for the training."""
+    """Learning rate on the noisy quadratic, whose loss replaces that of a training."""
 
     noise: NotNegativeReal = 0.3
     """Standard deviation of the entries of one worker's gradient; at the start they are 0.1 to 1."""
 
     target: Part = 0.05
-    """Which part of the first loss is to be reached."""
+    """The loss to reach, as a part of the first loss."""
 
     seed: Seed = 0
-    """What times and noise are drawn from."""
+    """Seed of the random times and of the noise."""
 
     fail_every: Positive | None = None
-    """Seconds between two failures of one worker, on average; it loses its step, and begins it again. [default: no
-    worker fails]"""
+    """Mean seconds between two failures of one worker, which loses its step and repeats it. [default: no worker fails]
+    """
 
     recover_s: NotNegativeReal = 60.0
     """Seconds from a failure until the worker computes again."""
 
     map: Flag = False
-    """Which of the methods comes to the loss first, over bandwidth and scatter (lognormal), as a picture, for one
-    number of workers."""
+    """Draw a map of bandwidth and scatter (lognormal), for one number of workers: which method reaches the loss first.
+    """
 
     map_gbps: Annotated[tuple[Positive, ...], SEVERAL] = MAP_GBPS
-    """Of the map, what links carry; each takes a few seconds with few workers, and minutes with many."""
+    """--map: the bandwidths; each takes a few seconds with few workers, and minutes with many."""
 
     collect: Annotated[tuple[Path, ...], SEVERAL] = ()
-    """Parts of a map, as --map --json has printed them: put them together."""
+    """Combine the parts of a map that --map --json has printed."""
 
     record: Path | None = None
-    """A finished run of parameter_server: predict it from its own computing times, and compare."""
+    """Predict a finished run of parameter_server from its own computing times, and compare."""
 
     fit: Annotated[tuple[Path, ...], SEVERAL] = ()
-    """A finished run: print how its computing times scatter, as --straggler and --compute-ms take it; with further runs
-    over the same network, whose messages have other lengths, --latency-us and --link-gbps too."""
+    """Fit the computing times of a finished run, and print them as values of --straggler and --compute-ms; with further
+    runs over the same network, whose messages have other lengths, of --latency-us and --link-gbps too."""
 
     sides: Path | None = None
-    """A finished run: print what it has measured of communication, computing, convergence and scalability."""
+    """Print what a finished run has measured of communication, computing, convergence and scalability."""
 
     alone: Path | None = None
-    """Of sides: the same training by one rank, also finished, to tell how many times as fast it is."""
+    """--sides: the same training on one rank, also finished, from which the speed-up follows."""
 
     goal: Positive = 0.5
-    """Of sides: the training loss that is to be reached."""
+    """--sides: the training loss to reach."""
 
     out: Path | None = None
-    """A picture of the scaling or of the map, a .png, .svg or .pdf. [default of the map: map.png, without --json]"""
+    """File for a picture of the scaling or of the map, a .png, .svg or .pdf. [default of the map: map.png, without
+    --json]"""
 
     json: Flag = False
     """Print the figures as JSON."""

@@ -25,14 +25,14 @@ def supervise(
     restarts: NotNegative = 3,
     backoff: Positive = 1.0,
 ) -> None:
-    """Run a command, and when it fails run it again, so that it goes on from its last checkpoint.
+    """Run a command, and run it again when it fails, so that it continues from its last checkpoint.
 
     COMMAND is "run SCENARIO …" of this program, or any other, as "mpirun … python -m farandole.scenarios.restart …";
     write -- before it. Every start must be given the same --out: for "run" a new one is added if there is none.
 
     Args:
         command: what to run.
-        restarts: how often it is run again at most.
+        restarts: largest number of restarts.
         backoff: seconds before the first restart; each following pause is twice as long, up to a minute.
     """
     from farandole import launching

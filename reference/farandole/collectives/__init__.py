@@ -1,7 +1,7 @@
 """Collective communication: algorithms as schedules, run, checked, counted, costed and drawn from one text.
 
-Reading order: ``steps`` (the vocabulary), ``central`` (everybody through one rank), ``ring`` (everybody a
-neighbour), ``checker`` (is it right for every number of ranks?), ``executor`` (the same schedule over MPI); then
+Reading order: ``steps`` (the vocabulary), ``central`` (all through one rank), ``ring`` (each rank with
+its neighbours), ``checker`` (is it right for every number of ranks?), ``executor`` (the same schedule over MPI); then
 ``bidirectional_ring`` (both directions at once), ``tree``, ``doubling`` and ``halving_doubling`` with ``folding``
 (fewer rounds), ``hierarchical`` (several nodes), ``costs`` with ``fitting`` (which one when?), ``schedules`` (all by
 name); and, beside the schedules, ``shared_memory`` and ``node_aware``.

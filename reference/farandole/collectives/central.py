@@ -1,7 +1,7 @@
-"""The central aggregator: all send to one rank, it adds up and sends the sum back.
+"""The central aggregator: one rank receives all vectors, adds them up and sends the sum back.
 
-The aggregator of document 003. It is as simple as an all-reduce gets, and rank 0 moves P − 1
-times the vector in each direction, one partner after the other, while everybody else waits.
+The aggregator of document 003, and the simplest all-reduce. Rank 0 sends and receives P − 1 times the vector, with one
+partner after the other, while all other ranks wait.
 
 Cost at the root: 2(P−1)(α + nβ) + (P−1)nγ for P ranks and n bytes; every other rank sends n bytes.
 """

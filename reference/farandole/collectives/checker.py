@@ -25,7 +25,7 @@ class ScheduleError(AssertionError):
 
 @dataclass
 class Execution:
-    """What came of a schedule, run symbolically.
+    """The result of a schedule's symbolic run.
 
     Attributes:
         held: held[rank][chunk], the contributions in it at the end.
@@ -126,7 +126,7 @@ def _completable(current: dict[int, Step]) -> set[int]:
 
 
 def _apply(steps: dict[int, Step], held: list[list[Contributions]]) -> None:
-    """Complete the steps at once: what is sent is what was held before."""
+    """Complete the steps at once: every message has the value from before them."""
     arriving: list[tuple[int, Exchange, list[Contributions]]] = []
     for rank, step in steps.items():
         _check_order_is_no_matter(rank, step)

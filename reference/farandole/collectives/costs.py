@@ -1,14 +1,14 @@
-"""What a schedule takes, by the α-β-γ model: computed from the steps themselves, not from a formula.
+"""The time of a schedule by the α-β-γ model, computed from its steps instead of a closed formula.
 
-    α   seconds until a message gets going
-    β   seconds for each byte on its way
-    γ   seconds for each byte that is added to another
+    α   seconds of latency per message
+    β   seconds per byte sent
+    γ   seconds per byte added
 
-A step begins when the rank and those it talks to have come to it, takes α + bβ for the longer of its two messages,
-and bγ where it adds; ranks that do not talk to each other do not wait for each other. Several messages of a step in the
-same direction share the rank's one port, and so take α + Σbβ; with a port per partner each takes as long as it would
-alone. Source: Thakur, Rabenseifner & Gropp, "Optimization of collective communication operations in MPICH", 2005,
-section 3 (there with other letters; its model has one port).
+A step begins when the rank and its partners have reached it. It takes α + bβ for the longer of its two messages, and bγ
+if it adds. Ranks that exchange no message do not wait for each other. Several messages of a step in the same direction
+share the rank's one port, and so take α + Σbβ; with a port per partner each takes as long as it would alone. Source:
+Thakur, Rabenseifner & Gropp, "Optimization of collective communication operations in MPICH", 2005, section 3 (other
+letters; one port only).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from farandole.collectives.steps import Schedule, Step, chunk_slices
 
 @dataclass(frozen=True)
 class Link:
-    """What a message costs between two ranks: `alpha` in seconds, `beta` in seconds per byte."""
+    """The cost of a message between two ranks: `alpha` in seconds, `beta` in seconds per byte."""
 
     alpha: float
     beta: float
@@ -53,7 +53,7 @@ class Machine:
     multiport: bool = False
 
     def between(self, rank: int, other: int) -> Link:
-        """What a message between these two costs."""
+        """Return the cost of a message between these two ranks."""
         if self.across is None or self.per_node is None or rank // self.per_node == other // self.per_node:
             return self.link
         return self.across

@@ -14,7 +14,7 @@ from farandole.collectives.steps import Schedule
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a schedule took: so many ranks, for a vector of `nbytes`."""
+    """A schedule's measured time, on this number of ranks, for a vector of `nbytes`."""
 
     schedule: Schedule
     ranks: int

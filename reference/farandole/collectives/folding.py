@@ -1,10 +1,10 @@
-"""How an algorithm for a power of two is used by any number of ranks: the extra ones are folded in.
+"""Folding: an algorithm for a power of two, run by any number of ranks.
 
-With e ranks more than the power of two P', the first 2e pair up. Of each pair the even one hands its vector to
-the odd one and waits; the odd ones and all that follow are P' ranks, and do the algorithm's work; in the end each
-odd one sends its partner the result.
+With e ranks more than the power of two P', the first 2e form pairs. The even rank of each pair sends its vector to the
+odd one and waits. The odd ones and all ranks after the pairs are P' ranks and run the algorithm. At the end each odd
+rank sends its partner the result.
 
-    7 ranks, P' = 4, e = 3     0→1   2→3   4→5   6       1, 3, 5, 6 do it as 0, 1, 2, 3     0←1   2←3   4←5
+    7 ranks, P' = 4, e = 3     0→1   2→3   4→5   6       1, 3, 5, 6 run it as 0, 1, 2, 3       0←1   2←3   4←5
 
 Cost: two messages of the whole vector and one addition, before and after the rest.
 Source: Thakur, Rabenseifner & Gropp, "Optimization of collective communication operations in MPICH", 2005.
@@ -19,7 +19,7 @@ from farandole.collectives.steps import Exchange, Schedule, Step, Together
 
 
 def folded(schedule: Schedule) -> Schedule:
-    """An all-reduce for powers of two, for all numbers of ranks."""
+    """Return an all-reduce for powers of two as one for all numbers of ranks."""
 
     def steps(rank: int, size: int) -> Iterator[Step]:
         core = power_of_two(size)
@@ -44,7 +44,7 @@ def folded(schedule: Schedule) -> Schedule:
 
 
 def power_of_two(size: int) -> int:
-    """The largest one that is not more than `size`."""
+    """Return the largest power of two that is not more than `size`."""
     return 1 << (size.bit_length() - 1)
 
 
@@ -57,12 +57,12 @@ def _between_ranks(step: Step, extra: int) -> Step:
 
 
 def _place(rank: int, extra: int) -> int:
-    """Which rank of the power of two a rank plays."""
+    """Return a rank's place in the power of two."""
     return rank // 2 if rank < 2 * extra else rank - extra
 
 
 def _rank(place: int | None, extra: int) -> int | None:
-    """Who plays it."""
+    """Return the rank at a place."""
     if place is None:
         return None
     return 2 * place + 1 if place < extra else place + extra

@@ -32,7 +32,7 @@ def reduce_scatter(rank: int, size: int) -> Iterator[Exchange]:
 
 
 def all_gather(rank: int, size: int) -> Iterator[Exchange]:
-    """From there to everybody holding every chunk."""
+    """All-gather the finished chunks, by recursive doubling."""
     first = sum(size // (2 * distance) for distance in _distances(size) if rank & distance)
     count = 1
     for distance in reversed(_distances(size)):

@@ -33,7 +33,7 @@ from farandole.collectives.steps import Exchange, Schedule
 
 @lru_cache
 def hierarchical(per_node: int) -> Schedule:
-    """The schedule where so many ranks, numbered one after the other, share each node.
+    """Return the schedule for nodes of this number of ranks, numbered one after the other.
 
     Raises, when it is run:
         ValueError: the ranks do not fill the last node.

@@ -1,8 +1,8 @@
-"""Hierarchical all-reduce on the nodes that there are: in shared memory within each, by messages across.
+"""Hierarchical all-reduce on the actual nodes: shared memory within each node, messages between nodes.
 
-Which ranks share a node is found out, once for each group. They add up in one window (`shared_memory`), each rank one
-part; the ranks with the same part, one of each node, send it round in a ring from where it lies; then all fetch
-the whole. Nodes may have different numbers of ranks: the smallest one says how many parts there are.
+The ranks of each node are determined once per group. They add up in one window (`shared_memory`), each rank one part.
+The ranks with the same part, one per node, all-reduce it in a ring, in place. Then all ranks copy the whole vector.
+Nodes may have different numbers of ranks; the smallest one determines the number of parts.
 
 Cost: that of `shared_memory` within, and across 2(M−1)(α + n/(LM)·β) for M nodes, the smallest of L ranks.
 """
@@ -23,12 +23,12 @@ from farandole.runtime.communicator import Buffer, Communicator
 
 @dataclass(frozen=True)
 class Nodes:
-    """A group's ranks as they are spread over the nodes.
+    """A group's ranks, by the nodes they run on.
 
     Attributes:
         here: those of this node.
-        across: one of each node, those with this one's place in it; None where some node has no such place.
-        lanes: how many such groups there are: as many as the smallest node has ranks.
+        across: one rank per node, at the same place as this one; None where some node has no such place.
+        lanes: number of such groups: the ranks of the smallest node.
     """
 
     here: Communicator
@@ -47,7 +47,7 @@ def nodes_of(comm: Communicator) -> Nodes:
     if "nodes" not in comm.kept:
         node = comm.mpi.Split_type(MPI.COMM_TYPE_SHARED)
         first = np.array([comm.rank])
-        node.Bcast(first)  # the same for all of a node, and for nobody else
+        node.Bcast(first)  # the same on all ranks of a node, and on no others
         lanes = np.array([node.size])
         node.Free()
         comm.mpi.Allreduce(MPI.IN_PLACE, lanes, MPI.MIN)

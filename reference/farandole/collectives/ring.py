@@ -1,4 +1,4 @@
-"""Ring all-reduce: every rank talks only to its neighbours, and nobody is the bottleneck.
+"""Ring all-reduce: every rank communicates with its neighbours only, and no rank is a bottleneck.
 
 The vector is cut into P chunks. Reduce-scatter: in each of P − 1 steps every rank passes one
 chunk to its right and adds the one that arrives from its left; a chunk travels once around, and
@@ -31,7 +31,7 @@ def reduce_scatter(rank: int, size: int) -> Iterator[Exchange]:
 
 
 def all_gather(rank: int, size: int) -> Iterator[Exchange]:
-    """From rank r holding chunk r + 1 to everybody holding every chunk."""
+    """All-gather: rank r begins with chunk r + 1, and every rank ends with every chunk."""
     right, left = (rank + 1) % size, (rank - 1) % size
     for step in range(size - 1):
         yield Exchange(
@@ -52,10 +52,10 @@ ALL_GATHER = Schedule("ring all-gather", all_gather, chunks=lambda size: size, c
 
 @lru_cache
 def segmented(segments: int) -> Schedule:
-    """The same ring, with every chunk in so many messages.
+    """Return the same ring, with every chunk in this number of messages.
 
-    What has arrived is still in the cache when it is added, and a slow neighbour is waited for in smaller pieces.
-    The sums are the same to the bit. Cost: as the ring, with 2(P−1)·segments times α.
+    A received segment is still in the cache when it is added, and the wait for a slow neighbour is divided into shorter
+    ones. The sums are bitwise the same. Cost: as the ring, with 2(P−1)·segments times α.
     """
 
     def steps(rank: int, size: int) -> Iterator[Exchange]:

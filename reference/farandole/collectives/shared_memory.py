@@ -7,13 +7,13 @@ of all vectors and writes the sum back into all of them, or where each will fetc
     add        rank r: slice r of vector 0 + slice r of vector 1 + …
     barrier    all slices are complete
 
-No schedule of messages describes this, and the interpreter of schedules has no part in it: that is what makes it
-fast. A message through shared memory is two copies, in and out; here each number is read once where it was computed.
+This is not a schedule of messages, and the executor of schedules is not used. That makes it fast: a message through
+shared memory is two copies, in and out, while here each number is read once, where it was computed.
 
 Cost: two barriers, and for n bytes the memory's time for n read and n written by each of P ranks: what `SharedVectors`
 does for vectors that live in the window. `all_reduce`, for any other, copies n in, reads n, writes n/P and copies n
-out. A short vector is all barriers: there each rank adds up everything for itself, Pn read, after one. All add in the
-same order, so all ranks have the same bits.
+out. For a short vector the barriers dominate, so each rank computes the whole sum itself after one barrier, with Pn
+read. All add in the same order, so all ranks have the same bits.
 Source: Hoefler et al., "MPI + MPI: a new hybrid approach to parallel programming with MPI plus shared memory", 2013.
 """
 
@@ -89,7 +89,7 @@ class SharedVectors:
         Returns:
             Rank 0's vector, in which the sum is formed over what was there.
 
-        Nobody may read other parts, or change its own vector, before all have met again.
+        No rank may read other parts, or change its own vector, before the next `meet`.
         """
         self.meet()
         if self.comm.rank < len(parts):
@@ -100,7 +100,7 @@ class SharedVectors:
     def add_up(self, into: Buffer) -> None:
         """Every rank computes the whole sum, of the first elements of each vector, for itself. Collective.
 
-        Nobody's vector may be changed before all have met again.
+        No rank may change its vector before the next `meet`.
         """
         first, *others = self.vectors
         self.meet()
@@ -151,9 +151,9 @@ def all_reduce(comm: Communicator, buffer: Buffer) -> None:
 
 
 def window(comm: Communicator, buffer: Buffer) -> SharedVectors:
-    """Vectors as long as `buffer` at least, and of its type, that nobody needs just now. Collective.
+    """Return vectors of the type of `buffer`, at least as long, that no rank is using. Collective.
 
-    There are two for each group and type, used in turn: one is filled anew while somebody still reads the other.
+    There are two for each group and type, used in turn: a rank may fill one while another rank still reads the other.
     """
     name = f"shared memory for {buffer.dtype.str}"
     pair: list[SharedVectors] = comm.kept.get(name, [])

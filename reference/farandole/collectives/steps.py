@@ -1,4 +1,4 @@
-"""The vocabulary in which a collective algorithm says what happens next.
+"""The vocabulary of collective algorithms: the steps that a schedule yields.
 
 An algorithm is a generator: given a rank and the number of ranks, it yields that rank's steps.
 It knows nothing of buffers, MPI or time. The vector to be reduced is cut into numbered chunks;
@@ -22,7 +22,7 @@ class Exchange:
         send, to: the chunk that leaves, and for which rank.
         recv, source: the chunk that arrives, and from which rank.
         reduce: add the arriving chunk to our own; otherwise it replaces ours.
-        count: so many chunks, one after the other from the named ones on, go as one message.
+        count: number of consecutive chunks, from the named ones on, that form one message.
     """
 
     send: int | None = None

@@ -9,9 +9,9 @@ bit b are the ranks r to r + b − 1, which follow each other.
        └─ 1
 
     broadcast   the whole vector, down            reduce   the whole vector, up, added on the way
-    scatter     to each subtree its chunks        gather   likewise, up
+    scatter     to each subtree its chunks        gather   the reverse, up
 
-All-reduce: reduce, then broadcast. Better than the central aggregator, for nobody has more than lgP partners; but
+All-reduce: reduce, then broadcast. Better than the central aggregator, since no rank has more than lgP partners; but
 in every round only some of the ranks do anything.
 
 Cost: broadcast lgP(α + nβ) for n bytes; reduce lgP·nγ more; scatter and gather lgP·α + (P−1)/P·nβ; all-reduce
@@ -29,7 +29,7 @@ ROOT = 0
 
 
 def broadcast(rank: int, size: int) -> Iterator[Exchange]:
-    """What the root has, everybody gets."""
+    """Broadcast the root's chunks to all ranks."""
     if rank != ROOT:
         yield Exchange(recv=0, source=_parent(rank))
     for child in reversed(_children(rank, size)):

@@ -1,7 +1,7 @@
 """Gradient compression: fewer bytes for a gradient, at the price of time to encode it and of some error.
 
-Everything stands behind one small contract, `compressor.Compressor`: a vector becomes bytes of a known number, and
-bytes become a vector again. What was lost on the way is kept by `error_feedback`, whoever lost it.
+All compressors have one small interface, `compressor.Compressor`: encode a vector as a known number of bytes, and
+decode bytes to a vector. `error_feedback` keeps the error of any of them for the next gradient.
 
 Read `compressor`, then the quantisers (fewer bits an entry): `half_precision`, `sign`, `terngrad`, `qsgd`, which share
 `packing`, and `majority_vote`, which counts signs; the sparsifiers (fewer entries): `top_k`, `random_k`, `dgc`;

@@ -1,13 +1,13 @@
-"""The contract of a compressor: one float32 vector into so many bytes, and back.
+"""The interface of a compressor: a float32 vector to a known number of bytes, and back.
 
-What holds for all of them:
+Every compressor satisfies:
 
 - `encode` leaves its argument as it is and returns one contiguous vector of uint8.
 - `nbytes` is its length, and follows from the vector's length alone: every rank knows how much the others send, and no
   message has to say so. (With a warm-up, as in `dgc`, also from the number of calls, which is the same on all ranks.)
-- `decode` gives the vector that these bytes stand for; any rank can decode the bytes of any other. Decoding draws no
+- `decode` returns the vector that these bytes represent; any rank can decode the bytes of any other. Decoding draws no
   random numbers and changes nothing.
-- A compressor has no memory but its random generator. What was lost is another part's concern (`error_feedback`).
+- A compressor has no memory but its random generator. `error_feedback` keeps the error.
 - Vectors of any length, 0 included. A NaN or an infinity is never hidden. Decoded, it is where it was, or it has spread
   to all entries that share its scale; where entries are drawn at random, to all that travel (`non_finite`).
 """
@@ -37,7 +37,7 @@ class Compressor(Protocol):
     sums_as: np.dtype[Any] | None
 
     def nbytes(self, length: int) -> int:
-        """How many bytes the next vector of `length` entries will take."""
+        """Return the number of bytes of the next vector of `length` entries."""
         ...
 
     def variance(self, length: int) -> float:
@@ -45,17 +45,17 @@ class Compressor(Protocol):
         ...
 
     def encode(self, vector: Vector) -> Payload:
-        """The bytes that travel."""
+        """Return the bytes to send."""
         ...
 
     def decode(self, payload: Payload, length: int) -> Vector:
-        """The vector of `length` entries that `payload` stands for."""
+        """Return the vector of `length` entries that `payload` represents."""
         ...
 
 
 @dataclass(frozen=True)
 class Use:
-    """What a compressor is made for: each compressor's file has a function `make` of it.
+    """The run for which a compressor is made; each compressor's file has a function `make` of it.
 
     Attributes:
         options: of the run; a compressor reads its own among them.
@@ -63,7 +63,7 @@ class Use:
         feedback: what is lost is added to the next vector, so the compressor need not be right on average, but should
             never lose more than it is given.
         shapes: of the tensors that make up the vector, in order.
-        ranks: how many compress and add up.
+        ranks: number of ranks that compress and add up.
     """
 
     options: Any
@@ -80,7 +80,7 @@ class Use:
 
 
 def as_payload(*parts: NDArray[Any]) -> Payload:
-    """Arrays of any types as bytes, one after the other."""
+    """Return arrays of any types as bytes, one after the other."""
     return np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
 
 

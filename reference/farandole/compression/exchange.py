@@ -1,11 +1,11 @@
-"""How what is encoded travels: added on the way where it can be, else gathered by everybody and added afterwards.
+"""The exchange of encoded vectors: an all-reduce if payloads can be added, otherwise an all-gather.
 
 `sum_encoded`: an all-reduce by a ring, of numbers that may be added as they are. 2(P−1)/P·c bytes leave each rank, c
 the bytes of a payload.
 
 `gather`: every rank gets every payload, by the ring's second half; each decodes all and adds them in the order of
-ranks, so all have the same bits. (P−1)·c bytes leave each rank, and P payloads are decoded: with many ranks the
-gain is eaten up, where the all-reduce's cost stays.
+ranks, so all have the same bits. Each rank sends (P−1)·c bytes and decodes P payloads: this cost grows with the number
+of ranks, while the all-reduce's does not.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from farandole.runtime.communicator import Communicator
 
 
 def transfer(compressor: Compressor, comm: Communicator, payload: Payload) -> Payload:
-    """This rank's payload in; out comes what `decoded_sum` needs, the same on all ranks. Collective."""
+    """Exchange the payloads; return the argument of `decoded_sum`, the same on all ranks. Collective."""
     return gather(comm, payload) if compressor.sums_as is None else sum_encoded(compressor, comm, payload)
 
 
 def sum_encoded(compressor: Compressor, comm: Communicator, payload: Payload) -> Payload:
-    """The payload of the sum. Collective; `payload` is used for it."""
+    """Return the payload of the sum. Collective; overwrites `payload`."""
     assert compressor.sums_as is not None
     run(RING, comm, payload.view(compressor.sums_as))
     return payload
 
 
 def gather(comm: Communicator, payload: Payload) -> Payload:
-    """All payloads, which are equally long, in the order of ranks. Collective."""
+    """Return all payloads, which have equal lengths, in the order of ranks. Collective."""
     own = len(payload)
     everything = np.empty(comm.size * own, np.uint8)
     # In the ring's numbering rank r begins with chunk r + 1, so chunk 0 is the last rank's.
@@ -56,7 +56,7 @@ def swap_rows(comm: Communicator, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def decoded_sum(compressor: Compressor, carried: Payload, length: int, ranks: int) -> Vector:
-    """The sum of all ranks' vectors, as far as it has survived."""
+    """Return the sum of all ranks' vectors, with the compression error."""
     if compressor.sums_as is not None:
         return compressor.decode(carried, length)
     total = np.zeros(length, np.float32)
@@ -66,13 +66,13 @@ def decoded_sum(compressor: Compressor, carried: Payload, length: int, ranks: in
 
 
 def bytes_leaving(compressor: Compressor, length: int, rank: int, ranks: int) -> int:
-    """What leaves this rank in the next exchange of vectors of `length` entries."""
+    """Return the bytes that this rank sends in the next exchange of vectors of `length` entries."""
     nbytes, kind = compressor.nbytes(length), compressor.sums_as
     return (ranks - 1) * nbytes if kind is None else bytes_of_ring(nbytes // kind.itemsize, kind.itemsize, rank, ranks)
 
 
 def bytes_of_ring(length: int, itemsize: int, rank: int, ranks: int) -> int:
-    """What leaves this rank in a ring all-reduce: 2(P−1)/P of the vector, but for chunks being of whole entries."""
+    """Return the bytes that this rank sends in a ring all-reduce: 2(P−1)/P of the vector, in whole entries."""
     parts = chunk_slices(length, ranks)
     exchanges = (each for step in RING.steps(rank, ranks) for each in step.exchanges)
     sent = (parts[chunk] for each in exchanges for chunk in each.sent)

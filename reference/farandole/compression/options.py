@@ -23,10 +23,10 @@ class RoundingOptions:
     """How finely entries are rounded."""
 
     levels: Annotated[int, whole(gte=1, lte=32767)] = 7
-    """Of qsgd: to so many levels of the norm each magnitude is rounded; 7 take 4 bits with the sign."""
+    """qsgd: number of levels of the norm to which each magnitude is rounded; 7 need 4 bits with the sign."""
 
     bucket: AtLeastOne = 512
-    """Of qsgd and terngrad: so many entries share a scale."""
+    """qsgd, terngrad: number of entries that share a scale."""
 
 
 @Parameter(name="*")
@@ -35,7 +35,7 @@ class EncodingOptions(RoundingOptions):
     """How many are sent."""
 
     fraction: Part = 0.01
-    """Of top-k, random-k and dgc: the part of the entries that is sent in a step."""
+    """top-k, random-k, dgc: the part of the entries that is sent in a step."""
 
 
 @Parameter(name="*")
@@ -44,29 +44,29 @@ class CompressionOptions(EncodingOptions):
     """How gradients are encoded."""
 
     compressor: Name = "top-k"
-    """What encodes the gradients; none: they travel as they are."""
+    """The encoding of the gradients; none: they are sent as they are."""
 
     matrix_rank: AtLeastOne = 2
-    """Of powersgd: the rank of what approximates each matrix."""
+    """powersgd: the rank of the approximation of each matrix."""
 
     feedback: bool | None = None
     """Add what was lost to the next gradient; terngrad, and qsgd with few levels, are then scaled down so that the
     residual stays bounded. [default: with sign, top-k, random-k and powersgd]"""
 
     dgc_momentum: Probability = 0.9
-    """Of dgc: the momentum, in place of the optimizer's."""
+    """dgc: the momentum, which replaces the optimizer's."""
 
     sparsity_warm_up: NotNegative = 0
-    """Of dgc: in so many steps the part that is sent falls from near 1 to --fraction."""
+    """dgc: number of steps in which the part that is sent falls from near 1 to --fraction."""
 
     clip: Positive | None = None
-    """Of dgc: scale each rank's gradient down to this over the root of the number of ranks, where it is longer."""
+    """dgc: scale each rank's gradient down to this length over the root of the number of ranks, if it is longer."""
 
     terngrad_clip: Positive | None = None
-    """Of terngrad: first clip entries at this many standard deviations of their bucket; the paper uses 2.5."""
+    """terngrad: first clip entries at this many standard deviations of their bucket; the paper uses 2.5."""
 
     share_scales: Annotated[bool, Parameter(negative="")] = False
-    """Of terngrad: the ranks first exchange their scales, and all of them use the largest."""
+    """terngrad: the ranks first exchange their scales, and all of them use the largest."""
 
     @property
     def with_feedback(self) -> bool:

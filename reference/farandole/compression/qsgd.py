@@ -26,7 +26,7 @@ class QSGD:
     """
     Args:
         levels: s, from 1 to 32767.
-        bucket: d, so many entries share a norm.
+        bucket: d, the number of entries that share a norm.
     """
 
     sums_as: np.dtype[Any] | None = None

@@ -5,8 +5,8 @@
 All ranks draw from a common seed, so that only values travel, and can be added on the way. The factor n/k makes it
 unbiased; with error feedback it must be left out, or what is kept grows from step to step.
 
-`SeededRandomK` draws on each rank by itself and lets the seed of the draw travel along: such payloads cannot be added,
-but each is decoded by itself, as a parameter server has to.
+`SeededRandomK` draws on each rank separately and sends the seed with the values. Such payloads cannot be added, but
+each can be decoded alone, as a parameter server needs.
 
 Cost: 4k bytes, by an all-reduce; with the seed 4k + 8. Sources: Wangni et al., "Gradient sparsification for
 communication-efficient distributed optimization", 2018; Stich, Cordonnier & Jaggi, "Sparsified SGD with memory", 2018.
@@ -28,7 +28,7 @@ SEED = np.dtype(np.uint64)
 class RandomK:
     """
     Args:
-        generator: seeded alike on all ranks, and used for nothing else.
+        generator: with the same seed on all ranks, and used for nothing else.
         unbiased: multiply by n/k.
 
     `decode` is for payloads of the last `encode`'s round: they are values at the entries that were drawn there.
@@ -64,7 +64,7 @@ class RandomK:
 
 
 class SeededRandomK:
-    """Likewise, but any payload can be decoded by whoever gets it: its seed says where the values belong.
+    """Random-k with the seed in the payload, from which any receiver finds the entries of the values.
 
     Args:
         generator: this rank's own; it draws the seeds.

@@ -15,7 +15,7 @@ class Row:
 
     Attributes:
         make: "module:function" that makes one rank's, of a `compressor.Use`.
-        options: the fields of its own among the options.
+        options: its own fields among the options.
         has_feedback: error feedback is the default, because it is wrong on average.
         is_plain: a function of the vector and of random numbers alone, so that single vectors can be encoded.
         is_for_neighbours: choco_sgd offers it, for differences between neighbours.

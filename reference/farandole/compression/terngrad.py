@@ -30,7 +30,7 @@ BITS = 2
 class TernGrad:
     """
     Args:
-        bucket: so many entries share a scale.
+        bucket: number of entries that share a scale.
         clip: c, in standard deviations; the result is then biased. None: no clipping.
         shared: use the largest scales of all ranks; `share` must be called before each encoding.
     """

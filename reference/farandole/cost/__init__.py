@@ -1,8 +1,8 @@
-"""What synchronising costs: how times of steps scatter, what each method makes of them, and 10,000 workers simulated.
+"""The cost of synchronising: scattered step times, each method's cost under them, and simulations of 10,000 workers.
 
 Reading order: ``stragglers`` (how long a step takes; ``straggler_fit``: which distribution a record fits),
 ``cost_function`` (T_comm, T_comp and what follows from them), ``setting`` and ``quadratic`` (what a simulation is given
-and what it trains), ``simulator`` (the very policies of the parameter server, driven by events instead of
+and what it trains), ``simulator`` (the policies of the parameter server, driven by events instead of
 messages), ``rounds``, ``gossip`` and ``pairs`` (methods in rounds, on a graph, in pairs), ``failures``, ``comparison``
 (fifteen methods on one axis), ``validation`` and ``measured_link`` (a real run, predicted from its own computing times;
 α and β from two). Then ``sync_cost``: ``methods`` (its table), ``predictions``, ``calibration`` (what is measured

@@ -174,7 +174,7 @@ def network(world: World, nbytes: int) -> Link:
 
 
 def gathered(world: World, own: Times) -> Times:
-    """All ranks' vectors as columns, in their order. Collective."""
+    """Return all ranks' vectors as columns, in order of the ranks. Collective."""
     everything = np.empty((world.size, len(own)))
     with world.comm.waiting("measurements of all ranks", -1):
         world.control.Allgather(own, everything)

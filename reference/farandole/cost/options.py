@@ -26,28 +26,28 @@ class SyncCostOptions(TrainingOptions):
     renamed: ClassVar[Mapping[str, str]] = {"ways": "methods", "rehearsal": "calibration_steps"}
 
     steps: AtLeastOne = 96
-    """Batches that each method trains with; a multiple of --period."""
+    """Number of batches that each method trains on; a multiple of --period."""
 
     methods: Annotated[tuple[Method, ...], Parameter(consume_multiple=True, negative="")] = tuple(METHODS)
-    """Which methods of synchronising are predicted and measured."""
+    """The methods of synchronising that are predicted and measured."""
 
     period: AtLeastOne = 8
-    """Of local-sgd: steps from one average to the next; of large-batch: how many times as large the batches are."""
+    """local-sgd: steps from one average to the next; large-batch: the factor by which the batches are larger."""
 
     fraction: Part = 0.01
-    """Of top-k: the part of the entries that is sent in a step."""
+    """top-k: the part of the entries that is sent in a step."""
 
     bucket_kb: AtLeastOne = 64
-    """Of overlapped: what is reduced at once."""
+    """overlapped: size of a bucket, which is reduced as a whole."""
 
     calibration_steps: Annotated[int, whole(gte=5)] = 24
-    """Steps of each method without a network, from which its computing times are taken."""
+    """Number of steps of each method without a network, in which its computing times are measured."""
 
     goal: Positive = 0.5
-    """The training loss to which steps and seconds are counted."""
+    """The training loss to reach; steps and seconds are counted until then."""
 
     scale: Annotated[tuple[AtLeastOne, ...], Parameter(consume_multiple=True, negative="")] = (8, 64, 512)
-    """Numbers of workers for which the speed is predicted too."""
+    """Numbers of workers for which the speed is predicted as well."""
 
     def steps_at_most(self, ranks: int) -> int | None:
         return self.steps * len(self.methods)  # one after the other

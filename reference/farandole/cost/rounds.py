@@ -2,10 +2,10 @@
 
     synchronous        a step each
     local SGD          H steps each
-    dynamic rounds     as many as the very controller of `data_parallel.controller` plans, from the simulated times of
-                       the rounds before; and an all-reduce of 2n measured numbers, by doubling
+    dynamic rounds     as many steps as the controller of `data_parallel.controller` plans from the simulated times of
+                       earlier rounds; and an all-reduce of 2n measured numbers, by doubling
 
-A round takes as long as the slowest takes for its steps, and then the all-reduce: no events are needed.
+A round takes the time of the slowest worker's steps and that of the all-reduce, so no events are needed.
 
 On the quadratic that stands for learning, local SGD's mean moves as synchronous SGD's does, because all workers'
 curvatures are equal; what going apart costs with real data is not shown here. Where worker r takes τ_r steps and H is
@@ -74,7 +74,7 @@ class OwnSteps:
         self._done = np.zeros(setting.workers, dtype=np.intp)
 
     def take(self, steps: NDArray[np.intp]) -> Vector:
-        """Return how long each worker takes for its next `steps` steps."""
+        """Return the seconds that each worker takes for its next `steps` steps."""
         first, self._done = self._done, self._done + steps
         while self._done.max() >= len(self._until):
             more = self._until[-1] + np.cumsum(self._draws.block() * self._compute_s, axis=0)
@@ -85,7 +85,7 @@ class OwnSteps:
 
 
 def _mean_move(setting: Setting, x: Vector, taken: NDArray[np.intp], rng: np.random.Generator) -> Vector:
-    """The mean of what the workers' own steps come to, each worker's divided by their number."""
+    """Return the mean of the workers' moves, each divided by the worker's number of steps."""
     powers = (1 - setting.lr * CURVATURES) ** np.arange(int(taken.max()) + 1)[:, None]
     squares = np.cumsum(powers**2, axis=0)
     straight = ((1 - powers[taken]) / taken[:, None]).mean(axis=0) * x

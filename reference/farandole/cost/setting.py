@@ -1,4 +1,4 @@
-"""What a simulation is given and what it finds, for every method: the setting, the computing times, the outcome."""
+"""The input and output of a simulation, for every method: the setting, the computing times, the outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_NETWORK = Link(0.0, 0.0)  # every message arrives at once
 
 @dataclass(frozen=True)
 class Setting:
-    """What is simulated, for every method.
+    """The setting of a simulation, for every method.
 
     Attributes:
         steps: gradients of each worker, on average.
@@ -26,7 +26,7 @@ class Setting:
         link: of each worker and of each server.
         duplex: whether reads do not queue with pushes.
         noise: standard deviation of each entry of one worker's gradient.
-        target: which part of the loss at the start is to be reached.
+        target: the loss to reach, as a part of the loss at the start.
     """
 
     workers: int
@@ -45,7 +45,7 @@ class Setting:
 
 @dataclass
 class Outcome:
-    """What a simulation has found.
+    """The result of a simulation.
 
     Attributes:
         wall_s: until the last update.
@@ -54,7 +54,7 @@ class Outcome:
         compute_s, comm_s, wait_s: seconds of all workers together; a pause that a policy makes is waiting.
         staleness: histogram, others' updates between reading and application.
         lead: histogram, clock minus slowest clock at each start.
-        to_loss_s: when the loss came to the target; None: never.
+        to_loss_s: when the loss reached the target; None: never.
         consensus_error: how far the workers' copies are apart at the end; None: there is one vector for all.
     """
 
@@ -73,7 +73,7 @@ class Outcome:
 
     @property
     def wait_share(self) -> float:
-        """Of all workers' time."""
+        """Return the share of waiting in all workers' time."""
         total = self.compute_s + self.comm_s + self.wait_s
         return self.wait_s / total if total else 0.0
 

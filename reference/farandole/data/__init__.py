@@ -1,8 +1,8 @@
-"""Who holds which samples, and in which order they are used.
+"""The data: each rank's samples, and the order in which they are used.
 
-Reading order: ``shares`` (how many samples each rank gets), ``label_skew`` (shares that are not alike), ``shards`` (how
-they come to the rank: sent by number from a root, or read from memory-mapped files), ``sampler`` (the order of an
+Reading order: ``shares`` (how many samples each rank gets), ``label_skew`` (shares that are not alike), ``shards``
+(sent from a root, or read from memory-mapped files), ``sampler`` (the order of an
 epoch, which can be saved and restored), ``datasets`` (real digits and text that ship inside
 packages), ``documentation`` (the text), ``characters`` (it for a language model), ``text`` (it as
-sparse features), ``streams`` (digits that turn as time goes on).
+sparse features), ``streams`` (digits that rotate over time).
 """

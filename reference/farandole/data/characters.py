@@ -1,4 +1,4 @@
-"""Real text character by character: what a small language model learns to go on with.
+"""Real text character by character: the training data of a small language model.
 
 Python's documentation (`documentation`) is cut into passages of 65 characters that do not overlap,
 5,742 of them with Python 3.11. A sample's inputs are the first 64, its targets the last 64: at every

@@ -1,11 +1,10 @@
-"""The batches of a training whose ranks may change while it goes on.
+"""The batches of a training whose ranks may change.
 
-The samples are cut once, into as many shards as there were ranks at first, and each shard keeps its
-order (`sampler.EpochSampler`). A step's batch is what all shards give to it, whoever is there to
-work: so every sample is used exactly once per epoch, however often ranks leave and join, and in
-which step a sample is used never depends on them. Who works on which part is decided anew at each
-step: with a rank for every shard each takes its own, as in any data-parallel training; otherwise
-they cut the batch into equal parts.
+The samples are cut once, into as many shards as there were ranks at first, and each shard keeps its order
+(`sampler.EpochSampler`). A step's batch has samples of all shards, whichever ranks are present. So every sample is used
+exactly once per epoch, in a step that does not depend on the ranks. The parts of the batch are assigned anew at each
+step: with one rank per shard each rank computes its own shard's part, as in any data-parallel training; otherwise the
+ranks cut the batch into equal parts.
 """
 
 from __future__ import annotations

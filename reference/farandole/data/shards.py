@@ -1,10 +1,9 @@
-"""How a share comes to its rank: sent by number from a root, or read from its own files.
+"""Distribute the shards: sent from a root by rank number, or read from files.
 
-`scatter` is document 000's distribution of data: the root holds everything and sends shard r to
-rank r. `write` and `read` are the way of a cluster with a shared file system: the set is cut once
-into numbered files, and each rank maps its own into memory, so that only the pages it uses are ever
-read. A manifest holds sizes and checksums. `distribute` does one or the other, as an option says.
-Samples may have any shape, and any type of number.
+`scatter` is document 000's distribution of data: the root holds everything and sends shard r to rank r. `write` and
+`read` are for a cluster with a shared file system: the set is cut once into numbered files, and each rank maps its own
+file into memory, so that only the pages it uses are read. A manifest holds sizes and checksums. `distribute`
+does one or the other, by an option. Samples may have any shape, and any type of number.
 """
 
 from __future__ import annotations

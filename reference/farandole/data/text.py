@@ -27,7 +27,7 @@ from farandole.data.datasets import split as split  # it cuts these passages as 
 from farandole.errors import UsageError
 
 WORD = re.compile(r"\w+")
-PAGE_PASSAGES = 12  # so many neighbouring passages are one document
+PAGE_PASSAGES = 12  # number of neighbouring passages in one document
 
 
 @dataclass(frozen=True)

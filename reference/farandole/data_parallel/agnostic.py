@@ -1,6 +1,6 @@
 """Synchronisation-agnostic SGD (不同步长的更新): each rank takes its own number of steps, of its own length.
 
-In a round rank r takes τ_r local steps with the learning rate η_r, from the common w to w_r. The centre combines:
+In a round rank r takes τ_r local steps with the learning rate η_r, from the common w to w_r. An all-reduce combines:
 
     plain        w ← w − Σ_r p_r (w − w_r)                            p_r: r's share of the round's samples
     normalised   w ← w − a Σ_r p_r (w − w_r)/a_r,   a = Σ_r p_r a_r       a_r = τ_r·η_r
@@ -88,7 +88,7 @@ class AgnosticSGD(Strategy):
         return loss, len(steps) * lr * self.pace
 
     def combine(self, share: float, length: float) -> None:
-        """The second half: from what the ranks have come to, the common parameters of the next round. Collective.
+        """The second half: combine the ranks' results into the common parameters of the next round. Collective.
 
         Args:
             share: p_r above.

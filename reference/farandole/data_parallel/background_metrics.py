@@ -1,6 +1,6 @@
-"""Background metrics (异步更新 in document 001): the losses are added up while the training goes on.
+"""Background metrics (异步更新 in document 001): a thread adds up the losses during the training.
 
-    main thread     step │ step │ … │ step │ step │ …         passes the losses to the thread, and goes on
+    main thread     step │ step │ … │ step │ step │ …         passes the losses to the thread, and continues
     second thread                   └ sum over all ranks, a line for each step
 
 Document 001 calls it asynchronous update; the updates are not asynchronous, only their measurement is (erratum 001.14).

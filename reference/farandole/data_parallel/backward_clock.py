@@ -1,9 +1,8 @@
-"""When does backward end, and communication begin, where a library overlaps the two?
+"""The time at which backward ends, for libraries that overlap it with communication.
 
-Horovod and DDP communicate from inside ``backward()``. What a step then pays for communication is
-only what is left after the last gradient has been computed: the exposed communication. This clock
-hooks into every trained parameter to observe that moment. Where some parameter gets no gradient, as in a branch that
-was not taken, it is the moment at which ``backward()`` returns.
+Horovod and DDP communicate from inside ``backward()``. Only the communication after the last gradient delays a step:
+the exposed communication. This clock hooks into every trained parameter to record the time of the last gradient. If a
+parameter gets no gradient, as in a branch that was not taken, it records the end of ``backward()``.
 """
 
 from __future__ import annotations

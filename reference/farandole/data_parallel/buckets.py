@@ -1,14 +1,14 @@
 """A flat gradient cut into buckets, in the order in which backward fills them.
 
-Backward computes the last layer's gradients first. So the buckets, each the gradients of some parameters that follow
-each other, begin at the vector's end; once those of a bucket's parameters are all there it can be sent, while
-backward goes on with the layers before it.
+Backward computes the last layer's gradients first. So the buckets, each the gradients of consecutive parameters, begin
+at the vector's end. Once all gradients of a bucket are computed it can be sent, while backward continues with the
+layers before it.
 
     parameters    w0  b0  w1  b1  w2  b2
     buckets       └──2──┘ └─1─┘ └──0──┘      0 is complete first
 
-Few large buckets have few messages, but the first goes late; many small ones the other way round. Source: Li et al.,
-"PyTorch distributed: experiences on accelerating data parallel training", 2020, section 3.2.3.
+Few large buckets need few messages, but the first is sent late; many small ones need more messages and start earlier.
+Source: Li et al., "PyTorch distributed: experiences on accelerating data parallel training", 2020, section 3.2.3.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Synchronous SGD whose gradients travel encoded.
+"""Synchronous SGD with compressed gradients.
 
     g_r = n_r/n · ∇ mean loss of rank r's part of the batch         as in `synchronous`
     g   ≈ Σ_r decode(encode(g_r))
@@ -6,9 +6,9 @@
 
 All ranks decode the same bytes in the same order, so their copies of the model stay bitwise equal, however much is
 lost. A NaN or an infinity on one rank ends the training on all of them, in the same step (`compression.non_finite`).
-A step pays when encoding and decoding take less time than the bytes they save would have on the network; the
-trace has all three apart. Cost: `compression.exchange` for what is gathered or added on the way, and two all-reduces
-for PowerSGD. Sources: those of `compression`; documents 001 and 002 name the family.
+Compression pays if encoding and decoding take less time than the bytes they save would take on the network; the trace
+has the three separately. Cost: that of `compression.exchange`, and two all-reduces for PowerSGD. Sources: those of
+`compression`; documents 001 and 002 name the family.
 """
 
 from __future__ import annotations

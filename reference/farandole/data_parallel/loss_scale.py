@@ -26,7 +26,7 @@ class LossScale:
 
     Attributes:
         value: by which the loss is to be multiplied now; always a power of two, so that it costs no bit.
-        skipped: how many steps were left out.
+        skipped: number of steps that were skipped.
     """
 
     def __init__(self, value: float = FIRST, patience: int = PATIENCE) -> None:
@@ -36,7 +36,7 @@ class LossScale:
         self._good = 0
 
     def observe(self, finite: bool) -> None:
-        """A step's gradients are known; unless all are finite the step is to be left out."""
+        """Record whether a step's gradients are finite; if not, the step must be skipped."""
         if not finite:
             self.value = max(LEAST, self.value / 2)
             self.skipped += 1
@@ -48,9 +48,9 @@ class LossScale:
             self._good = 0
 
     def state(self) -> dict[str, float]:
-        """What decides how it goes on: a training that starts again at 65536 leaves out other steps."""
+        """Return the state of the scale: a training that restarts at 65536 would skip other steps."""
         return {"value": self.value, "good": self._good, "skipped": self.skipped}
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """Be where `state` was asked for."""
+        """Return to a recorded `state`."""
         self.value, self._good, self.skipped = state["value"], int(state["good"]), int(state["skipped"])

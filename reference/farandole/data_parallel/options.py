@@ -25,7 +25,7 @@ else:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class DataParallelOptions(TrainingOptions):
-    """How the data come to the ranks, and which rank gets how much."""
+    """How the data are sent to the ranks, and each rank's share."""
 
     loading: Literal["scatter", "files"] = "scatter"
     """Rank 0 sends each rank its shard, or each maps its own file into memory."""
@@ -33,16 +33,16 @@ class DataParallelOptions(TrainingOptions):
     capabilities: Annotated[
         tuple[Positive, ...], Parameter(consume_multiple=True, negative="", show_default=False)
     ] = ()
-    """How fast each rank is, one number a rank: shares follow. [default: equal shares]"""
+    """Speed of each rank, one number per rank; the shares are proportional. [default: equal shares]"""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class LoopOptions(DataParallelOptions):
-    """What goes on around the steps, for methods of which every rank has a copy of the model."""
+    """Metrics and export, for methods in which every rank has a copy of the model."""
 
     background_metrics: Annotated[bool, Parameter(negative="")] = False
-    """Add up the ranks' losses in a thread, while the training goes on, instead of between two steps."""
+    """Add up the ranks' losses in a thread during the training, instead of between two steps."""
 
     export: Annotated[bool, Parameter(negative="")] = False
     """Write the trained model as model.pt2 beside the record: it runs without this project (torch.export)."""
@@ -51,7 +51,7 @@ class LoopOptions(DataParallelOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class OptimizerOptions(LoopOptions):
-    """What moves the parameters, and how fast."""
+    """The optimizer and its learning rate."""
 
     optimizer: Literal["sgd", "momentum", "adam", "lars", "lars-normalised", "lamb"] = "sgd"
     """Plain, with momentum 0.9, or Adam (try --lr 0.003); for large batches LARS (2017; try --lr 10), the LARS that
@@ -61,7 +61,8 @@ class OptimizerOptions(LoopOptions):
     """Add this times the parameters to their gradient: the penalty l2/2 times their squared norm."""
 
     weight_decay: NotNegativeReal = 0.0
-    """Shrink the parameters by this times the learning rate in every step, whatever their gradient (decoupled)."""
+    """Shrink the parameters by this times the learning rate in every step, independently of the gradient (decoupled).
+    """
 
     lr_batch: AtLeastOne | None = None
     """The batch that --lr is meant for: it grows in proportion to --batch. [default: --batch]"""
@@ -70,17 +71,17 @@ class OptimizerOptions(LoopOptions):
     """Steps in which the learning rate rises to its peak."""
 
     lr_schedule: Literal["constant", "cosine", "plateau"] = "constant"
-    """What the learning rate does after the warm-up: stay, fall along a cosine to 0, or fall to a tenth whenever the
-    loss does not fall any more."""
+    """The learning rate after the warm-up: constant, falling along a cosine to 0, or divided by ten whenever the loss
+    stops falling."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PrecisionOptions(RunOptions):
-    """In how many bits is computed."""
+    """The number format of the computation."""
 
     precision: Literal["float32", "float16", "bfloat16"] = "float32"
-    """What forward and backward compute in; parameters are always kept in float32."""
+    """Number format of forward and backward; parameters are always kept in float32."""
 
     float32_layers: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="", show_default=False)] = ()
     """With --precision: layers that still compute in float32: norms, softmax, or names of the model's modules."""
@@ -99,7 +100,7 @@ def check_precision(options: PrecisionOptions) -> None:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class DynamicOptions(TrainingOptions):
-    """How long a round is, and how the data are divided."""
+    """The length of a round, and the division of the data."""
 
     lr: Positive = 0.1
     """Learning rate."""
@@ -108,19 +109,19 @@ class DynamicOptions(TrainingOptions):
     """Steps from one combination to the next, in every round. [default: from the measured times]"""
 
     equal_steps: Annotated[bool, Parameter(negative="")] = False
-    """All ranks take the same number of steps, however fast they are."""
+    """All ranks take the same number of steps, whatever their speed."""
 
     kappa: Positive = 4.0
-    """A round has this times the root of (all-reduce's time / a step's) steps."""
+    """κ: a round has κ·√(time of an all-reduce / time of a step) steps."""
 
     longest: AtLeastOne = 64
-    """The most steps of a round."""
+    """The largest number of steps in a round."""
 
     concentration: PositiveOrInf = float("inf")
-    """How much alike the ranks' data are: 0.1: few classes each; inf: no difference but by chance."""
+    """Similarity of the ranks' data. 0.1: few classes each; inf: they differ by chance alone."""
 
     collective: OwnCollective = "ring"
-    """Which all-reduce combines."""
+    """The all-reduce that combines the ranks' results."""
 
     def steps_at_most(self, ranks: int) -> int | None:
         return self.steps - 1 + max(self.longest, self.period or 0)  # the last round may begin with the last step
@@ -129,14 +130,14 @@ class DynamicOptions(TrainingOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(TrainingOptions):
-    """What is tried."""
+    """The trials of a search."""
 
     trials: Annotated[int, whole(gte=1, lte=10_000)] = 16
-    """How many to begin with; the better half of them goes on to twice as many steps, and so forth; the last two to
+    """Number of trials at the start; the better half continues to twice as many steps, and so on; the last two train to
     --steps."""
 
     spread: Annotated[float, real(gte=1)] = 30.0
-    """Learning rates are tried from --lr divided by so much to --lr times so much."""
+    """Learning rates are tried from --lr divided by this to --lr times this."""
 
     widths: Annotated[tuple[Width, ...], Parameter(consume_multiple=True, negative="", show_default=False)] = ()
     """Values of --hidden to try. [default: that one]"""

@@ -37,7 +37,7 @@ class OverlappedSGD(Strategy):
 
     Args:
         bucket_bytes: how large a bucket may be, unless it is of one parameter.
-        overlap: reduce while backward goes on; otherwise after it.
+        overlap: reduce while backward continues; otherwise after it.
         gradients: memory for the gradient, where it is to lie in a certain place.
     """
 

@@ -1,4 +1,4 @@
-"""Hyper-parameter search (超参数搜索) by successive halving: after each round of trials the better half goes on.
+"""Hyper-parameter search (超参数搜索) by successive halving: after each round of trials the better half continues.
 
     trials     16     8     4     2          each with its learning rate and width
     steps      37    75   150   300          after which the validation loss decides
@@ -6,7 +6,7 @@
 
 Document 000's "different hyper-parameters on different machines" is this (erratum 000.13): copies of one model must
 take the same steps, but competing models need not, and their ranks communicate only to compare them. Trials of one
-width begin with the same parameters, and all see the same batches. A trial goes on where it stopped, possibly on
+width begin with the same parameters, and all see the same batches. A trial continues where it stopped, possibly on
 another rank, to which its parameters are sent.
 
 Cost: about (log₂N + 1)·T steps instead of N·T, for N trials and T steps of the longest; 4 bytes for each parameter of a
@@ -126,7 +126,7 @@ class Search:
 
     Attributes:
         ranking: the trials of this round, the best first; the same on all ranks.
-        done: what became of each trial, by its number.
+        done: each trial's result, by its number.
     """
 
     def __init__(self, world: World, options: SearchOptions) -> None:

@@ -1,4 +1,4 @@
-"""AD-PSGD: ranks take no steps together. A rank that has a gradient averages with one neighbour, and goes on.
+"""AD-PSGD: ranks have no common steps. A rank that has a gradient averages with one neighbour, and continues.
 
 One iteration of rank i:
 
@@ -6,17 +6,17 @@ One iteration of rank i:
     x_i, x_j ← (x_i + x_j) / 2                with a neighbour j drawn at random, if i is an active rank
     x_i ← x_i − γ·g                           x_i as it is by now
 
-The average of a pair is atomic: nothing changes either vector between what goes into it and what comes out, so Σx moves
-only by gradients. A passive rank's x is changed by its own updates and by its responder thread, which answers requests
-while the rank computes; a lock keeps the two apart. Its gradients are of a copy made when the iteration began.
+The average of a pair is atomic: neither vector changes between the request and the mean, so Σx moves only by gradients.
+A passive rank's x is changed by its own updates and by its responder thread, which answers requests while the rank
+computes; a lock keeps the two apart. Its gradients are of a copy made when the iteration began.
 
     active      g at x │ x to j ─→ wait ─→ mean │ update │ next …
     passive j   ─ g at a copy of x ─────────────────│ update │ next …
        thread           └ mean of both, x ← mean, mean back
 
-Which ranks are active, and whom they ask, is `pairing`. How iterations are counted is `iterations`: a slow rank delays
-only a rank that asks it during its update. A fast rank takes more of the iterations, so its shard counts for more in
-what is learned. For comparability with synchronous SGD, gradients are scaled as in `dpsgd`.
+`pairing` chooses the active ranks and their partners, and `iterations` counts the iterations. A slow rank delays only a
+rank that requests an average during its update. A fast rank takes more of the iterations, so the model learns more from
+its shard. For comparability with synchronous SGD, gradients are scaled as in `dpsgd`.
 
 Cost: two messages of n bytes for every iteration of an active rank, one each way. Source: Lian et al., "Asynchronous
 decentralized parallel stochastic gradient descent", 2018.
@@ -45,7 +45,7 @@ PAIR = 3  # MPI tag
 
 
 class ADPSGD(Strategy):
-    """A model that is averaged with one other at a time.
+    """A model that is averaged with one other model at a time.
 
     Args:
         every: iterations of an active rank from one average to the next.
@@ -53,7 +53,7 @@ class ADPSGD(Strategy):
 
     Attributes:
         x: this rank's parameters; the model's own are a copy, made when an iteration begins.
-        averages: how many this rank has taken part in.
+        averages: number of averages of this rank.
     """
 
     bytes_are_counted = True
@@ -107,7 +107,7 @@ class ADPSGD(Strategy):
             return consensus(self.x, self.world.size)
 
     def finish(self) -> None:
-        """Once no rank asks any more, have the mean of all copies be what was trained."""
+        """Replace the model by the mean of all copies, once no rank requests an average."""
         with self.world.comm.waiting("the others' last averages", -1):
             self.world.control.Barrier()
         if self._responder:

@@ -1,7 +1,7 @@
-"""The loop of a training whose ranks take no steps together: a rank that is ready takes the next iteration.
+"""The training loop without common steps: a rank that is ready takes the next iteration.
 
-It stands in the place of `data_parallel.training.synchronous_loop`. The losses are added up in a thread, and no rank
-waits for that: each rank notes the losses of its iterations, and contributes its part of a window of steps when its
+It replaces `data_parallel.training.synchronous_loop`. A thread adds up the losses, and no rank waits for it. Each rank
+records the losses of its iterations, and contributes its part of a window of steps when its
 next iteration belongs to a later window. A line of the record is about P iterations, with as many samples as a batch,
 to rounding; its time is that of the last of them. The consensus error is of copies, of which each rank makes one when
 it leaves the window.
@@ -31,10 +31,10 @@ from farandole.runtime.world import World
 
 
 class UnevenLossLog(BackgroundLossLog):
-    """A loss log of steps of which a rank may have no part, or several.
+    """A loss log for steps in which a rank has no iteration, one or several.
 
     Args:
-        rate: gives the learning rate of any step, whichever rank has taken it.
+        rate: returns the learning rate of a step, for any rank.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class UnevenLossLog(BackgroundLossLog):
         self.rate = rate
 
     def add(self, step: int, loss: float, share: float, samples: int, **also: float) -> None:
-        """Note an iteration."""
+        """Record an iteration."""
         before = self._noted.get(step, Noted(0.0, 0.0, 0.0, samples))
         weighted = before.weighted_loss + loss * share
         self._noted[step] = Noted(weighted, before.share + share, self.recorder.elapsed_s, samples, also)
@@ -61,7 +61,7 @@ class UnevenLossLog(BackgroundLossLog):
         return [replace(each, also={"lr": self.rate.at(step)}) for step, each in zip(steps, noted, strict=True)]
 
     def reach(self, step: int) -> None:
-        """Note that this rank has no further iteration of a step before `step`; returns at once."""
+        """Declare that this rank has no further iteration of a step before `step`; return at once."""
         while self.following + LOSS_WINDOW <= step:
             self.flush(self.following + LOSS_WINDOW)
 

@@ -1,22 +1,22 @@
-"""Directions from a centre: it collects all gradients, and sends each rank its own direction.
+"""Central directions: a coordinator collects all gradients, and sends each rank its own direction.
 
-Document 001 calls this decentralised SGD: the centre knows every rank's gradient, estimates the best direction and step
-for each rank from all of them, and so evens out the differences between the ranks (erratum 001.8: it is centralised).
-The text leaves the rule open. This one is ours:
+Document 001 calls this decentralised SGD: the coordinator knows every rank's gradient, estimates the best direction and
+step for each rank from all of them, and so reduces the differences between the ranks (erratum 001.8: it is
+centralised). The document does not give the rule. Ours is:
 
     ḡ   = Σ_i (n_i / n)·g_i                         the common direction, as in synchronous SGD
     a_i = c · max(0, cos(g_i, ḡ))                   the part of its own gradient that rank i follows; c is --own-weight
     d_i = ḡ + a_i·(g_i − ḡ),   w_i ← w_i − γ·d_i
 
 A rank whose gradient agrees with the common one follows its own as far as c allows; a rank whose gradient is orthogonal
-or opposed to it is sent the common direction. So each rank's step has its own direction and length, and none leads
-uphill: ⟨d_i, ḡ⟩ ≥ (1 − a_i)·‖ḡ‖² ≥ 0. Where g_i = ḡ on all ranks, and where c = 0, it is synchronous SGD.
+or opposed to it receives the common direction. So each rank's step has its own direction and length, and none points
+uphill: ⟨d_i, ḡ⟩ ≥ (1 − a_i)·‖ḡ‖² ≥ 0. If g_i = ḡ on all ranks, or c = 0, it is synchronous SGD.
 
 With c > 0 only the common part of their directions keeps the copies together: they drift apart, the more their shards
-differ. What is evaluated is their mean.
+differ. Their mean is evaluated.
 
-Cost: the centre (rank 0) receives and sends P − 1 messages of n bytes a step, any other rank sends one; the centre also
-holds all P gradients. This bottleneck is what the other methods of this room avoid.
+Cost: the coordinator (rank 0) receives and sends P − 1 messages of n bytes per step, any other rank sends one. The
+coordinator also holds all P gradients. The other methods of this room avoid this bottleneck.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def directions(gradients: NDArray[np.floating], shares: NDArray[np.floating], ow
 
 
 class CentralDirections(Strategy):
-    """A model whose copies each move in the direction that the centre sends."""
+    """A model whose copies each move in the direction that the coordinator sends."""
 
     bytes_are_counted = True
 
@@ -90,17 +90,17 @@ class CentralDirections(Strategy):
         return consensus(self.flat.values_np, self.world.size)
 
     def finish(self) -> None:
-        """Have the model be the mean of all copies."""
+        """Replace the model by the mean of all copies."""
         self.flat.values_to_host()
         average(self.world, self.flat.values_np)
         self.flat.values_from_host()
 
 
 def exchange(comm: Communicator, rows: NDArray[np.floating], own_weight: float) -> None:
-    """Send this rank's gradient to the centre, and replace it by the direction that comes back. Collective.
+    """Send this rank's gradient to the coordinator, and replace it by the direction received. Collective.
 
     Args:
-        rows: on the centre one for each rank, elsewhere one: this rank's gradient, followed by its share, is the first.
+        rows: one per rank on the coordinator, one elsewhere; the first is this rank's gradient, followed by its share.
     """
     if comm.rank != CENTRE:
         comm.send(rows[0], CENTRE)

@@ -2,7 +2,7 @@
 
 If a rank sent C(x_i) instead of x_i, the compression error would be lost: the mean would move with every round, and the
 copies would stay apart by the error. So each rank has a public copy x̂_i, which its neighbours know, and sends only the
-difference to that:
+difference from it:
 
     x_i ← x_i − γ_SGD·g_i                          the rank's own step
     q_i = C(x_i − x̂_i)                             is sent to the neighbours
@@ -57,7 +57,7 @@ class PublicCopies:
         self.step, self.consensus_step = step, consensus_step
 
     def difference(self, vector: Vector) -> Vector:
-        """Return what the neighbours do not know yet of `vector`, this rank's parameters: x_i − x̂_i."""
+        """Return x_i − x̂_i: the difference of `vector`, this rank's parameters, from its public copy."""
         unknown: Vector = (vector - self.own).astype(np.float32)
         return unknown
 
@@ -132,7 +132,7 @@ class ChocoSGD(Strategy):
         return consensus(self.flat.values_np, self.world.size)
 
     def finish(self) -> None:
-        """Have the model be the mean of all copies."""
+        """Replace the model by the mean of all copies."""
         self.flat.values_to_host()
         average(self.world, self.flat.values_np)
         self.flat.values_from_host()

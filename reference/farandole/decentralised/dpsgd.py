@@ -1,4 +1,4 @@
-"""D-PSGD: every rank averages its parameters with its neighbours' and takes its own step.
+"""D-PSGD: every rank averages its parameters with those of its neighbours, and takes its own step.
 
 One step of rank i, with the weights W of `mixing`:
 
@@ -41,7 +41,7 @@ class DPSGD(Strategy):
     Args:
         graph: which ranks are neighbours.
         every: steps from one mixing to the next; between them each rank trains alone.
-        after_update: mix what the update has led to, instead of what it begins from.
+        after_update: mix the parameters after the update, instead of before it.
     """
 
     bytes_are_counted = True
@@ -83,7 +83,7 @@ class DPSGD(Strategy):
         return consensus(self.flat.values_np, self.world.size)
 
     def finish(self) -> None:
-        """Have the model be the mean of all copies."""
+        """Replace the model by the mean of all copies."""
         self.flat.values_to_host()
         average(self.world, self.flat.values_np)
         self.flat.values_from_host()

@@ -94,7 +94,7 @@ def swap(
 
 
 def average(world: World, vector: Buffer) -> None:
-    """Replace `vector` by the mean of all ranks' vectors, the same bits on each: what is evaluated. Collective."""
+    """Replace `vector` by the mean of all ranks' vectors, bitwise the same on each, for the evaluation. Collective."""
     with world.communicate("average"):
         ALL_REDUCES["ring"](world.comm, vector)
         vector /= world.size

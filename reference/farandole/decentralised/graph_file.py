@@ -1,11 +1,11 @@
-"""A graph in a file: a line for each edge, `0 1` for one that leads both ways, `0 > 1` for one from 0 to 1 only.
+"""A graph in a file, one line per edge: `0 1` is undirected, `0 > 1` is directed from 0 to 1.
 
-    # a star, and one more edge that leads one way
+    # a star, and one directed edge
     0 1
     0 2
     1 > 2
 
-Text after a # is a comment. Every rank must reach every other, if by way of others.
+Text after a # is a comment. Every rank must reach every other, directly or through others.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def read(file: Path, ranks: int) -> Topology:
     """Return the graph in `file`, over `ranks` ranks.
 
     Raises:
-        UsageError: it cannot be read, a line is no edge, an edge is none between two of the ranks, or some rank
-            cannot reach all others.
+        UsageError: it cannot be read, a line is not an edge between two of the ranks, or a rank cannot reach all
+            others.
     """
     try:
         text = file.read_text(encoding="utf-8")

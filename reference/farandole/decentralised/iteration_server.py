@@ -1,9 +1,9 @@
-"""Gives out the iterations of `iterations` over MPI: one place has to count them, and that is rank 0.
+"""Assigns the iterations of `iterations` over MPI: rank 0 counts them for all ranks.
 
-A thread of rank 0 answers each request with a number. This is bookkeeping and not the method, so its messages are not
-counted. A rank waits for its number, never for another rank's computation.
+A thread of rank 0 answers each request with a number. Its messages are not part of the method and are not counted. A
+rank waits for its number, never for another rank's computation.
 
-Cost: a message of 8 bytes and one of 16 an iteration.
+Cost: a message of 8 bytes and one of 16 per iteration.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class IterationServer:
 
     Attributes:
         iterations: counted on rank 0.
-        begun: how many there were in all, once this rank has been told that none is left.
+        begun: number of all iterations, known once this rank has received that none is left.
     """
 
     def __init__(self, world: World, count: int) -> None:
@@ -52,7 +52,7 @@ class IterationServer:
         return int(number)
 
     def close(self) -> None:
-        """Return when every rank has been told that none is left. Collective."""
+        """Return when every rank has received that none is left. Collective."""
         with self.world.comm.waiting("the others' last iterations", -1):
             self._control.Barrier()
         if self._responder:

@@ -1,7 +1,7 @@
-"""Which iteration comes next, where ranks take no steps together; pure.
+"""The next iteration of a training without common steps; pure.
 
 A training of S steps on P ranks is S·P iterations, each on a part of a batch. A rank that is ready takes the next one,
-so a slow rank does less, and no rank waits for it.
+so a slow rank computes fewer of them, and no rank waits for it.
 
     number        of an iteration, from 0; numbers s·P to s·P + P − 1 count as step s
     staleness     iterations that other ranks have finished while this one was computed

@@ -1,4 +1,4 @@
-"""The options of decentralised training: which graph, and how often neighbours average."""
+"""The options of decentralised training: the graph, and how often neighbours average."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,20 +23,20 @@ USUAL_TOPOLOGY = "ring"
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class GossipOptions(OptimizerOptions):
-    """Which ranks are neighbours, and how often they average."""
+    """The graph of neighbours, and how often they average."""
 
     topology: TopologyName = USUAL_TOPOLOGY
-    """Which ranks are neighbours."""
+    """The graph of neighbours."""
 
     graph: Path | None = None
-    """A file with a graph instead: a line for each edge, 0 1 for one that leads both ways, 0 > 1 for one way."""
+    """File with a graph to use instead, one line per edge: 0 1 is undirected, 0 > 1 is directed."""
 
     mixing_every: AtLeastOne = 1
     """Steps from one average to the next; between them each rank trains alone."""
 
 
 def check_graph(topology: str, graph: Path | None) -> None:
-    """Refuse a graph in a file beside one that is named.
+    """Refuse a graph in a file together with a named one.
 
     Raises:
         UsageError: both are given.

@@ -1,8 +1,8 @@
-"""The rule of AD-PSGD: which ranks request an average, whom they may ask, and when; pure.
+"""The rule of AD-PSGD: which ranks request an average, from which partners, and when; pure.
 
-If two ranks asked each other at the same time, both would wait for ever. So the ranks are divided: active ranks
-request, passive ranks answer, and only edges between the two kinds are used. An answer waits for nothing, so every
-request gets one.
+If two ranks requested an average from each other at the same time, both would wait for ever. So the ranks are divided:
+active ranks request, passive ranks answer, and only edges between the two kinds are used. A passive rank waits for
+nothing, so it answers every request.
 
 Even ranks are active, if the remaining edges connect all ranks. Otherwise a rank is active if its distance from rank 0
 is even, which always leaves them connected: every rank's shortest path to rank 0 changes sides at each edge.
@@ -24,10 +24,10 @@ from farandole.decentralised.topologies import Edges, Topology, distances
 
 @dataclass(frozen=True)
 class Pairing:
-    """Whom each active rank may ask, and how often it asks.
+    """The partners of each active rank, and how often it requests an average.
 
     Attributes:
-        partners: active rank → the passive ranks that it may ask.
+        partners: active rank → the passive ranks that may be its partners.
         every: an active rank's iterations from one average to the next.
     """
 
@@ -35,7 +35,7 @@ class Pairing:
     every: int = 1
 
     def partner(self, rank: int, iterations: int, draw: Callable[[], float]) -> int | None:
-        """Return the rank that `rank` averages with after its gradient, or None: with none this time.
+        """Return the rank that `rank` averages with after its gradient; None: it does not average this time.
 
         Args:
             iterations: how many `rank` has begun, the present one included.
@@ -55,7 +55,7 @@ def average_pair(one: NDArray[Any], other: NDArray[Any]) -> None:
 
 
 def partners(graph: Topology) -> dict[int, tuple[int, ...]]:
-    """Return for each active rank the passive ranks it may ask; edges count both ways, in whatever round they are."""
+    """Return each active rank's possible partners; edges count in both directions, whatever their round."""
     edges = graph.both_ways
     active = {rank for rank in range(graph.ranks) if rank % 2 == 0}
     if len(distances(_between(edges, active))) < graph.ranks:

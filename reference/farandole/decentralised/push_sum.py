@@ -1,7 +1,7 @@
-"""Push-sum, or stochastic gradient push (SGP): mixing along edges that lead one way.
+"""Push-sum, or stochastic gradient push (SGP): mixing along directed edges.
 
-Where edges lead one way, or change from step to step, simple weights cannot keep the mean: a rank with many outgoing
-edges would count for more. Push-sum records by how much. Every rank has a vector x and a number w, at first 1. One
+If edges are directed, or change from step to step, simple weights cannot keep the mean: a rank with many outgoing edges
+would count for more. Push-sum records by how much. Every rank has a vector x and a number w, at first 1. One
 step:
 
     x_i ← x_i − γ·∇f_i(z_i)                                 z_i = x_i / w_i, the model
@@ -77,7 +77,7 @@ class PushSum(Strategy):
         return consensus(self.pushed[:-1] / self.pushed[-1], self.world.size)
 
     def finish(self) -> None:
-        """Have the model be the mean of all x; the mean of all w is 1."""
+        """Replace the model by the mean of all x; the mean of all w is 1."""
         total = self.pushed[:-1].copy()
         average(self.world, total)
         self._have(total)

@@ -1,4 +1,4 @@
-"""Decentralised training of more ranks than there are cores: all in one process, by the same steps.
+"""Decentralised training of many ranks in one process, by the same steps.
 
 The steps and weights are those of `steps` and `mixing`; there are no messages, no time and no waiting. It shows what
 graphs do to learning: how far the copies are apart, and what their mean has learned.

@@ -1,12 +1,12 @@
-"""How the contributions of a round come to the server, which is rank 0: as they are, or so that it sees their sum only.
+"""The sum of a round's contributions on the server, which is rank 0: plain, or so that the server learns the sum only.
 
     plain     each vector in float32                    4 bytes a number from each client
-    secure    each vector masked, in 64-bit whole numbers (`secure_sum`)
+    secure    each vector masked, in 64-bit integers (`secure_sum`)
                                                         8 bytes a number, and keys and shares, whose number grows
-                                                        with the square of the clients
+                                                        with the square of the number of clients
 
-Clients are many and ranks few: each rank is the host of some clients, and the keys and shares of all of them travel in
-one table, up a tree and down again.
+There are more clients than ranks. Each rank is the host of some clients, and the keys and shares of all clients are
+sent in one table, up a tree and down again.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ Table = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Round:
-    """Who takes part in the beginning, and who of them is left in the end; in the order of their numbers."""
+    """The clients that begin a round, and those that remain at its end, in order of their numbers."""
 
     taking_part: Sequence[int]
     left: Sequence[int]
 
 
 class NotToBeMasked(PlainError):
-    """A client's vector has no fixed-point numbers: it has diverged."""
+    """A client's vector cannot be written in fixed-point numbers: the client has diverged."""
 
 
 class Aggregation(Protocol):
-    """A way of adding up."""
+    """A method of summing the clients' vectors."""
 
     def total(self, own: Mapping[int, Buffer], of: Round, length: int) -> Buffer | None:
-        """The sum over all clients that are left, on the server; None elsewhere, and where there is none. Collective.
+        """Return the sum over all remaining clients on the server; None elsewhere, or if there is none. Collective.
 
         Args:
-            own: the vectors of this host's clients that are left, in float64.
+            own: the vectors of this host's remaining clients, in float64.
             length: of each vector.
         """
         ...
 
 
 class PlainSum:
-    """The server sees every vector; what is not finite in one of them is not finite in the sum."""
+    """A sum of which the server sees every vector. A NaN or an infinity in one vector is one in the sum."""
 
     def __init__(self, comm: Communicator) -> None:
         self.comm = comm
@@ -75,12 +75,12 @@ class PlainSum:
 
 
 class SecureSum:
-    """The server sees masked vectors, and what they add up to.
+    """A sum of which the server sees only masked vectors.
 
-    Among whole numbers there is nothing that is not finite, so a client that has diverged ends the run.
+    Integers have no NaN and no infinity, so a client that has diverged ends the run.
 
     Args:
-        threshold: so many clients have to be left; with one alone the sum would be its vector.
+        threshold: number of clients that must remain; with one client the sum would be its vector.
     """
 
     def __init__(self, comm: Communicator, threshold: int) -> None:
@@ -109,7 +109,7 @@ class SecureSum:
             for other in set(place) - {number}:
                 client.hold(other, shares[place[other], place[number]].tobytes())
 
-        # From here on somebody may be lost.
+        # From here on clients may be lost.
         if len(of.left) < self.threshold:
             return None
         masked = {client: here[client].masked(_whole(client, vector, len(place))) for client, vector in own.items()}
@@ -126,16 +126,16 @@ class SecureSum:
         return from_whole(unmasked(seen, directory, revealed))
 
     def _everybodys(self, table: Table) -> None:
-        """Fill in what the other hosts know; what a host does not know is 0 with it."""
+        """Fill in the entries of the other hosts; this host has 0 in their place."""
         run(TREE, self.comm, table.reshape(-1))
 
 
 def to_server(comm: Communicator, own: Mapping[int, Buffer], left: Sequence[int], space: Buffer) -> dict[int, Buffer]:
-    """Every client's vector on the server, in the clients' order; nothing elsewhere. Collective.
+    """Return every client's vector on the server, in the clients' order; nothing elsewhere. Collective.
 
     Args:
         own: those of this host's clients.
-        space: as long and of the type that all vectors are.
+        space: an array of the length and type that all vectors have.
     """
     seen = {}
     for client in left:

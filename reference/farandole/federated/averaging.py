@@ -1,13 +1,13 @@
-"""Federated averaging: clients train the model at home, the server averages what has become of it.
+"""Federated averaging: clients train the model locally, and the server averages their updates.
 
     server      w to the clients of the round
     client k    w_k ← w, then E epochs of SGD on its own n_k samples
     server      w ← w + η_s · Σ_k n_k (w_k − w) / Σ_k n_k
 
-The sum of n_k (w_k − w) and that of n_k are all the server has to know; no single client's part of either
-(`secure_sum`). With η_s = 1 it is the mean of the clients' parameters. If all take part, with one step on all that they
-have, it is a step of gradient descent on everybody's samples. With more local steps clients go to the optima of their
-own data, the further the more these differ: what saves rounds costs accuracy (client drift).
+The server needs the sums of n_k (w_k − w) and of n_k, and no single client's term of them (`secure_sum`). With η_s = 1
+the result is the weighted mean of the clients' parameters. If all clients take one step on all their samples, it is a
+step of gradient descent on all samples. With more local steps each client moves towards the optimum of its own data,
+the further the more the data differ: saving rounds costs accuracy (client drift).
 
 Cost of a round: the model to each of m clients, and a vector of the model's size from each. Source: McMahan et al.,
 "Communication-efficient learning of deep networks from decentralized data", 2017.
@@ -29,7 +29,7 @@ from farandole.tasks import Loss
 
 @dataclass(frozen=True)
 class Client:
-    """Somebody with data of their own."""
+    """A client: its number and its own samples."""
 
     number: int
     inputs: Tensor
@@ -40,12 +40,12 @@ class Client:
 
 
 class LocalTraining:
-    """What a client does in a round. One model serves all clients of a host, one after the other.
+    """A client's training in a round. One model serves all clients of a host, one after the other.
 
     Args:
         epochs: how often each sample is used.
-        batch: samples of a step; the last one of an epoch may have fewer.
-        seed: with the client and the round it decides on the order.
+        batch: samples per step; the last one of an epoch may have fewer.
+        seed: with the client and the round it decides on the order of the samples.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, lr: float, epochs: int, batch: int, seed: int) -> None:
@@ -55,14 +55,14 @@ class LocalTraining:
         self.optimizer = SGD(self.flat.values, self.flat.gradients, lr)
 
     def contribution(self, client: Client, values: Buffer, number: int) -> tuple[Buffer, float]:
-        """Train at home.
+        """Train locally, from the server's parameters.
 
         Args:
             values: the server's parameters, a vector.
             number: of the round.
 
         Returns:
-            n_k (w_k − w), and n_k behind it, one vector of float64; the loss of `values` on this client's samples.
+            n_k (w_k − w) followed by n_k, one vector of float64; the loss of `values` on this client's samples.
         """
         self.flat.values_np[:] = values
         self.flat.values_from_host()
@@ -80,7 +80,7 @@ class LocalTraining:
 
 
 def averaged(values: Buffer, total: Buffer, server_lr: float) -> Buffer:
-    """The server's next parameters.
+    """Return the server's next parameters.
 
     Args:
         total: the sum of all contributions.

@@ -1,7 +1,6 @@
-"""Who has what, and who takes part in a round.
+"""The clients: which samples each has, and which clients take part in a round.
 
-Clients of federated learning do not share the data evenly: everybody has their own, of their own kinds
-(`data.label_skew`).
+Each client has its own samples, and the classes are divided unevenly (`data.label_skew`).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ ROUNDS, LOST = 2, 3  # what is drawn: each from random numbers of its own, besid
 
 
 def possessions(classes: NDArray[np.int64], clients: int, concentration: float, seed: int) -> list[Rows]:
-    """Each client's samples, by their numbers: `label_skew.divide`.
+    """Return each client's samples, by their indices (`label_skew.divide`).
 
     Raises:
         UsageError: fewer samples than clients.
@@ -27,17 +26,17 @@ def possessions(classes: NDArray[np.int64], clients: int, concentration: float, 
 
 
 def participants(number: int, clients: int, count: int, seed: int) -> list[int]:
-    """Who takes part in round `number`: so many different clients, drawn by chance."""
+    """Return the clients that take part in round `number`: this many different ones, drawn at random."""
     drawn = np.random.default_rng([seed, ROUNDS, number]).choice(clients, size=count, replace=False)
     return sorted(drawn.tolist())
 
 
 def survivors(number: int, taking_part: list[int], share: float, seed: int) -> list[int]:
-    """Those of them who are still there at the end of the round; each is lost with the probability `share`."""
+    """Return the clients that remain at the end of the round; each is lost with the probability `share`."""
     lost = np.random.default_rng([seed, LOST, number]).random(len(taking_part)) < share
     return [client for client, gone in zip(taking_part, lost, strict=True) if not gone]
 
 
 def host(client: int, ranks: int) -> int:
-    """The rank on which a client lives."""
+    """Return the rank that computes for a client."""
     return client % ranks

@@ -1,12 +1,13 @@
-"""Diffie–Hellman: two who hear only what everybody hears come to know a number that nobody else knows.
+"""Diffie–Hellman key agreement: two parties derive a shared secret from public messages.
 
-    a secret, gᵃ mod p public        (gᵇ)ᵃ = (gᵃ)ᵇ mod p: both know it, from their own secret and the other's public
+    a secret, gᵃ mod p public        (gᵇ)ᵃ = (gᵃ)ᵇ mod p: each computes it from its secret and the other's public number
 
-And what is made of such a number: as many bytes as are wanted that nobody can tell from chance without it (SHAKE-256).
+`stream` expands such a secret to any number of bytes (SHAKE-256). Without the secret they cannot be distinguished from
+random ones.
 
-The group is number 14 of RFC 3526 (2048 bits). This shows how it works. What is missing for use in earnest: who says
-that a public number is really the other's (signatures), and code that takes equally long for all secrets; a library
-such as `cryptography` has both. Source: Diffie & Hellman, "New directions in cryptography", 1976.
+The group is number 14 of RFC 3526 (2048 bits). This code shows the principle. Real use also needs signatures, which
+prove that a public number belongs to the other party, and code whose running time does not depend on the secret; a
+library such as `cryptography` has both. Source: Diffie & Hellman, "New directions in cryptography", 1976.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ SECRET_BYTES = 32
 
 
 def secret() -> int:
-    """A new secret number."""
+    """Return a new secret number."""
     return secrets.randbits(8 * SECRET_BYTES)
 
 
 def public(own_secret: int) -> int:
-    """What may be known of it."""
+    """Return the public number of a secret."""
     return pow(G, own_secret, P)
 
 
 def agreed(own_secret: int, others_public: int, purpose: str) -> bytes:
-    """What the two know and nobody else: 32 bytes, for each purpose others.
+    """Return the shared secret of two parties, 32 bytes, a different one for each purpose.
 
     Raises:
         ValueError: no honest party has such a public number.
@@ -52,5 +53,5 @@ def agreed(own_secret: int, others_public: int, purpose: str) -> bytes:
 
 
 def stream(seed: bytes, length: int) -> bytes:
-    """So many bytes that follow from the seed, and look like chance to whoever does not have it."""
+    """Return this many bytes, determined by the seed and indistinguishable from random ones without it."""
     return hashlib.shake_256(seed).digest(length)

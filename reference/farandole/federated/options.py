@@ -12,37 +12,37 @@ from farandole.runtime.numbers import AtLeastOne, Positive, PositiveOrInf, Proba
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class FederatedOptions(TrainingOptions):
-    """Whose data there are, and what a round is."""
+    """The clients' data, and the course of a round."""
 
     steps: AtLeastOne = 60
-    """Rounds."""
+    """Number of rounds."""
 
     batch: AtLeastOne = 10
-    """Samples of a client's step."""
+    """Number of samples in a client's step."""
 
     lr: Positive = 0.1
     """Learning rate of the clients."""
 
     clients: AtLeastOne = 20
-    """How many there are; they live on the ranks, in turn."""
+    """Number of clients; client k runs on rank k modulo the number of ranks."""
 
     per_round: AtLeastOne = 5
-    """How many of them take part in a round."""
+    """Number of clients that take part in a round."""
 
     epochs: AtLeastOne = 1
-    """How often a client uses each of its samples in a round."""
+    """Number of epochs that a client trains in a round."""
 
     concentration: PositiveOrInf = 1.0
-    """How much alike the clients' data are: 0.1: few classes each; inf: no difference but by chance."""
+    """Similarity of the clients' data. 0.1: few classes each; inf: they differ by chance alone."""
 
     server_lr: Positive = 1.0
-    """How far the server goes to the mean of what the clients have come to."""
+    """Factor of the server's move towards the mean of the clients' parameters."""
 
     lost: Probability = 0.0
-    """Each client of a round is lost before its vector has come, with this probability."""
+    """Probability that a client of a round is lost before its vector has arrived."""
 
     secure: Annotated[bool, Parameter(negative="")] = False
     """Mask the clients' vectors, so that the server learns their sum and nothing else."""
 
     threshold: AtLeastOne | None = None
-    """With --secure: so many clients, two or more, have to be left for a sum. [default: more than half of a round's]"""
+    """--secure: number of clients, two or more, that must remain for a sum. [default: more than half of a round's]"""

@@ -1,9 +1,9 @@
-"""Shamir's secret sharing: n people each hold a share, any t of them know the secret, and t − 1 know nothing.
+"""Shamir's secret sharing: of n shares any t determine the secret, and t − 1 reveal nothing.
 
-    f(x) = secret + a₁x + … + a₍t₋₁₎x^(t−1)  mod p,  the a by chance        share of x: f(x)
+    f(x) = secret + a₁x + … + a₍t₋₁₎x^(t−1)  mod p,  the a at random        share of x: f(x)
 
-A polynomial of degree t − 1 is known by t of its points, and with it f(0). Through t − 1 points and any value at 0
-whatever there is one, so they say nothing about it.
+A polynomial of degree t − 1 is determined by t of its points, and with it f(0). For t − 1 points and any value at 0
+there is exactly one such polynomial, so t − 1 points say nothing about f(0).
 
 Source: Shamir, "How to share a secret", 1979.
 """
@@ -18,7 +18,7 @@ SHARE_BYTES = 66
 
 
 def share(secret: int, holders: Iterable[int], threshold: int) -> dict[int, int]:
-    """Each holder's share.
+    """Return each holder's share.
 
     Args:
         holders: numbers from 0 on, each different.
@@ -29,7 +29,7 @@ def share(secret: int, holders: Iterable[int], threshold: int) -> dict[int, int]
 
 
 def recover(shares: Mapping[int, int]) -> int:
-    """The secret, from as many holders' shares as the threshold says or more; from fewer, something else."""
+    """Return the secret, from the shares of at least t holders; from fewer, another number."""
     points = [(holder + 1, value) for holder, value in shares.items()]
     secret = 0
     for x, value in points:  # Lagrange's polynomials, at 0

@@ -1,23 +1,23 @@
-"""Secure aggregation (安全聚合): the server learns the sum of the clients' vectors, and of no single one anything.
+"""Secure aggregation (安全聚合): the server learns the sum of the clients' vectors, and nothing about a single one.
 
-Any two clients u < v agree on a mask that nobody else knows; u adds it, v subtracts it, and in the sum they cancel:
+Any two clients u < v share a secret mask. u adds it, v subtracts it, and in the sum the masks cancel:
 
     y_u = x_u + m_u + Σ_{v>u} m_uv − Σ_{v<u} m_vu        Σ y_u − Σ m_u = Σ x_u,   exactly
 
-All in whole numbers modulo 2⁶⁴, where a mask that is drawn evenly makes x_u even as well: y_u alone says nothing.
+All numbers are integers modulo 2⁶⁴. A uniformly random mask makes y_u uniformly random, so y_u alone reveals nothing.
 
-Some are lost on the way, and their pairs' masks remain in the sum. So beforehand everybody shares two secrets among all
-(`secret_sharing`): the key that the pairs' masks follow from, and the seed of the own mask m_u. In the end any t of the
-others tell the server, of somebody who is lost the key, of everybody else the seed, and never both: if somebody's
-vector comes late after their key has been told, the own mask still hides it.
+If a client is lost during the round, the masks of its pairs remain in the sum. Each client therefore first shares two
+secrets among all clients (`secret_sharing`): the key from which the pairs' masks follow, and the seed of its own mask
+m_u. At the end any t clients reveal to the server the key of each lost client and the seed of each remaining one, and
+never both of one client. If a vector arrives after its client's key was revealed, the client's own mask still hides it.
 
-    1  keys       each sends two public numbers, and the server hands all of them round      2 · 256 bytes
-    2  shares     each sends every other one a share of both, which only that one can open   (m − 1) · 132 bytes
+    1  keys       each sends two public numbers, and the server distributes all of them      2 · 256 bytes
+    2  shares     each sends every other one a share of both, encrypted for that client      (m − 1) · 132 bytes
     3  vectors    each sends y_u                                                             8 bytes a number
-    4  unmasking  each who is left sends what it holds of everybody                          m · 66 bytes
+    4  unmasking  each remaining client sends its shares of all clients                      m · 66 bytes
 
-Whoever follows the protocol is protected from a server that is curious, and from up to t − 1 clients that help it; not
-from a server that tells lies about who is left. Source: Bonawitz et al., "Practical secure aggregation for
+The protocol protects honest clients from a curious server and up to t − 1 clients that help it. It does not protect
+from a server that lies about which clients remain. Source: Bonawitz et al., "Practical secure aggregation for
 privacy-preserving machine learning", 2017.
 """
 
@@ -42,17 +42,17 @@ SEALED_BYTES = 2 * SHARE_BYTES
 
 @dataclass(frozen=True)
 class Keys:
-    """A client's public numbers: for its masks, and for what is sealed for it."""
+    """A client's public numbers: for its masks, and for the messages encrypted for it."""
 
     masks: int
     seals: int
 
 
 class SecureClient:
-    """One client's part in one round.
+    """One client in one round.
 
     Args:
-        threshold: how many have to be left for the sum to be known.
+        threshold: number of clients that must remain for the sum to be known.
     """
 
     def __init__(self, number: int, threshold: int) -> None:
@@ -64,10 +64,10 @@ class SecureClient:
         self._held: dict[int, tuple[int, int]] = {}  # of each client: the share of its key, and of its seed
 
     def sealed_shares(self, directory: Mapping[int, Keys]) -> dict[int, bytes]:
-        """For each other client what only that one can open.
+        """Return the shares for each other client, encrypted for it.
 
         Args:
-            directory: everybody's keys, the own ones among them.
+            directory: the keys of all clients, this one included.
         """
         self._directory = directory
         of_key = secret_sharing.share(self._mask_secret, directory, self.threshold)
@@ -78,12 +78,12 @@ class SecureClient:
                 for other in directory if other != self.number}  # fmt: skip
 
     def hold(self, sender: int, sealed: bytes) -> None:
-        """Open what another client has sealed for this one, and keep it."""
+        """Decrypt the shares that another client has sent, and keep them."""
         both = self._seal(sender, sender, sealed)
         self._held[sender] = int.from_bytes(both[:SHARE_BYTES]), int.from_bytes(both[SHARE_BYTES:])
 
     def masked(self, vector: Whole) -> Whole:
-        """What may be shown of `vector`."""
+        """Return `vector` with this client's masks."""
         total = vector + mask(self._seed, len(vector))
         for other, keys in self._directory.items():
             if other != self.number:
@@ -91,17 +91,17 @@ class SecureClient:
         return total
 
     def reveal(self, left: Collection[int]) -> dict[int, int]:
-        """Of everybody one share: of the seed of those who are left, of the key of the lost.
+        """Return one share per client: of the seed of a remaining client, of the key of a lost one.
 
         Raises:
-            ValueError: too few are left for a sum.
+            ValueError: too few clients remain for a sum.
         """
         if len(left) < self.threshold:
             raise ValueError(f"only {len(left)} are left, and {self.threshold} have to be: nothing is revealed")
         return {number: seed if number in left else key for number, (key, seed) in self._held.items()}
 
     def _seal(self, other: int, sender: int, data: bytes) -> bytes:
-        """Seal, or open what was sealed: the two know the same key, and each direction has its own."""
+        """Encrypt or decrypt: both clients know the key, and each direction has a separate one."""
         key = agreed(self._seal_secret, self._directory[other].seals, f"sealed by {sender}")
         return bytes(a ^ b for a, b in zip(data, stream(key, len(data)), strict=True))
 
@@ -109,12 +109,12 @@ class SecureClient:
 def unmasked(
     masked: Mapping[int, Whole], directory: Mapping[int, Keys], revealed: Mapping[int, Mapping[int, int]]
 ) -> Whole:
-    """The server's part: the sum of the vectors of all who are left.
+    """Return the sum of the remaining clients' vectors: the server's part.
 
     Args:
-        masked: the vectors that have come, by client.
-        directory: the keys of all who took part in the beginning.
-        revealed: by each of them who is left: of everybody a share.
+        masked: the vectors that have arrived, by client.
+        directory: the keys of all clients that began the round.
+        revealed: for each remaining client, its shares of all clients.
     """
     total: Whole = sum(masked.values(), np.zeros_like(next(iter(masked.values()))))
     for client in directory:
@@ -128,24 +128,24 @@ def unmasked(
 
 
 def mask(seed: bytes, length: int) -> Whole:
-    """So many whole numbers from 0 to 2⁶⁴ − 1 that follow from the seed."""
+    """Return this many integers from 0 to 2⁶⁴ − 1, determined by the seed."""
     return np.frombuffer(stream(seed, 8 * length), dtype=np.uint64)
 
 
 def signed_mask(client: int, other: int, seed: bytes, length: int) -> Whole:
-    """What `client` adds for its pair with `other`: the opposite of what the other one adds."""
+    """Return what `client` adds for its pair with `other`: the opposite of what the other one adds."""
     drawn = mask(seed, length)
     return drawn if client < other else -drawn
 
 
 def to_whole(vector: NDArray[np.float64], parts: int = 1) -> Whole:
-    """In fixed-point numbers: rounded to 2⁻³², and up to ±2³¹ in the sum.
+    """Convert to fixed-point numbers: rounded to 2⁻³², and up to ±2³¹ in the sum.
 
     Args:
-        parts: so many vectors may be added up.
+        parts: number of vectors that may be added up.
 
     Raises:
-        OverflowError: a number is not finite, or such a sum might pass 2³¹ and come out as another one.
+        OverflowError: a number is not finite, or such a sum might exceed 2³¹ and wrap around.
     """
     largest, limit = np.abs(vector).max(initial=0), 2.0 ** (63 - FRACTION) / parts
     if not largest < limit:  # which a NaN is not, either
@@ -154,5 +154,5 @@ def to_whole(vector: NDArray[np.float64], parts: int = 1) -> Whole:
 
 
 def from_whole(vector: Whole) -> NDArray[np.float64]:
-    """And back."""
+    """Convert back from fixed-point numbers."""
     return vector.view(np.int64) / 2.0**FRACTION

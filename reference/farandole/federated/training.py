@@ -1,8 +1,8 @@
-"""The rounds of federated learning, on ranks each of which is the home of some clients.
+"""The rounds of federated learning, on ranks that are each the host of some clients.
 
-A round: the server's parameters go to all hosts down a tree, the clients that take part train at home, on each host one
-after the other, and their contributions come to the server, which adds them up. No sample is sent: every host loads
-the whole set, divides it as all others do, and keeps its own clients' samples only.
+In a round the server sends the parameters to all hosts down a tree. The clients that take part train locally, on each
+host one after the other. Their contributions are sent to the server, which adds them up. No sample is sent: every host
+loads the whole set, divides it as all others do, and keeps only the samples of its clients.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from farandole.tasks import Task
 
 
 class Federation:
-    """This rank's part in it: the home of some clients, and on rank 0 the server as well.
+    """This rank's part: the host of some clients, and on rank 0 the server as well.
 
     Attributes:
-        samples: used so far, by all clients; each as often as it was used.
-        own_loss: of this rank's clients in the last round, summed over samples; nan if what one has learned is not
+        samples: used so far by all clients, each counted as often as it was used.
+        own_loss: of this rank's clients in the last round, summed over samples; nan if a client's parameters are not
             finite.
     """
 
@@ -60,10 +60,10 @@ class Federation:
         self.own_loss = 0.0
 
     def round(self, number: int) -> tuple[float, Round]:
-        """One round. Collective.
+        """Carry out one round. Collective.
 
         Returns:
-            The loss, before it, over the samples of all that take part; and who they are.
+            The loss before the round, over the samples of all clients that take part; and these clients.
         """
         options = self.options
         taking_part = participants(number, options.clients, options.per_round, options.seed)
@@ -88,7 +88,7 @@ class Federation:
         return float(losses[0] / losses[1]), of
 
     def hand_out(self) -> None:
-        """The server's parameters to all hosts, and into their models. Collective."""
+        """Send the server's parameters to all hosts, and into their models. Collective."""
         with self.world.communicate("broadcast"):
             run(BROADCAST, self.world.comm, self.values)
         self.training.flat.values_np[:] = self.values
@@ -96,10 +96,10 @@ class Federation:
 
 
 def check(options: FederatedOptions) -> None:
-    """Refuse what does not go together.
+    """Refuse incompatible options.
 
     Raises:
-        UsageError: saying what would fit.
+        UsageError: with options that would fit.
     """
     task = tasks.of(options)
     if options.per_round > options.clients:
@@ -118,12 +118,12 @@ def check(options: FederatedOptions) -> None:
 
 
 def threshold(options: FederatedOptions) -> int:
-    """So many clients have to be left for a secure sum."""
+    """Return the number of clients that must remain for a secure sum."""
     return options.threshold or options.per_round // 2 + 1
 
 
 def train(scenario: str, options: FederatedOptions) -> Summary | None:
-    """All rounds, the evaluation and the record; the summary on rank 0, None elsewhere."""
+    """Train all rounds, evaluate, and write the record; return the summary on rank 0, None elsewhere."""
     check(options)
     task = tasks.of(options)
     with World.start(options) as world:

@@ -1,7 +1,7 @@
-"""What flows through one pipeline: its share of the data, batch by batch, cut into micro-batches.
+"""The data of one pipeline: its share, batch by batch, cut into micro-batches.
 
-Every rank of a pipeline draws the same samples' numbers from the same sampler, so nobody has to be
-told how many rows a micro-batch has. Only the first and the last stage hold the data themselves.
+Every rank of a pipeline draws the same sample indices from the same sampler, so every rank knows the number of rows in
+a micro-batch without a message. Only the first and the last stage hold the data themselves.
 """
 
 from __future__ import annotations

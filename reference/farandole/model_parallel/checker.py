@@ -1,8 +1,8 @@
-"""Is a pipeline schedule right, how much does it hold, how long is it idle? Run without MPI, in one process.
+"""Check a pipeline schedule and measure its memory and idle time, without MPI, in one process.
 
-All stages advance as far as they can: a computation takes its time, a message arrives as soon as
-it is sent, a send waits for nobody, a receive waits for its message. What comes of it is a time
-line; on it every rule is checked for every micro-batch and every piece of the model.
+All stages advance as far as they can. A computation takes its time, a message arrives when it is sent, a send does not
+wait, and a receive waits for its message. The result is a timeline, on which every rule is checked for every
+micro-batch and every piece of the model.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ScheduleError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """When a stage computed what."""
+    """One computation of a stage, and its time."""
 
     stage: int
     step: Computation
@@ -48,7 +48,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Execution:
-    """What came of a schedule.
+    """The result of a schedule's run.
 
     Attributes:
         intervals: every computation, in order of each stage.
@@ -68,7 +68,7 @@ class Execution:
         return max(interval.end for interval in self.intervals)
 
     def idle(self, stage: int) -> float:
-        """How long the stage had nothing to do, until the last one has finished."""
+        """Return the stage's idle time, until the last stage has finished."""
         return self.total - sum(own.end - own.start for own in self.intervals if own.stage == stage)
 
     @property
@@ -83,7 +83,7 @@ class Execution:
 
 
 def execute(schedule: Schedule, stages: int, micro_batches: int, times: Times = UNIT) -> Execution:
-    """Run all stages of `schedule` on a clock of their own.
+    """Run all stages of `schedule` in simulated time.
 
     Raises:
         ScheduleError: some stages wait for messages that never come, or messages are never received.
@@ -124,7 +124,7 @@ def execute(schedule: Schedule, stages: int, micro_batches: int, times: Times = 
         kind, micro_batch, virtual_stage, source, destination = next(iter(under_way))
         what = f"{kind.__name__} of micro-batch {micro_batch} for virtual stage {virtual_stage}"
         what += f", sent by stage {source} to {destination}"
-        raise ScheduleError(f"{where}: nobody receives {what}")
+        raise ScheduleError(f"{where}: no stage receives {what}")
     one_each: dict[int, int] = defaultdict(lambda: 1)  # also for a chunk that does not exist, which `check` reports
     stash = [most_held((own.step for own in intervals if own.stage == stage), one_each) for stage in range(stages)]
     return Execution(stages, intervals, stash, messages, times)
@@ -134,8 +134,8 @@ def check(schedule: Schedule, stages: int, micro_batches: int, times: Times = UN
     """Run the schedule and hold it to every rule of a pipeline.
 
     Each piece of the model takes every micro-batch forward once, then backward once, whole or in two
-    halves in their order; the parameters move after all gradients of their batch. That forward comes
-    after the piece before and backward after the piece behind is what the messages see to (`execute`).
+    halves in order; the parameters move after all gradients of their batch. The messages ensure that a forward pass
+    follows that of the piece before, and a backward pass that of the piece behind (`execute`).
 
     Raises:
         ScheduleError: naming the first rule that is broken, the stage and the micro-batch.
@@ -147,7 +147,7 @@ def check(schedule: Schedule, stages: int, micro_batches: int, times: Times = UN
 
 
 def duration(step: Computation, times: Times, chunks: int) -> float:
-    """How long one computation takes; an update takes no time."""
+    """Return the time of one computation; an update takes no time."""
     match step:
         case Forward():
             return times.forward / chunks

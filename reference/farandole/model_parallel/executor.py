@@ -1,12 +1,12 @@
 """A pipeline schedule over MPI: computations become passes of a `Stage`, messages become messages.
 
-Sends do not wait: a stage hands on what it has and goes on with its schedule, and the buffer lives
-until the message has been taken. What arrives has a shape that was agreed once, before the first
-step, so no message carries one; its tag says for which virtual stage and micro-batch it is, so that
-several pieces on one rank cannot take each other's. On a GPU activations pass through pinned host memory.
+Sends do not block: a stage sends its results and continues with its schedule, and the buffer lives until the message
+has been received. All shapes are agreed once, before the first step, so no message carries one. A message's tag names
+its virtual stage and micro-batch, so that several pieces on one rank receive only their own messages. On a GPU
+activations pass through pinned host memory.
 
-A stage that waits sleeps, but for a first moment. MPI's own wait polls without pause: where ranks
-share cores, it takes time from the stages that compute.
+A waiting stage polls for a moment and then sleeps. MPI's own wait polls without pause; where ranks share cores, this
+takes time from the stages that compute.
 """
 
 from __future__ import annotations
@@ -51,15 +51,14 @@ LONGEST_NAP_S = 500e-6  # … but not longer than this, by which a stage may be 
 
 
 class Pipeline:
-    """This rank's stage at work.
+    """This rank's stage of a pipeline.
 
     Args:
         comm: the ranks of one pipeline, in order of stages.
         shapes: virtual stage → what its inputs look like, without the samples' axis.
         update: moves the parameters by the gradients.
         name: tells this pipeline from others that run side by side.
-        pace: if given, every computation takes at least so long (seconds): the schedule can then be
-            seen on any machine, however quick the model.
+        pace: the minimum duration of a computation, in seconds, which makes the schedule visible on any machine.
     """
 
     def __init__(
@@ -107,9 +106,9 @@ class Pipeline:
         self._posted.clear()
 
     def abandon(self) -> None:
-        """Give up what is under way, once the communicator is revoked: nobody will take it any more.
+        """Cancel the pending messages of a revoked communicator, which no rank will receive.
 
-        The buffers must not go before: MPI may read from them until a send has ended, be it by an error.
+        The buffers are freed only afterwards: MPI may read them until a send has ended, by an error too.
         """
         for request, _ in self._posted:
             with suppress(PeerLost), self.comm.waiting("the end of what is given up", -1):

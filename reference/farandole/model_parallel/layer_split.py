@@ -1,13 +1,13 @@
-"""Layer split: a whole model becomes parts on several ranks, and in the end a whole again.
+"""Layer split: a model is cut into parts on several ranks, and put together again after the training.
 
 Document 000's steps, with the roles made exact (errata 000.5, 000.6):
 
-    upload   the root builds the model; nobody else has to hold it whole
-    cut      into contiguous parts whose costliest costs least (`partition`)
-    tell     all ranks: which layers are where, and what shape passes between them
-    send     each part's parameters to those that hold it
-    train    each rank its part: activations go forward, their gradients back
-    gather   the parts at the root
+    upload   the root builds the model; no other rank needs memory for all of it
+    cut      the root cuts it into contiguous parts, so that the largest cost is smallest (`partition`)
+    tell     all ranks learn which layers are where, and the shapes that pass between them
+    send     each part's parameters go to the ranks that hold it
+    train    each rank trains its part: activations go forward, their gradients back
+    gather   the root receives the parts
 
 Other ranks build their part on torch's meta device, where parameters have a shape but no memory,
 until the real ones arrive.

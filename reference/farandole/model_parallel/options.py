@@ -28,7 +28,7 @@ class ModelParallelOptions(TrainingOptions):
     """Plain, with momentum 0.9, or Adam; the last two keep one or two numbers for each parameter."""
 
     precision: Literal["float32", "float64"] = "float32"
-    """Of parameters and activations; in float64 a split model can be told from a wrong one."""
+    """Number format of parameters and activations; float64 distinguishes a split model from a wrong one."""
 
 
 @Parameter(name="*")
@@ -37,8 +37,8 @@ class LayerOptions(ModelParallelOptions):
     """Where the model is cut between layers."""
 
     balance: Literal["time", "memory", "layers"] = "time"
-    """What the largest part should have least of: measured time (on rank 0), memory (parameters, gradients and one
-    micro-batch's activations), or layers."""
+    """The quantity that is minimised for the largest part: measured time (on rank 0), memory (parameters, gradients and
+    one micro-batch's activations), or layers."""
 
 
 @Parameter(name="*")
@@ -50,7 +50,7 @@ class AdaptiveOptions(LayerOptions):
     """Memory of each rank, in millions of bytes. [default: an equal part of what is free]"""
 
     flops: Positive | None = None
-    """Operations a second of each rank, such as 2e9. [default: measured]"""
+    """Operations per second of each rank, such as 2e9. [default: measured]"""
 
 
 @Parameter(name="*")
@@ -59,16 +59,16 @@ class PipelineOptions(LayerOptions):
     """How a pipeline is run."""
 
     schedule: ScheduleName = "1f1b"
-    """In which order the stages work; pipedream takes whole batches and updates after each."""
+    """Order in which the stages work; pipedream processes whole batches and updates after each."""
 
     micro_batches: AtLeastOne = 8
-    """Into how many parts each batch is cut; pipedream cuts none."""
+    """Number of parts into which each batch is cut; pipedream cuts none."""
 
     chunks: AtLeastOne = 2
-    """Pieces of the model on each rank, for the interleaved schedule."""
+    """Number of pieces of the model on each rank, for the interleaved schedule."""
 
     recompute: bool = False
     """Keep only each stage's inputs, and compute its activations again for the backward pass."""
 
     pace_ms: Milliseconds = 0.0
-    """Let every pass (forward, backward for inputs, backward for weights) of a stage take at least so long."""
+    """Minimum duration of every pass of a stage (forward, backward for inputs, backward for weights)."""

@@ -141,7 +141,7 @@ class Parts:
 
     @property
     def splits(self) -> Splits[Dataset]:
-        """All samples; whoever asks loads them."""
+        """All samples, loaded at the first use."""
         return _splits(self.task, self.options.seed)
 
     def gather(self, root: int = 0) -> nn.Sequential | None:

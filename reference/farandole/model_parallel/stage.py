@@ -106,7 +106,7 @@ class Stage:
             gradient: of the piece's outputs; 1 for the last piece, whose output is the loss.
 
         Returns:
-            None for the first piece: nobody needs the gradient of the data.
+            None for the first piece, since the gradient of the data is not needed.
         """
         kept = self.kept.pop((virtual, micro_batch))
         edge = kept.edge

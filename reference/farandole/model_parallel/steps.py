@@ -1,11 +1,11 @@
-"""The vocabulary in which a pipeline schedule says what a stage does next.
+"""The vocabulary of pipeline schedules: the steps of a stage.
 
 A batch is cut into micro-batches, a model into stages, one per rank; where a rank holds several
 pieces of the model, each is a *chunk*, and the pieces are numbered as *virtual stages* along the
 model: virtual stage = chunk · stages + stage. A schedule is a generator that yields one stage's
-computations in order and knows nothing of tensors, MPI or time. Which messages that takes is not
-its business either: `with_messages` puts them where they must be. The result is run over MPI
-(`executor`), checked and timed without it (`checker`), and drawn.
+computations in order and knows nothing of tensors, MPI or time. It contains no messages:
+`with_messages` inserts them. The result is run over MPI (`executor`), checked and timed without it (`checker`), and
+drawn.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Backward:
 
 @dataclass(frozen=True, slots=True)
 class BackwardInput:
-    """The half of `Backward` that the stage before is waiting for: the gradient of the inputs."""
+    """The half of `Backward` that the previous stage waits for: the gradient of the inputs."""
 
     micro_batch: int
     chunk: int = 0
@@ -40,7 +40,7 @@ class BackwardInput:
 
 @dataclass(frozen=True, slots=True)
 class BackwardWeight:
-    """The half of `Backward` that nobody is waiting for: the gradient of the parameters."""
+    """The half of `Backward` that no stage waits for: the gradient of the parameters."""
 
     micro_batch: int
     chunk: int = 0
@@ -72,15 +72,15 @@ class Message:
 
 
 class SendActivation(Message):
-    """Hand the outputs on to the next virtual stage; nobody waits."""
+    """Send the outputs to the next virtual stage, without waiting."""
 
 
 class ReceiveActivation(Message):
-    """Wait for the outputs of the virtual stage before."""
+    """Wait for the outputs of the previous virtual stage."""
 
 
 class SendGradient(Message):
-    """Hand the gradient of the inputs back to the virtual stage before; nobody waits."""
+    """Send the gradient of the inputs to the previous virtual stage, without waiting."""
 
 
 class ReceiveGradient(Message):
@@ -102,7 +102,7 @@ NAMES: dict[type[Pass], str] = {
 
 @dataclass(frozen=True)
 class Times:
-    """How long a stage works on one micro-batch, over all its chunks; in seconds or any unit."""
+    """The times of a stage's work on one micro-batch, over all its chunks; in seconds or any unit."""
 
     forward: float = 1.0
     backward_input: float = 1.0
@@ -123,8 +123,8 @@ class Schedule:
 
     Attributes:
         computations: (stage, stages, micro_batches) → that stage's computations, in order.
-        idle: (stages, micro_batches, times) → the formula: for how long each stage has nothing to do.
-        stash: (stage, stages, micro_batches) → the formula: how many chunks' activations it holds at most.
+        idle: (stages, micro_batches, times) → the idle time of each stage, by formula.
+        stash: (stage, stages, micro_batches) → the largest number of chunks' activations it holds, by formula.
         chunks: pieces of the model on each stage.
         flushes: all gradients of a batch come before its one update; otherwise batches are not cut, and
             each has its own.
@@ -150,7 +150,7 @@ class Schedule:
 
 
 def with_messages(computations: Iterable[Computation], stage: int, stages: int, chunks: int = 1) -> Iterator[Step]:
-    """The computations of one stage, and around each the messages that it takes."""
+    """Yield the computations of one stage, each with the messages that it needs."""
     last = stages * chunks - 1
     before, after = (stage - 1) % stages, (stage + 1) % stages
     for step in computations:

@@ -24,7 +24,7 @@ from farandole.model_parallel.stage import MicroBatches, Stage
 
 @dataclass(frozen=True)
 class Version:
-    """The parameters after so many updates: for each piece its tensors by name, leaves of autograd's graph."""
+    """The parameters after a number of updates: for each piece its tensors by name, leaves of autograd's graph."""
 
     number: int
     tensors: dict[int, dict[str, Tensor]]

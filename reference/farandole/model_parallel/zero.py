@@ -74,12 +74,12 @@ class ShardedOptimizer(ReplicatedOptimizer):
     """Every rank has the state of its part (ZeRO-1)."""
 
     def part(self, count: int) -> slice:
-        """Which of `count` parameters this rank moves: the chunk whose sum the ring's reduce-scatter leaves with it."""
+        """Return the slice of `count` parameters that this rank updates: the chunk that reduce-scatter sums on it."""
         return self.part_of(count, self.comm.rank, self.comm.size)
 
     @staticmethod
     def part_of(count: int, rank: int, ranks: int) -> slice:
-        """Likewise, for any of any number of ranks."""
+        """Return the slice of `count` parameters that rank `rank` of `ranks` updates."""
         return chunk_slices(count, ranks)[(rank + 1) % ranks]
 
     def step(self) -> None:

@@ -26,7 +26,7 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 from farandole.errors import UsageError
 
 HEAD_WIDTH = 16
-EXPANSION = 4  # the feed-forward network is so many times as wide as the model
+EXPANSION = 4  # width of the feed-forward network, in widths of the model
 # The next layer norm divides by it, and so multiplies gradients: with GPT-2's 0.02 plain SGD is unstable at 0.3.
 EMBEDDING_SPREAD = 0.1
 

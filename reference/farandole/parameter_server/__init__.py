@@ -1,4 +1,4 @@
-"""The parameter server: servers keep and move the parameters, workers pull them and push gradients.
+"""The parameter server: servers store and update the parameters, workers pull them and push gradients.
 
 Start with ``minimal``: a whole stale synchronous training in one file, with blocking messages. The other files have the
 same parts, each as a separate object, divided as in ps-lite (Li et al., OSDI 2014).

@@ -1,4 +1,4 @@
-"""From the names on the command line to the objects that do it."""
+"""Make the objects of a parameter server from the names on the command line, and refuse incompatible options."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def check(options: PolicyOptions) -> None:
     server_change.check(options)
     if options.sync == "half" and options.longest_wait >= options.hang_after:
         raise UsageError(
-            f"--longest-wait {options.longest_wait:g}: who pauses so long is taken for dead, by --hang-after "
+            f"--longest-wait {options.longest_wait:g}: a worker that pauses so long is declared dead by --hang-after "
             f"{options.hang_after:g}; give less"
         )
     if options.topk and options.sync == "history":

@@ -1,8 +1,8 @@
-"""Cold rows that several workers update: each lives with one worker, and the clients exchange them in every step.
+"""Cold rows that several workers update: each is stored at one worker, and the workers exchange them in every step.
 
 Document 000 keeps the hot parameters at the centre and all others with the clients (其他参数保存在各个客户端节点).
-A cold row lives with the worker that updates it most. In a step each worker i requests from each other worker j the
-rows of its batch that live there, and sends j their gradients afterwards. j adds up all workers' gradients of its
+A cold row is stored at the worker that updates it most. In a step each worker i requests from each other worker j the
+rows of its batch that are stored there, and sends j their gradients afterwards. j adds up all workers' gradients of its
 rows and updates each row once, as a server would.
 
     pull   i → j   how many rows, and which       j → i   their values
@@ -10,8 +10,8 @@ rows and updates each row once, as a server would.
 
 All workers exchange at the same time, so they must run in step (`--sync bsp`).
 
-Cost: 4R + 8KR bytes for R rows of K float32 that a batch touches and that live with another worker, in 4 messages to
-each other worker; nothing for rows that live with the worker itself. At a server it would be 8R + 8KR for all.
+Cost: 4R + 8KR bytes for R rows of K float32 of a batch that are stored at other workers, in 4 messages to each other
+worker; nothing for rows that are stored at the worker itself. On a server all rows would cost 8R + 8KR.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a worker pushes after an iteration: its gradient, or what its own parameters have become.
+"""A worker's push after an iteration: its gradient, or its own new parameters.
 
     gradient     pulls w, pushes g
     parameters   pulls w, pushes x = w − ηg; the server blends (`core.update_rules.Blend`)
@@ -43,7 +43,7 @@ class Contribution:
         raise NotImplementedError
 
     def to_push(self) -> Array:
-        """The gradient is there; this is what to push."""
+        """Return the vector to push, once the gradient is computed."""
         raise NotImplementedError
 
     def step_alone(self) -> None:

@@ -1,26 +1,24 @@
-"""Downpour SGD: replicas that compute on their own and talk to the servers only now and then.
+"""Downpour SGD: replicas train locally, and exchange with the servers only every few iterations.
 
-DistBelief's way of using a parameter server. Each replica has a copy x of the model and its own
-samples; the servers keep w, in shards, and move it by Adagrad with whatever comes, at once. In
-iteration i a replica
+The parameter server of DistBelief. Each replica has a copy x of the model and its own samples. The servers store w, in
+shards, and apply each push at once, by Adagrad. In iteration i a replica
 
     every n_fetch iterations     requests w; when it has arrived,  x ← w
     always                       g = n_r/N · ∇ mean loss of its batch at x,   a ← a + g,   x ← x − η'·∇
-    every n_push iterations      pushes a,  a ← 0;  the rest goes when the work is over
+    every n_push iterations      pushes a,  a ← 0;  the rest is pushed at the end
 
-(η' is `--local-lr`.) A fetch and a push are on their way while the replica computes: the fetched
-parameters come into a second buffer and take effect at the first border between two iterations
-after their arrival, and gradients are summed up in the second of two sums while the first leaves.
-It waits only where the servers are slower than it is: when a fetch or push is due and the one
-before has not been answered. With `--no-overlap` it waits for each answer; one replica that fetches
-and pushes in every iteration is then single-process SGD with Adagrad.
+(η' is `--local-lr`.) Fetches and pushes overlap with computation. Fetched parameters arrive in a second buffer, and
+replace x before the next iteration. While one sum of gradients is sent, further gradients are added to a second sum. A
+replica waits only if the servers are slower than it is: a fetch or push is due and the previous one has not been
+answered. With `--no-overlap` it waits for each answer; one replica that fetches and pushes in every iteration is then
+single-process SGD with Adagrad.
 
-A fetch also stands for n_fetch iterations of the whole work: the first server counts fetches, so
-that a fast replica takes over what a slow one would have been waited for. What a replica computes
-until it learns that no work is left counts too: with overlap, up to n_fetch iterations more.
+The first server counts each fetch as n_fetch iterations of the whole work. So a fast replica takes over iterations of a
+slow one. The iterations that a replica computes until it receives that no work is left count as well: with overlap, up
+to n_fetch more.
 
-Cost: 1/n_fetch + 1/n_push messages of n bytes per replica and iteration, instead of 2; the price is
-staleness. That of a push is counted from the fetch that its oldest gradient was computed at.
+Cost: 1/n_fetch + 1/n_push messages of n bytes per replica and iteration, instead of 2. In return gradients are stale;
+the staleness of a push is counted from the fetch at which its oldest gradient was computed.
 
 Source: Dean et al., "Large scale distributed deep networks", 2012. Document 001: DistBelief, and
 its asynchronous update, which hides communication behind computation.

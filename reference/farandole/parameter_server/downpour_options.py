@@ -31,16 +31,16 @@ class DownpourOptions(ServerOptions):
     """Iterations whose gradients are pushed together."""
 
     overlap: bool = True
-    """Go on computing while a fetch or a push is on its way."""
+    """Compute while a fetch or a push is on its way."""
 
     tasks: Annotated[bool, Parameter(negative="")] = False
-    """Let the manager hand out tasks of n_push mini-batches to idle workers, and again if a worker dies or is late; a
-    worker fetches before each task, and waits for the answer to its push."""
+    """Let the manager assign tasks of n_push mini-batches to idle workers, and reassign those of dead or late workers.
+    A worker fetches before each task, and waits for the answer to its push."""
 
     server_change: Annotated[tuple[ServerChange, ...], NOT_HERE] = ()
 
     label_sets: AtLeastOne | None = None
-    """Give each replica the samples of this number of classes only, in a numbering of its own. [default: all]"""
+    """Give each replica the samples of this number of classes only, which it numbers from 0. [default: all]"""
 
     align: bool = True
     """With --label-sets: let the manager map the replicas' labels to one common numbering."""

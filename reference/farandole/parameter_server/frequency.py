@@ -1,12 +1,11 @@
-"""Which rows of a table belong to the centre, and which to a worker: decided by measured updates.
+"""Divide the rows of a table between the servers (the centre) and the workers, by measured updates.
 
-Document 000's hybrid keeps the hot parameters at the centre and the others with the clients, to
-save communication. Where samples are sparse this loses nothing: a row that only one worker's
-samples touch is read and updated by that worker alone, so it can live there, and training takes
-the same steps as with all rows at the centre. Rows that several workers update are shared: they stay
-at the centre, or live with the worker that updates them most, from where the others fetch them
-(`cold_rows`). A hot row is always at the centre. (In Parallax, Kim et al. 2019, too, a parameter's sparsity decides how
-it is synchronised.)
+Document 000's hybrid keeps the hot parameters at the centre and the others with the clients, to save communication.
+With sparse samples this loses nothing. A row that only one worker's samples use is read and updated by that worker
+alone, so it can be stored there, and training takes the same steps as with all rows at the centre. Rows that several
+workers update are shared: they stay at the centre, or are stored at the worker that updates them most, from which the
+others fetch them (`cold_rows`). A hot row is always at the centre. (In Parallax, Kim et al. 2019, too, a parameter's
+sparsity decides how it is synchronised.)
 
 A worker counts over one epoch of its samples. Which rows it touches at all does not depend on how
 the samples are batched; how often does.

@@ -22,7 +22,7 @@ def place(world: World, options: ServerOptions, fan_in: int | None = None, reade
         UsageError: no such placement, readers in a scenario without any, or aggregators beside replicas.
     """
     if options.place and fan_in:
-        raise UsageError("--tree decides itself who is an aggregator: with --place, name them there (aggregators=…)")
+        raise UsageError("--tree chooses the aggregators itself: with --place, name them there (aggregators=…)")
     if options.place is None:
         placement = Placement.usual(
             world.size, most_servers(options.servers, options.server_change), fan_in, readers or 0

@@ -2,16 +2,15 @@
 
     1  measure   every worker counts over one epoch in how many of its batches each row is updated
     2  divide    the manager gathers the counts and gives each row an owner (`frequency`)
-    3  train     as in `sparse`, but only rows at the centre travel; a worker updates its own rows in place
+    3  train     as in `sparse`, but only rows on the servers are sent; a worker updates its own rows in place
     4  complete  the workers' rows and the servers' become one table again, for the evaluation
 
 With ``--cold clients`` only hot rows are at the centre, as in the document. A cold row that several workers update then
 lives with one of them, from which the others request it in every step (`cold_rows`).
 
-A worker's own row is moved as a server would have moved it: by the same rule, with share · gradient,
-once a step. No other worker ever reads it, so training takes the same steps wherever it lies, and
-synchronous training stays that of a single process. What is gained is the travelling, 8 + 8K bytes
-for each update of such a row. It pays where samples that are alike lie with one worker.
+A worker updates its own rows as a server would: by the same rule, with share · gradient, once per step. No other worker
+reads them, so training takes the same steps wherever they are stored, and synchronous training equals that of a single
+process. Each update of such a row saves 8 + 8K bytes of messages. This pays if similar samples are with one worker.
 
 Steps 1, 2 and 4 are set-up and evaluation, outside the run's time and bytes: 8 bytes for each row
 and worker to the manager and as many back, once, and each worker's own rows to every rank.

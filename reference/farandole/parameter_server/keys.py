@@ -1,11 +1,11 @@
-"""The key space: which server holds which parameters.
+"""The key space: the assignment of parameters to servers.
 
 Keys 0 … K − 1 are the elements of the flat parameter vector, or the rows of a table. They are cut
 into ranges, far more than there are servers, and each range is given to one server as a whole: a
 message then names one range instead of many keys (Li et al., OSDI 2014).
 
-Two assignments. *Equal*: server i of S gets the i-th run of ranges; perfectly balanced, but with
-one server more nearly every border shifts, and about half of all keys move. *Hashing*: consistent
+There are two assignments. *Equal*: server i of S has the i-th run of ranges. This is perfectly balanced, but one more
+server shifts nearly every border, and about half of all keys move. *Hashing*: consistent
 hashing (Karger et al., 1997; document 004). Servers and ranges are hashed onto one circle of 2⁶⁴
 points, and a range belongs to the next server clockwise. A new server takes over the arcs that end
 at its points and touches no others: about 1/S of the keys move, all of them to it. Each server

@@ -1,9 +1,8 @@
-"""Label alignment: workers that name their labels differently get one space of labels.
+"""Label alignment: workers with different numberings of the classes agree on a common one.
 
-Each worker has samples of some classes only and has numbered these on its own, from 0. It sends
-the manager the names in its order; the manager sorts the union of all names, and where a name
-stands there is its common number. The workers then translate their targets once and train one
-model together. This is the part that document 001 calls the master's label information.
+Each worker has samples of some classes only, and has numbered these from 0. It sends the manager their names in this
+order. The manager sorts the union of all names; a name's position is its common number. The workers then translate
+their targets once and train one model together. Document 001 calls this the master's label information.
 """
 
 from __future__ import annotations

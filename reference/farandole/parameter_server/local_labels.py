@@ -1,4 +1,4 @@
-"""Workers that know only some of the classes: which samples each of them gets, and with which targets.
+"""The samples and targets of workers that know only some of the classes.
 
 A sample goes to one of the workers that know its class; its target there is that worker's own
 number for the class (`labels` says how such numbers become common ones).

@@ -26,7 +26,7 @@ class Manager:
         clients: client's rank → its application.
         services: the ranks of servers, cleaning node and manager.
         reported: called with each worker's report.
-        silence_s: a client that sends nothing for this long is taken for dead; infinite where hung ranks are killed.
+        silence_s: a client that sends nothing for this long is declared dead; infinite where hung ranks are killed.
         readers: the clients that do not train.
         on_failure: called on the manager when ranks have died, and when it has become the manager.
         left: called with each client that will send no more reports.
@@ -34,7 +34,7 @@ class Manager:
     Attributes:
         leads: this rank is the manager.
         samples: of all reports so far.
-        silent: the clients that were taken for dead.
+        silent: the clients that were declared dead.
     """
 
     kinds = frozenset({Kind.REPORT, Kind.LEAVE, Kind.TIDY, Kind.PROGRESS, Kind.ALIVE})

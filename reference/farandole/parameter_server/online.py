@@ -1,15 +1,14 @@
-"""Online incremental training: each sample comes once, is predicted first and learned from then.
+"""Online incremental training: each sample arrives once, is predicted first, and then trained on.
 
-The workers share a stream in which position p is worker p mod n's, so all see the same drift. A
-batch's iteration is a pull, *one* forward pass whose predictions count as the test (the parameters
-have not seen these samples) and whose loss is trained on, and a push: any policy, any update rule.
-The share of right predictions so far is the prequential accuracy (Dawid 1984; Gama, Sebastião &
-Rodrigues 2013). No held-out set is needed, nothing is used twice, and it follows the drift.
+The workers share a stream; position p belongs to worker p mod n, so all see the same drift. An iteration is a pull,
+*one* forward pass, and a push, under any policy and update rule. The predictions of the forward pass count as the test,
+since the parameters have not been trained on these samples, and its loss gives the gradient. The share of right
+predictions so far is the prequential accuracy (Dawid 1984; Gama, Sebastião & Rodrigues 2013). It needs no held-out set,
+uses no sample twice, and follows the drift.
 
-For comparison each worker keeps a copy of the model as it was after the first part of the stream,
-which learns nothing more and is tested on the same samples. `serving` has the reader that answers
-predictions at the same time. Document 000's online incremental training, which promises response
-times (erratum 000.27); what it gives is a model that is up to date.
+For comparison each worker keeps a copy of the model from the end of the first part of the stream, which is not trained
+further and is tested on the same samples. `serving` has the reader that serves predictions at the same time. Document
+000's online incremental training promises response times (erratum 000.27); it provides a model that is up to date.
 """
 
 from __future__ import annotations
@@ -155,7 +154,7 @@ class Learner(Trainee):
             self._await(stream)
             inputs, targets = (torch.from_numpy(part).to(self.world.device) for part in next(stream))
             if not (start := pull(self.world, kv, contribution.into)):
-                return  # taken for dead
+                return  # this worker was declared dead
             self.world.begin_step(start.clock)
             with self.world.compute("test, then train"):
                 contribution.pulled(share)

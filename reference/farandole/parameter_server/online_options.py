@@ -1,4 +1,4 @@
-"""The options of online training: the stream, and the readers that serve meanwhile."""
+"""The options of online training: the stream, and the readers that serve predictions."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

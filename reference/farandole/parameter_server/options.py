@@ -51,19 +51,20 @@ class ServerOptions(DataParallelOptions):
     survives: ClassVar[bool] = True  # may outlive ranks, where MPI lets it
 
     servers: AtLeastOne = 1
-    """Servers that share the parameters; rank 0 is the manager, they come next, the rest are workers."""
+    """Number of servers that share the parameters; rank 0 is the manager, the servers come next, the rest are workers.
+    """
 
     place: str | None = None
     """Other ranks for the roles, as servers=0+1,workers=3-6,cleaner=2; rank 0 is always the manager."""
 
     replicas: Annotated[int, whole(gte=1, lte=2)] = 1
-    """How many servers have each part of the parameters; with 2 any one of the servers may die, or the manager."""
+    """Number of servers that store each part of the parameters; with 2 any one server may die, or the manager."""
 
     assignment: Literal["equal", "hashing"] = "equal"
-    """Which server has which keys: equal parts, or by consistent hashing."""
+    """How keys are assigned to servers: in equal parts, or by consistent hashing."""
 
     ranges: AtLeastOne = 16
-    """Into how many ranges per server the keys are cut."""
+    """Number of ranges per server into which the keys are cut."""
 
     transport: Literal["messages", "window"] = "messages"
     """How parameters and gradients travel: as messages, or through memory that the ranks of one host share."""
@@ -73,8 +74,8 @@ class ServerOptions(DataParallelOptions):
     few keys move."""
 
     hang_after: Positive = 20.0
-    """Seconds after which a rank that neither works nor waits for another one is taken for dead: it is killed where the
-    other ranks can continue; elsewhere a worker's state is removed. Less than --wait-timeout, which ends the job."""
+    """Seconds after which a rank that neither works nor waits for another one is declared dead. It is killed if the
+    other ranks can continue; otherwise a worker's state is removed. Less than --wait-timeout, which ends the job."""
 
 
 @Parameter(name="*")
@@ -83,39 +84,39 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     """When gradients count, and what a server does with them."""
 
     fraction: Part = 0.01
-    """Of --compressor random-k: the part of the entries that is pushed; --topk has its own."""
+    """--compressor random-k: the part of the entries that is pushed; --topk has its own."""
 
     sync: Sync = "ssp"
-    """When a worker may go on, and which gradients move the parameters when."""
+    """The policy: when a worker may start an iteration, and when a gradient moves the parameters."""
 
     staleness: NotNegative = 4
-    """ssp, half, dssp: iterations that a worker may be ahead of the slowest, at most."""
+    """ssp, half, dssp: the largest lead of a worker over the slowest, in iterations."""
 
     least_staleness: NotNegative = 1
     """dssp: the lower bound; beyond it only the furthest worker continues, for as many iterations as the controller
     grants."""
 
     longest_wait: NotNegativeReal = 0.02
-    """half: seconds that a worker waits at most, at random, before it pushes."""
+    """half: the longest random wait of a worker before it pushes, in seconds."""
 
     enough: AtLeastOne | None = None
-    """partial, history: how many gradients make a step. [default: all workers' but one's]"""
+    """partial, history: number of gradients that make a step. [default: the number of workers − 1]"""
 
     patience: NotNegativeReal = 0.5
-    """history: how much longer to wait for the late, as a multiple of the time the others took."""
+    """history: how much longer to wait for late workers, as a multiple of the time the others took."""
 
     update: Update = "sgd"
-    """What a server does with the gradients; blend and elastic: with the workers' own parameters; twice: with both, in
+    """The servers' update rule for gradients; blend and elastic receive the workers' own parameters; twice: both, in
     two rounds per iteration, as in document 000."""
 
     momentum: Probability = 0.9
-    """momentum: how much of the last step's velocity is kept."""
+    """momentum: the part of the last step's velocity that is kept."""
 
     compensation: NotNegativeReal = 0.04
-    """delay-compensated: how strongly gradients are corrected for the parameters having moved."""
+    """delay-compensated: factor of the correction for updates since the gradient's pull."""
 
     alpha: Probability = 0.2
-    """blend: how much of the old parameters stays."""
+    """blend: the part of the old parameters that is kept."""
 
     elasticity: Part = 0.9
     """elastic: β, how far the servers' parameters move towards the workers' mean in an exchange; each worker moves
@@ -131,8 +132,8 @@ class PolicyOptions(EncodingOptions, ServerOptions):
     """Push only this part of the gradient's entries, the largest; the rest is added to the next gradient."""
 
     compressor: Encoder = "none"
-    """What encodes the gradients that workers push, with error feedback for sign and random-k; parameters are pulled as
-    they are."""
+    """The encoding of the gradients that workers push, with error feedback for sign and random-k; parameters are pulled
+    uncompressed."""
 
     stop_below: Positive | None = None
     """End the training once the validation loss is less than this; a second thread of the manager checks it

@@ -1,4 +1,4 @@
-"""What every rank knows after the training: the final parameters, and the statistics of all ranks."""
+"""The outcome of a training on every rank: the final parameters, and the statistics of all ranks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which of the workers' reports make one line of metrics.jsonl together.
+"""The workers' reports, grouped into lines of metrics.jsonl.
 
-A report is of one worker's iteration. Where all workers go step by step, a line is a step, so that there are as many
-lines as the summary has steps, also after deaths. Elsewhere a line is as many reports as there were workers at first,
-since those that are left do a dead one's work: it stands for about as many samples as a step.
+A report describes one iteration of a worker. If all workers run in step, a line is a step, so the number of lines
+equals the summary's steps, also after deaths. Otherwise a line has as many reports as there were workers at first,
+since the remaining workers do a dead one's work: it covers about as many samples as a step.
 """
 
 from __future__ import annotations

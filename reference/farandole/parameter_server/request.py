@@ -1,4 +1,4 @@
-"""A client's request to several servers: the message that each of them is sent, and where its answer goes."""
+"""A client's request to several servers: the message to each of them, and the place of its answer."""
 
 from __future__ import annotations
 

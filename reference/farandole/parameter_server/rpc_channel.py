@@ -192,7 +192,7 @@ class RpcChannel:
 
     def _receive(self, answer: Header) -> None:
         """An answer has arrived, perhaps with parameters."""
-        if answer.kind == Kind.STOP:  # also for a worker that was taken for dead: its requests end without an answer
+        if answer.kind == Kind.STOP:  # a worker that was declared dead gets it, too: its requests end without an answer
             self._stop()
             return
         request = self._requests.get(answer.request_id)

@@ -1,12 +1,12 @@
-"""Sparse training: workers pull and push only the rows of the table that their batches touch.
+"""Sparse training: workers pull and push only the rows that their batches use.
 
 The model is `models.sparse_logistic` on the hashed words of real text (`data.text`): a table with a
-row per feature and a column per class on the servers, of which a batch touches one row in a hundred
-or so. A worker knows its next batch, so it requests that batch's rows, and pushes their gradient.
+row per feature and a column per class on the servers. A batch uses about one row in a hundred. A worker knows its next
+batch, so it requests only that batch's rows, and pushes their gradient.
 
-A worker's step with R rows of K float32 each costs 4R + 4KR bytes for the pull (row numbers there,
-rows back) and as many for the push; with all V rows of a dense table it would be 8KV. The set-up of
-Li et al. (OSDI 2014), who train logistic regression on billions of features so. Document 004.
+Cost per step of a worker with R rows of K float32: 4R + 4KR bytes for the pull (row numbers to the server, rows back)
+and as many for the push, instead of 8KV for a dense table of V rows. Li et al. (OSDI 2014) train logistic regression on
+billions of features in this way. Document 004.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class TextOptions(PolicyOptions):
     features, told apart by logistic regression (try --lr 30)."""
 
     buckets: AtLeastOne = 1 << 16
-    """text: how many rows the table of parameters has; words and pairs of words are hashed onto them."""
+    """text: number of rows of the table of parameters, onto which words and pairs of words are hashed."""
 
     shards: Literal["documents", "shuffled"] = "documents"
     """text: whole documents to each worker, or passages at random."""
@@ -40,16 +40,16 @@ class HybridOptions(TextOptions):
     """Learning rate."""
 
     sync: SyncOfEach = "bsp"
-    """When a worker may go on; what lives with a worker is always up to date there."""
+    """When a worker may start an iteration; rows that are stored at a worker are always up to date there."""
 
     update: Literal["sgd", "momentum", "adagrad", "adam", "staleness-aware", "delay-compensated"] = "sgd"
-    """What is done with the gradients, on the servers and at the workers' own rows."""
+    """The update rule, on the servers and for the rows that are stored at workers."""
 
     hot: UnitInterval = 1.0
-    """Rows that more than this part of all batches update live on the servers anyway; 0: all rows do."""
+    """Rows that more than this part of all batches update are always stored on the servers; 0: all rows."""
 
     cold: Literal["servers", "clients"] = "servers"
-    """Where rows live that several workers update and that are not hot: on the servers too, or each with the worker
+    """Where to store rows that several workers update and that are not hot: on the servers too, or each at the worker
     that updates it most, from which the others request it (try --hot 0.1)."""
 
     # Only rows travel, of one model, and every gradient counts once: what is for other ways of training is not here.

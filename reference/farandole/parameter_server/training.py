@@ -1,4 +1,4 @@
-"""Training of any workload with a parameter server: the run and its record.
+"""Training with a parameter server, for any workload: the run and its record.
 
 A `Workload` is a whole model in `classification`, and rows of a table in `sparse`. Its iteration is document 004's six
 steps: the worker has its part of the data (1); it pulls (2), computes the gradient (3) and pushes it (4); the servers

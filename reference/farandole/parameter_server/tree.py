@@ -2,8 +2,8 @@
 
 Document 004: with n workers one server receives n gradients and sends the parameters n times per step. A layer of
 aggregators, each for f workers, reduces both to n / f, at the price of one more hop. To the servers an aggregator is a
-worker whose share is the sum of its workers' shares. To its workers it is a server with all keys. The policy holds
-between aggregators; the workers of one aggregator run in step.
+worker whose share is the sum of its workers' shares. To its workers it is a server with all keys. The policy applies
+to the aggregators; the workers of one aggregator run in step.
 """
 
 from __future__ import annotations

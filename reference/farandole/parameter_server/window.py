@@ -1,4 +1,4 @@
-"""Parameters and gradients in memory that all ranks of a host share: only headers are sent.
+"""A shared-memory window for parameters and gradients, so that only headers are sent.
 
 On one host a message is two copies, or at best one. An MPI shared window (`MPI_Win_allocate_shared`) contains the
 servers' parameters and a slot for each worker's gradient. A push is then a header alone, and the server reads the

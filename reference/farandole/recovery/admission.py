@@ -1,11 +1,11 @@
 """How a process that joins later is admitted: the coordinator starts it, and in a membership update all accept it.
 
     spawn       the coordinator starts a process, in a thread (`runtime.joining`); all others train on
-    news        it is ready, or lost: only the coordinator knows, and reports it in an agreement of all
+    news        it is ready, or lost: the coordinator detects it, and reports it in an agreement of all
     admit       all accept its connection, and form a communicator with it
     welcome     the coordinator sends it what the others have agreed on
 
-Until it is welcomed no rank counts on it: if anything fails it leaves, and no work is lost. Cost: an agreement per
+Until it is welcomed no rank depends on it: if anything fails it leaves, and no work is lost. Cost: an agreement per
 update while a process is starting; then one collective accept and another agreement.
 """
 

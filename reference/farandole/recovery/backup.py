@@ -1,17 +1,16 @@
-"""Backup recovery (备份恢复): what a dead rank knew is with its buddy, in memory, and training goes on from there.
+"""Backup recovery (备份恢复): a dead rank's state is restored from a copy in its buddy's memory.
 
-Document 000 keeps parameters and intermediate results on several nodes, and recovers what a node knew
-from its backup. Here every k steps each worker gives a copy of what is its alone to the next worker in
-the ring (`buddies`): the state of its random generators, its parts of the last losses, and where the
-optimizer is divided (ZeRO-1), its part of that. When one dies, all go back to the last backup and a
-spare takes the slot with exactly the dead one's state: the run ends bitwise as if nothing had
-happened. Without a spare the others divide its work and its part of the optimizer.
+Document 000 keeps parameters and intermediate results on several nodes, and restores a node's state from its backup.
+Here every k steps each worker sends a copy of its own state to the next worker in the ring (`buddies`): the state of
+its random generators, its parts of the last losses, and its part of a divided optimizer (ZeRO-1). When a worker dies,
+all go back to the last backup, and a spare takes its slot with exactly its state: the run ends bitwise equal to an
+undisturbed one. Without a spare the others divide its work and its part of the optimizer.
 
-    lost        at most k steps, done again; before the second backup, by beginning anew
+    lost        at most k steps, which are repeated; before the second backup training restarts
     two deaths  of a worker and its buddy at once: from the last checkpoint on disk
 
-Cost per backup: a copy in memory of 2/P of what P workers share, and of what is each one's own, which is also sent
-to one other while the step is computed. See `membership` for how the others find each other again.
+Cost per backup: a copy in memory of 2/P of the state that P workers share, and of each one's own state, which is also
+sent to one other worker while the step is computed. `membership` forms the new group of workers.
 """
 
 from __future__ import annotations

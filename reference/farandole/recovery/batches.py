@@ -1,7 +1,7 @@
 """The training set where every rank can read all of it, and the batches of a training whose ranks may change.
 
-It is written once, in as many files as there are workers at first, and mapped into memory by each
-rank: so a worker that takes over a part of the batch has its samples already.
+The set is written once, in as many files as there are workers at first, and every rank maps it into memory. So a worker
+that takes over a part of the batch has its samples already.
 """
 
 from __future__ import annotations

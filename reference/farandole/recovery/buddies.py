@@ -1,17 +1,17 @@
 """Each worker's state in the memory of another: its buddy, the next worker in the ring.
 
     worker     0     1     2     3
-    keeps      0     1     2     3     what is its own alone, and one of as many parts of what all share
-    and        3     0     1     2     of its ward, the same: it receives the first, and has the second itself
+    keeps      0     1     2     3     its own state, and one of P parts of the state that all share
+    and        3     0     1     2     the same of its ward; it receives the first, and has the second itself
 
 A dead worker's state is with its buddy, so the workers left can go back to the step of the copy together. Two
 generations are kept, since a death may come while copies are being exchanged: then some workers have the new one
 already, and all have the old one. State is lost only if a worker and its buddy die together, before the others have
 exchanged new copies.
 
-The exchange may go on while the next step is computed: `begin`, and `complete` before any parameter changes.
+The exchange overlaps with the next step: `begin`, and `complete` before any parameter changes.
 
-Cost of a backup, with P workers: each copies 2/P of what all share, and sends what is its own alone to one worker.
+Cost of a backup, with P workers: each copies 2/P of the state that all share, and sends its own state to one worker.
 Source: Zheng, Shi & Kalé, "FTC-Charm++: an in-memory checkpoint-based fault tolerant runtime", 2004.
 """
 

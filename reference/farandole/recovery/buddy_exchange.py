@@ -1,7 +1,7 @@
 """The messages of `buddies`: a worker's own tensors to its buddy, and those of its ward from there.
 
-With the sizes known, from the second backup of a group on, the exchange goes on while the next step is computed: a
-message for each tensor. Before that, and after a death, tensors travel in one pack, with their names and shapes.
+From the second backup of a group on the sizes are known, and the exchange overlaps with the next step: a message for
+each tensor. Before that, and after a death, tensors travel in one pack, with their names and shapes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from farandole.runtime.communicator import Buffer, Communicator, Pending, broadcast_bytes
 
-TAG = 1  # of a backup's first tensor, the next ones follow: the step that goes on meanwhile sends with 0
+TAG = 1  # of a backup's first tensor, the next ones follow: the step beside it sends with 0
 
 
 def begin_exchange(comm: Communicator, own: Mapping[str, Tensor], wards: Mapping[str, Tensor]) -> Pending:

@@ -1,10 +1,10 @@
 """Protection by checkpoints on disk, for a training that all ranks start again (`restart`).
 
-    protect    write a checkpoint, if it is time to (`checkpointer`, `interval`), or if the training is to stop
+    protect    write a checkpoint, if one is due (`checkpointer`, `interval`), or if the training is to stop
     restore    at a start: go back to the newest complete checkpoint, if there is one
 
-No rank outlives another one here, so `regroup` is never called. Cost: a copy in memory per checkpoint, for which
-training stands still, and its way to the disk in a thread.
+Here a death ends all ranks, so `regroup` is never called. Cost: a copy in memory per checkpoint, during which training
+waits; a thread writes it to the disk.
 """
 
 from __future__ import annotations

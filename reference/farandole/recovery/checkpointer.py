@@ -1,7 +1,7 @@
 """Checkpoints that are written while training continues.
 
-Saving has two parts. The snapshot, a copy in memory, must be of one step, so training stands still for it. A thread
-writes it to the disk while training changes the original (Mohan et al., "CheckFreq", 2021). Writing in the foreground
+Saving has two parts. The snapshot, a copy in memory, must be of one step, so training waits for it. A thread writes it
+to the disk while training changes the original (Mohan et al., "CheckFreq", 2021). Writing in the foreground
 is there to compare.
 
 Before a rank writes to a slot, all ranks wait until the previous checkpoint, in the other slot, is on the disk of all.

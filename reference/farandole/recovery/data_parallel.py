@@ -1,8 +1,8 @@
-"""Data-parallel training whose ranks may die or join: what one worker does in a step; a `Trainable`.
+"""Data-parallel training whose ranks may die or join: one worker's step, as a `Trainable`.
 
 Each worker computes the gradient of its part of the batch, tries again if that fails on it alone (`retry`), and
 all-reduces. Every ten steps all workers exchange their losses, from which the learning rate may follow
-(`adaptive_rate`). What is kept of a worker is its `Protection`: `checkpoint_protection`, `membership_protection` or
+(`adaptive_rate`). A `Protection` saves the worker's state: `checkpoint_protection`, `membership_protection` or
 `backup`.
 """
 
@@ -137,7 +137,7 @@ class DataParallel:
         self.replica.rewind(step)
 
     def _take_over_the_record(self, step: int, first_line: int) -> None:
-        """Have the leading worker, perhaps a new one, write on from where the one before has come to."""
+        """Have the coordinator, perhaps a new one, continue the record of the previous one."""
         told = np.empty((self.world.control.size, 2))  # a joining process has no loss, and may have to write it
         self.world.control.Allgather(np.array([self.losses.following, self.losses.last]), told)
         self.losses.last = float(max(told.tolist())[1])  # that of the worker that has come furthest

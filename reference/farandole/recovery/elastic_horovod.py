@@ -1,12 +1,12 @@
 """Elastic Horovod, to compare with `data_parallel` and `backup`: workers commit, and go back to the last commit.
 
 The same training as theirs (task, batches, optimizer, dropout), in the form that Horovod requires. A State holds what
-shall survive a failure, and a decorated function trains. Every k steps it commits, which keeps a copy of the state in
+must survive a failure, and a decorated function trains. Every k steps it commits, which keeps a copy of the state in
 each worker's own memory. When a worker dies the all-reduce of the others raises HorovodInternalError. Horovod restores
 the last commit, meets at the driver's rendezvous (`horovod_driver`), broadcasts the state of the new rank 0, and calls
 the function again. When a host has been added the commit itself raises HostsUpdatedInterrupt, and nothing is lost.
 
-    lost        at most k steps, done again; and with a worker all others of its host
+    lost        at most k steps, which are repeated; and with a worker all others of its host
     not kept    the random generators: the parameters differ from those of an undisturbed run
 
 Cost: a copy of the model and of the optimizer's state per commit, and a broadcast of a few bytes.

@@ -1,9 +1,9 @@
-"""The event log of a training, across all its starts: one line for each event, written by the ranks that are there.
+"""The event log of a training, across all its starts: one line per event, written by the live ranks.
 
-A rank that dies writes nothing, so the ranks that detect its death do. A rank that is told to fail (`--fail`) writes a
-line just before. A start that continues from a checkpoint reads the lines of earlier starts: which failures it follows,
-how long they took, and how many steps were lost (`failure_log`). Injected failures that have struck already do not
-strike again.
+A rank that dies writes nothing; the ranks that detect its death write the line. A rank with an injected failure
+(`--fail`) writes a line just before. A start that continues from a checkpoint reads the lines of earlier starts: which
+failures it follows, how long they took, and how many steps were lost (`failure_log`). Injected failures that have
+struck already do not strike again.
 
 Lines are appended whole (O_APPEND), so that ranks may write at the same time, and a torn last line costs only itself.
 """

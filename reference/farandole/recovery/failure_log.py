@@ -27,7 +27,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Joined:
-    """A process that has joined later: its first step, done so many seconds after the process was requested."""
+    """A process that joined later: its first step, and the seconds from the request until that step was done."""
 
     rank: int
     step: int

@@ -1,4 +1,4 @@
-"""A training that outlives its ranks: the loop of `protected_training`, and what happens when a rank dies or joins.
+"""Fault-tolerant training: the loop of `protected_training`, and the recovery when a rank dies or joins.
 
     wait       as a spare, or as a joining process
     train      take step after step, until all are done or a rank is found dead

@@ -1,11 +1,10 @@
 """Heartbeats (心跳): a hung rank is detected by its silence, and killed, so that the others see a failure.
 
-The operating system reports a dead process. One that lives but does nothing blocks all others, and only
-time distinguishes it from a slow one. So a thread of each rank tells all others, a few times a second, how
-many moves its main thread has made and whether it is waiting for another rank. A rank that has made no move
-for too long without waiting, or has sent nothing at all, is suspected and then killed (fencing): if it woke
-up later it would act on an outdated state. It is told to end itself; if it does not, a rank of the same host
-kills it.
+The operating system reports a dead process. One that lives but does nothing blocks all others, and only time
+distinguishes it from a slow one. A thread of each rank therefore sends all others, a few times a second, the number of
+moves that its main thread has made, and whether it is waiting for another rank. A rank that has made no move for too
+long without waiting, or has sent nothing at all, is suspected and then killed (fencing): if it woke up later it would
+act on an outdated state. The rank is requested to end itself; if it does not, a rank of the same host kills it.
 
 A short time-out kills slow ranks; a long one makes all ranks wait. Heartbeats are datagrams, beside MPI: a
 lost one is followed by the next, and sending never blocks.
@@ -67,7 +66,7 @@ def check(after_s: float, wait_timeout_s: float) -> None:
     """
     if after_s >= wait_timeout_s:
         raise UsageError(
-            f"--hang-after {after_s:g}: whoever waits gives up after --wait-timeout {wait_timeout_s:g}; give less"
+            f"--hang-after {after_s:g}: a waiting rank gives up after --wait-timeout {wait_timeout_s:g}; give less"
         )
 
 

@@ -121,7 +121,7 @@ def check(options: ElasticHorovodOptions, hosts: Hosts) -> None:
     for name in ("cooldown", "gloo_timeout"):
         if getattr(options, name) >= options.wait_timeout:
             raise UsageError(
-                f"--{name.replace('_', '-')} {getattr(options, name)}: whoever waits is ended after --wait-timeout "
+                f"--{name.replace('_', '-')} {getattr(options, name)}: a waiting worker is ended after --wait-timeout "
                 f"{options.wait_timeout:g}; give less"
             )
 

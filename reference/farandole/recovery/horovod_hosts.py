@@ -1,8 +1,8 @@
 """Where Elastic Horovod may start workers: its host discovery, by three methods.
 
-Horovod asks every second which hosts there are, and how many workers each takes (its slots). A host
-that is new may get workers; one that is gone loses them. And a host where one worker has failed is put
-on a blacklist, with all its workers, for ever or for a time (--cooldown).
+Horovod queries the hosts, and the number of workers (slots) of each, every second. A new host may receive workers; a
+host that is removed loses them. A host on which a worker has failed is put on a blacklist, with all its workers, for
+ever or for a time (--cooldown).
 
 So with all workers on one host the first failure ends them all. On this machine each worker therefore has its own
 host name (worker-0, worker-1, …).

@@ -1,4 +1,4 @@
-"""One Horovod worker's surroundings: what `runtime.world.World` is to a rank of MPI.
+"""The environment of one Horovod worker, as `runtime.world.World` is that of an MPI rank.
 
 A worker keeps the number with which the driver started it, whatever rank Horovod gives it later (`horovod_workers`).
 Faults, the trace and the event log name it by this number. What it leaves for the record at its end is a `Finished`.

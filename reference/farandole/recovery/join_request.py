@@ -83,13 +83,13 @@ def ask(folder: Path, timeout_s: float, announce: Callable[[str], None]) -> Answ
             if answer and answer.is_lost:
                 raise LaunchError(f"{folder}: rank {answer.rank}, which was to join, has died: ask again")
             if answer and answer.is_started and not announced:
-                announce(f"rank {answer.rank} has been sent for, at step {answer.sent_at}")
+                announce(f"rank {answer.rank} has been requested, at step {answer.sent_at}")
                 announced = True
             if is_over:
-                raise LaunchError(f"{folder}: the training has ended, and nobody has joined it")
+                raise LaunchError(f"{folder}: the training has ended, and no worker has joined it")
             if time.monotonic() > deadline:
-                happened = "see its logbook.jsonl" if answer else "it has taken no notice: does it still run?"
-                raise LaunchError(f"{folder}: nobody has joined within {timeout_s:g} s; {happened}")
+                happened = "see its logbook.jsonl" if answer else "it has not noticed the request: does it still run?"
+                raise LaunchError(f"{folder}: no worker has joined within {timeout_s:g} s; {happened}")
             time.sleep(NAP_S)
     finally:
         request.unlink(missing_ok=True)
@@ -118,6 +118,6 @@ def _check(folder: Path) -> None:
         raise UsageError(f"{folder} is no run's folder: give the one that a run writes its record in")
     options = read_object(folder / "config.json", "give the folder of another run")
     if not {field.name for field in fields(MembershipOptions)} <= options.keys():
-        raise UsageError(f"{folder}: nobody can join this run; a worker can join membership and backup")
+        raise UsageError(f"{folder}: a worker can join membership and backup, and not this run")
     if (folder / "summary.json").exists():
         raise UsageError(f"{folder}: the training is over; start another one")

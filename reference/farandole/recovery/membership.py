@@ -1,4 +1,4 @@
-"""Membership update (成员更新): when a rank dies the others agree on who is left, and continue.
+"""Membership update (成员更新): when a rank dies the others agree on the survivors, and continue.
 
 Document 000's coordinator detects which nodes join, and if the coordinator itself dies the others choose another. Here
 every survivor learns of a death by itself, from the call in which it waits. Then all do the same:

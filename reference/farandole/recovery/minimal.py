@@ -7,7 +7,7 @@ Softmax regression on the digits, data-parallel. Each step:
     update      every rank applies the same sum: the parameters stay bitwise equal
 
 `--kill 2 --step 30` ends rank 2 by a real SIGKILL as its step 30 begins. MPI raises an error in the calls of the
-other ranks, and they go on in four moves:
+other ranks, and they continue in four moves:
 
     revoke      interrupt the ranks that still wait in a call of this communicator
     agree       are all ranks done? If so, no rank is needed any more
@@ -138,7 +138,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = Parser(prog="farandole.recovery.minimal", description="A training that goes on when ranks die.")
+    parser = Parser(prog="farandole.recovery.minimal", description="A training that survives the death of ranks.")
     parser.add_argument("--kill", type=int, action="append", default=[], metavar="RANK", help="dies by SIGKILL")
     parser.add_argument("--step", type=int, default=30, help="at which it dies")
     parser.add_argument("--steps", type=int, default=60, help="of the training")
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str]) -> None:
     dies_at = options.step if me in options.kill else None
     for step, view, parameters in train(MPI.COMM_WORLD.Dup(), options.steps, dies_at):
         digest = hashlib.sha256(parameters.tobytes()).hexdigest()[:16]
-        ranks = f"goes on with ranks {' '.join(map(str, view))}" if view else "done"
+        ranks = f"continues with ranks {' '.join(map(str, view))}" if view else "done"
         os.write(1, f"rank {me} step {step} {ranks}, parameters {digest}\n".encode())  # a line at a time, unmixed
     signal.alarm(SHUTDOWN_S)
 

@@ -51,10 +51,10 @@ class ResumableOptions(ReplicaOptions):
     """Every rank writes its part, or rank 0 writes all."""
 
     checkpoint_async: bool = True
-    """Write in the background, from a copy; or stand still until it is on the disk."""
+    """Write in the background, from a copy; otherwise training waits until the checkpoint is on the disk."""
 
     mtbf: Positive | None = None
-    """Mean seconds between failures: from the first checkpoint on, what each has cost decides when the next is due."""
+    """Mean seconds between failures; with it, the measured cost of a checkpoint decides when the next one is due."""
 
 
 @Parameter(name="*")
@@ -75,7 +75,7 @@ class MembershipOptions(ReplicaOptions, FaultTolerantOptions):
     """A training whose ranks may leave and join."""
 
     retry_for: Positive = 5.0
-    """Seconds for which a worker tries a step again that fails on it alone, before it gives up and leaves."""
+    """Seconds for which a worker repeats a step that fails on it alone, before it gives up and leaves."""
 
     failures: AtLeastOne = 3
     """Number of failed tries, of all workers together, after which a spare joins, or with --spawn a new process."""
@@ -107,10 +107,10 @@ class BackupOptions(MembershipOptions):
     """A training whose ranks keep each other's state in memory."""
 
     backup_every: AtLeastOne = 5
-    """Steps between two backups: at most so many are done again after a failure."""
+    """Steps between two backups: at most this number of steps is repeated after a failure."""
 
     shard_optimizer: bool = False
-    """Divide the optimizer's state over the workers (ZeRO-1): a dead worker's part of it only its buddy has."""
+    """Divide the optimizer's state over the workers (ZeRO-1); the copy of a dead worker's part is at its buddy."""
 
     checkpoint_every: NotNegative = 50
     """Steps between two checkpoints on disk, for when a worker and its buddy die together; 0: none."""
@@ -143,13 +143,13 @@ class ElasticHorovodOptions(RememberingOptions):
     starts_workers: ClassVar[bool] = True
 
     workers: AtLeastOne | None = None
-    """How many workers, at first and at most; `farandole run` says it by -n. [default: as many as the hosts take]"""
+    """Number of workers, at first and at most; `farandole run` sets it by -n. [default: as many as the hosts take]"""
 
     min_workers: AtLeastOne = 1
     """With fewer the training waits for more, and ends after --wait-timeout (horovodrun --min-np)."""
 
     commit_every: AtLeastOne = 5
-    """Steps between two commits: at most so many are done again after a failure."""
+    """Steps between two commits: at most this number of steps is repeated after a failure."""
 
     gloo_timeout: AtLeastOne = 30
     """Whole seconds for which a worker waits for another's message or start (HOROVOD_GLOO_TIMEOUT_SECONDS)."""
@@ -158,4 +158,4 @@ class ElasticHorovodOptions(RememberingOptions):
     """Whole seconds after which a host where a worker has failed is used again; 0: never."""
 
     hosts_file: Path | None = None
-    """File of hosts, a line each, as node1:2 where it takes two workers. [default: Slurm's nodes, or this host]"""
+    """File of hosts, one per line, as node1:2 for a host with two workers. [default: Slurm's nodes, or this host]"""

@@ -1,12 +1,12 @@
 """A pipeline whose stage dies is restored from its buddy's memory; one stage of it, a `Trainable`.
 
-No other rank knows what a stage of a pipeline knows: its parameters, and its optimizer's state. So every k steps each
-stage copies all of that, and sends a copy to the next stage in the ring (`buddies`; the last sends it to the first).
+A stage's parameters and its optimizer's state are on no other rank. So every k steps each stage copies them, and sends
+a copy to the next stage in the ring (`buddies`; the last sends it to the first).
 When a rank dies all work under way is discarded: micro-batches, activations and gradients. A spare takes the slot, with
 the dead stage's state from its buddy. All stages go back to the step of the copies, and take the same steps again. The
 parameters end bitwise equal to those of an undisturbed run.
 
-    lost        at most k steps, done again
+    lost        at most k steps, which are repeated
     no spare    the job ends: the other stages hold other layers
     two deaths  of a stage and its buddy at once, before they have exchanged new copies: from the disk
 

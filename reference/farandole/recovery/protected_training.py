@@ -4,8 +4,8 @@
     train      protect, and take a step, until all steps are done
     finish     evaluate, and write the record
 
-Two things are passed in, and the loop knows neither. A `Trainable` says what a step is: a data-parallel worker
-(`data_parallel`) or a stage of a pipeline (`pipeline`). A `Protection` says what is kept, and how it is restored.
+Two things are passed in, and the loop knows neither. A `Trainable` defines a step: a data-parallel worker
+(`data_parallel`) or a stage of a pipeline (`pipeline`). A `Protection` defines what is saved, and how it is restored.
 
 `restart` uses the loop as it is: a death ends the job, and the next start restores. Where ranks outlive each other,
 `fault_tolerant_training` restores and continues in the same job.

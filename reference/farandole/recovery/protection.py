@@ -1,8 +1,8 @@
 """Protection against the loss of ranks: four calls, the same for every method.
 
-    protect    before each step: keep what could be lost
-    secure     before any parameter changes: what was kept is safe
-    regroup    the ranks have changed
+    protect    before each step: save the state that could be lost
+    secure     before any parameter changes: wait until the saved state is safe
+    regroup    adapt to a change of the ranks
     restore    have all ranks continue from the same step
 
 A training is given one `Protection` and makes these calls (`protected_training`); it does not know which one it is:

@@ -1,8 +1,8 @@
-"""A copy of the model that can be put back to any step of its training.
+"""A copy of the model that can be restored to any step of its training.
 
 One step is that of synchronous SGD (`data_parallel.synchronous`), with an optimizer that has a state
 and a dropout that draws random numbers. Both belong to the training's state, or it would continue differently.
-In float16 (`data_parallel.mixed_precision`) so does the loss scale. Only the parameters in float32 are kept,
+With float16 (`data_parallel.mixed_precision`) the loss scale does as well. Only the parameters in float32 are kept,
 since the others are made from them at each step.
 """
 

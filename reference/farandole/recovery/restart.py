@@ -33,7 +33,7 @@ from farandole.runtime.world import World
 
 
 def train(scenario: str, options: ResumableOptions) -> Summary | None:
-    """Train to the end, from where an earlier start has come to; the summary on rank 0, None elsewhere.
+    """Train to the end, from the last checkpoint of an earlier start; return the summary on rank 0, None elsewhere.
 
     Raises:
         Interrupted: the training was asked to stop, and its state is saved.

@@ -1,10 +1,9 @@
-"""All that decides how a training continues, as plain tensors and numbers.
+"""The state of a training, complete enough for a bitwise equal continuation, as tensors and numbers.
 
-A training that is restored from it continues bitwise as if it had never stopped. That takes
-more than the parameters: the optimizer's state, the state of every random generator, the position
-in the data, the loss scale, and all else that the next step depends on.
+It has more than the parameters: the optimizer's state, the state of every random generator, the position in the data,
+the loss scale, and everything else that the next step depends on.
 
-Some of it is the same on all ranks and need be kept once (`shared`), some is each rank's own (`own`).
+Some of it is the same on all ranks and is saved once (`shared`), some is each rank's own (`own`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which backup the workers left can go back to: plain functions of what each of them keeps.
+"""The backup to which the surviving workers go back: functions of the copies that each of them has.
 
-A backup is whole if for each slot of the group that made it one of the workers left has that worker's part: the worker
-itself, or its buddy (`buddies`). Of the whole backups the newest counts.
+A backup is complete if a survivor has the part of each slot of the group that made it: the worker of that slot, or its
+buddy (`buddies`). The newest complete backup counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a training that may lose ranks writes, on each of its ranks: the record, and the event log beside it."""
+"""The files of a training that may lose ranks, written by each rank: the record, and the event log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The view: the members of a training, and their slots, as all members agree on them."""
+"""The view: the members of a training and their slots, on which all members agree."""
 
 from __future__ import annotations
 

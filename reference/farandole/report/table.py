@@ -103,7 +103,7 @@ def faults(summary: Summary) -> Table:
     for fault in summary.faults:
         failed = f"rank {fault['rank']}" if fault["rank"] >= 0 else "a rank"
         times = [NOT_COUNTED if fault[key] is None else f"{fault[key]:.3f} s" for key in ("detected_s", "resumed_s")]
-        step = str(fault["step"]) if fault["step"] >= 0 else NOT_COUNTED  # a spare has come to none
+        step = str(fault["step"]) if fault["step"] >= 0 else NOT_COUNTED  # a spare takes no steps
         table.add_row(failed, step, fault["kind"], *times, str(fault["steps_lost"]))
     return table
 
@@ -122,12 +122,12 @@ def delivery(summary: Summary) -> Table:
 
 
 def joined(summary: Summary) -> Table:
-    """A row per process that has come later: its first step, and how long after it was sent for that was done."""
+    """Return a table with a row per process that joined later: its first step, and the time until it was done."""
     table = Table()
     for heading in ("joined", "at step", "first step after"):
         table.add_column(heading, justify="right")
-    for newcomer in summary.joined:
-        table.add_row(f"rank {newcomer['rank']}", str(newcomer["step"]), f"{newcomer['joined_s']:.3f} s")
+    for process in summary.joined:
+        table.add_row(f"rank {process['rank']}", str(process["step"]), f"{process['joined_s']:.3f} s")
     return table
 
 

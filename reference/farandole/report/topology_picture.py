@@ -22,7 +22,7 @@ from farandole.report.colours import BLUE, ORANGE
 
 INK = "#222222"
 MOST_RANKS = 16
-WRITTEN = 8  # up to so many ranks each weight stands in its place
+WRITTEN = 8  # largest number of ranks for which every weight is written
 
 
 def draw(graph: Topology, file: Path, rule: Rule = doubly_stochastic) -> Path:

@@ -1,4 +1,4 @@
-"""How a rank that cannot go on says so, and how the launcher finds out which one was first.
+"""The failure report of a rank that cannot continue, and the launcher's choice of the first one.
 
 One failing rank makes all the others fail a moment later. Each therefore leaves a small report
 with the time of day; the launcher shows the one that explains the rest.
@@ -36,7 +36,7 @@ _TOO_LARGE = re.compile(
     "format requires .*<= number|MPI_ERR_COUNT|MPI_ERR_NO_MEM"
 )
 SHORT = 120  # characters of a library's own words
-CAN_GO_ON = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, the same command will go on
+CAN_GO_ON = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, the same command will continue
 EXIT_CODE: dict[Kind, int] = dict.fromkeys(KINDS, 1) | {"usage": 2, "signal": 130, "interrupted": CAN_GO_ON}
 
 
@@ -53,7 +53,7 @@ class PeerLost(RuntimeError):
 
 
 class Interrupted(PlainError):
-    """All ranks have stopped on request, and saved what they need to go on."""
+    """All ranks have stopped on request, and saved what they need to continue."""
 
 
 class NoAnswer(RuntimeError):

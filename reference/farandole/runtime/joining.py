@@ -173,7 +173,7 @@ class JoiningProcess:
         except MPI.Exception:
             self._leave()
 
-    def _leave(self, why: str = "whoever has called it is dead") -> NoReturn:
+    def _leave(self, why: str = "the rank that requested it has died") -> NoReturn:
         rank.leave(Failure(self.number, NO_STEP, "lost", time.time(), f"has not joined: {why}"))
 
 

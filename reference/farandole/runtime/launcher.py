@@ -1,8 +1,8 @@
-"""Starting ranks, watching them, and ending them: the one implementation beneath all doors.
+"""The launcher: starts ranks, monitors them, and ends them.
 
-``farandole run``, ``launch(…)`` and the ``%%mpi`` cell all come to `run_ranks`. What it promises:
-a clean environment; each rank's output whole and in rank order; a hard time-out; if one rank
-fails, all stop and that rank's report is what the caller sees; afterwards no process is left.
+``farandole run``, ``launch(…)`` and the ``%%mpi`` cell all call `run_ranks`. It promises a clean environment, each
+rank's output whole and in rank order, and a hard time-out. If one rank fails, all are ended, and the caller receives
+that rank's report. Afterwards no process is left.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def check(ranks: int, timeout_s: float) -> None:
 
 
 def _all_done(scratch: Path, ranks: int) -> bool:
-    """Whether every rank has come to the end of its program, or has died and the others have gone on without it."""
+    """Return whether every rank has ended its program, or has died and the others have continued without it."""
     ended = _those(scratch, "done") | _those(scratch, "departed")
     return ended.issuperset(_numbers(scratch, ranks))
 

@@ -36,7 +36,7 @@ class RunOptions:
     """The options of every run."""
 
     resumes: ClassVar[bool] = False
-    """Whether a run that did not finish goes on when it is started again with the same --out."""
+    """Whether an unfinished run continues when it is started again with the same --out."""
 
     starts_workers: ClassVar[bool] = False
     """Whether one process is launched, which itself starts the requested number of `workers`."""
@@ -48,16 +48,16 @@ class RunOptions:
         {"out", "device", "slow", "fail", "chaos", "link_mbps", "link_change"}
         | {"wait_timeout", "expect_ranks", "tensorboard", "json"}
     )
-    """Options that do not decide what is computed, and may differ when a run goes on."""
+    """Options that do not affect what is computed, and may differ when a run continues."""
 
     out: Path | None = None
     """Folder for the record, new or empty. [default: runs/SCENARIO-DATE-TIME]"""
 
     seed: Seed = 0
-    """What every random choice is drawn from; same seed, same ranks, same method: same parameters."""
+    """Seed of every random choice; same seed, same ranks, same method: same parameters."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; cuda: one card per local rank; auto: cuda where there is one."""
+    """The device that computes; cuda: one card per local rank; auto: cuda where there is one."""
 
     slow: Annotated[tuple[Slow, ...], Parameter(converter=_parsed_by(Slow), **REPEATABLE)] = ()
     """A slow rank, as rank=3,factor=3; now and then: with share=0.25; in some steps: with from=100 or until=200. May be
@@ -83,7 +83,7 @@ class RunOptions:
     """Refuse to run with another number of ranks: batch scripts give $SLURM_NTASKS."""
 
     tensorboard: Path | None = None
-    """Folder in which TensorBoard finds this run beside others: event files, written while it goes on."""
+    """Folder for TensorBoard's event files, which are written during the run; runs in one folder are shown together."""
 
     json: Annotated[bool, Parameter(show_default=False)] = False
     """Print the record's summary as JSON, and nothing else, on standard output."""

@@ -55,10 +55,10 @@ def share_cores() -> bool:
 
 
 def chosen() -> Placement | None:
-    """What the environment says; None: this host.
+    """Return the placement that the environment names; None: this host.
 
     Raises:
-        UsageError: there are no hosts where it says, or somebody else than root asks for them.
+        UsageError: the named folder has no hosts, or the user is not root.
     """
     place = os.environ.get(HOSTS)
     if not place:

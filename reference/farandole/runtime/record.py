@@ -38,7 +38,7 @@ class Summary:
     Attributes:
         scenario: its name.
         ranks: number of processes at the end.
-        members: their numbers, which are 0 to ranks − 1 unless some have died on the way.
+        members: their numbers, which are 0 to ranks − 1 unless some have died during the run.
         seed: what every random choice was drawn from.
         device: "cpu", or "cuda" with the card's name.
         wall_s: first step's start to last step's end on the slowest rank, in seconds.
@@ -62,8 +62,8 @@ class Summary:
             failure to the first survivor's notice, and to the first step done afterwards), steps_lost (done again);
             drop, delay and duplicate also have messages, the number of messages struck.
         versions: of everything that computes or communicates.
-        joined: processes that have come later, each with rank, step (its first), joined_s (seconds from when it was
-            sent for until that step was done).
+        joined: processes that joined later, each with rank, step (its first), joined_s (seconds from the request
+            until that step was done).
         compression: where what is sent is compressed, encode_s, transfer_s and decode_s, parts of compute_s and comm_s
             (to a server, transfer is pushing and pulling), and ring_bytes, what would have been sent as it is: by a
             ring all-reduce, to the neighbours, or to the servers.

@@ -28,16 +28,17 @@ class Config(LoopOptions):
     """Learning rate."""
 
     local_batch: AtLeastOne | None = None
-    """Samples of one local step: a round has as many steps as the rank's part of --batch allows. [default: one step]"""
+    """Number of samples in a local step: a round has as many steps as the rank's part of --batch allows. [default: one
+    step]"""
 
     paces: Annotated[tuple[Positive, ...], Parameter(consume_multiple=True, negative="", show_default=False)] = ()
-    """By how much each rank multiplies --lr, one number a rank. [default: 1]"""
+    """Factors of --lr, one per rank. [default: 1]"""
 
     rule: Literal["normalised", "plain"] = "normalised"
-    """What the centre combines: each rank's mean step (normalised), or its whole move (plain)."""
+    """What is combined: each rank's mean step (normalised), or its whole move (plain)."""
 
     collective: Collective = "ring"
-    """Which all-reduce is the centre."""
+    """The all-reduce that combines the ranks' moves."""
 
 
 def main(config: Config) -> None:

@@ -23,7 +23,7 @@ class Config(OptimizerOptions):
     """Options of central_directions."""
 
     own_weight: UnitInterval = 0.5
-    """How much of its own gradient a rank follows, where it agrees with the mean; 0: synchronous SGD."""
+    """Weight of a rank's own gradient in its direction, as far as it agrees with the mean; 0: synchronous SGD."""
 
 
 def main(config: Config) -> None:

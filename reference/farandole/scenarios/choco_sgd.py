@@ -33,7 +33,7 @@ class Config(EncodingOptions, GossipOptions):
     """Options of choco_sgd."""
 
     compressor: Encoder = "top-k"
-    """What encodes the differences; none: they are sent as they are."""
+    """The encoding of the differences; none: they are sent as they are."""
 
     consensus_step: Part | None = None
     """How far a rank moves to its neighbours in a round; the larger the error, the less. [default: 0.3; but at most 6

@@ -24,7 +24,7 @@ class Config(GossipOptions):
     """Options of dpsgd."""
 
     mix_after_update: Annotated[bool, Parameter(negative="")] = False
-    """Average what the update has led to, instead of what it begins from."""
+    """Average the parameters after the update, instead of before it."""
 
 
 def main(config: Config) -> None:

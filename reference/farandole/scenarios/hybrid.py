@@ -25,10 +25,10 @@ class Config(PipelineOptions):
     """Options of hybrid."""
 
     schedule: FlushedScheduleName = "1f1b"
-    """In which order the stages of a pipeline work."""
+    """Order in which the stages of a pipeline work."""
 
     micro_batches: AtLeastOne = 4
-    """Into how many parts each pipeline's part of the batch is cut."""
+    """Number of parts into which each pipeline's part of the batch is cut."""
 
     data_ranks: AtLeastOne | None = None
     """Copies of the pipeline, each with its share of the data. [default: all ranks over the other two]"""

@@ -29,16 +29,16 @@ class Config(OptimizerOptions):
     """Steps from one average to the next."""
 
     once: Annotated[bool, Parameter(negative="")] = False
-    """Average once, after the last step, and never before: MapReduce SGD."""
+    """Average only once, after the last step: MapReduce SGD."""
 
     alpha: Part = 1.0
-    """How far each rank moves to the mean; 1: all the way. After the last step it is all the way."""
+    """How far each rank moves towards the mean; 1: onto it. After the last step it is always 1."""
 
     synchronous: NotNegative = 0
-    """Steps at the start that are synchronous: post-local SGD."""
+    """Number of synchronous steps at the start: post-local SGD."""
 
     collective: Collective = "ring"
-    """Which all-reduce forms the mean: one of ours, or MPI's."""
+    """The all-reduce that forms the mean: one of ours, or MPI's."""
 
 
 def main(config: Config) -> None:

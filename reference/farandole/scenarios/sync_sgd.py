@@ -35,17 +35,17 @@ class Config(OptimizerOptions, PrecisionOptions):
     """Options of sync_sgd."""
 
     collective: CollectiveOrWindow = "ring"
-    """Which all-reduce carries the gradients: one of ours, or MPI's; window: they lie where all ranks of a node can
-    address them, and nothing is copied."""
+    """The all-reduce for the gradients: one of ours, or MPI's; window: gradients lie in memory that all ranks of a node
+    address, and nothing is copied."""
 
     bucket_kb: AtLeastOne | None = None
     """Reduce the gradient in buckets of this many KB. [default: with --overlap 1024, else all at once]"""
 
     overlap: Annotated[bool, Parameter(negative="")] = False
-    """Reduce each bucket as soon as it is complete, while backward goes on."""
+    """Reduce each bucket as soon as it is complete, while backward continues."""
 
     random_factors: UnitInterval = 0.0
-    """Multiply each rank's gradient by a random factor of 1 ± this before it is reduced: only adds noise."""
+    """Multiply each rank's gradient by a random factor of 1 ± this before it is reduced: this only adds noise."""
 
 
 def main(config: Config) -> None:

@@ -5,7 +5,7 @@
 The policy is mini-batch synchronous, the rule SGD. Rank 0 is manager and server, all others are
 workers; options are those of the roles: --place, --transport, --ranges. Without any, parameters and
 gradients lie in the window that the ranks of one host share. With --touched the vector is a table of
-rows of --width elements, of which every worker pushes and pulls so many, the same in each round.
+rows of --width elements, of which every worker pushes and pulls --touched, the same in each round.
 """
 
 import json

@@ -82,7 +82,7 @@ def why_not() -> str | None:
     if missing := [name for name in PROGRAMS if not shutil.which(name)]:
         return f"no {missing[0]} here: apt-get install {PROGRAMS[missing[0]]}"
     if subprocess.run(["unshare", "--net", "--uts", "--mount", "true"], capture_output=True, check=False).returncode:
-        return "this system lets nobody make namespaces"
+        return "this system permits no namespaces"
     return None
 
 

@@ -19,7 +19,7 @@ from farandole.model_parallel.steps import Backward, Computation, Forward, Sched
 
 
 def interleaved(chunks: int) -> Schedule:
-    """The schedule with so many pieces of the model on each rank; with one it is 1F1B in another order.
+    """Return the schedule with this number of pieces of the model per rank; with one it is 1F1B in another order.
 
     Its computations raise UsageError where micro-batches are not whole groups.
     """

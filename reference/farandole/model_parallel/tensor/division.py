@@ -1,12 +1,10 @@
 """Which parameters of a split model are divided over the ranks, and how.
 
-The others are replicated: every rank has all of them, and their gradients come out equal, the same
-bits, on every rank. For a layer norm the reason is that its output goes through
-f (``exchange``), so that what comes back is the sum over all ranks; for the bias of a row
-layer, that it is added to the sum. Nobody has to add up their gradients.
+The others are replicated: every rank has all of them, and their gradients are bitwise equal on every rank, so no rank
+has to add them up. The output of a layer norm passes through f (``exchange``), whose gradient is the sum over all
+ranks. The bias of a row layer is added to the sum.
 
-Who takes a norm over all parameters, or keeps one copy of each, must count the replicated ones
-once: that is what `divisions` is for.
+A norm over all parameters, or a copy of each, must count the replicated ones once; `divisions` tells which they are.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class TensorGroup:
 
     Args:
         comm: counted messages among these ranks.
-        world: traces what is communicated; None: nobody does.
+        world: traces the communication; None: it is not traced.
         all_reduce: sums a vector in place and leaves the same bits everywhere.
     """
 

@@ -1,12 +1,12 @@
-"""Making up for staleness: what a server may do to one gradient before it counts.
+"""Corrections for staleness, which a server may apply to a gradient before it counts.
 
 A gradient of staleness τ was computed at parameters that τ updates by others have moved since.
 
     staleness-aware     η/τ instead of η (τ = 0 counts as 1)                  Zhang et al. 2016
     delay-compensated   g + λ·g⊙g⊙(w − w_then) instead of g                   Zheng et al. 2017
 
-The second estimates the gradient at today's w from the one at w_then, with g⊙g in the place of the
-Hessian; the server keeps a copy of what each worker has last read: n times the table.
+The second estimates the gradient at the present w from the one at w_then, with g⊙g in place of the Hessian. For it the
+server keeps a copy of the parameters that each worker has last read: n times the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bookkeeping of a parameter server: who waits, who may start, which gradients count, and how stale they are.
+"""The bookkeeping of a parameter server: waiting workers, permitted starts, gradients that count, and their staleness.
 
 A `Ledger` knows no parameters, no messages and no clock. It is told of pulls and pushes, asks its policy, and returns
 what happens next, in order:

@@ -1,12 +1,12 @@
-"""Push only the largest entries: the k of largest magnitude, the rest when their turn comes.
+"""Top-k: push the k entries of largest magnitude, and add the rest to the next gradient.
 
-Document 004's answer to what a client should push. What is not sent is kept and added to the next
-gradient (error feedback), so nothing is lost, only late: at any time
+Document 004's rule for a client's pushes. Entries that are not sent are added to the next gradient (error feedback), so
+they are late but never lost: at any time
 
     Σ sent + residual = Σ gradients,    exactly.
 
-`compression.top_k` chooses; what is chosen travels as keys and values, as all pushes do. Cost: k indices and k values
-instead of n values. Sources: Aji & Heafield 2017; Lin et al., "Deep gradient compression", 2018.
+`compression.top_k` chooses the entries; they are sent as keys and values, as in all pushes. Cost: k indices and k
+values instead of n values. Sources: Aji & Heafield 2017; Lin et al., "Deep gradient compression", 2018.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What a server does with a gradient: the update rules, each applied in place to a part of a table.
+"""The update rules of a server, each applied in place to a part of a table.
 
-A rule is given the table's `values`, which of its `rows`, and the weighted sum g of the gradients
-for them; rows is a slice (dense, a range of keys) or an array of distinct row numbers (sparse). A
-rule that remembers something keeps it in arrays like the table, so a row that no gradient touches
-keeps its memory untouched too.
+A rule receives the table's `values`, the `rows` to update, and the weighted sum g of the gradients for them. The rows
+are a slice (dense, a range of keys) or an array of distinct row numbers (sparse). A rule with state keeps it in arrays
+like the table, so the state of a row without a gradient does not change either.
 
     sgd        w ← w − ηg                                     Robbins & Monro 1951
     momentum   v ← μv + g;  w ← w − ηv                        Polyak 1964
