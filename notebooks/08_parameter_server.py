@@ -235,7 +235,7 @@ for servers in (1, 2, 4, 8, 16):
 # all along?
 
 # %%
-changing = {"servers": 2, "sync": "minibatch", "update": "momentum", "lr": 0.02, "steps": 60, "assignment": "hashing"}
+changing = {"servers": 2, "sync": "bsp", "update": "momentum", "lr": 0.02, "steps": 60, "assignment": "hashing"}
 steady = launch("parameter_server", ranks=6, **changing, out=folder / "steady")
 changes = ["step=20,servers=3", "step=40,servers=1"]
 live = launch("parameter_server", ranks=7, **changing, server_change=changes, out=folder / "live")
@@ -351,13 +351,13 @@ with World.start(options) as world:
 # all the work there is, one for each worker on average. Afterwards the cleaning node has taken away the clocks
 # of rank 3, one for each of the 32 ranges; the others had none.
 #
-# Now a training. The scenario `parameter_server` with `sync="minibatch"` and three workers, beside `sync_sgd`
+# Now a training. The scenario `parameter_server` with `sync="bsp"` and three workers, beside `sync_sgd`
 # with three ranks: same data, same batches, same start.
 
 # %%
 recipe = {"data": "digits", "hidden": 128, "batch": 240, "steps": 60, "seed": 0}
 runs = {
-    "two servers": launch("parameter_server", ranks=6, sync="minibatch", servers=2, **recipe, out=folder / "servers"),
+    "two servers": launch("parameter_server", ranks=6, sync="bsp", servers=2, **recipe, out=folder / "servers"),
     "ring": launch("sync_sgd", ranks=3, **recipe, out=folder / "ring"),
 }
 table.show([table.comparison({name: run.summary for name, run in runs.items()}),
@@ -402,7 +402,7 @@ print("what was cleaned up:", runs["two servers"].summary.cleaned)
 # and pass on one. Four workers at one server, directly and by two aggregators:
 
 # %%
-small = recipe | {"steps": 40, "sync": "minibatch"}
+small = recipe | {"steps": 40, "sync": "bsp"}
 runs |= {
     "direct": launch("parameter_server", ranks=6, **small, out=folder / "direct"),
     "tree": launch("parameter_server", ranks=8, tree=2, **small, out=folder / "tree"),

@@ -223,6 +223,6 @@ for name, run in {"all at the centre": centre, "hybrid": hybrid, "cold at client
 #
 # - `hot=0.05`: rows in more than a twentieth of all batches go to the centre even if only one worker updates
 #   them. What changes?
-# - `launch("hybrid_parameters", 5, sync="stale", update="adagrad", lr=1.0)`: local rows are always up to date,
+# - `launch("hybrid_parameters", 5, sync="ssp", update="adagrad", lr=1.0)`: local rows are always up to date,
 #   central ones may be stale.
 # - Downpour with `n_fetch=1, n_push=20` and with 20 and 1: which of the two hurts?

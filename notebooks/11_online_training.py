@@ -320,7 +320,7 @@ for name, run in held_up.items():
 # 1. Set `degrees=0`. Is the frozen copy still worse? Why does it lose even now? (`freeze_after` helps to find out.)
 # 2. Set `degrees=720`. Can the workers still follow? At which drift per sample does online learning break down, and
 #    what does a larger learning rate do?
-# 3. Give a worker trouble: `slow="rank=3,factor=6"`, once with `sync="async"`, once with `sync="stale"`, without
+# 3. Give a worker trouble: `slow="rank=3,factor=6"`, once with `sync="async"`, once with `sync="ssp"`, without
 #    `rate`. In which of the two do samples of very different angles meet in one model? Look at `angle` and `staleness`.
 # 4. Make the reader slow: `slow="rank=4,factor=20"`. What gets older, and what does not change?
 # 5. `ranks=6, readers=2`: do two readers always answer with the same version?

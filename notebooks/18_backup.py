@@ -643,7 +643,7 @@ print("the same loss in every step, to the bit:",
 # Without, it sends each worker its part of the parameters once a step.
 
 # %%
-chain = {"servers": 2, "replicas": 2, "sync": "minibatch", "steps": 60, "hidden": 64}
+chain = {"servers": 2, "replicas": 2, "sync": "bsp", "steps": 60, "hidden": 64}
 plain = launch("parameter_server", ranks=5, **chain | {"replicas": 1}, out=folder / "plain")
 doubled = launch("parameter_server", ranks=5, **chain, out=folder / "doubled")
 orphaned = launch("parameter_server", ranks=5, **chain, fail="rank=1,step=30", out=folder / "orphaned")
