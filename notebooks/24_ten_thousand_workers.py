@@ -83,7 +83,7 @@ for worker in (1, 2):
 
 # %%
 slow = ["rank=2,factor=40", "rank=3,factor=40,share=0.9", "rank=4,factor=100,share=0.7"]
-for sync in ("minibatch", "stale", "async"):
+for sync in ("bsp", "ssp", "async"):
     run = launch("parameter_server", 5, steps=40, sync=sync, slow=slow, out=folder / sync)
     verdict = against(Run.open(run.folder))
     print(f"{sync:10} a round took {1e3 * verdict.measured_s:5.0f} ms, the simulator says "
@@ -106,10 +106,10 @@ scatter = parse("lognormal:0.5")
 free = Setting(workers=1, steps=40, compute_s=0.1, straggler=scatter, link=NO_NETWORK)
 steps_of = {1: 200, 10: 200, 100: 100, 1000: 40, 10_000: 10}
 rows = {}
-print("workers   slowest by formula   minibatch   stale, 4   asynchronous")
+print("workers   slowest by formula         bsp     ssp, 4   asynchronous")
 for workers, steps in steps_of.items():
     rows[workers] = {sync: compared(sync, replace(free, workers=workers, steps=steps), Choice(staleness=4))
-                     for sync in ("minibatch", "stale", "async")}  # fmt: skip
+                     for sync in ("bsp", "ssp", "async")}  # fmt: skip
     times = "".join(f"{row.step_s / 0.1:12.2f}" for row in rows[workers].values())
     print(f"{workers:7}{scatter.expected_maximum(workers):21.2f}{times}")
 
@@ -129,7 +129,7 @@ for workers, steps in steps_of.items():
 
 # %% tags=["nbval-check-output"]
 print("100 workers    gradients/s   staleness   time to the loss")
-for sync in ("minibatch", "stale", "half", "partial", "dynamic", "async"):
+for sync in ("bsp", "ssp", "half", "partial", "dssp", "async"):
     row = compared(sync, replace(free, workers=100, steps=200), Choice(staleness=4, enough=0.9))
     histogram = row.outcome.staleness
     mean = sum(value * count for value, count in histogram.items()) / sum(histogram.values())
@@ -147,7 +147,7 @@ for sync in ("minibatch", "stale", "half", "partial", "dynamic", "async"):
 rates = (0.4, 0.8, 1.2, 1.5, 1.7, 1.9, 2.2)
 figure, both = plt.subplots(1, 2, figsize=(10, 3.6), sharey=True)
 for axes, kind in zip(both, ("constant", "lognormal:0.5"), strict=True):
-    for number, sync in enumerate(("minibatch", "stale", "async")):
+    for number, sync in enumerate(("bsp", "ssp", "async")):
         losses = []
         for rate in rates:
             setting = replace(free, workers=50, steps=60, lr=rate, noise=0.1, straggler=parse(kind))
@@ -206,7 +206,7 @@ for workers in (8, 64, 512, 4096):
 # **Predict:** where will the parameter server win, and where local SGD?
 
 # %% tags=["nbval-check-output"]
-methods = ("ring", "halving-doubling", "local-sgd", "stale", "async")
+methods = ("ring", "halving-doubling", "local-sgd", "ssp", "async")
 speeds, sigmas = (0.3, 1, 3, 10, 30, 100), (0.1, 0.25, 0.5, 0.75, 1.0)
 winners = np.empty((len(sigmas), len(speeds)), dtype=int)
 for y, sigma in enumerate(sigmas):
