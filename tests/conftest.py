@@ -19,8 +19,9 @@ from farandole_tools.forked_ranks import fork_server
 SESSION = "FARANDOLE_TEST_SESSION"
 REQUIRE_ALL = os.environ.get("FARANDOLE_REQUIRE") == "all"
 
-# The same examples every time, so that a change fails by its own fault; make soak looks for new ones. No time-outs.
-settings.register_profile("farandole", derandomize="FARANDOLE_SOAK" not in os.environ, deadline=None)
+# The same examples every time, so that a change fails by its own fault; make soak looks for more, and new ones.
+SOAK = "FARANDOLE_SOAK" in os.environ
+settings.register_profile("farandole", derandomize=not SOAK, max_examples=400 if SOAK else 40, deadline=None)
 settings.load_profile("farandole")
 
 

@@ -68,7 +68,8 @@ def test_one_method_of_each_room_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, "METHODS", dict(rooms.values()))
     monkeypatch.setattr(methods, "CONDITIONS", ("fast",))
     monkeypatch.setattr(methods, "conditions", lambda ranks: {"fast": {}})
-    monkeypatch.setattr(methods, "RECIPE", methods.RECIPE | {"steps": 8, "hidden": 16})
+    monkeypatch.setattr(methods, "RECIPE", methods.RECIPE | {"data": "digits", "steps": 8, "hidden": 16})
+    monkeypatch.setattr(methods, "ROUNDS", 1)
     monkeypatch.setattr(methods, "TARGET", 3.0)
     rows = methods.rows(4)
     assert len(rows) == len(rooms) >= 5

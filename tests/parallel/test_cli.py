@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageSequence
 
+from farandole import cli
+
 
 def farandole(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "farandole", *words]
@@ -80,12 +82,23 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
         (["draw", "gpipe", "--out", "nowhere/gpipe.png"], "--out nowhere/gpipe.png cannot be written"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(words: list[str], says: str, tmp_path: Path) -> None:
-    done = farandole(*words, cwd=tmp_path)
-    assert done.returncode == 2, (done.stdout, done.stderr)
-    assert done.stdout == ""
+def test_bad_input_is_one_line_and_exit_code_2(
+    words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        cli.main(words)
+    written = capsys.readouterr()
+    assert end.value.code == 2, written
+    assert written.out == ""
+    assert written.err.count("\n") == 1
+    assert says in written.err
+
+
+def test_bad_input_ends_the_command_with_exit_code_2() -> None:
+    done = farandole("run", "sync_sdg")
+    assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1
-    assert says in done.stderr
 
 
 def test_draw_prints_an_election_and_writes_its_picture(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from farandole.parameter_server.chain_replication import ChainReplication, NoSuccessor
@@ -122,7 +122,6 @@ class Member:
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS.values(), ids=PLACEMENTS)
-@settings(max_examples=500)
 @given(data=st.data())
 def test_all_who_live_hear_of_the_end(placement: Placement, data: st.DataObject) -> None:
     services = sorted({0, placement.cleaner, *placement.servers})

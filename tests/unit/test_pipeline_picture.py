@@ -208,7 +208,7 @@ def test_schedule_and_run_below_each_other_share_the_axis(tmp_path: Path) -> Non
     assert above.get_xlim() != below.get_xlim()
 
 
-@pytest.mark.parametrize(("stages", "micro_batches"), [(1, 1), (4, 8), (8, 64)])
+@pytest.mark.parametrize(("stages", "micro_batches"), [(1, 1), (4, 8), (8, 32)])
 def test_the_picture_is_written_and_widens_with_what_is_in_it(stages: int, micro_batches: int, tmp_path: Path) -> None:
     file = pipeline_picture.draw(tmp_path / "1f1b.png", scheduled(choose("1f1b"), stages, micro_batches))
     picture = imread(file)

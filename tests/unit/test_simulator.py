@@ -55,10 +55,10 @@ def test_partial_takes_as_long_as_the_kth(k: int, n: int) -> None:
     """Exactly so in the first step. Later some still compute what will be dropped, and the k-th is later."""
     firsts = [
         simulated(lambda workers: Partial(workers, k), Setting(n, 1, 1.0, parse("exponential"), seed=seed)).wall_s
-        for seed in range(1500)
+        for seed in range(500)
     ]
     kth = harmonic(n) - harmonic(n - k)
-    assert np.mean(firsts) == pytest.approx(kth, rel=0.08)
+    assert np.mean(firsts) == pytest.approx(kth, rel=0.12)
     later = simulated(lambda workers: Partial(workers, k), Setting(n, 2000, 1.0, parse("exponential"))).wall_s / 2000
     assert kth * 0.95 < later < harmonic(k) * 1.05
     if k > 1:
@@ -120,8 +120,7 @@ def test_every_gradient_is_accounted_for(name: str, workers: int) -> None:
     setting = Setting(workers, 30, 0.1, parse("exponential"))
     simulation = Simulation(EVERY[name](range(workers)), setting)
     outcome = simulation.run()
-    assert not simulation._gradients
-    assert outcome.gradients + outcome.dropped == len(simulation.starts)
+    assert outcome.gradients + outcome.dropped == outcome.computed == len(simulation.starts)
     if name not in ("partial", "history"):
         assert outcome.gradients == 30 * workers
         assert outcome.dropped == 0
@@ -135,8 +134,7 @@ def test_ten_thousand_workers(name: str) -> None:
     setting = Setting(workers, steps, 0.1, parse("lognormal:0.5"))
     simulation = Simulation(EVERY[name](range(workers)), setting)
     outcome = simulation.run()
-    assert not simulation._gradients
-    assert outcome.gradients + outcome.dropped == sum(outcome.lead.values())
+    assert outcome.gradients + outcome.dropped == outcome.computed == sum(outcome.lead.values())
     assert sum(outcome.staleness.values()) == outcome.gradients
     if name in ("partial", "history"):
         assert steps * (workers - 1) <= outcome.gradients <= steps * workers, "at most one a step is left out"
