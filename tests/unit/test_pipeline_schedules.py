@@ -71,6 +71,8 @@ def test_what_the_papers_say() -> None:
     assert check(choose("gpipe"), 4, 8).stash == [8, 8, 8, 8]
     assert check(choose("1f1b"), 4, 8).stash == [4, 3, 2, 1]
     assert check(choose("naive"), 4, 8).stash == [1, 1, 1, 1]
+    # Megatron-LM's warm-up, 2(p − s − 1) + (v − 1)p forward passes of a chunk, and the one that follows it.
+    assert check(choose("interleaved", 2), 4, 8).stash == [11, 9, 7, 5]
 
 
 def test_interleaving_wants_whole_groups() -> None:

@@ -17,6 +17,7 @@ SIZES = range(1, 18)
 @pytest.mark.parametrize("ranks", SIZES)
 def test_every_graph_is_connected_and_as_many_are_heard_as_sent_to(name: str, ranks: int) -> None:
     graph = topology(name, ranks)
+    assert (graph.name, graph.ranks) == (name, ranks)
     check_connected(graph)
     for number, edges in enumerate(graph.rounds):
         assert all(0 <= source < ranks and 0 <= to < ranks and source != to for source, to in edges)
