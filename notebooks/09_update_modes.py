@@ -23,14 +23,17 @@
 # parameters that are out of date. Between the two lies every way of **updating parameters** (参数更新) that the
 # documents name. Document 000 has four:
 #
-# - **mini-batch synchronous** (小批量同步更新): all gradients of a step move the parameters at once, then all go on;
-# - **stale synchronous** (冲洗更新): a worker may run ahead, but at most s iterations ahead of the slowest;
-# - **asynchronous** (异步更新): every gradient counts as it arrives, and no worker waits;
-# - **half-synchronous** (半同步更新): stale synchronous, with a random wait at each worker before it pushes.
+# - **mini-batch synchronous** (`bsp`, 小批量同步更新): all gradients of a step move the parameters at once;
+# - **stale synchronous** (`ssp`, 冲洗更新): a worker may run ahead, but at most s iterations ahead of the slowest;
+# - **asynchronous** (`async`, 异步更新): every gradient counts as it arrives, and no worker waits;
+# - **half-synchronous** (`half`, 半同步更新): stale synchronous, with a random wait at each worker before it pushes.
 #
-# Documents 002 and 004 add three: **partially synchronous** (部分同步SGD) takes the first k gradients of a step,
-# **dynamically synchronous** (动态同步SGD) chooses s as it goes, and document 004's server lets a late worker's
-# **historical data** (历史数据), its last gradient, stand in for it.
+# Documents 002 and 004 add three. **Partially synchronous** (`partial`, 部分同步SGD) uses the first k gradients of a
+# step. **Dynamically synchronous** (`dssp`, 动态同步SGD) chooses s during the training. Document 004's server replaces
+# the gradient of a late worker by this worker's last one (`history`, historical data, 历史数据).
+#
+# The names in code type are the program's: bulk, stale and dynamic stale synchronous parallel are `bsp`, `ssp` and
+# `dssp`.
 #
 # In the code each is a **policy** of some thirty lines that answers two questions: *may this worker start?* and
 # *which gradients move the parameters now?* Here is the second of the four, whole:
@@ -110,12 +113,12 @@ def one_slow(worker, iteration):
 
 
 POLICIES = {
-    "minibatch": BSP,
-    "stale": partial(SSP, staleness=4),
+    "bsp": BSP,
+    "ssp": partial(SSP, staleness=4),
     "async": Asynchronous,
     "half": partial(Half, staleness=4, longest_wait=0.5),
     "partial": partial(Partial, enough=2),
-    "dynamic": partial(DSSP, low=1, high=4),
+    "dssp": partial(DSSP, low=1, high=4),
 }
 
 # %% [markdown]
@@ -137,7 +140,7 @@ STEPS = 40
 for name, make in POLICIES.items():
     bars = simulate(make(WORKERS), one_slow, STEPS)
     waited = sum(end - begin for _, what, begin, end in bars if what == "wait")
-    print(f"{name:10}{duration(bars):6.1f} s,{4 * STEPS / duration(bars):6.2f} times as fast as minibatch; "
+    print(f"{name:10}{duration(bars):6.1f} s,{4 * STEPS / duration(bars):6.2f} times as fast as bsp; "
           f"waited {waited:5.1f} s")  # fmt: skip
 
 # %%
@@ -154,21 +157,21 @@ axes[-1].set_xlabel("seconds, the first 40")
 figure.tight_layout()
 
 # %% [markdown]
-# Blue is computing, grey waiting; worker 2 is the slow one. Look at *stale*: at first the fast workers run freely,
+# Blue is computing, grey waiting; worker 2 is the slow one. Look at `ssp`: at first the fast workers run freely,
 # then the grey begins, and it is as much as above. Document 004 calls it the theory of the bucket (木桶理论): it
-# holds as much as its shortest stave. *Partial* is the quickest: it gives up on the slow worker, and so on the
-# samples that only this worker has. *Half* is stale with waits on top (document 000 has them so that the workers
-# do not all come at once; with messages that take no time, that is worth nothing: erratum 000.23).
+# holds as much as its shortest stave. `partial` is the quickest: it gives up on the slow worker, and so on the
+# samples that only this worker has. `half` is `ssp` with additional waits (document 000 has them so that the workers
+# do not all push at once; with messages that take no time, that is worth nothing: erratum 000.23).
 #
-# *Dynamic* lies between *stale* with its lower and with its upper bound. When the furthest worker passes the lower
+# `dssp` lies between `ssp` with its lower and with its upper bound. When the furthest worker passes the lower
 # bound, a controller foresees from the last iterations when the two sides will push next. It grants as many further
 # iterations as end together with one of the slowest worker's (Zhao et al. 2019).
 #
 # **Predict:** with bounds 1 and 8, how far ahead does a fast worker start when worker 2 is 2, 4 or 16 times slower?
 
 # %% tags=["nbval-check-output"]
-BOUNDED = {"stale, s = 1": partial(SSP, staleness=1), "dynamic, 1 to 8": partial(DSSP, low=1, high=8),
-           "stale, s = 8": partial(SSP, staleness=8)}  # fmt: skip
+BOUNDED = {"ssp, s = 1": partial(SSP, staleness=1), "dssp, 1 to 8": partial(DSSP, low=1, high=8),
+           "ssp, s = 8": partial(SSP, staleness=8)}  # fmt: skip
 for factor in (2, 4, 16):
     for name, make in BOUNDED.items():
         outcome = Simulation(make(WORKERS), Setting(3, 200, 1.0, Slow(worker=2, factor=factor))).run()
@@ -187,14 +190,14 @@ for factor in (2, 4, 16):
 # farandole compare bsp ssp async half --slow rank=4,factor=4
 # ```
 #
-# compares four of them (`bsp` is mini-batch, `ssp` stale synchronous); here we take all seven.
+# compares four of them; here we take all seven.
 #
 # **Predict,** before you run it: (a) in which order do they finish? (b) Which modes will have waited least?
 # (c) Which one has learned most after the same number of *samples*, and which after the same number of *seconds*?
 
 # %%
 recipe = {"data": "mnist5k", "batch": 768, "steps": 50, "lr": 0.3, "seed": 0, "staleness": 4}
-modes = ("minibatch", "stale", "async", "half", "partial", "dynamic", "history")
+modes = ("bsp", "ssp", "async", "half", "partial", "dssp", "history")
 runs = {
     mode: launch("parameter_server", ranks=5, sync=mode, slow="rank=4,factor=4", **recipe, out=folder / mode)
     for mode in modes
@@ -210,8 +213,8 @@ by_step.set(xlabel="step (as many samples as one batch)", ylabel="")
 figure.tight_layout()
 
 # %% [markdown]
-# On the left what a second is worth, on the right what a sample is worth. (In stale, asynchronous and
-# half-synchronous mode an update is one gradient, with a third of the weight; three of them are a step here.)
+# On the left what a second is worth, on the right what a sample is worth. (With `ssp`, `async` and
+# `half` an update is one gradient, with a third of the weight; three of them are a step here.)
 # Where the curves on the right lie together, staleness has cost nothing that one could see.
 #
 # How much faster than mini-batch synchronous was each, beside what the imagined world says? The clock is this
@@ -219,7 +222,7 @@ figure.tight_layout()
 
 # %%
 for name, run in runs.items():
-    measured = runs["minibatch"].summary.wall_s / run.summary.wall_s
+    measured = runs["bsp"].summary.wall_s / run.summary.wall_s
     expected = ""
     if name in POLICIES:
         expected = 4 * 50 / duration(simulate(POLICIES[name](WORKERS), one_slow, 50))
@@ -237,25 +240,25 @@ for name, run in runs.items():
 # it starts an iteration. The **staleness** of a gradient is how many updates by *others* came between its pull
 # and its application.
 #
-# **Predict:** which values of the lead occur in stale mode with s = 4? And how large can the *staleness* get there:
+# **Predict:** which values of the lead occur with `ssp` and s = 4? And how large can the *staleness* get there:
 # is 4 its bound too?
 
 # %% tags=["nbval-check-output"]
 lead = {name: [int(value) for value in run.summary.lead] for name, run in runs.items()}
 staleness = {name: [int(value) for value in run.summary.staleness] for name, run in runs.items()}
-print("minibatch: leads", lead["minibatch"], "staleness", staleness["minibatch"])
-print("stale:     no lead above 4:", max(lead["stale"]) <= 4, " 4 was reached:", 4 in lead["stale"])
-print("half:      no lead above 4:", max(lead["half"]) <= 4)
-print("dynamic:   no lead above 4:", max(lead["dynamic"]) <= 4)
-print("async:     some lead above 8:", max(lead["async"]) > 8)
-print("stale:     no staleness above (3 - 1)(2 s + 1) = 18:", max(staleness["stale"]) <= 2 * (2 * 4 + 1))
+print("bsp:   leads", lead["bsp"], "staleness", staleness["bsp"])
+print("ssp:   no lead above 4:", max(lead["ssp"]) <= 4, " 4 was reached:", 4 in lead["ssp"])
+print("half:  no lead above 4:", max(lead["half"]) <= 4)
+print("dssp:  no lead above 4:", max(lead["dssp"]) <= 4)
+print("async: some lead above 8:", max(lead["async"]) > 8)
+print("ssp:   no staleness above (3 - 1)(2 s + 1) = 18:", max(staleness["ssp"]) <= 2 * (2 * 4 + 1))
 counts = {name: run.summary.steps for name, run in runs.items()}
-print("updates:", {name: counts[name] for name in ("minibatch", "stale", "async", "half", "partial")})
+print("updates:", {name: counts[name] for name in ("bsp", "ssp", "async", "half", "partial")})
 gradients = {name: sum(run.summary.staleness.values()) for name, run in runs.items()}
-print("gradients that counted:", {name: gradients[name] for name in ("minibatch", "stale", "async", "half", "partial")})
+print("gradients that counted:", {name: gradients[name] for name in ("bsp", "ssp", "async", "half", "partial")})
 
 # %%
-chosen = {name: runs[name] for name in ("minibatch", "stale", "async", "half", "dynamic")}
+chosen = {name: runs[name] for name in ("bsp", "ssp", "async", "half", "dssp")}
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.4))
 comparison.plot_staleness(chosen, left)
 comparison.plot_lead(chosen, right)
@@ -278,7 +281,7 @@ ax.legend(frameon=False, ncols=2)
 figure.tight_layout()
 
 # %% [markdown]
-# The slow worker hardly waits: the others wait for it. In *partial* mode the fast ones wait for each other only, since
+# The slow worker hardly waits: the others wait for it. With `partial` the fast ones wait for each other only, since
 # two gradients make a step. Those of the slow one arrive when their step is over, and are dropped: it computes for
 # nothing, and what its images could have taught is lost.
 #
@@ -307,9 +310,9 @@ def now_and_then(worker, iteration):
     return 4.0 if dice[worker, iteration] else 1.0
 
 
-times = {"minibatch": duration(simulate(BSP(WORKERS), now_and_then, 400))}
+times = {"bsp": duration(simulate(BSP(WORKERS), now_and_then, 400))}
 for s in (0, 1, 2, 4, 8, 16):
-    times[f"stale, s = {s}"] = duration(simulate(SSP(WORKERS, s), now_and_then, 400))
+    times[f"ssp, s = {s}"] = duration(simulate(SSP(WORKERS, s), now_and_then, 400))
 times["async"] = duration(simulate(Asynchronous(WORKERS), now_and_then, 400))
 for name, seconds in times.items():
     print(f"{name:14}{seconds / 400:.2f} s a step")
@@ -324,19 +327,19 @@ for name, seconds in times.items():
 transient = [f"rank={rank},factor=4,share=0.25" for rank in (2, 3, 4)]
 spells = {
     mode: launch("parameter_server", ranks=5, sync=mode, slow=transient, **recipe, out=folder / f"transient-{mode}")
-    for mode in ("minibatch", "stale", "async")
+    for mode in ("bsp", "ssp", "async")
 }
 summaries = {name: run.summary for name, run in spells.items()}
 table.show([table.comparison(summaries), table.updating(summaries)])
-print(f"{'times as fast as minibatch':28}always slow   now and then")
-for name in ("stale", "async"):
-    ratios = [some["minibatch"].summary.wall_s / some[name].summary.wall_s for some in (runs, spells)]
+print(f"{'times as fast as bsp':28}always slow   now and then")
+for name in ("ssp", "async"):
+    ratios = [some["bsp"].summary.wall_s / some[name].summary.wall_s for some in (runs, spells)]
     print(f"{name:28}{ratios[0]:11.2f}{ratios[1]:15.2f}")
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.4))
 steps = np.array([0, 1, 2, 4, 8, 16])
-left.plot(steps, [times[f"stale, s = {s}"] / 400 for s in steps], "o-", color=BLUE, label="stale")
+left.plot(steps, [times[f"ssp, s = {s}"] / 400 for s in steps], "o-", color=BLUE, label="ssp")
 left.axhline(times["async"] / 400, color=ORANGE, label="async")
 left.set(xlabel="s", ylabel="seconds a step, imagined", ylim=(0, None))
 left.legend(frameon=False)
@@ -346,13 +349,13 @@ right.legend(frameon=False)
 figure.tight_layout()
 
 # %% tags=["nbval-check-output"]
-print("stale, now and then: no lead above 4:", max(map(int, spells["stale"].summary.lead)) <= 4)
+print("ssp, now and then: no lead above 4:", max(map(int, spells["ssp"].summary.lead)) <= 4)
 print("gradients that counted:", {name: sum(run.summary.staleness.values()) for name, run in spells.items()})
 
 # %% [markdown]
 # ## 5 Document 000's formula
 #
-# For the stale mode document 000 gives a formula. With $h_i$ the gradients and $g = \sum_i h_i$ their sum,
+# For stale synchronous updates document 000 gives a formula. With $h_i$ the gradients and $g = \sum_i h_i$ their sum,
 #
 # $$ w' = \frac{1-\alpha}{n}\, g + \alpha w, \qquad \text{where } \alpha \text{ is a learning rate.} $$
 #
@@ -405,7 +408,7 @@ print("steps of 0.5 blended by 1 - 0.9 are steps of 0.05:           ",
 
 # %% tags=["nbval-check-output"]
 for period in (1, 16):
-    run = launch("parameter_server", ranks=5, sync="minibatch", update="elastic", period=period, steps=320, lr=0.1,
+    run = launch("parameter_server", ranks=5, sync="bsp", update="elastic", period=period, steps=320, lr=0.1,
                  out=folder / f"elastic-{period}")  # fmt: skip
     per_iteration = run.summary.bytes_sent[-1] / 320
     print(f"tau = {period:2}: {run.summary.steps:3} exchanges, {per_iteration / 1e3:3.0f} kB an iteration, "
@@ -459,6 +462,6 @@ for eta in (0.1, 0.9, 1.5):
 #    like; `simulate` will drive it. Lab 07 has you write it, and checks it.
 # 3. In section 2 raise the learning rate to 1. Which mode breaks first? Then give it `update="staleness-aware"` or
 #    `update="delay-compensated"`.
-# 4. `enough=1` in partial mode: what is that, and why is it so fast and so bad?
+# 4. `enough=1` with `sync="partial"`: what is that, and why is it so fast and so bad?
 # 5. In section 4 give only *one* worker spells of `factor=20,share=0.05`. Which s absorbs a spell?
-# 6. Run section 2 with `capabilities=(4, 4, 1)`. Is there anything left that stale or asynchronous could win?
+# 6. Run section 2 with `capabilities=(4, 4, 1)`. Is there anything left that `ssp` or `async` could win?
