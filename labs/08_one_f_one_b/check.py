@@ -91,7 +91,7 @@ class Plan:
 
     def judge_bubble(self) -> None:
         execution = self.judge_order()
-        right = ONE_F_ONE_B.bubble_of_total(self.stages, self.micro_batches, UNIT)
+        right = (self.stages - 1) / (self.micro_batches + self.stages - 1)
         expect(
             np.isclose(execution.bubble_of_total, right, rtol=1e-9),
             f"the stages are idle for {execution.bubble_of_total:.1%} of the total time, and (p − 1)/(m + p − 1) "

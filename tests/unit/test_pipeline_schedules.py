@@ -34,6 +34,38 @@ TIMES = [Times(), Times(1, 1.2, 0.8), Times(2, 3, 1), Times(1, 1, 2), Times(2, 0
 CHOICES = [*((name, 1) for name in NAMES if name != "interleaved"), *(("interleaved", v) for v in (1, 2, 3))]
 
 
+def idle_time(schedule: Schedule, p: int, m: int, times: Times) -> float:
+    """Return each stage's idle time by the formula of the schedule's docstring: p stages, m micro-batches."""
+    forward, inputs, weights = times.forward, times.backward_input, times.backward_weight
+    match schedule.name:
+        case "naive":
+            return m * (p - 1) * times.both
+        case "gpipe" | "1f1b" | "pipedream":
+            return (p - 1) * times.both
+        case "interleaved":
+            return (p - 1) * times.both / schedule.chunks
+        case "zero-bubble":
+            return (p - 1) * (forward + inputs) - (min(p, m) - 1) * min(forward, inputs, weights)
+    raise NotImplementedError(f"no formula for {schedule.name}")
+
+
+def stash(schedule: Schedule, s: int, p: int, m: int) -> int:
+    """Return the most chunks' activations that stage s holds, by the formula of the schedule's docstring."""
+    v = schedule.chunks
+    match schedule.name:
+        case "naive":
+            return 1
+        case "gpipe":
+            return m
+        case "1f1b" | "pipedream":
+            return min(p - s, m)
+        case "interleaved":
+            return min(2 * (p - s - 1) + (v - 1) * p + 1, v * m)
+        case "zero-bubble":
+            return min(p, m)
+    raise NotImplementedError(f"no formula for {schedule.name}")
+
+
 def sizes(schedule: Schedule) -> Iterator[tuple[int, int]]:
     for stages in STAGES:
         for micro_batches in MICRO_BATCHES:
@@ -43,7 +75,7 @@ def sizes(schedule: Schedule) -> Iterator[tuple[int, int]]:
 
 @pytest.mark.parametrize(("name", "chunks"), CHOICES)
 def test_order_memory_and_bubble(name: str, chunks: int) -> None:
-    """The checker's rules hold; memory and idle time are exactly the formulas'."""
+    """The checker's rules hold; memory and idle time, counted from the steps, are exactly the formulas'."""
     schedule = choose(name, chunks)
     assert (schedule.name, schedule.chunks) == (name, chunks)
     for stages, micro_batches in sizes(schedule):
@@ -51,26 +83,28 @@ def test_order_memory_and_bubble(name: str, chunks: int) -> None:
             execution = check(schedule, stages, micro_batches, times)
             where = f"{stages} stages, {micro_batches} micro-batches, {times}"
             assert execution.times == times
-            assert execution.stash == [schedule.stash(s, stages, micro_batches) for s in range(stages)], where
-            bubble = schedule.bubble_of_total(stages, micro_batches, times)
-            assert execution.bubble_of_total == pytest.approx(bubble), where
-            work, idle = micro_batches * times.both, schedule.idle(stages, micro_batches, times)
+            assert execution.stash == [stash(schedule, s, stages, micro_batches) for s in range(stages)], where
+            work, idle = micro_batches * times.both, idle_time(schedule, stages, micro_batches, times)
             assert execution.total == pytest.approx(work + idle), where
-            assert schedule.bubble_of_ideal(stages, micro_batches, times) == pytest.approx(idle / work), where
+            assert execution.bubble_of_total == pytest.approx(idle / (idle + work)), where
+            assert execution.bubble_of_ideal == pytest.approx(idle / work), where
             messages = 2 * micro_batches * (stages * schedule.chunks - 1)
             assert sum(execution.messages) == messages, where
 
 
 def test_what_the_papers_say() -> None:
     """Figures that one can look up, at 4 stages and 8 micro-batches."""
-    unit = Times()
-    assert choose("naive").bubble_of_total(4, 8, unit) == pytest.approx(3 / 4)
-    assert choose("gpipe").bubble_of_total(4, 8, unit) == choose("1f1b").bubble_of_total(4, 8, unit) == 3 / 11
-    assert choose("interleaved", 2).bubble_of_ideal(4, 8, unit) == pytest.approx(3 / (2 * 8))
-    assert choose("zero-bubble").idle(4, 8, unit) == pytest.approx(choose("1f1b").idle(4, 8, unit) / 3)
-    assert check(choose("gpipe"), 4, 8).stash == [8, 8, 8, 8]
-    assert check(choose("1f1b"), 4, 8).stash == [4, 3, 2, 1]
-    assert check(choose("naive"), 4, 8).stash == [1, 1, 1, 1]
+    naive, gpipe, one_f_one_b, zero_bubble = (
+        check(choose(name), 4, 8) for name in ("naive", "gpipe", "1f1b", "zero-bubble")
+    )
+    assert naive.bubble_of_total == pytest.approx(3 / 4)
+    assert gpipe.bubble_of_total == pytest.approx(3 / 11)
+    assert one_f_one_b.bubble_of_total == pytest.approx(3 / 11)
+    assert check(choose("interleaved", 2), 4, 8).bubble_of_ideal == pytest.approx(3 / (2 * 8))
+    assert zero_bubble.idle(0) == pytest.approx(one_f_one_b.idle(0) / 3)
+    assert gpipe.stash == [8, 8, 8, 8]
+    assert one_f_one_b.stash == [4, 3, 2, 1]
+    assert naive.stash == [1, 1, 1, 1]
     # Megatron-LM's warm-up, 2(p − s − 1) + (v − 1)p forward passes of a chunk, and the one that follows it.
     assert check(choose("interleaved", 2), 4, 8).stash == [11, 9, 7, 5]
 

@@ -20,7 +20,7 @@ from farandole.collectives.schedules import FAMILIES, SCHEDULES
 from farandole.collectives.steps import Schedule as Collective
 from farandole.decentralised.options import TopologyName, check_graph
 from farandole.errors import UsageError
-from farandole.model_parallel.checker import UNIT, Execution, check
+from farandole.model_parallel.checker import Execution, check
 from farandole.model_parallel.schedules import NAMES, choose
 from farandole.model_parallel.steps import Schedule
 from farandole.recovery.election import ELECTIONS, about
@@ -251,30 +251,29 @@ def _draw(schedule: Schedule, stages: int, micro_batches: int, file: Path) -> No
     save(file, lambda: pipeline_picture.draw(file, pipeline_picture.scheduled(schedule, stages, micro_batches)))
     execution = check(schedule, stages, micro_batches)
     console = Console()
-    console.print(_bubble(schedule, stages, micro_batches, execution))
-    console.print(_by_stage(schedule, stages, micro_batches, execution))
+    console.print(_bubble(execution))
+    console.print(_by_stage(execution, schedule.chunks))
     print(f"the picture: {file}")
 
 
-def _bubble(schedule: Schedule, stages: int, micro_batches: int, execution: Execution) -> Table:
-    """Idle time over the whole time, and over that of a pipeline without idle time."""
+def _bubble(execution: Execution) -> Table:
+    """Return the idle time over the whole time, and over that of a pipeline without idle time."""
     table = Table("bubble")
-    for how in ("by formula", "checked"):
-        table.add_column(how, justify="right")
-    formula = schedule.bubble_of_total(stages, micro_batches, UNIT)
-    table.add_row("/total", f"{formula:.1%}", f"{execution.bubble_of_total:.1%}")
-    formula = schedule.bubble_of_ideal(stages, micro_batches, UNIT)
-    table.add_row("/ideal", f"{formula:.1%}", f"{execution.bubble_of_ideal:.1%}")
+    table.add_column("counted", justify="right")
+    table.add_row("/total", f"{execution.bubble_of_total:.1%}")
+    table.add_row("/ideal", f"{execution.bubble_of_ideal:.1%}")
     return table
 
 
-def _by_stage(schedule: Schedule, stages: int, micro_batches: int, execution: Execution) -> Table:
-    """What each stage holds at most, in micro-batches' activations, and how many messages it sends."""
+def _by_stage(execution: Execution, chunks: int) -> Table:
+    """Return what each stage holds at most, in micro-batches' activations, and how many messages it sends.
+
+    Args:
+        chunks: pieces of the model on each stage.
+    """
     table = Table()
-    for heading in ("stage", "holds by formula", "checked", "messages"):
+    for heading in ("stage", "holds", "messages"):
         table.add_column(heading, justify="right")
-    for stage in range(stages):
-        held = schedule.stash(stage, stages, micro_batches), execution.stash[stage]
-        shown = (f"{chunks / schedule.chunks:.3g}" for chunks in held)
-        table.add_row(str(stage), *shown, str(execution.messages[stage]))
+    for stage, (held, messages) in enumerate(zip(execution.stash, execution.messages, strict=True)):
+        table.add_row(str(stage), f"{held / chunks:.3g}", str(messages))
     return table

@@ -123,8 +123,6 @@ class Schedule:
 
     Attributes:
         computations: (stage, stages, micro_batches) → that stage's computations, in order.
-        idle: (stages, micro_batches, times) → the idle time of each stage, by formula.
-        stash: (stage, stages, micro_batches) → the largest number of chunks' activations it holds, by formula.
         chunks: pieces of the model on each stage.
         flushes: all gradients of a batch come before its one update; otherwise batches are not cut, and
             each has its own.
@@ -133,20 +131,9 @@ class Schedule:
 
     name: str
     computations: Callable[[int, int, int], Iterator[Computation]]
-    idle: Callable[[int, int, Times], float]
-    stash: Callable[[int, int, int], int]
     chunks: int = 1
     flushes: bool = True
     halves: bool = False
-
-    def bubble_of_total(self, stages: int, micro_batches: int, times: Times) -> float:
-        """The formula's idle time over the whole time, 0 to 1."""
-        idle = self.idle(stages, micro_batches, times)
-        return idle / (idle + micro_batches * times.both)
-
-    def bubble_of_ideal(self, stages: int, micro_batches: int, times: Times) -> float:
-        """The formula's idle time over the time of a pipeline without a bubble, 0 and more."""
-        return self.idle(stages, micro_batches, times) / (micro_batches * times.both)
 
 
 def with_messages(computations: Iterable[Computation], stage: int, stages: int, chunks: int = 1) -> Iterator[Step]:

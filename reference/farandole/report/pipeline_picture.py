@@ -100,12 +100,11 @@ def scheduled(
             f"a picture of {boxes:,} passes: give fewer stages or micro-batches, {MOST_BOXES:,} passes can be seen"
         )
     execution = check(schedule, stages, micro_batches, times)
-    bubble, formula = execution.bubble_of_total, schedule.bubble_of_total(stages, micro_batches, times)
     batches = _count(micro_batches, "micro-batch" if schedule.flushes else "batch")
     pieces = f" of {schedule.chunks} chunks" if schedule.chunks > 1 else ""
     sizes = f"{_count(stages, 'stage')}{pieces}, {batches}"
     return TimeLine(
-        title=f"{schedule.name}, {sizes}: bubble/total {bubble:.1%}, by formula {formula:.1%}",
+        title=f"{schedule.name}, {sizes}: bubble/total {execution.bubble_of_total:.1%}",
         rows=[f"stage {stage}" for stage in range(stages)],
         intervals=execution.intervals,
         end=execution.total,

@@ -5,6 +5,7 @@ the pipeline leaves stages idle. Each stage holds the activations of all m micro
 recomputation, their inputs.
 
     bubble/total = (p − 1)/(m + p − 1)    p stages, m micro-batches
+    stash        = m                      micro-batches held at most
 
 Source: Huang et al., "GPipe: efficient training of giant neural networks using pipeline
 parallelism", 2019.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from farandole.model_parallel.steps import Backward, Computation, Forward, Schedule, Times, Update
+from farandole.model_parallel.steps import Backward, Computation, Forward, Schedule, Update
 
 
 def computations(stage: int, stages: int, micro_batches: int) -> Iterator[Computation]:
@@ -25,12 +26,4 @@ def computations(stage: int, stages: int, micro_batches: int) -> Iterator[Comput
     yield Update()
 
 
-def idle(stages: int, micro_batches: int, times: Times) -> float:
-    return (stages - 1) * times.both
-
-
-def stash(stage: int, stages: int, micro_batches: int) -> int:
-    return micro_batches
-
-
-GPIPE = Schedule("gpipe", computations, idle, stash)
+GPIPE = Schedule("gpipe", computations)

@@ -5,6 +5,9 @@ groups of p: the first group through chunk 0, then through chunk 1, and so on, t
 Filling takes one chunk's time per rank, not a stage's:
 
     bubble/ideal = (p − 1)/(v·m)    p ranks, v chunks, m micro-batches, a multiple of p
+    stash        = min(2(p − s − 1) + (v − 1)p + 1, v·m)    held at most by rank s, in chunks
+
+One chunk's activations are 1/v of what a stage of 1F1B holds for a micro-batch.
 
 Cost: (pv − 1)/(p − 1) times as many messages, and more activations in warm-up. Source: Narayanan et al.,
 "Efficient large-scale language model training on GPU clusters using Megatron-LM", 2021.
@@ -15,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from farandole.errors import UsageError
-from farandole.model_parallel.steps import Backward, Computation, Forward, Schedule, Times, Update
+from farandole.model_parallel.steps import Backward, Computation, Forward, Schedule, Update
 
 
 def interleaved(chunks: int) -> Schedule:
@@ -50,11 +53,4 @@ def interleaved(chunks: int) -> Schedule:
         yield from backward[len(forward) - ahead :]
         yield Update()
 
-    def idle(stages: int, micro_batches: int, times: Times) -> float:
-        return (stages - 1) * times.both / chunks
-
-    def stash(stage: int, stages: int, micro_batches: int) -> int:
-        """In chunks, each 1/v of what a stage of 1F1B holds for a micro-batch."""
-        return min(warm_up(stage, stages, micro_batches) + 1, chunks * micro_batches)
-
-    return Schedule("interleaved", computations, idle, stash, chunks)
+    return Schedule("interleaved", computations, chunks)

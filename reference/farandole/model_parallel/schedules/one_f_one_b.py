@@ -5,6 +5,7 @@ Stage s starts with p − s − 1 forward passes (warm-up), then takes turns, on
 what shrinks is the memory: at most p − s micro-batches are held, however many there are.
 
     bubble/total = (p − 1)/(m + p − 1)    p stages, m micro-batches
+    stash        = min(p − s, m)          micro-batches held at most, stage s
 
 Source: Fan et al., "DAPPLE: a pipelined data parallel approach for training large models", 2021;
 Narayanan et al., "Memory-efficient pipeline-parallel DNN training", 2021.
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from farandole.model_parallel.schedules.gpipe import idle
 from farandole.model_parallel.steps import Backward, Computation, Forward, Schedule, Update
 
 
@@ -30,8 +30,4 @@ def computations(stage: int, stages: int, micro_batches: int) -> Iterator[Comput
     yield Update()
 
 
-def stash(stage: int, stages: int, micro_batches: int) -> int:
-    return min(stages - stage, micro_batches)
-
-
-ONE_F_ONE_B = Schedule("1f1b", computations, idle, stash)
+ONE_F_ONE_B = Schedule("1f1b", computations)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from farandole.model_parallel.schedules import gpipe, one_f_one_b
+from farandole.model_parallel.schedules import one_f_one_b
 from farandole.model_parallel.steps import Backward, Computation, Schedule, Update
 
 
@@ -58,4 +58,4 @@ def most_versions(stage: int, stages: int, batches: int, *, vertical: bool = Fal
     return max(held(batch) for batch in range(batches))
 
 
-PIPEDREAM = Schedule("pipedream", computations, gpipe.idle, one_f_one_b.stash, flushes=False)
+PIPEDREAM = Schedule("pipedream", computations, flushes=False)

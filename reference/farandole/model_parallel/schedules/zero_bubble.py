@@ -5,10 +5,15 @@ drains in half the time; the gradient of the parameters fills the time that 1F1B
 computes it s micro-batches late, so that each stage holds p micro-batches, what 1F1B needs at its
 first stage:
 
-    idle = (p − 1)(F + B − W)    instead of 1F1B's (p − 1)(F + B + W)
+    idle  = (p − 1)(F + B − W)    instead of 1F1B's (p − 1)(F + B + W)
+    stash = min(p, m)             micro-batches held at most, on every stage
 
 with F forward, B backward for the inputs and W for the parameters; a third, if they are equal. A W
-that is longer than F or B fills no more than the shorter of these.
+that is longer than F or B fills no more than the shorter of these, and fewer micro-batches than
+stages leave less to fill with:
+
+    idle  = (p − 1)(F + B) − (min(p, m) − 1)·min(F, B, W)    m micro-batches
+
 Named after its aim: with twice the memory (ZB-H2) the idle time becomes (p − 1)(F + B − 2W), which
 is 0 where all are equal. Source: Qi et al., "Zero bubble pipeline parallelism", 2023.
 """
@@ -17,15 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from farandole.model_parallel.steps import (
-    BackwardInput,
-    BackwardWeight,
-    Computation,
-    Forward,
-    Schedule,
-    Times,
-    Update,
-)
+from farandole.model_parallel.steps import BackwardInput, BackwardWeight, Computation, Forward, Schedule, Update
 
 
 def computations(stage: int, stages: int, micro_batches: int) -> Iterator[Computation]:
@@ -44,14 +41,4 @@ def computations(stage: int, stages: int, micro_batches: int) -> Iterator[Comput
     yield Update()
 
 
-def idle(stages: int, micro_batches: int, times: Times) -> float:
-    """With fewer micro-batches than stages there is less to fill with."""
-    fills = min(times.forward, times.backward_input, times.backward_weight)
-    return (stages - 1) * (times.forward + times.backward_input) - (min(stages, micro_batches) - 1) * fills
-
-
-def stash(stage: int, stages: int, micro_batches: int) -> int:
-    return min(stages, micro_batches)
-
-
-ZERO_BUBBLE = Schedule("zero-bubble", computations, idle, stash, halves=True)
+ZERO_BUBBLE = Schedule("zero-bubble", computations, halves=True)
