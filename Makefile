@@ -31,7 +31,8 @@ test: export OMP_WAIT_POLICY = PASSIVE
 test: beside := OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_threads_pthreads_yield_strategy=nanosleep \
 	OMPI_MCA_threads_pthreads_nanosleep_time=100000
 test: again := $(BIN)/pytest tests --last-failed --last-failed-no-failures none
-test: $(READY) lint docs
+test: $(READY)
+	$(MAKE) --jobs=2 --output-sync=target lint docs
 	$(beside) $(BIN)/pytest tests -m "not alone" --numprocesses 3 --dist worksteal || \
 		$(again) -m "not alone"
 	$(BIN)/pytest tests -m alone || $(again) -m alone

@@ -232,10 +232,9 @@ def check_scale(student: Any, comm: Comm) -> None:
             for number, finite in enumerate(steps, start=1):
                 ours.observe(finite)
                 theirs.observe(finite)
-                expect(
-                    theirs.value == ours.value,
-                    f"after {in_words(steps[:number])} the value is {theirs.value:g}, and should be {ours.value:g}",
-                )
+                if theirs.value != ours.value:
+                    after = in_words(steps[:number])
+                    expect(False, f"after {after} the value is {theirs.value:g}, and should be {ours.value:g}")
 
 
 def in_words(steps: Sequence[bool]) -> str:

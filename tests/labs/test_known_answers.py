@@ -32,7 +32,7 @@ RANKS = {
     "12_survive_a_kill": 1,
     "13_topk_error_feedback": 2,
     "14_gossip_mixing": 4,
-    "15_predict_then_measure": 2,
+    "15_predict_then_measure": 4,
 }
 HARMLESS_ON_FEW = {
     "all_at_once_without_overlap",

@@ -44,8 +44,8 @@ from typing import NoReturn
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
+from farandole.data import datasets
 from farandole.runtime.rank import outlive_each_other
 
 BATCH, LEARNING_RATE, SEED = 100, 0.5, 1
@@ -59,8 +59,9 @@ View = tuple[int, ...]  # the ranks that take part, by their numbers at the star
 
 def data() -> tuple[Array, Array]:
     """Return the digits' pixels and a one for the bias, (1797, 65), and their classes one-hot, (1797, 10)."""
-    pixels, classes = load_digits(return_X_y=True)
-    return np.hstack([pixels / 16, np.ones((len(pixels), 1))]), np.eye(10)[classes]
+    digits = datasets.load("digits")
+    pixels = digits.inputs.reshape(len(digits), -1)
+    return np.hstack([pixels, np.ones((len(digits), 1))]), np.eye(10)[digits.targets]
 
 
 def batch(step: int, samples: int) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ with smaller gradients. And some samples are outliers: with a scale large enough
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -84,9 +85,15 @@ def apart(values: Buffer) -> list[Buffer]:
 
 def data(samples: Sequence[int]) -> tuple[Buffer, Buffer]:
     """The inputs and the targets of these samples, in float32."""
-    drawn = [np.random.default_rng(min(sample, OUTLIER)).normal(size=INPUTS + OUTPUTS) for sample in samples]
+    drawn = [_drawn(min(sample, OUTLIER)) for sample in samples]
     both = np.array(drawn, dtype=np.float32).reshape(len(samples), INPUTS + OUTPUTS)
     for row, sample in zip(both, samples, strict=True):
         if sample >= OUTLIER:
             row[INPUTS] = -FAR if sample % 2 else FAR
     return both[:, :INPUTS], both[:, INPUTS:]
+
+
+@cache
+def _drawn(sample: int) -> Buffer:
+    numbers: Buffer = np.random.default_rng(sample).normal(size=INPUTS + OUTPUTS)
+    return numbers
