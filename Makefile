@@ -23,7 +23,7 @@ tour: $(READY)
 # lose a process of the thousands that start here, and pytest's output shows both tries.
 # Thousands of processes start: each would compile all modules anew where no bytecode may be written, and have threads
 # for linear algebra that wait at full speed. A rank that waits beside other tests looks for messages every 0.1 ms, not
-# all the time, which leaves half a core more to those that compute.
+# all the time: its wait takes half the processor time, and a short message twice as long.
 test: export PYTHONDONTWRITEBYTECODE =
 test: export OPENBLAS_NUM_THREADS = 1
 test: export OMP_NUM_THREADS = 1

@@ -159,8 +159,7 @@ class KVWorker:
     def push_range(self, gradient: Array, server: int, part: int, clock: int, share: float) -> Future[int | None]:
         """Push only the given one of a server's ranges; the gradient counts once all its ranges have arrived.
 
-        The scenarios push whole gradients. This call is for programs that have a range before the rest, and for tests
-        of a worker that dies between two ranges.
+        The scenarios push whole gradients; a program that computes a range before the rest uses this.
 
         Args:
             gradient: that range's part alone.
