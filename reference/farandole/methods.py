@@ -188,8 +188,8 @@ METHODS: dict[str, Method] = {
         "recovery", "Membership", why_not_simulated=RECOVERS,
         tour=(
             Stop(
-                "a rank killed", "rank 2 is killed at step 60; the others agree on this, and continue",
-                {"optimizer": "sgd", "dropout": 0.0, "fail": "rank=2,step=60"},
+                "a rank killed", "rank 2 is killed at step 20; the others agree on this, and continue",
+                {"optimizer": "sgd", "dropout": 0.0, "fail": "rank=2,step=20"},
             ),
         ),
     ),

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from farandole import Run
+from farandole.cli.tour import LEAST_STEPS
 from farandole.methods import stops
 from farandole.report.tour import CONDITIONS
+from farandole.runtime.faults import Fail
 
-STEPS = 70  # of 300: what the page shows is not judged here
+STEPS = 40  # of 300: what the page shows is not judged here
 
 
 class References(HTMLParser):
@@ -29,6 +31,12 @@ class References(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.targets += [value for name, value in attrs if name in ("src", "href") and value]
         self.rows += tag == "tr"
+
+
+def test_the_shortest_tour_has_every_failure() -> None:
+    failures = [Fail.parse(stop.options["fail"]) for _, stop in stops() if "fail" in stop.options]
+    assert failures
+    assert all(fail.step < LEAST_STEPS for fail in failures)
 
 
 @pytest.mark.timeout(600)

@@ -99,7 +99,7 @@ def test_a_servers_lost_worker_is_marked_where_the_server_noticed(tmp_path: Path
     spans = [*steps_of(0), Span(0, "clean up after rank 2", "compute", 0.150, 0.1501)]
     fault = {"rank": 2, "step": 9, "kind": "kill", "detected_s": 0.005, "resumed_s": None, "steps_lost": 0}
     run = recorded(tmp_path, spans, [0], [fault])
-    failure = timeline.first_failure(run)
+    failure = timeline.first_failure(run.summary, run.trace)
     assert failure
     assert failure.at == pytest.approx(145)
     assert len(plotted(run).lines) == 1
@@ -107,7 +107,8 @@ def test_a_servers_lost_worker_is_marked_where_the_server_noticed(tmp_path: Path
 
 def test_a_failure_before_the_last_start_is_not_in_the_trace(tmp_path: Path) -> None:
     fault = {"rank": 0, "step": 3, "kind": "kill", "detected_s": 1.0, "resumed_s": 2.0, "steps_lost": 1}
-    assert timeline.first_failure(recorded(tmp_path, steps_of(0), [0], [fault])) is None
+    run = recorded(tmp_path, steps_of(0), [0], [fault])
+    assert timeline.first_failure(run.summary, run.trace) is None
 
 
 @pytest.mark.parametrize("named", [[0, 1], [0, 1, 2]])

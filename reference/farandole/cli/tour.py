@@ -7,23 +7,24 @@ import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from farandole import methods
 from farandole.errors import UsageError
 from farandole.launching import launch
 from farandole.report import table
 from farandole.runtime import folders, rank_starter
-from farandole.runtime.numbers import AtLeastOne
+from farandole.runtime.numbers import whole
 from farandole.runtime.record import Run
 
 if TYPE_CHECKING:
     from farandole.methods import Stop
 
 FOLDER = Path("runs/tour")
+LEAST_STEPS = 21  # a rank is killed at step 20
 
 
-def tour(*, out: Path = FOLDER, steps: AtLeastOne = 300) -> None:
+def tour(*, out: Path = FOLDER, steps: Annotated[int, whole(gte=LEAST_STEPS)] = 300) -> None:
     """Train in 15 ways, once evenly and once with a slow rank, and compare.
 
     Usually takes about 4 minutes on 2 cores.
@@ -42,7 +43,7 @@ def tour(*, out: Path = FOLDER, steps: AtLeastOne = 300) -> None:
         raise UsageError(f"--out {out} cannot be written ({error.strerror}): give another") from error
     with folders.held(out):
         _make_way(out)
-        rank_starter.prepare()
+        rank_starter.prepare("torch._dynamo")  # torch's optimizers import it, for Horovod and DDP: seconds on each rank
         runs, left_out = _run_all(out, recipe, lambda what: print(f"tour: {what} …", flush=True))
         page = stops.write_page(out, recipe, runs, left_out)
     tables = [

@@ -8,8 +8,11 @@ own recording is lost.
 from __future__ import annotations
 
 from bisect import bisect
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,12 +20,13 @@ from matplotlib.patches import Patch
 
 from farandole.errors import UsageError
 from farandole.report.colours import ACTIVITY, RED
-from farandole.runtime.record import AGAIN, Run
+from farandole.runtime.record import AGAIN, Run, Summary
 
 STEPS_SHOWN = 6
 STEP_ENDS = "update"  # the last span of every step
 CHANGE = "catch up"  # what all that are left do after a death
 CLEANING = "clean up after rank {}"  # a parameter server's span after a worker's failure
+Events = Sequence[dict[str, Any]]  # of the trace, which is read once: validating it takes longer than drawing
 
 
 @dataclass(frozen=True)
@@ -55,34 +59,38 @@ def draw(run: Run, file: Path, steps: int = STEPS_SHOWN, title: str = "") -> Pat
     Args:
         title: what stands above it. [default: the scenario's name]
     """
-    rows = len(run.summary.members) + (first_failure(run) is not None)
-    figure = Figure(figsize=(10, 1.2 + 0.45 * rows), layout="constrained")
-    plot(run, figure.subplots(), steps, title)
+    figure = Figure(layout="constrained")
+    axes = figure.subplots()
+    plot(run, axes, steps, title)
+    figure.set_size_inches(10, 1.2 + 0.45 * len(axes.get_yticks()))
     figure.savefig(file, dpi=120)
     return file
 
 
 def plot(run: Run, axes: Axes, steps: int = STEPS_SHOWN, title: str = "") -> None:
     """The same on axes of the caller's. Time in ms from the first step shown."""
-    summary = run.summary
-    failure = first_failure(run)
-    shown = window(run, steps, failure)
-    names = dict(zip(summary.members, run.rank_names, strict=False))
+    summary, events, rank_names = run.summary, run.trace, run.rank_names
+    failure = first_failure(summary, events)
+    shown = window(summary, events, steps, failure)
+    names = dict(zip(summary.members, rank_names, strict=False))
     if failure:
         names.setdefault(failure.rank, f"rank {failure.rank}")
-    if len(run.rank_names) != len(summary.members) or not names.keys() >= {event["pid"] for event in run.trace}:
+    if len(rank_names) != len(summary.members) or not names.keys() >= {event["pid"] for event in events}:
         raise UsageError(f"{run.folder / 'trace.json'} is of other ranks than summary.json: {AGAIN}")
     row = {rank: place for place, rank in enumerate(sorted(names))}
-    two_threads = any(event["tid"] for event in run.trace)
-    for event in run.trace:
+    two_threads = any(event["tid"] for event in events)
+    bars: dict[tuple[float, float, str], list[tuple[float, float]]] = defaultdict(list)
+    for event in events:
         start, stop = event["ts"] / 1e3, (event["ts"] + event["dur"]) / 1e3
         if event["args"]["depth"] or stop < shown.begin or start > shown.end:
             continue
         lower, height = 0.0, 0.7
         if two_threads:  # above what the rank itself does, below what is done beside it
             lower, height = (0.22, 0.26) if event["tid"] else (-0.14, 0.42)
-        y = row[event["pid"]] + lower
-        axes.barh(y, stop - start, left=start - shown.begin, height=height, color=ACTIVITY[event["cat"]], linewidth=0)
+        bottom = row[event["pid"]] + lower - height / 2
+        bars[bottom, height, ACTIVITY[event["cat"]]].append((start - shown.begin, stop - start))
+    for (bottom, height, colour), spans in bars.items():  # an artist takes a millisecond, be it one bar or many
+        axes.broken_barh(spans, (bottom, height), facecolors=colour, linewidth=0)
     if failure and shown.begin <= failure.at <= shown.end:
         _mark(axes, failure, failure.at - shown.begin, row[failure.rank])
     axes.set_xlim(0, shown.end - shown.begin)
@@ -96,44 +104,44 @@ def plot(run: Run, axes: Axes, steps: int = STEPS_SHOWN, title: str = "") -> Non
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def window(run: Run, steps: int, failure: Failure | None) -> Window:
+def window(summary: Summary, events: Events, steps: int, failure: Failure | None) -> Window:
     """Return the window of `steps` steps around the failure, or in the middle of the run."""
-    total = run.summary.steps
-    if not (ends := _step_ends(run)):
-        wall_ms = run.summary.wall_s * 1e3
+    total = summary.steps
+    if not (ends := _step_ends(summary, events)):
+        wall_ms = summary.wall_s * 1e3
         length = wall_ms * min(1.0, steps / total)
-        first = min((event["ts"] / 1e3 for event in run.trace), default=0.0)
+        first = min((event["ts"] / 1e3 for event in events), default=0.0)
         begin = failure.at - length / 2 if failure else first + (wall_ms - length) / 2
         return Window(begin, begin + length, None)
     count = min(steps, total)
     centre = bisect(ends, failure.at) if failure else total // 2
     first_step = max(0, min(centre - count // 2, total - count))
-    begin = ends[first_step - 1] if first_step else min(event["ts"] / 1e3 for event in run.trace)
+    begin = ends[first_step - 1] if first_step else min(event["ts"] / 1e3 for event in events)
     return Window(begin, ends[first_step + count - 1], range(first_step, first_step + count))
 
 
-def first_failure(run: Run) -> Failure | None:
+def first_failure(summary: Summary, events: Events) -> Failure | None:
     """Find the first failure, dated back from the first later step or its detection; None if the trace has neither."""
-    first = min(run.summary.members)  # this rank has measured the time to resume
-    for fault in run.summary.faults:
-        changes = [event["ts"] / 1e3 for event in run.trace if event["name"].endswith(CHANGE)]
+    first = min(summary.members)  # this rank has measured the time to resume
+    for fault in summary.faults:
+        changes = [event["ts"] / 1e3 for event in events if event["name"].endswith(CHANGE)]
         if changes and fault["resumed_s"] is not None:
-            ends = [end for event in run.trace if event["name"] == STEP_ENDS and event["pid"] == first
+            ends = [end for event in events if event["name"] == STEP_ENDS and event["pid"] == first
                     if (end := (event["ts"] + event["dur"]) / 1e3) > min(changes)]  # fmt: skip
             if ends:
                 return Failure(fault["rank"], fault["step"], fault["kind"], min(ends) - 1e3 * fault["resumed_s"])
-        cleanings = [event["ts"] / 1e3 for event in run.trace if event["name"] == CLEANING.format(fault["rank"])]
+        cleanings = [event["ts"] / 1e3 for event in events if event["name"] == CLEANING.format(fault["rank"])]
         if cleanings and fault["detected_s"] is not None:
             return Failure(fault["rank"], fault["step"], fault["kind"], min(cleanings) - 1e3 * fault["detected_s"])
     return None
 
 
-def _step_ends(run: Run) -> list[float]:
+def _step_ends(summary: Summary, events: Events) -> list[float]:
     """Return when each step ended, in ms, from the first rank with one update per step; [] if there is none."""
-    for rank in run.summary.members:
-        its = (event for event in run.trace if event["pid"] == rank and not event["args"]["depth"])
+    for rank in summary.members:
+        its = (event for event in events if event["pid"] == rank and not event["args"]["depth"])
         ends = sorted((event["ts"] + event["dur"]) / 1e3 for event in its if event["name"] == STEP_ENDS)
-        if len(ends) == run.summary.steps:
+        if len(ends) == summary.steps:
             return ends
     return []
 

@@ -1,9 +1,9 @@
 """The hook by which ranks may start sooner than in a new Python, which imports torch for seconds.
 
 A package that can start ranks sooner registers a function as an entry point of the group `farandole.rank_starter`.
-`prepare` calls this function, which may set the environment variable `MODULE` to the name of a module. Each rank of the
-launches that follow first calls that module's `run()`. It either has the rank's work done and ends the process, or
-returns, and then the rank does its work itself.
+`prepare` calls this function with the names of modules that the launches need. It may set the environment variable
+`MODULE` to the name of a module. Each rank of the launches that follow first calls that module's `run()`. It either has
+the rank's work done and ends the process, or returns, and then the rank does its work itself.
 
 `farandole_tools.forked_ranks` is such a package. This one imports nothing of it, and works without it.
 """
@@ -17,15 +17,18 @@ GROUP = "farandole.rank_starter"
 MODULE = "FARANDOLE_STARTER"  # FARANDOLE_RANK_… is what a launch inside a launch must not inherit
 
 
-def prepare() -> None:
+def prepare(*modules: str) -> None:
     """Have the ranks of this process's launches start sooner, if an installed package can do it.
+
+    Args:
+        modules: what several launches will import and takes long; the starter may import it once for all.
 
     Cost: one search through the installed packages' metadata.
     """
     from importlib.metadata import entry_points  # a rank has no use for it
 
     for starter in entry_points(group=GROUP):
-        starter.load()()
+        starter.load()(*modules)
 
 
 def run() -> None:
