@@ -124,6 +124,19 @@ threading.Thread(target=lambda: (time.sleep(0.5), print("thread"))).start()
     assert (said, process.returncode) == ("thread\nexit function", 0)
 
 
+def test_forked_ranks_share_this_package_and_have_an_mpi_of_their_own(address: dict[str, str], tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("""
+import sys
+shared = "farandole.runtime.communicator" in sys.modules
+from mpi4py import MPI
+print(shared, MPI.Is_initialized(), MPI.COMM_WORLD.size)
+""")
+    # As the launcher starts a rank: with the fork server's own path, on which it finds the same package.
+    processes = [start(["-P", "-m", "farandole.runtime", str(program)], address) for _ in range(2)]
+    assert [process.communicate(timeout=PATIENCE_S)[0] for process in processes] == ["True True 1\n"] * 2
+
+
 def test_a_forked_rank_runs_edited_modules(tmp_path: Path) -> None:
     package = Path(shutil.copytree(Path(farandole.__file__).parent, tmp_path / "edited" / "farandole"))
     show = "import farandole, sys; print(getattr(farandole, 'EDITED', 0), 'torch' in sys.modules)"

@@ -164,6 +164,7 @@ def meet_the_caller() -> None:
     signal.alarm(START_S)
     from farandole.runtime import joining
 
+    initialise_mpi()
     joining.joining_process()
     signal.alarm(0)
 
@@ -216,11 +217,21 @@ def redirect_output(folder: Path) -> None:
         stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]
 
 
+def initialise_mpi() -> None:
+    """Initialise MPI in a process forked from one that has imported it without: elsewhere its import does it."""
+    if "mpi4py.MPI" in sys.modules:
+        from mpi4py import MPI
+
+        if not MPI.Is_initialized():
+            MPI.Init_thread()
+
+
 def run_program(arguments: list[str]) -> None:
     """Run a script, or a module after "-m", as ``python`` would, but with the working folder last on the path.
 
     So the program finds modules in that folder, but a file named like a library, as random.py, does not replace it.
     """
+    initialise_mpi()
     sys.path.append(os.getcwd())
     if arguments[0] == "-m":
         sys.argv = arguments[1:]

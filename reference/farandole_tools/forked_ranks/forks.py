@@ -1,0 +1,207 @@
+"""The fork server's own process: it imports, waits for requests, and forks.
+
+    python -P -m farandole_tools.forked_ranks.forks FOLDER LISTENER [MODULE ...]
+
+started by `fork_server.start`. LISTENER is the number of a descriptor, the socket in FOLDER on which ranks request
+forks. When the process that has started this one ends, so does standard input, and with it this process and its forks.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import importlib
+import os
+import resource
+import selectors
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+from farandole_tools.forked_ranks.fork_client import FORWARDED, LIMITS, NUMBER, STREAMS
+
+IMPORTED = ("torch", "cyclopts.validators", "rich.console", "rich.table")  # by nearly every rank
+# Of this package: with what they import, nearly all that a method needs. None of them may initialise MPI.
+OWN = (
+    "farandole.compression.choices",
+    "farandole.data_parallel.mixed_precision",
+    "farandole.data_parallel.training",
+    "farandole.decentralised.graph_file",
+    "farandole.model_parallel.parts",
+    "farandole.parameter_server.classification",
+    "farandole.recovery.data_parallel",
+    "farandole.report.table",
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What distinguishes the requesting rank (`fork_client.process_state`), and its standard streams."""
+
+    state: dict[str, Any]
+    streams: list[int]
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A forked process: its process id, a descriptor that becomes readable when it ends, and the rank it works for."""
+
+    pid: int
+    end: int
+    client: socket.socket
+
+
+class ForkServer:
+    """Imports torch, this package and `modules`, and forks a process for each rank that requests one.
+
+    Attributes:
+        path: where modules are searched for.
+        sources: of the package's modules, file → when it was changed.
+    """
+
+    def __init__(self, folder: str, listener: socket.socket, modules: Sequence[str] = ()) -> None:
+        self.folder = folder
+        for name in (*IMPORTED, *modules):
+            importlib.import_module(name)
+        self.path = list(sys.path)
+        self.sources: dict[str, int] = {}
+        with suppress(ImportError, OSError, RuntimeError):  # where there is no MPI
+            import mpi4py
+
+            mpi4py.rc.initialize = False  # each fork does it (`rank.initialise_mpi`)
+            for name in OWN:
+                importlib.import_module(name)
+            self.sources = changed([str(sys.modules[name].__file__) for name in own_modules()])
+        gc.freeze()  # else the first collection in each fork would write to all of torch's objects, and so copy them
+        self.listener = listener
+        self.forks: set[Fork] = set()
+        self.events = selectors.DefaultSelector()
+        self.events.register(listener, selectors.EVENT_READ, self._fork)
+        self.events.register(sys.stdin, selectors.EVENT_READ, self._end)
+
+    def serve(self) -> Request:
+        """Serve requests for ever; in a fork, return the request that it is to do."""
+        while True:
+            for key, _ in self.events.select():
+                if request := key.data():
+                    return request  # type: ignore[no-any-return]
+
+    def _fork(self) -> Request | None:
+        client, _ = self.listener.accept()
+        try:
+            request = _request(client)
+        except (OSError, ValueError):  # it has died already
+            client.close()
+            return None
+        pid = os.fork()
+        if not pid:
+            client.close()
+            self._close()
+            if request.state["path"] != self.path or changed(self.sources) != self.sources:
+                forget_own_modules()
+            return request
+        for stream in request.streams:
+            os.close(stream)
+        fork = Fork(pid, os.pidfd_open(pid), client)
+        self.forks.add(fork)
+        self.events.register(fork.end, selectors.EVENT_READ, partial(self._ended, fork))
+        self.events.register(client, selectors.EVENT_READ, partial(self._kill, fork))  # closed: the rank has died
+        with suppress(OSError):
+            client.sendall(NUMBER.pack(pid))
+        return None
+
+    def _kill(self, fork: Fork) -> None:
+        if fork in self.forks:
+            self.events.unregister(fork.client)
+            os.kill(fork.pid, signal.SIGKILL)
+
+    def _ended(self, fork: Fork) -> None:
+        _, status = os.waitpid(fork.pid, 0)
+        with suppress(OSError):  # the rank has died
+            fork.client.sendall(NUMBER.pack(status))
+        with suppress(KeyError):
+            self.events.unregister(fork.client)
+        self.events.unregister(fork.end)
+        self.forks.remove(fork)
+        _close(fork)
+
+    def _end(self) -> NoReturn:
+        """End: the process that has started this one has ended."""
+        for fork in [*self.forks]:
+            os.kill(fork.pid, signal.SIGKILL)
+            self._ended(fork)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os._exit(0)
+
+    def _close(self) -> None:
+        """In a fork: close what only the server needs."""
+        self.events.close()
+        self.listener.close()
+        for fork in self.forks:
+            _close(fork)
+
+
+def _close(fork: Fork) -> None:
+    os.close(fork.end)
+    fork.client.close()
+
+
+def _request(client: socket.socket) -> Request:
+    header, streams, _, _ = socket.recv_fds(client, NUMBER.size, len(STREAMS))
+    with client.makefile("rb") as file:
+        return Request(ast.literal_eval(file.read(*NUMBER.unpack(header)).decode()), streams)
+
+
+def become(request: Request) -> None:
+    """In a fork: take over the requesting rank's state and streams."""
+    state = request.state
+    for given, own in zip(request.streams, STREAMS, strict=True):
+        os.dup2(given, own)
+        os.close(given)
+    os.environ.clear()
+    os.environ.update(state["environment"])
+    os.chdir(state["folder"])
+    os.umask(state["umask"])
+    os.sched_setaffinity(0, state["cores"])
+    for limit, values in zip(LIMITS, state["limits"], strict=True):
+        resource.setrlimit(limit, tuple(values))
+    for number in FORWARDED:
+        default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if int(number) in state["ignored"] else default)
+    sys.argv, sys.path = state["argv"], state["path"]
+
+
+def own_modules() -> list[str]:
+    """Return the names of the imported modules of this project."""
+    return [name for name in sys.modules if name.partition(".")[0] in ("farandole", "farandole_tools")]
+
+
+def forget_own_modules() -> None:
+    """In a fork: have this project's modules imported anew."""
+    for name in own_modules():
+        del sys.modules[name]
+
+
+def changed(files: Iterable[str]) -> dict[str, int]:
+    """Return file → when it was changed, in nanoseconds; 0 where it is gone."""
+    times = {}
+    for file in files:
+        try:
+            times[file] = os.stat(file).st_mtime_ns
+        except OSError:
+            times[file] = 0
+    return times
+
+
+if __name__ == "__main__":
+    become(ForkServer(sys.argv[1], socket.socket(fileno=int(sys.argv[2])), sys.argv[3:]).serve())
+    from farandole.runtime import processes, rank
+
+    processes.end_with_parent()
+    rank.main()
