@@ -69,6 +69,11 @@ class LabCommunicator(Communicator):
         _check_filled(status, array, source)
         self._arrived(array.nbytes)
 
+    def take(self, buffer: Buffer, source: int, tag: int) -> None:
+        """Fill `buffer` with the next message of rank `source` that has this tag."""
+        with self._status.waiting("receive", source=source):
+            super().take(buffer, source, tag)
+
     def exchange(self, send: Buffer, to: int, receive: Buffer, source: int) -> None:
         """Send one array to rank `to` and fill another from rank `source`, both at the same time."""
         self._check("exchange", send, to)
