@@ -37,10 +37,11 @@ test: $(READY)
 		$(again) -m "not alone"
 	$(BIN)/pytest tests -m alone || $(again) -m alone
 
-# The tests that grow with patience, at full length: many seeds, many kills, new examples.
+# The tests that grow with patience, at full length: many seeds, many kills, new examples, every batch script.
 soak: $(READY)
-	FARANDOLE_SOAK=1 $(BIN)/pytest tests/unit tests/parallel/test_restart.py tests/parallel/test_chaos.py tests/parallel/test_server_deaths.py \
-		tests/parallel/test_pipeline_recovery.py tests/parallel/test_spawn.py tests/parallel/test_elastic_horovod.py
+	FARANDOLE_SOAK=1 $(BIN)/pytest tests/unit tests/parallel/test_restart.py tests/parallel/test_chaos.py \
+		tests/parallel/test_server_deaths.py tests/parallel/test_pipeline_recovery.py tests/parallel/test_spawn.py \
+		tests/parallel/test_elastic_horovod.py tests/slurm/test_scripts.py tests/labs/test_known_answers.py
 
 check: $(READY) lint unit
 
