@@ -196,7 +196,7 @@ for factor in (2, 4, 16):
 # (c) Which one has learned most after the same number of *samples*, and which after the same number of *seconds*?
 
 # %%
-recipe = {"data": "mnist5k", "batch": 768, "steps": 50, "lr": 0.3, "seed": 0, "staleness": 4}
+recipe = {"data": "mnist5k", "batch": 768, "steps": STEPS, "lr": 0.3, "seed": 0, "staleness": 4}
 modes = ("bsp", "ssp", "async", "half", "partial", "dssp", "history")
 runs = {
     mode: launch("parameter_server", ranks=5, sync=mode, slow="rank=4,factor=4", **recipe, out=folder / mode)
@@ -225,14 +225,15 @@ for name, run in runs.items():
     measured = runs["bsp"].summary.wall_s / run.summary.wall_s
     expected = ""
     if name in POLICIES:
-        expected = 4 * 50 / duration(simulate(POLICIES[name](WORKERS), one_slow, 50))
+        expected = 4 * STEPS / duration(simulate(POLICIES[name](WORKERS), one_slow, STEPS))
         expected = f", imagined {expected:.2f}"
     print(f"{name:10}{run.summary.wall_s:6.2f} s: {measured:.2f} times as fast{expected}")
 
 # %% [markdown]
 # On an idle computer the order is much like the imagined one, and the large ratios are smaller: messages take time,
-# three workers and a server share two or four cores, and the server's updates are part of every iteration. If other
-# programs are running beside, they are stragglers too, and then even the order can change.
+# three workers and a server share two or four cores, and the server's updates are part of every iteration. And `half`
+# waits up to 20 ms before a push, which is longer than an iteration on a fast computer. If other programs are running
+# beside, they are stragglers too, and then even the order can change.
 #
 # ## 3 How stale, and how far ahead?
 #
@@ -247,10 +248,9 @@ for name, run in runs.items():
 lead = {name: [int(value) for value in run.summary.lead] for name, run in runs.items()}
 staleness = {name: [int(value) for value in run.summary.staleness] for name, run in runs.items()}
 print("bsp:   leads", lead["bsp"], "staleness", staleness["bsp"])
-print("ssp:   no lead above 4:", max(lead["ssp"]) <= 4, " 4 was reached:", 4 in lead["ssp"])
+print("ssp:   no lead above 4:", max(lead["ssp"]) <= 4)
 print("half:  no lead above 4:", max(lead["half"]) <= 4)
 print("dssp:  no lead above 4:", max(lead["dssp"]) <= 4)
-print("async: some lead above 8:", max(lead["async"]) > 8)
 print("ssp:   no staleness above (3 - 1)(2 s + 1) = 18:", max(staleness["ssp"]) <= 2 * (2 * 4 + 1))
 counts = {name: run.summary.steps for name, run in runs.items()}
 print("updates:", {name: counts[name] for name in ("bsp", "ssp", "async", "half", "partial")})
@@ -266,6 +266,8 @@ right.axvline(4.5, color="black", linestyle="--", linewidth=1)
 right.annotate("s = 4", (4.6, right.get_ylim()[1] * 0.9))
 right.legend(frameon=False)
 figure.tight_layout()
+print("largest lead:     ", {name: max(lead[name]) for name in chosen})
+print("largest staleness:", {name: max(staleness[name]) for name in chosen})
 
 # %% [markdown]
 # The bound is kept, exactly, in real processes that know nothing of each other. The staleness is another number,
@@ -408,9 +410,9 @@ print("steps of 0.5 blended by 1 - 0.9 are steps of 0.05:           ",
 
 # %% tags=["nbval-check-output"]
 for period in (1, 16):
-    run = launch("parameter_server", ranks=5, sync="bsp", update="elastic", period=period, steps=320, lr=0.1,
+    run = launch("parameter_server", ranks=4, sync="bsp", update="elastic", period=period, steps=160, lr=0.2,
                  out=folder / f"elastic-{period}")  # fmt: skip
-    per_iteration = run.summary.bytes_sent[-1] / 320
+    per_iteration = run.summary.bytes_sent[-1] / 160
     print(f"tau = {period:2}: {run.summary.steps:3} exchanges, {per_iteration / 1e3:3.0f} kB an iteration, "
           f"most test samples right: {run.summary.test_accuracy > 0.8}")  # fmt: skip
 
