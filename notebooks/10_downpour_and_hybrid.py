@@ -68,7 +68,7 @@ print(f"the replica's part: 1/{every.bytes_sent[2] / fifth.bytes_sent[2]:.1f}")
 
 # %%
 runs = {
-    f"{n} / {n}": launch("downpour", 5, steps=300, n_fetch=n, n_push=n, slow="rank=4,factor=4", out=folder / f"dp-{n}")
+    f"{n} / {n}": launch("downpour", 5, steps=200, n_fetch=n, n_push=n, slow="rank=4,factor=4", out=folder / f"dp-{n}")
     for n in (1, 5, 20)
 }
 figure, (curve, bars) = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained")
@@ -103,13 +103,16 @@ for name, run in runs.items():
 # **Predict:** 60 steps of three workers are 180 mini-batches, five of them a task. How many of the 36 tasks are
 # computed? Which of the three has done most?
 
-# %% tags=["nbval-check-output"]
+# %%
 accidents = {"slow": "rank=4,factor=4", "fail": "rank=3,step=4"}
 tasks = launch("downpour", 5, tasks=True, steps=60, **accidents, out=folder / "tasks").summary
 done_by = {int(worker): done for worker, done in tasks.tasks["done_by"].items()}
+for worker, what in ((2, "neither slow nor killed"), (3, "killed as it had its fifth task"), (4, "four times slower")):
+    print(f"worker {worker}, {what}: {done_by.get(worker, 0)} tasks")
+
+# %% tags=["nbval-check-output"]
 print("tasks that counted:", tasks.steps, "=", sum(done_by.values()))
-print("by the one that was killed:", done_by[3])
-print("the fast one did most:", done_by[2] == max(done_by.values()))
+print("the one that was killed has done four at most:", done_by.get(3, 0) <= 4)
 
 # %% [markdown]
 # All 36, each once. The task that the dead replica held was given to another one; the last task of the slow one
@@ -168,9 +171,8 @@ for row, owner in enumerate(division.owner):
 # **Predict:** are the trained parameters of both ways equal to the last bit?
 
 # %% tags=["nbval-check-output"]
-centre = launch("hybrid_parameters", 5, hot=0.0, steps=60, out=folder / "centre")
-hybrid = launch("hybrid_parameters", 5, steps=60, out=folder / "hybrid")
-mixed = launch("hybrid_parameters", 5, steps=60, shards="shuffled", out=folder / "mixed")
+centre = launch("hybrid_parameters", 5, hot=0.0, steps=30, out=folder / "centre")
+hybrid = launch("hybrid_parameters", 5, steps=30, out=folder / "hybrid")
 print("same parameters to the last bit:", centre.summary.params_sha256[0] == hybrid.summary.params_sha256[0])
 for name, run in {"all at the centre": centre, "hybrid": hybrid}.items():
     print(f"{name:>17}: {sum(run.summary.bytes_sent) / 1e6:.1f} MB sent")
@@ -178,6 +180,7 @@ for name, run in {"all at the centre": centre, "hybrid": hybrid}.items():
 # %%
 import json
 
+mixed = launch("hybrid_parameters", 5, steps=1, shards="shuffled", out=folder / "mixed")  # only to divide its rows
 figure, axes = plt.subplots(figsize=(8, 2.6), layout="constrained")
 for place, (name, run) in enumerate({"whole documents": hybrid, "shuffled passages": mixed}.items()):
     told = json.loads((run.folder / "division.json").read_text())
@@ -205,7 +208,7 @@ axes.spines[["top", "right"]].set_visible(False)
 # rows at the centre moves to the clients?
 
 # %% tags=["nbval-check-output"]
-cold = launch("hybrid_parameters", 5, steps=60, hot=0.1, cold="clients", out=folder / "cold")
+cold = launch("hybrid_parameters", 5, steps=30, hot=0.1, cold="clients", out=folder / "cold")
 print("same parameters to the last bit:", centre.summary.params_sha256[0] == cold.summary.params_sha256[0])
 for name, run in {"all at the centre": centre, "hybrid": hybrid, "cold at clients": cold}.items():
     told = json.loads((run.folder / "division.json").read_text())

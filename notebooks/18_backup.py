@@ -357,15 +357,25 @@ print(f"missed after {fault['detected_s'] * 1e3:.0f} ms, the first step done aft
 # **Predict:** both die at step 83. How many steps are lost in either case? Which ranks are left, and what part of the
 # batch and of the optimizer does each have then?
 
-# %%
-runs["opposite"] = launch(
-    "backup", ranks=4, **recipe, fail=["rank=1,step=83", "rank=3,step=83"], out=folder / "opposite"
-)
+# (On a busy computer one of the two may be late: the others have recovered from the first death before the second one
+# comes. That is another story, and then we try again.)
+
 
 # %%
-runs["neighbours"] = launch(
-    "backup", ranks=4, **recipe, fail=["rank=1,step=83", "rank=2,step=83"], out=folder / "neighbours"
-)
+def both_at_once(name, first, second):
+    """A run in which two ranks die at step 83, before the others have recovered from one death."""
+    for attempt in range(10):
+        fail = [f"rank={first},step=83", f"rank={second},step=83"]
+        run = launch("backup", ranks=4, **recipe, fail=fail, out=folder / f"{name} {attempt}")
+        if [line.what for line in EventLog(run.folder / "logbook.jsonl").lines()].count("start") == 2:
+            return run
+    raise RuntimeError("one of the two was late each time")
+
+
+runs["opposite"] = both_at_once("opposite", 1, 3)
+
+# %%
+runs["neighbours"] = both_at_once("neighbours", 1, 2)
 print(next(line for line in runs["neighbours"].output.splitlines() if "buddy" in line))
 
 # %% tags=["nbval-check-output"]
@@ -554,16 +564,6 @@ figure.tight_layout()
 
 mtbf = (5 * step_s) ** 2 / (2 * cost_s["backup in memory"])
 print(f"k = 5 would be best with a failure every {mtbf:.2g} s")
-
-# %% tags=["nbval-check-output"]
-memory, disk = ways
-for way in ways:
-    found = every[np.argmin([waste(way, k) for k in every])]
-    print(f"{way:28}the lowest point is where Young says, within 10 %: {abs(found / best[way] - 1) < 0.1}")
-print("k = 5 is too small for one failure an hour:", best[memory] > 5)
-print("a backup costs less than a checkpoint:", cost_s[memory] < cost_s[disk])
-print("going on from memory takes less than a third of a new start:", ways[memory][1] < ways[disk][1] / 3)
-print("at their best, backup wastes less:", waste(memory, best[memory]) < waste(disk, best[disk]))
 
 # %% [markdown]
 # A default of five suits trainings of a few hundred short steps in which a rank is sure to die. For a failure an hour

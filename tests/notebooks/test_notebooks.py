@@ -18,13 +18,6 @@ import pytest
 from tests.notebooks.nbval_runs import NOTEBOOKS, ROOT, code_cells, is_checked, run_nbval
 
 each_notebook = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-# Whose checked cells hold measured times against bounds; what the others check comes out the same on a busy machine.
-JUDGE_TIMES = ("05", "10", "11", "16", "17", "18", "19")
-each_at_its_place = pytest.mark.parametrize(
-    "notebook",
-    [pytest.param(path, id=path.stem, marks=pytest.mark.alone if path.stem.startswith(JUDGE_TIMES) else ())
-     for path in NOTEBOOKS],
-)  # fmt: skip
 
 # Ways to keep nbval from seeing that something is wrong.
 HIDING = re.compile(r"nbval[-_](ignore[-_]output|skip|raises)|pytest_validate_ignore|raises-exception", re.I)
@@ -54,7 +47,7 @@ def test_there_are_notebooks() -> None:
     ]
 
 
-@each_at_its_place
+@each_notebook
 def test_it_runs_and_prints_what_is_committed(notebook: Path) -> None:
     before = set(notebook.parent.rglob("*"))
     report = run_nbval(notebook)
