@@ -29,7 +29,7 @@ test: export OMP_NUM_THREADS = 1
 test: export OMP_WAIT_POLICY = PASSIVE
 test: $(READY)
 	$(MAKE) --jobs=2 --output-sync=target lint docs
-	$(MAKE) --jobs=2 --keep-going --output-sync=line tests-beside tests-slurm
+	$(MAKE) --jobs=2 --keep-going tests-beside tests-slurm
 	$(BIN)/pytest tests -m alone
 
 # The longest first, so that no worker begins one when the others are done.
