@@ -107,7 +107,7 @@ if comm.rank == 0:
 # **Predict:** are the bytes the same too? And the parameters, to the bit?
 
 # %% tags=["nbval-check-output"]
-recipe = {"data": "digits", "model": "mlp", "hidden": 128, "steps": 192, "batch": 64, "lr": 0.3, "seed": 0}
+recipe = {"data": "digits", "model": "mlp", "hidden": 64, "steps": 128, "batch": 64, "lr": 0.3, "seed": 0}
 synchronous = launch("sync_sgd", 4, **recipe, out=folder / "synchronous")
 runs = {1: launch("local_sgd", 4, **recipe, period=1, out=folder / "period-1")}
 losses = {name: np.array([line["loss"] for line in run.metrics])
@@ -149,7 +149,7 @@ from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 from farandole.tasks import mean_cross_entropy
 
-PERIODS, STEPS, BATCH = (1, 4, 16, 64), 192, 16
+PERIODS, STEPS, BATCH = (1, 4, 16, 64), 128, 16
 with World.start(RunOptions()) as world:
     splits = datasets.split(datasets.load("digits"), seed=0)
     train, test = splits.train, splits.test
@@ -229,7 +229,7 @@ goals, curved, rate = np.array([0.0, 2.0, 4.0, 10.0]), np.array([1.0, 1.0, 1.0, 
 print(f"the minimum of all losses together: {(curved * goals).sum() / curved.sum():.4f}")
 for period in (1, 4, 16, 256):
     w = np.zeros(4)  # one number for each rank
-    for _ in range(3000):
+    for _ in range(200):
         for _ in range(period):
             w -= rate * curved * (w - goals)
         w[:] = w.mean()
@@ -246,15 +246,15 @@ for period in (1, 4, 16, 256):
 #
 # An average is one all-reduce of all parameters, as many bytes as a gradient has; there is one every H steps.
 #
-# **Predict:** how many all-reduces do 192 steps have with H = 16? And if the ranks talk only once?
+# **Predict:** how many all-reduces do 128 steps have with H = 16? And if the ranks talk only once?
 
 # %% tags=["nbval-check-output"]
 for period in (4, 16, 64):
     runs[period] = launch("local_sgd", 4, **recipe, period=period, out=folder / f"period-{period}")
 once = launch("local_sgd", 4, **recipe, once=True, out=folder / "once")
-parameters = 64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10
+parameters = 64 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
 print("          averages   messages of a rank   bytes of all ranks   as 2(P-1)·4·parameters each")
-for name, run, averages in [*((f"H = {h}", run, 192 // h) for h, run in runs.items()), ("once", once, 1)]:
+for name, run, averages in [*((f"H = {h}", run, 128 // h) for h, run in runs.items()), ("once", once, 1)]:
     s = run.summary
     assert s.messages_sent == [averages * 2 * (4 - 1)] * 4
     expected = averages * 2 * (4 - 1) * 4 * parameters
@@ -297,8 +297,8 @@ compare({f"H = {period}": run for period, run in runs.items()} | {"once": once})
 # local afterwards.
 
 # %%
-late = launch("local_sgd", 4, **recipe, synchronous=48, period=64, out=folder / "post-local")
-compare({"H = 64": runs[64], "48 first, H = 64": late})
+late = launch("local_sgd", 4, **recipe, synchronous=32, period=64, out=folder / "post-local")
+compare({"H = 64": runs[64], "32 first, H = 64": late})
 print("averages of post-local:", late.summary.messages_sent[0] // 6)
 
 # %% [markdown]
@@ -355,7 +355,7 @@ from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.data_parallel.random_factors import with_random_factors
 from farandole.runtime.communicator import Communicator
 
-SPREAD, DRAWS = 0.6, 2000
+SPREAD, DRAWS = 0.6, 1000
 comm = Communicator(MPI.COMM_WORLD)
 all_reduce = with_random_factors(ALL_REDUCES["ring"], SPREAD, seed=0)
 sums = np.full((DRAWS, 1), comm.rank + 1.0)
@@ -389,7 +389,7 @@ for name, run in noisy.items():
 # on two ranks.
 
 # %%
-text = {"data": "pydoc", "model": "transformer", "hidden": 32, "steps": 120, "batch": 32, "lr": 0.3}
+text = {"data": "pydoc", "model": "transformer", "hidden": 32, "steps": 80, "batch": 16, "lr": 0.3}
 language = {f"H = {h}": launch("local_sgd", 2, **text, period=h, out=folder / f"text-{h}") for h in (1, 8, 40)}
 compare(language)
 
