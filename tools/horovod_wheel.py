@@ -97,9 +97,9 @@ def build(folder: Path, bin_folder: Path) -> None:
         # The sdist's own metadata step needs setuptools, hence no isolation here either.
         pip("download", f"horovod=={VERSION}", "--no-deps", "--no-binary", ":all:", "--no-build-isolation",
             "--dest", str(work), log=log)  # fmt: skip
-        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11.0 to 3.11.3 have none
         with tarfile.open(next(work.glob("horovod-*.tar.gz"))) as archive:
-            archive.extractall(work, **safely)
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.0 to 3.11.3 have none
+            archive.extractall(work)
         source = work / f"horovod-{VERSION}"
         raise_cxx_standard(source)
         path = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
