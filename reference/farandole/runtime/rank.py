@@ -1,4 +1,4 @@
-"""The first and the last thing a rank does.
+"""The first thing a rank does, and what ends it early; `rank_end` is how it ends in time.
 
     mpirun -n 4 python -m farandole.runtime PROGRAM [ARG ...]
     mpirun -n 4 python -m farandole.runtime -m MODULE [ARG ...]
@@ -11,14 +11,12 @@ the whole job, since a rank that silently leaves would keep all others waiting.
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import runpy
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -27,6 +25,7 @@ from typing import NoReturn
 
 from farandole.runtime.failure import EXIT_CODE, Failure, describe
 from farandole.runtime.flight_recorder import NO_STEP
+from farandole.runtime.rank_end import end, limit_the_end
 
 # Set by the launcher, absent under a plain mpirun.
 SCRATCH = "FARANDOLE_RANK_SCRATCH"
@@ -38,8 +37,6 @@ NUMBER = "FARANDOLE_RANK_NUMBER"  # of a process that joins later, and is rank 0
 WITH_FT = "OMPI_MCA_mpi_ft_enable"  # what `mpirun --with-ft ulfm` of Open MPI gives its ranks
 LAUNCHER_ACTS_WITHIN_S = 5.0
 START_S = 60  # how long a process that comes later may take until it has met the one that has called it
-FINALIZE_S = 30  # how long MPI may take to shut down
-FINALIZE_WITHOUT_THE_DEAD_S = 5  # the same where a rank has died: Open MPI may wait for it in vain
 
 # How each MPI tells a process its rank before MPI is initialised.
 RANK_VARIABLES = (NUMBER, "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
@@ -167,42 +164,6 @@ def meet_the_caller() -> None:
     initialise_mpi()
     joining.joining_process()
     signal.alarm(0)
-
-
-_finalize_s = FINALIZE_S
-
-
-def do_not_wait_for_the_dead() -> None:
-    """From now on MPI's shutdown may take a few seconds only."""
-    global _finalize_s
-    _finalize_s = FINALIZE_WITHOUT_THE_DEAD_S
-
-
-def limit_the_end() -> None:
-    """All work is done; MPI's shutdown, which waits for every rank, may not take for ever.
-
-    The end may come after Python's own, where no thread of ours runs any more: so the system has to do it.
-    """
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(_finalize_s)
-
-
-def end() -> NoReturn:
-    """End this process as Python would, but without taking every object of torch apart, which takes 0.5 s on each rank.
-
-    Threads that are no daemons are waited for, exit functions called and MPI shut down.
-    """
-    limit_the_end()
-    threading._shutdown()  # type: ignore[attr-defined]  # as multiprocessing ends its processes
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if "mpi4py.MPI" in sys.modules:
-        from mpi4py import MPI
-
-        if MPI.Is_initialized() and not MPI.Is_finalized():
-            MPI.Finalize()
-    os._exit(0)
 
 
 def redirect_output(folder: Path) -> None:

@@ -24,7 +24,7 @@ import torch
 from mpi4py import MPI
 
 from farandole.errors import UsageError
-from farandole.runtime import devices, placement, rank
+from farandole.runtime import devices, placement, rank, rank_end
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, PeerLost, describe, short_of_memory
 from farandole.runtime.faults import MESSAGE_FAULTS, RANK_FAULTS, Fail, Slowness, check_ranks, check_steps
@@ -149,7 +149,7 @@ class World:
         with suppress(PeerLost) if self.outlived else nullcontext(), self.comm.waiting("end of the run", -1):
             self.control.Barrier()
         if self.outlived:
-            rank.do_not_wait_for_the_dead()
+            rank_end.do_not_wait_for_the_dead()
             if not self.joining or self.joining.inside:
                 rank.is_over()
         self.comm.close()

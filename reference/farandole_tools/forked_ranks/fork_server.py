@@ -77,6 +77,8 @@ def _start(modules: Sequence[str]) -> None:
         stdin=subprocess.PIPE,  # its end tells the fork server that this process has ended
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        # Else each fork would start numpy's threads anew, and they spin at first. `World` gives each rank its part.
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
         start_new_session=True,  # Ctrl-C is for the launcher, which ends its ranks
         pass_fds=[listener.fileno()],
     )

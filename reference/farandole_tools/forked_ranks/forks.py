@@ -37,6 +37,8 @@ OWN = (
     "farandole.parameter_server.classification",
     "farandole.recovery.data_parallel",
     "farandole.report.table",
+    "farandole.runtime.command_line",
+    "farandole.scenarios",
 )
 
 
