@@ -1,4 +1,4 @@
-"""Ranks as threads of one process, with the calls of `Communicator` that the copies of the buddies are made with.
+"""Ranks as threads of one process, with the calls of `Communicator` of the schedules and of the buddies' copies.
 
 A buffer is sent as MPI sends it: the bytes of an array that is contiguous, in C or in Fortran order. A message that
 never comes ends the test with an error.
@@ -70,11 +70,12 @@ class Rank:
     def __init__(self, group: Group, rank: int) -> None:
         self.group, self.rank, self.size = group, rank, group.size
         self.mpi = self
-        self.messages_sent = 0
+        self.messages_sent = self.bytes_sent = 0
 
     def send(self, buffer: Buffer, to: int, tag: int = 0) -> None:
         assert buffer.flags.forc, "MPI sends contiguous arrays only"
         self.messages_sent += 1
+        self.bytes_sent += buffer.nbytes
         self.group.messages[self.rank, to, tag].put(buffer.tobytes(order="A"))
 
     def receive(self, buffer: Buffer, source: int) -> None:
@@ -83,6 +84,12 @@ class Rank:
     def exchange(self, send: Buffer, to: int, receive: Buffer, source: int) -> None:
         self.send(send, to)
         self.receive(receive, source)
+
+    def exchange_all(self, sends: Sequence[tuple[Buffer, int]], receives: Sequence[tuple[Buffer, int]]) -> None:
+        for buffer, to in sends:
+            self.send(buffer, to)
+        for buffer, source in receives:
+            self.receive(buffer, source)
 
     def begin_exchange(
         self, send: Sequence[Buffer], to: int, receive: Sequence[Buffer], source: int, tag: int

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farandole.collectives import ring
+from farandole.collectives import halving_doubling, ring
 from farandole.collectives.bidirectional_ring import BIDIRECTIONAL_RING
 from farandole.collectives.central import CENTRAL, ROOT
 from farandole.collectives.checker import ScheduleError, check_all_reduce, execute
+from farandole.collectives.costs import coefficients
 from farandole.collectives.doubling import DOUBLING
 from farandole.collectives.folding import folded, power_of_two
 from farandole.collectives.halving_doubling import HALVING_DOUBLING
@@ -190,7 +192,7 @@ def replaces_what_it_sends(rank: int, size: int) -> Iterator[Together]:
         (adds_twice, "too often"),
         (send_first, "deadlocks"),
         (one_way_after_the_other, "deadlocks"),
-        (replaces_what_it_sends, "replaces chunk 0 and uses it twice"),
+        (replaces_what_it_sends, "rank 0 replaces chunk 0 and uses it twice"),
     ],
 )
 def test_checker_finds_what_is_wrong(steps: object, complaint: str) -> None:
@@ -202,6 +204,24 @@ def test_checker_finds_what_is_wrong(steps: object, complaint: str) -> None:
 def test_messages_between_the_same_two_ranks_pair_up_in_order() -> None:
     with pytest.raises(ScheduleError, match="rank 0 wants chunk 1 of 1, which sends chunk 2"):
         check_all_reduce(Schedule("wrong", ways_swapped, chunks=lambda size: 2 * size), 2)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [0, 2, 1]])
+def test_as_many_messages_as_a_step_has_pair_up_in_order(order: list[int]) -> None:
+    """Rank 0 sends rank 1 three chunks, and rank 1 lists them in this order."""
+
+    def steps(rank: int, size: int) -> Iterator[Together]:
+        if rank == 0:
+            yield Together(tuple(Exchange(send=chunk, to=1) for chunk in range(3)))
+        else:
+            yield Together(tuple(Exchange(recv=chunk, source=0) for chunk in order))
+
+    schedule = Schedule("three at once", steps, chunks=lambda size: 3)
+    if order == [0, 1, 2]:
+        assert execute(schedule, 2).held[1] == [Counter({0: 1})] * 3
+    else:
+        with pytest.raises(ScheduleError, match="rank 1 wants chunk"):
+            execute(schedule, 2)
 
 
 def all_to_all(rank: int, size: int) -> Iterator[Together]:
@@ -219,6 +239,15 @@ def test_two_sums_may_arrive_in_one_chunk_while_it_is_sent() -> None:
 def test_an_algorithm_with_several_messages_in_a_step_is_folded_too(size: int) -> None:
     execution = check_all_reduce(folded(Schedule("all at once", all_to_all, chunks=lambda size: 1)), size)
     assert len(execution.rounds) == (1 if size == power_of_two(size) else 3)
+
+
+@pytest.mark.parametrize("size", [*range(1, 14), 17])
+def test_a_folded_algorithm_has_its_name_its_chunks_and_a_rank_that_takes_as_long_as_all(size: int) -> None:
+    schedule = folded(Schedule("halves", halving_doubling.all_reduce, chunks=lambda size: size))
+    execution = check_all_reduce(schedule, size)
+    assert execution.chunks_sent == execute(HALVING_DOUBLING, size).chunks_sent
+    assert (schedule.name, schedule.chunks(size)) == ("halves", power_of_two(size))
+    assert coefficients(schedule, size) == pytest.approx(coefficients(replace(schedule, critical=None), size))
 
 
 def received_twice(rank: int, size: int) -> Iterator[Exchange]:
@@ -247,6 +276,14 @@ def test_the_checker_says_where_and_whose(steps: Steps, size: int, complaint: st
     with pytest.raises(ScheduleError) as found:
         check_all_reduce(Schedule("wrong", steps, chunks=lambda size: 1), size)
     assert str(found.value) == complaint
+
+
+def test_a_step_in_words() -> None:
+    both = Exchange(send=0, to=4, recv=2, source=3, reduce=True, count=2)
+    assert str(both) == "send chunks 0 to 1 to 4, add chunks 2 to 3 from 3"
+    assert str(Exchange(recv=5, source=1, count=3)) == "take chunks 5 to 7 from 1"
+    one_way = (Exchange(send=1, to=2), Exchange(recv=0, source=2))
+    assert str(Together(one_way)) == "(send chunk 1 to 2) and (take chunk 0 from 2)"
 
 
 @given(length=st.integers(0, 10_000), chunks=st.integers(1, 64))

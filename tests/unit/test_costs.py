@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import log2
 
@@ -17,7 +17,7 @@ from farandole.collectives.halving_doubling import HALVING_DOUBLING
 from farandole.collectives.hierarchical import hierarchical
 from farandole.collectives.ring import RING, segmented
 from farandole.collectives.schedules import COLLECTIVES
-from farandole.collectives.steps import Schedule
+from farandole.collectives.steps import Exchange, Schedule, Steps, Together
 from farandole.collectives.tree import BROADCAST, GATHER, REDUCE, SCATTER, TREE
 
 ALPHA, BETA, GAMMA = 1e-5, 1e-9, 2e-10
@@ -122,6 +122,29 @@ def test_the_coefficients_are_those_of_the_formula(
     schedule: Schedule, ranks: int, expected: tuple[float, float, float]
 ) -> None:
     assert coefficients(schedule, ranks) == pytest.approx(expected)
+
+
+def to_all(rank: int, size: int) -> Iterator[Together]:
+    """Rank 0 sends its vector to all other ranks in one step."""
+    others = range(1, size)
+    yield Together(
+        tuple(Exchange(send=0, to=other) for other in others) if rank == 0 else (Exchange(recv=0, source=0),)
+    )
+
+
+def of_all(rank: int, size: int) -> Iterator[Together]:
+    """Rank 0 receives and adds the vectors of all other ranks in one step."""
+    others = range(1, size)
+    adding = tuple(Exchange(recv=0, source=other, reduce=True) for other in others)
+    yield Together(adding if rank == 0 else (Exchange(send=0, to=0),))
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(to_all, (1, 3, 0)), (of_all, (1, 3, 3))])
+def test_messages_of_one_step_in_one_direction_share_the_port(steps: Steps, expected: tuple[float, ...]) -> None:
+    critical = Schedule("at once", steps, chunks=lambda size: 1, critical=lambda size: 0)
+    for schedule in (critical, replace(critical, critical=None)):
+        assert coefficients(schedule, 4) == expected
+    assert coefficients(critical, 4, multiport=True) == (1, 1, expected[2])
 
 
 SYMMETRIC = [row.schedule for row in COLLECTIVES.values() if row.schedule] + [segmented(4), hierarchical(1)]
