@@ -11,7 +11,7 @@ import torch
 
 from farandole.recovery.buddies import Buddies
 from farandole.recovery.checkpoint import Checkpoint
-from farandole.recovery.state import TrainingState
+from farandole.recovery.state import TrainingState, copied
 from tests.unit.ranks_in_threads import Group, Rank
 
 SIZES = [1, 2, 3, 4]
@@ -244,3 +244,18 @@ def test_a_backup_costs_a_message_per_own_tensor_and_the_first_in_a_group_two() 
     assert [rank.messages_sent for rank in workers.ranks] == [4, 4, 4], "the matrix and the count"
     alone = started(1).save(0, 1, 2)
     assert alone.ranks[0].messages_sent == 0
+
+
+def test_a_copy_lies_in_the_memory_of_an_earlier_one_of_its_shape_and_type_and_elsewhere_otherwise() -> None:
+    original = torch.arange(6.0).reshape(2, 3).t()
+    for kept, reused in [
+        (torch.empty(3, 2), True),
+        (torch.empty(2, 3), False),
+        (torch.empty(3, 2, dtype=torch.float64), False),
+    ]:
+        copies = copied({"a": original}, {"a": kept, "b": original})
+        assert [*copies] == ["a"]
+        assert (copies["a"] is kept) == reused
+        assert torch.equal(copies["a"], original)
+        assert copies["a"].is_contiguous()
+        assert (copies["a"].dtype, copies["a"].shape) == (original.dtype, original.shape)

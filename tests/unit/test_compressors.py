@@ -19,7 +19,7 @@ from farandole.compression.dgc import DGC
 from farandole.compression.error_feedback import ErrorFeedback
 from farandole.compression.half_precision import BFloat16, Float16
 from farandole.compression.majority_vote import MajorityVote
-from farandole.compression.options import CompressionOptions, check
+from farandole.compression.options import CompressionOptions, check, error_below_one
 from farandole.compression.packing import pack, packed_bytes, unpack
 from farandole.compression.powersgd import PowerSGD, orthogonalised
 from farandole.compression.qsgd import QSGD
@@ -205,6 +205,11 @@ def test_terngrad_gives_three_values_with_the_paper_variance() -> None:
     assert np.square(drawn - vector).sum(axis=1).mean() == pytest.approx(expected, rel=0.05)
 
 
+def test_terngrad_sends_zero_where_the_vector_is_zero() -> None:
+    vector = np.float32([1, 0, -1, 0])
+    assert (many(TernGrad(generator(), bucket=4), vector, 20) == vector).all()
+
+
 def test_terngrad_clips_at_standard_deviations_of_the_bucket() -> None:
     """By hand: 63 entries of ±1 and one of 30 have σ = 3.89; 2.5σ = 9.73 is the scale, and 30 becomes it."""
     vector = np.float32([1, -1] * 31 + [1, 30])
@@ -219,6 +224,8 @@ def test_terngrad_clips_at_standard_deviations_of_the_bucket() -> None:
     clipping = TernGrad(generator(), bucket=64, clip=2.5)
     assert clipping.scales(vector[:3]) == pytest.approx(1), "what fills the bucket does not count"
     assert clipping.scales(np.append(vector, vector[:3])).reshape(-1) == pytest.approx([bound, 1])
+    small = -vector / 1024
+    assert clipping.scales(small) == pytest.approx(bound / 1024), "below 0 as above, and however small"
     assert clipping.decode(clipping.encode(noise(0)), 0).shape == (0,)
 
 
@@ -462,6 +469,23 @@ def test_what_is_a_contraction_as_it_is_is_not_scaled() -> None:
     assert QSGD(generator(), levels=9, bucket=64).variance(16) == pytest.approx(16 / 81), "a bucket that is not full"
 
 
+def test_the_variances_by_hand_and_what_is_scaled_at_the_bound() -> None:
+    assert QSGD(generator(), levels=4, bucket=64).variance(256) == 2, "the root of 64 over 4"
+    for make in (RandomK, SeededRandomK):
+        assert make(generator(), 0.1).variance(100) == 9
+    at_the_bound = QSGD(generator(), levels=8, bucket=64)
+    scaled = contraction(at_the_bound, 64)
+    assert at_the_bound.variance(64) == 1
+    assert scaled is not at_the_bound
+    payload = scaled.encode(noise(64))
+    assert (scaled.decode(payload, 64) == at_the_bound.decode(payload, 64) / 2).all()
+
+
+@pytest.mark.parametrize(("levels", "bucket"), [(8, 64), (9, 64), (2, 3), (2, 4), (2, 5)])
+def test_the_error_of_qsgd_is_below_one_where_its_variance_is(levels: int, bucket: int) -> None:
+    assert error_below_one(levels, bucket) == (QSGD(generator(), levels, bucket).variance(bucket) < 1)
+
+
 def test_what_is_wrapped_keeps_its_way_of_adding_and_is_wrapped_once() -> None:
     plain = RandomK(generator(), 0.1)
     scaled = contraction(plain, 100)
@@ -500,6 +524,17 @@ def test_a_run_has_the_compressor_that_its_options_name(name: str) -> None:
     assert one.nbytes(1000) == CHOSEN_BYTES[name]
     alike = one.encode(vector).tobytes() == other.encode(vector).tobytes()
     assert alike == (name not in ("qsgd", "terngrad")), "these draw on each rank by itself"
+
+
+@pytest.mark.parametrize(("name", "different"), [("terngrad", 6), ("qsgd", 6), ("random-k", 2)])
+def test_equal_seeds_draw_alike_and_another_seed_draws_others(name: str, different: int) -> None:
+    options, vector = CompressionOptions(compressor=name, feedback=False), noise(1000)  # type: ignore[arg-type]
+    first, again, other = (
+        [cast(Compressor, build(options, [(1000,)], seed, rank, 3)).encode(vector).tobytes() for rank in range(3)]
+        for seed in (0, 0, 1)
+    )
+    assert first == again
+    assert len({*first, *other}) == different
 
 
 def test_a_run_scales_random_k_up_only_if_nothing_is_fed_back() -> None:
@@ -567,6 +602,10 @@ def test_dgc_warms_up_and_clips() -> None:
         sizes.append(len(dgc.encode(noise(1000, step))) // 8)
         assert sizes[-1] * 8 == expected
     assert sizes == [100, 10, 1, 1, 1]
+    skipped = DGC(1000, 0.001, warm_up=3)
+    for size in (100, 10, 1, 1):
+        assert skipped.nbytes(1000) == 8 * size, "a gradient that is not finite takes a step of the warm-up, too"
+        skipped.encode(np.full(1000, np.nan, np.float32))
     clipped = DGC(2, 1.0, clip=1.0)
     np.testing.assert_allclose(clipped.decode(clipped.encode(np.float32([3, 4])), 2), [0.6, 0.8], rtol=1e-6)
     assert clipped.decode(clipped.encode(np.float32([0.3, 0.4])), 2).tolist() == np.float32([0.3, 0.4]).tolist()
@@ -694,3 +733,19 @@ def test_every_compressor_takes_the_defaults_and_none_has_nothing_to_feed_back()
             check(CompressionOptions(compressor="majority-vote", feedback=feedback), "sgd")
         with pytest.raises(UsageError, match="none loses nothing: leave out --feedback and --no-feedback"):
             check(CompressionOptions(compressor="none", feedback=feedback), "sgd")
+
+
+@pytest.mark.parametrize(
+    ("options", "optimizer", "refusal"),
+    [
+        ({"share_scales": True, "feedback": True}, "sgd", "--share-scales does not go with --feedback: "),
+        ({}, "adam", "--compressor dgc holds the momentum itself, so not with --optimizer adam: leave it sgd"),
+        ({"feedback": True}, "sgd", "--compressor dgc keeps what it does not send, always: leave out --feedback"),
+        ({"feedback": False}, "sgd", "--compressor dgc keeps what it does not send, always: leave out --feedback"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options: dict[str, Any], optimizer: str, refusal: str) -> None:
+    name = "terngrad" if "share_scales" in options else "dgc"
+    with pytest.raises(UsageError, match=f"^{refusal}"):
+        check(CompressionOptions(compressor=name, **options), optimizer)
+    check(CompressionOptions(compressor="top-k", feedback=True), "adam")

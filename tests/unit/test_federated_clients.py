@@ -41,6 +41,7 @@ def test_another_seed_or_round_draws_others() -> None:
     lasting = [survivors(number, list(range(100)), 0.5, seed) for number in (0, 1) for seed in (0, 1)]
     assert len({tuple(each) for each in drawn}) == len({tuple(each) for each in lasting}) == 4
     assert drawn[0] == participants(0, 100, 10, 0)
+    assert lasting[0] == survivors(0, list(range(100)), 0.5, 0)
 
 
 def test_all_clients_take_part_equally_often_in_the_long_run() -> None:
