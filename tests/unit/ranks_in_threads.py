@@ -7,7 +7,6 @@ never comes ends the test with an error.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,9 +32,13 @@ class Group:
     def __init__(self, size: int) -> None:
         self.size = size
         self.late: set[int] = set()
-        self.messages: defaultdict[tuple[int, int, int], Queue[bytes]] = defaultdict(Queue)  # source, to, tag
+        self._messages: dict[tuple[int, int, int], Queue[bytes]] = {}  # source, to, tag
         self.given: list[Any] = [None] * size
         self.barrier = threading.Barrier(size)
+
+    def messages(self, source: int, to: int, tag: int) -> Queue[bytes]:
+        """Return the messages under way. In a defaultdict two threads that ask at once may get a queue each."""
+        return self._messages.setdefault((source, to, tag), Queue())
 
     def run(self, program: Callable[[Rank], Result]) -> list[Result]:
         """Return what `program` returns on each rank, in rank order."""
@@ -76,10 +79,10 @@ class Rank:
         assert buffer.flags.forc, "MPI sends contiguous arrays only"
         self.messages_sent += 1
         self.bytes_sent += buffer.nbytes
-        self.group.messages[self.rank, to, tag].put(buffer.tobytes(order="A"))
+        self.group.messages(self.rank, to, tag).put(buffer.tobytes(order="A"))
 
     def receive(self, buffer: Buffer, source: int) -> None:
-        fill(buffer, self.group.messages[source, self.rank, 0].get(timeout=LONG_S))
+        fill(buffer, self.group.messages(source, self.rank, 0).get(timeout=LONG_S))
 
     def exchange(self, send: Buffer, to: int, receive: Buffer, source: int) -> None:
         self.send(send, to)
@@ -96,7 +99,7 @@ class Rank:
     ) -> Exchange:
         for number, buffer in enumerate(send):
             self.send(buffer, to, tag + number)
-        receiving = [(buffer, self.group.messages[source, self.rank, tag + n]) for n, buffer in enumerate(receive)]
+        receiving = [(buffer, self.group.messages(source, self.rank, tag + n)) for n, buffer in enumerate(receive)]
         return Exchange(receiving, late=source in self.group.late)
 
     def complete(self, pending: Exchange) -> None:
