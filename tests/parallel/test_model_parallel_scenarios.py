@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from farandole import Run, launch
+from farandole.cli import main
 from farandole.errors import UsageError
 from farandole.model_parallel.checker import execute
 from farandole.model_parallel.schedules import NAMES, choose
@@ -137,6 +138,8 @@ def test_document_003s_scenario_goes_on_where_data_parallel_ended(tmp_path: Path
     thirds = [sum(losses[start : start + 100]) for start in (0, 100, 200, 300)]
     assert thirds == sorted(thirds, reverse=True), "each epoch is better than the one before, across the change of mode"
     assert Run.open(tmp_path / "run").summary.test_accuracy is None
+    main(["show", str(run.folder)])
+    assert (run.folder / "pipeline.png").is_file(), "of the half that is a pipeline"
 
 
 @pytest.mark.gpu

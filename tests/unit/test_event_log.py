@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -378,6 +379,16 @@ def test_damaged_lines_are_passed_over(event_log: EventLog, damage: bytes) -> No
     assert (event_log.faults(), event_log.joined(), event_log.starts()) == ([], [], 1), (
         "of who joined no request is known"
     )
+
+
+def test_every_line_of_the_file_is_json_and_a_line_after_a_torn_one_is_whole(event_log: EventLog) -> None:
+    tell(event_log, (0, "start", 0, 0), (1, "first step", 0, 0))
+    text = event_log.file.read_text()
+    assert text.endswith("}\n")
+    assert [json.loads(line)["what"] for line in text.splitlines()] == ["start", "first step"]
+    event_log.file.write_text(text[:-9])
+    tell(event_log, (2, "checkpoint", 0, 20))
+    assert [line.what for line in event_log.lines()] == ["start", "checkpoint"]
 
 
 def test_a_folder_in_the_place_of_the_logbook_is_refused(event_log: EventLog) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.axes import Axes
@@ -72,6 +73,11 @@ def record(folder: Path, executions: list[Execution], schedule: str, lag: float 
     summary = asdict(SUMMARY) | known
     (folder / "summary.json").write_text(json.dumps(summary))
     return Run.open(folder)
+
+
+def shifted(events: list[dict[str, Any]], microseconds: float) -> list[dict[str, Any]]:
+    """The complete events of a trace, later."""
+    return [event | {"ts": event["ts"] + microseconds} for event in events if event["ph"] == "X"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -190,6 +196,23 @@ def test_a_run_of_something_else_is_refused(tmp_path: Path) -> None:
     (run.folder / "trace.json").write_text(json.dumps(chrome_trace(spans, range(2))))
     with pytest.raises(UsageError, match="is no run of a pipeline"):
         measured(run)
+
+
+def test_steps_of_another_mode_before_the_pipeline_are_left_out_and_a_rank_without_a_stage_has_an_empty_row(
+    tmp_path: Path,
+) -> None:
+    run = record(tmp_path / "run", [check(choose("1f1b"), 2, 4)] * 3, "1f1b")
+    alone = measured(run)
+    pipelined = json.loads((run.folder / "trace.json").read_text())["traceEvents"]
+    spans = [Span(rank, "update", "compute", step / 1e3, (step + 1) / 1e3) for rank in range(3) for step in range(100)]
+    before = chrome_trace(spans, range(3))["traceEvents"]
+    (run.folder / "trace.json").write_text(json.dumps({"traceEvents": [*before, *shifted(pipelined, 1e9)]}))
+    (run.folder / "summary.json").write_text(json.dumps(asdict(SUMMARY) | {"ranks": 3, "members": [0, 1, 2]}))
+    line = measured(run)
+    assert line.title.startswith("1f1b, measured, step 1 of 3")
+    assert [(own.stage, own.step) for own in line.intervals] == [(own.stage, own.step) for own in alone.intervals]
+    assert line.held == [*alone.held, 0]
+    pipeline_picture.draw(tmp_path / "pipeline.png", line)
 
 
 def test_more_than_can_be_seen_is_refused() -> None:

@@ -33,10 +33,12 @@ class EventLog:
     def write(self, what: What, rank: int, step: int, kind: str = "", when: float | None = None) -> None:
         """Append a line, which outlives this process."""
         line = Line(time.time() if when is None else when, what, rank, step, kind)
-        descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
-            # The line break comes first: after a torn line this one is whole nevertheless.
-            os.write(descriptor, ("\n" + json.dumps(asdict(line))).encode())
+            # After a torn line a line break comes first, so that this line is whole nevertheless.
+            size = os.fstat(descriptor).st_size
+            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            os.write(descriptor, ("\n" * torn + json.dumps(asdict(line)) + "\n").encode())
         except OSError as error:
             error.filename = str(self.file)
             raise

@@ -136,15 +136,16 @@ def measured(run: Run, step: int | None = None, steps: int = 1) -> TimeLine:
     rows = _by_rank(run)
     updates = [[place for place, own in enumerate(row) if isinstance(own.step, Update)] for row in rows]
     passes = [own.step for row in rows for own in row if not isinstance(own.step, Update)]
-    if not passes or not all(updates):
+    if not passes or not all(places for row, places in zip(rows, updates, strict=True) if row):
         raise UsageError(f"{run.folder} is no run of a pipeline: its trace has no passes of micro-batches")
-    known = min(map(len, updates))
+    known = min(len(places) for places in updates if places)
     first = max(0, known - steps) // 2 if step is None else step
     last = first + steps - 1
     if not 0 <= first <= last < known:
         raise UsageError(f"steps {first} to {last}: the run in {run.folder} has steps 0 to {known - 1}")
-    begin = min(row[places[first - 1] + 1 if first else 0].start for row, places in zip(rows, updates, strict=True))
-    end = max(row[places[last]].end for row, places in zip(rows, updates, strict=True)) - begin
+    busy = [(row, places) for row, places in zip(rows, updates, strict=True) if row]
+    begin = min(row[places[first - 1] + 1 if first else 0].start for row, places in busy)
+    end = max(row[places[last]].end for row, places in busy) - begin
     moved = [Interval(own.stage, own.step, own.start - begin, own.end - begin) for row in rows for own in row]
     seen = [own for own in moved if own.end > 0 and own.start < end]
     name = run.config.get("schedule", run.summary.scenario)
@@ -247,7 +248,8 @@ def _ink_on(colour: tuple[float, float, float]) -> str:
 def _by_rank(run: Run) -> list[list[Interval]]:
     """What each rank has computed, in order of time, in milliseconds; after a recovery, since the last one.
 
-    Where a layer communicates, its pass is in several pieces.
+    Where a layer communicates, its pass is in several pieces. Updates before the first pass are left out: another mode
+    came before (`model_parallel.small_network`). A rank that is in no stage has an empty row.
     """
     places = {rank: place for place, rank in enumerate(run.summary.members)}
     rows: list[list[Interval]] = [[] for _ in places]
@@ -258,7 +260,8 @@ def _by_rank(run: Run) -> list[list[Interval]]:
         if step:
             place, start = places[event["pid"]], event["ts"] / 1e3
             rows[place].append(Interval(place, step, start, start + event["dur"] / 1e3))
-    return rows
+    first_pass = min((own.start for row in rows for own in row if _is_pass(own)), default=0.0)
+    return [[own for own in row if own.start >= first_pass] for row in rows]
 
 
 def _computation(name: str) -> Computation | None:
