@@ -152,6 +152,24 @@ def test_help_and_list_name_what_there_is() -> None:
     assert {"doctor", "tour", "show", "draw"} <= set(farandole("--help").stdout.split())
 
 
+@pytest.mark.parametrize("columns", ["0", "1", "abc"])
+def test_a_width_that_no_table_fits_into_loses_nothing(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = farandole("run", "sync_sgd", "--help")
+    assert shown.returncode == 0
+    assert "--collective" in shown.stdout
+    assert {"sync_sgd", "hybrid_parameters"} <= set(farandole("list").stdout.split())
+
+
+@pytest.mark.parametrize("words", [("lab", "check", "1"), ("compare", "bsp"), ("tour",), ("doctor",)])
+def test_a_working_folder_that_is_gone_is_named(words: tuple[str, ...], tmp_path: Path) -> None:
+    command = f'rmdir "$PWD"; exec {sys.executable} -P -m farandole {" ".join(words)}'
+    (tmp_path / "gone").mkdir()
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path / "gone", capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "farandole: the working folder no longer exists: change into another\n"
+
+
 def test_doctor_finds_what_the_tests_need() -> None:
     found = {finding["name"]: finding for finding in json.loads(farandole("doctor", "--json").stdout)}
     assert found["MPI"]["works"]

@@ -26,7 +26,7 @@ from farandole.cli import (
     tour,
 )
 from farandole.errors import LaunchError, UsageError
-from farandole.runtime import choices, signals, streams
+from farandole.runtime import choices, signals, streams, surroundings
 from farandole.runtime.command_line import run_app
 from farandole.runtime.failure import describe
 from farandole.runtime.flight_recorder import NO_STEP
@@ -74,10 +74,12 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     if arguments is None:  # run as a command, which saves its pictures as files and needs no window backend
         os.environ["MPLBACKEND"] = "agg"
+        streams.widen()
     choices.advise = _say
     streams.secure()
     with signals.raised():
         try:
+            surroundings.check_working_folder()
             _run(words)
             if missing := streams.lost():
                 if not streams.left_by_reader():

@@ -8,7 +8,6 @@ that rank's report. Afterwards no process is left.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -33,6 +32,7 @@ from farandole.runtime import (
     rank,
     rank_starter,
     signals,
+    streams,
     surroundings,
 )
 from farandole.runtime.crowding import StartReport
@@ -118,8 +118,8 @@ def run_ranks(
             rank.SCRATCH: str(scratch),
             rank.LAUNCH: number,
             rank.LAUNCHER: f"{socket.gethostname()}:{os.getpid()}",
-            rank.PROGRESS: str(int(progress)),
-            "COLUMNS": str(shutil.get_terminal_size().columns),
+            rank.PROGRESS: str(_terminal_columns() if progress else 0),
+            "COLUMNS": str(streams.columns()),
         }
         # torch's compiler makes its cache as soon as it is imported, by default in a folder that stays.
         environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(scratch / "torchinductor"))
@@ -216,6 +216,13 @@ def check(ranks: int, timeout_s: float) -> None:
         raise UsageError(f"{ranks} ranks: give 1 or more")
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, Real) or not timeout_s > 0:
         raise UsageError(f"a time-out of {timeout_s!r} s: give a number above 0")
+
+
+def _terminal_columns() -> int:
+    """Return the width of the terminal that shows the progress bar."""
+    with suppress(OSError):
+        return os.get_terminal_size(2).columns or streams.columns()
+    return streams.columns()
 
 
 def _all_done(scratch: Path, ranks: int) -> bool:

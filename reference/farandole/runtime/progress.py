@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tqdm import tqdm
 
-from farandole.runtime.rank import show_progress
+from farandole.runtime.rank import progress_columns
 
 
 def bar(total: int, rank: int) -> tqdm[Any]:
     """A bar that the caller moves with `update`; on other ranks than 0 an invisible one."""
-    hidden = rank != 0 or not show_progress()
     # The launcher hands rank 0 a file and says how wide the terminal behind it is.
-    columns = shutil.get_terminal_size().columns
+    columns = progress_columns()
+    hidden = rank != 0 or not columns
     return tqdm(total=total, unit="step", disable=hidden, file=sys.stderr, ncols=columns, mininterval=0.2)
 
 

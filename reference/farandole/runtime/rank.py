@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import os
 import runpy
+import shutil
 import signal
 import socket
 import sys
@@ -100,9 +101,13 @@ def is_over() -> None:
         (folder / f"{early_rank()}.over").touch()
 
 
-def show_progress() -> bool:
-    """Return whether standard error is a terminal: the launcher's, or that of a process started alone."""
-    return os.environ.get(PROGRESS) == "1" or (sys.stderr.isatty() and not under_mpirun())
+def progress_columns() -> int:
+    """Return the width of the terminal on which this process may draw a progress bar; 0: there is none.
+
+    It is the launcher's terminal, or that of a process started alone.
+    """
+    alone = sys.stderr.isatty() and not under_mpirun()
+    return int(os.environ.get(PROGRESS, "0")) or (shutil.get_terminal_size().columns if alone else 0)
 
 
 def abort(failure: Failure) -> NoReturn:

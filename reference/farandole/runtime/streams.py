@@ -10,10 +10,12 @@ import codecs
 import errno
 import io
 import os
+import shutil
 import sys
 import unicodedata
 from typing import Any
 
+LEAST_COLUMNS = 60  # in narrower tables the figures would be cut off; a terminal breaks long lines without loss
 PLAIN = "farandole.plain"  # the name under which `_plain` is registered with Python's codecs
 SIGNS = {
     "×": "x", "–": "-", "−": "-", "…": "...", "→": "->", "←": "<-", "≤": "<=", "≥": ">=", "·": ".", "’": "'",
@@ -46,6 +48,17 @@ def secure() -> None:
         stream, original = getattr(sys, name), getattr(sys, f"__{name}__")
         if stream is original and not isinstance(_raw(stream), Forgiving):
             setattr(sys, name, _secured(descriptor, stream))
+
+
+def columns() -> int:
+    """Return the width for tables and help texts: the terminal's, or $COLUMNS, or 80; at least `LEAST_COLUMNS`."""
+    return max(LEAST_COLUMNS, shutil.get_terminal_size().columns)
+
+
+def widen() -> None:
+    """Set $COLUMNS, which rich and cyclopts read, to `columns()` if its value or the terminal is too narrow."""
+    if "COLUMNS" in os.environ or shutil.get_terminal_size().columns < LEAST_COLUMNS:
+        os.environ["COLUMNS"] = str(columns())
 
 
 def lost() -> str | None:

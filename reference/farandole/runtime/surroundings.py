@@ -167,16 +167,25 @@ def free_bytes(folder: str | Path) -> int:
     return system.f_bavail * system.f_frsize
 
 
+def check_working_folder() -> None:
+    """Check that this process has a working folder.
+
+    Raises:
+        UsageError: the working folder no longer exists.
+    """
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError("the working folder no longer exists: change into another") from error
+
+
 def check_interpreter(python: str = sys.executable) -> None:
     """Check that ranks can run the interpreter and have a working folder.
 
     Raises:
         UsageError: this user may not run the interpreter, or the working folder no longer exists.
     """
-    try:
-        os.getcwd()
-    except OSError as error:
-        raise UsageError("the working folder no longer exists: change into another") from error
+    check_working_folder()
     if not os.access(python, os.X_OK):
         raise UsageError(
             f"user {os.geteuid()} may not run {python}, which leads to {os.path.realpath(python)}: "
