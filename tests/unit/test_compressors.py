@@ -143,6 +143,14 @@ def test_half_precision_is_what_torch_rounds_to() -> None:
     assert np.isfinite(BFloat16().decode(BFloat16().encode(np.float32([1e6])), 1))
 
 
+@pytest.mark.parametrize("bits", [0x7F800001, 0x7FFFFFFF, 0xFF800001, 0xFFFFFFFF])
+def test_every_nan_stays_one_in_half_precision(bits: int) -> None:
+    """Rounding its fraction would make it an infinity or a zero."""
+    vector = np.array([bits], np.uint32).view(np.float32)
+    for compressor in (Float16(), BFloat16()):
+        assert np.isnan(compressor.decode(compressor.encode(vector), 1)).all()
+
+
 def many(compressor: Compressor, vector: Vector, times: int) -> np.ndarray:
     return np.stack([compressor.decode(compressor.encode(vector), len(vector)) for _ in range(times)])
 
@@ -154,6 +162,16 @@ def test_unbiased(name: str) -> None:
     drawn = many(MAKERS[name](), vector, times)
     errors = np.maximum(drawn.std(axis=0, ddof=1), 1e-6) / np.sqrt(times)
     assert (np.abs(drawn.mean(axis=0, dtype=np.float64) - vector) < 5 * errors + 1e-6).all()
+
+
+@pytest.mark.parametrize("compressor", [TernGrad(generator(), bucket=64), QSGD(generator(), levels=4, bucket=64)])
+def test_equal_entries_are_rounded_each_by_its_own_draw(compressor: Compressor) -> None:
+    """64 entries that are rounded up with probability 1/2: one draw for all would give all the same value."""
+    vector = np.ones(64, np.float32)
+    if isinstance(compressor, TernGrad):
+        vector[0] = 2
+    drawn = compressor.decode(compressor.encode(vector), 64)
+    assert set(drawn[1:].tolist()) == {0, 2}
 
 
 @pytest.mark.parametrize("name", ["sign", "top-k"])
@@ -537,6 +555,16 @@ def test_equal_seeds_draw_alike_and_another_seed_draws_others(name: str, differe
     assert len({*first, *other}) == different
 
 
+def test_what_a_run_draws_on_each_rank_is_independent_of_what_it_draws_on_all() -> None:
+    def drawn(name: str, rank: int) -> float:
+        options = CompressionOptions(compressor=name, feedback=False)  # type: ignore[arg-type]
+        made = cast(Any, build(options, [(10,)], 3, rank, 4))
+        return float(made.generator.random())
+
+    common, own = ([drawn(name, rank) for rank in range(4)] for name in ("random-k", "qsgd"))
+    assert (len({*common}), len({*common, *own})) == (1, 5)
+
+
 def test_a_run_scales_random_k_up_only_if_nothing_is_fed_back() -> None:
     vector = noise(1000)
     for feedback, factor in ((True, 1), (False, 4)):
@@ -673,6 +701,7 @@ def test_powersgd_leaves_vectors_and_small_matrices_alone() -> None:
         assert result[place].tobytes() == vector[place].tobytes()
     assert side.nbytes() == (4 * (2 * (12 + 5 + 6) + 12 + 5 + 4), 4 * 2 * (20 + 12 + 36))
     assert PowerSGD([(3,)], 1, 1, generator()).nbytes() == (12, 0)
+    assert PowerSGD([(4, 4)], 2, 1, generator()).nbytes() == (4 * 16, 0), "two factors as large as the matrix: no gain"
     assert len(one_round([PowerSGD([], 1, 1, generator())], [noise(0)])[0]) == 0
 
 
