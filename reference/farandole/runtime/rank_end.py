@@ -53,8 +53,8 @@ def end() -> NoReturn:
 def leave_torch_as_it_is() -> None:
     """Cancel torch's own exit functions, which take 50 ms on each rank.
 
-    They withdraw the registration of 174 operators one by one, and make a table of the compiler's times, which they
-    show to nobody.
+    They unregister 174 operators one by one, and import tabulate to format the compiler's times, which are not printed
+    by default.
     """
     if compiler := sys.modules.get("torch._dynamo.utils"):
         atexit.unregister(compiler.dump_compile_times)

@@ -77,7 +77,7 @@ def _start(modules: Sequence[str]) -> None:
         stdin=subprocess.PIPE,  # its end tells the fork server that this process has ended
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        # Else each fork would start numpy's threads anew, and they spin at first. `World` gives each rank its part.
+        # Otherwise each fork restarts numpy's threads, which spin at first. `World` sets each rank's own number.
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
         start_new_session=True,  # Ctrl-C is for the launcher, which ends its ranks
         pass_fds=[listener.fileno()],
