@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from farandole.cli import simulate_record
+from farandole.cli.show import show
 from farandole.data import shards
 from farandole.errors import FlawedRun, UsageError
 from farandole.report import table
@@ -212,7 +213,26 @@ def test_a_summary_with_a_field_of_another_type_is_refused(tmp_path: Path, field
         assert run.summary
 
 
-@pytest.mark.parametrize("fields", [{"members": []}, {"steps": -1}, {"wall_s": -1.0}], ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"members": []},
+        {"members": [0]},
+        {"members": [0, 0]},
+        {"ranks": 3},
+        {"steps": -1},
+        {"wall_s": -1.0},
+        *({name: [1, 2, 3]} for name in ("bytes_sent", "messages_sent", "compute_s", "comm_s", "wait_s")),
+        {"bytes_sent": []},
+        {"params_sha256": ["a"]},
+        {"staleness": {"x": 1}},
+        {"lead": {"1.5": 1}},
+        {"lead": {"1": -1}},
+        {"faults": [{"rank": 1}]},
+        {"faults": [{"rank": 1, "step": 1, "kind": "kill", "detected_s": "a", "resumed_s": None, "steps_lost": 0}]},
+    ],
+    ids=str,
+)
 def test_a_summary_of_no_possible_run_is_refused(tmp_path: Path, fields: dict[str, Any]) -> None:
     run = a_run(tmp_path / "r", [2.3])
     (run.folder / "summary.json").write_text(json.dumps(json.loads(SUMMARY.to_json()) | fields))
@@ -230,6 +250,41 @@ def test_a_number_that_no_run_writes_is_refused(tmp_path: Path, name: str, value
     (run.folder / name).write_text(text.replace(key, f"{key.partition(':')[0]}: {value}"))
     with pytest.raises(UsageError, match=name):
         assert [run.metrics, run.trace]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("cat", "rest"), ("ts", 1e300), ("dur", 1e300), ("dur", -1.0), ("args", {"depth": "a"})],
+)
+def test_an_event_that_no_run_writes_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+    run = a_run(tmp_path / "r", [2.3])
+    trace = json.loads((run.folder / "trace.json").read_text())
+    next(event for event in trace["traceEvents"] if event["ph"] == "X")[key] = value
+    (run.folder / "trace.json").write_text(json.dumps(trace))
+    with pytest.raises(UsageError, match=r"trace\.json is damaged"):
+        assert run.trace
+
+
+def test_a_record_of_a_later_version_is_read_without_its_new_fields(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "r", [2.3])
+    (run.folder / "summary.json").write_text(json.dumps(json.loads(SUMMARY.to_json()) | {"carbon_g": [1]}))
+    assert run.summary == SUMMARY
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("losses", [[0.0, 0.0], [2.3, 1e86, 1e259, 1.7e308, None], [1e-320, 1e300]], ids=str)
+def test_curves_of_losses_beyond_the_axis_are_drawn_without_a_warning(tmp_path: Path, losses: list[float]) -> None:
+    draw({"run": a_run(tmp_path / "r", losses)}, tmp_path / "curves.png")
+
+
+@pytest.mark.parametrize("name", ["timeline.png", "curves.png"])
+def test_pictures_that_cannot_be_written_are_named_in_one_line(tmp_path: Path, name: str) -> None:
+    run = a_run(tmp_path / "r", [2.3, 1.0, 0.9])
+    events = [event | {"pid": member} for member in SUMMARY.members for event in (NAME, EVENT)]
+    (run.folder / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    (run.folder / name).mkdir()
+    with pytest.raises(UsageError, match=rf"{name} cannot be written \(Is a directory\): copy the run's folder"):
+        show(run.folder)
 
 
 def test_an_older_summary_is_read_without_what_was_not_measured_then(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from farandole.cost.measured_link import measured_link
 from farandole.errors import UsageError
 from farandole.runtime.command_line import run_app
 from farandole.runtime.record import Run
-from tests.unit.test_table import SUMMARY
+from tests.unit.test_table import summary_of
 
 ALPHA, BETA = 2e-4, 4e-7  # 20 Mbit/s
 
@@ -24,8 +24,8 @@ def a_run(folder: Path, nbytes: int, ranks: int = 3, steps: int = 50, factor: fl
     """Of ranks that have sent a ring's messages, `nbytes` the parameters, each in α + bβ, times `factor`."""
     messages = 2 * (ranks - 1) * steps
     sent = [messages * nbytes // ranks + 4 * rank for rank in range(ranks)]
-    summary: dict[str, Any] = asdict(SUMMARY) | {
-        "scenario": config.pop("scenario", "sync_sgd"), "ranks": ranks, "messages_sent": [messages] * ranks,
+    summary: dict[str, Any] = asdict(summary_of(ranks)) | {
+        "scenario": config.pop("scenario", "sync_sgd"), "messages_sent": [messages] * ranks,
         "bytes_sent": sent, "comm_s": [factor * (messages * ALPHA + each * BETA) for each in sent],
     }  # fmt: skip
     event = {

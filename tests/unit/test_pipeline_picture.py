@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from farandole.report import pipeline_picture
 from farandole.report.pipeline_picture import COLOURS, PASSES, measured, scheduled
 from farandole.runtime.record import Run
 from farandole.runtime.trace import Span, chrome_trace
-from tests.unit.test_table import SUMMARY
+from tests.unit.test_table import summary_of
 
 UPDATE = to_rgb(pipeline_picture.INK)
 
@@ -69,9 +68,7 @@ def record(folder: Path, executions: list[Execution], schedule: str, lag: float 
     folder.mkdir()
     (folder / "trace.json").write_text(json.dumps(chrome_trace(spans, range(ranks))))
     (folder / "config.json").write_text(json.dumps({"schedule": schedule}))
-    known = {"ranks": ranks, "members": list(range(ranks)), "scenario": "pipeline"}
-    summary = asdict(SUMMARY) | known
-    (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / "summary.json").write_text(summary_of(ranks, scenario="pipeline").to_json())
     return Run.open(folder)
 
 
@@ -207,7 +204,7 @@ def test_steps_of_another_mode_before_the_pipeline_are_left_out_and_a_rank_witho
     spans = [Span(rank, "update", "compute", step / 1e3, (step + 1) / 1e3) for rank in range(3) for step in range(100)]
     before = chrome_trace(spans, range(3))["traceEvents"]
     (run.folder / "trace.json").write_text(json.dumps({"traceEvents": [*before, *shifted(pipelined, 1e9)]}))
-    (run.folder / "summary.json").write_text(json.dumps(asdict(SUMMARY) | {"ranks": 3, "members": [0, 1, 2]}))
+    (run.folder / "summary.json").write_text(summary_of(3).to_json())
     line = measured(run)
     assert line.title.startswith("1f1b, measured, step 1 of 3")
     assert [(own.stage, own.step) for own in line.intervals] == [(own.stage, own.step) for own in alone.intervals]

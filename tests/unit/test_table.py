@@ -42,6 +42,13 @@ SUMMARY = Summary(
 )
 
 
+def summary_of(ranks: int, **fields: Any) -> Summary:
+    """The summary of that many ranks, 0 and up."""
+    none: dict[str, Any] = dict.fromkeys(("bytes_sent", "messages_sent", "params_sha256"))
+    seconds = dict.fromkeys(("compute_s", "comm_s", "wait_s"), [0.5] * ranks)
+    return replace(SUMMARY, ranks=ranks, members=list(range(ranks)), **none | seconds | fields)
+
+
 def fault(**values: Any) -> dict[str, Any]:
     known = {"rank": 2, "step": 33, "kind": "kill", "detected_s": 0.02, "resumed_s": 0.0714, "steps_lost": 3}
     return known | values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from farandole.errors import UsageError
 from farandole.report import table
 from farandole.runtime.record import Run
 
@@ -18,8 +19,14 @@ def show(run: Path) -> None:
 
     record = Run.open(run)
     table.show([table.comparison({run.name: record.summary}), table.per_rank(record.summary)])
-    print(f"timeline: {timeline.draw(record, run / 'timeline.png')}")
-    print(f"curves:   {curves.draw({run.name: record}, run / 'curves.png')}")
-    if pipeline_picture.has_passes(record):
-        print(f"pipeline: {pipeline_picture.draw(run / 'pipeline.png', pipeline_picture.measured(record))}")
+    try:
+        print(f"timeline: {timeline.draw(record, run / 'timeline.png')}")
+        print(f"curves:   {curves.draw({run.name: record}, run / 'curves.png')}")
+        if pipeline_picture.has_passes(record):
+            print(f"pipeline: {pipeline_picture.draw(run / 'pipeline.png', pipeline_picture.measured(record))}")
+    except (PermissionError, IsADirectoryError) as error:
+        raise UsageError(
+            f"{error.filename} cannot be written ({error.strerror}): copy the run's folder to a place "
+            "where you may write, and show that"
+        ) from error
     print(f"trace:    {run / 'trace.json'} (drag it into ui.perfetto.dev)")

@@ -16,6 +16,7 @@ from farandole.report.run_name import label
 from farandole.runtime.record import Run
 
 DASHES = ("-", "--", ":", "-.")  # line styles, one for each pass through the colours
+LARGEST = 1e100  # losses beyond it, of a run that diverges, are left out: they would exceed the axis's own numbers
 IN_THE_PICTURE = 6  # largest number of runs with the legend inside the picture
 
 
@@ -34,7 +35,9 @@ def plot(runs: Mapping[str, Run], by_step: Axes, by_time: Axes) -> None:
         again, colour = divmod(number, len(SERIES))
         style: dict[str, Any] = {"color": SERIES[colour], "linestyle": DASHES[again % len(DASHES)]}
         metrics = run.metrics
-        losses = smooth(np.array([line["loss"] for line in metrics]))
+        losses = np.array([line["loss"] for line in metrics], dtype=float)
+        losses = smooth(np.where(np.abs(losses) <= LARGEST, losses, np.nan))
+        losses[losses <= 0] = np.nan  # a loss of exactly 0 has no place on a logarithmic axis
         by_step.plot([line["step"] for line in metrics], losses, **style, label=label(name))
         by_time.plot([line["wall_s"] for line in metrics], losses, **style, label=label(name))
     by_step.set(xlabel="step", ylabel="training loss")

@@ -256,7 +256,7 @@ def _by_rank(run: Run) -> list[list[Interval]]:
     events = sorted(run.trace, key=lambda event: float(event["ts"]))
     recovered = max((event["ts"] + event["dur"] for event in events if event["name"] == "catch up"), default=0.0)
     for event in (event for event in events if event["ts"] >= recovered):
-        step = _computation(event["name"]) if event["cat"] == "compute" and not event["args"]["depth"] else None
+        step = _computation(event["name"]) if event["cat"] == "compute" and not event["args"].get("depth") else None
         if step:
             place, start = places[event["pid"]], event["ts"] / 1e3
             rows[place].append(Interval(place, step, start, start + event["dur"] / 1e3))

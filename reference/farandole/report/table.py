@@ -228,7 +228,7 @@ def _by_run(
 
 def _spread(histogram: Mapping[str, int] | None) -> str:
     """Mean and maximum, as "1.5, max 4"."""
-    if not histogram:
+    if not histogram or not sum(histogram.values()):
         return NOT_COUNTED
     mean = sum(int(value) * count for value, count in histogram.items()) / sum(histogram.values())
     return f"{mean:.1f}, max {max(map(int, histogram))}"

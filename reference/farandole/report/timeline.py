@@ -77,12 +77,14 @@ def plot(run: Run, axes: Axes, steps: int = STEPS_SHOWN, title: str = "") -> Non
         names.setdefault(failure.rank, f"rank {failure.rank}")
     if len(rank_names) != len(summary.members) or not names.keys() >= {event["pid"] for event in events}:
         raise UsageError(f"{run.folder / 'trace.json'} is of other ranks than summary.json: {AGAIN}")
+    if shown.end <= shown.begin:
+        raise UsageError(f"{run.folder / 'trace.json'} is damaged (its steps take no time): {AGAIN}")
     row = {rank: place for place, rank in enumerate(sorted(names))}
     two_threads = any(event["tid"] for event in events)
     bars: dict[tuple[float, float, str], list[tuple[float, float]]] = defaultdict(list)
     for event in events:
         start, stop = event["ts"] / 1e3, (event["ts"] + event["dur"]) / 1e3
-        if event["args"]["depth"] or stop < shown.begin or start > shown.end:
+        if event["args"].get("depth") or stop < shown.begin or start > shown.end:
             continue
         lower, height = 0.0, 0.7
         if two_threads:  # above what the rank itself does, below what is done beside it
@@ -109,7 +111,7 @@ def window(summary: Summary, events: Events, steps: int, failure: Failure | None
     total = summary.steps
     if not (ends := _step_ends(summary, events)):
         wall_ms = summary.wall_s * 1e3
-        length = wall_ms * min(1.0, steps / total)
+        length = wall_ms * min(1.0, steps / max(1, total))
         first = min((event["ts"] / 1e3 for event in events), default=0.0)
         begin = failure.at - length / 2 if failure else first + (wall_ms - length) / 2
         return Window(begin, begin + length, None)
@@ -139,7 +141,7 @@ def first_failure(summary: Summary, events: Events) -> Failure | None:
 def _step_ends(summary: Summary, events: Events) -> list[float]:
     """Return when each step ended, in ms, from the first rank with one update per step; [] if there is none."""
     for rank in summary.members:
-        its = (event for event in events if event["pid"] == rank and not event["args"]["depth"])
+        its = (event for event in events if event["pid"] == rank and not event["args"].get("depth"))
         ends = sorted((event["ts"] + event["dur"]) / 1e3 for event in its if event["name"] == STEP_ENDS)
         if len(ends) == summary.steps:
             return ends

@@ -25,10 +25,16 @@ from typing import Any, get_args, get_origin, get_type_hints
 from farandole.errors import UsageError
 from farandole.runtime.files import json_text, read_lines, read_object
 from farandole.runtime.numbers import LARGEST_SEED
+from farandole.runtime.trace import CATEGORIES
 
 AGAIN = "run the scenario again"  # the remedy for a damaged record
 LINE: dict[str, Any] = {"step": int, "wall_s": float, "loss": float | None}  # required keys of a metrics.jsonl line
 EVENT: dict[str, Any] = {"name": str, "cat": str, "pid": int, "tid": int, "ts": float, "dur": float, "args": dict}
+FAULT: dict[str, Any] = {
+    "rank": int, "step": int, "kind": str, "detected_s": float | None, "resumed_s": float | None, "steps_lost": int,
+}  # fmt: skip
+PER_RANK = ("bytes_sent", "messages_sent", "compute_s", "comm_s", "wait_s", "params_sha256")  # fields of `Summary`
+LONGEST_US = 1e15  # of a trace: 30 years
 
 
 @dataclass(frozen=True)
@@ -183,8 +189,8 @@ class Run:
         except TypeError as error:
             lacking = [name for name in hints if name not in values]
             raise UsageError(f"{file} lacks {', '.join(lacking)}: {AGAIN}") from error
-        if not summary.members or summary.steps < 0 or summary.wall_s < 0:
-            raise UsageError(f"{file} is damaged (it has no members, or negative steps or wall_s): {AGAIN}")
+        if why := _contradiction(summary):
+            raise UsageError(f"{file} is damaged ({why}): {AGAIN}")
         return summary
 
     @property
@@ -231,6 +237,26 @@ class Run:
         return events
 
 
+def _contradiction(summary: Summary) -> str | None:
+    """Return what in the summary cannot be so; None: nothing."""
+    members = summary.members
+    if not members or summary.steps < 0 or summary.wall_s < 0:
+        return "it has no members, or negative steps or wall_s"
+    if not len(members) == len(set(members)) == summary.ranks:
+        return f"its {summary.ranks} ranks have the numbers {members}"
+    for name in PER_RANK:
+        values = getattr(summary, name)
+        if values is not None and len(values) != len(members):
+            return f"{name} has {len(values)} entries for {len(members)} ranks"
+    for name in ("staleness", "lead"):
+        counts = getattr(summary, name) or {}
+        if not all(value.removeprefix("-").isdecimal() and count >= 0 for value, count in counts.items()):
+            return f"{name} is no histogram"
+    if not all(_fits(fault.get(name, ()), kind) for fault in summary.faults for name, kind in FAULT.items()):
+        return "faults lacks a field, or has one of another type"
+    return None
+
+
 def _fits(value: Any, hint: Any) -> bool:
     """Whether a value from JSON has a field's type."""
     if type(value) is hint and hint in (str, dict):  # a trace has thousands of these: the common case first
@@ -259,7 +285,13 @@ def _is_event(event: Any) -> bool:
     if event.get("ph") != "X":
         about = event.get("args")
         return isinstance(about, dict) and (event.get("name") != "process_name" or isinstance(about.get("name"), str))
-    return all(_fits(event.get(name), kind) for name, kind in EVENT.items())
+    return (
+        all(_fits(event.get(name), kind) for name, kind in EVENT.items())
+        and event["cat"] in CATEGORIES
+        and abs(event["ts"]) <= LONGEST_US
+        and 0 <= event["dur"] <= LONGEST_US
+        and isinstance(event["args"].get("depth", 0), int)
+    )
 
 
 def new_folder(scenario: str, out: Path | None, resumes: bool = False) -> Path:
