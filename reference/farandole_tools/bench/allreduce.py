@@ -24,7 +24,7 @@ from farandole.collectives.costs import Machine, bus_factor, coefficients, predi
 from farandole.collectives.fitting import Measurement, fitted
 from farandole.collectives.schedules import ALL_REDUCE_NAMES, SCHEDULES
 from farandole.report.table import binary
-from farandole_tools.bench.allreduce_systems import ADD, COPY, OURS
+from farandole_tools.bench.allreduce_names import ADD, COPY, OURS
 from farandole_tools.bench.interleaved_timing import Medians, medians, row, why_not
 
 ROUNDS_PROGRAM = "farandole_tools.bench.allreduce_rounds"

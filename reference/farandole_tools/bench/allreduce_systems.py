@@ -18,10 +18,7 @@ from farandole.collectives.shared_memory import SharedVectors
 from farandole.data_parallel.ddp_twin import join_process_group
 from farandole.runtime.communicator import Buffer
 from farandole.runtime.world import World
-
-IN_THE_WINDOW = "shared window"  # shared memory for vectors that live there, as gradients may
-COPY, ADD = "copy", "add"
-OURS = [*(name for name in ALL_REDUCES if name != "mpi"), IN_THE_WINDOW]
+from farandole_tools.bench.allreduce_names import ADD, COPY, IN_THE_WINDOW
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,9 @@ def _start(modules: Sequence[str]) -> None:
         stdin=subprocess.PIPE,  # its end tells the fork server that this process has ended
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        # Otherwise each fork restarts numpy's threads, which spin at first. `World` sets each rank's own number.
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        # torch's compiler makes its cache when it is imported: here it is removed with the folder. Without the other
+        # variable each fork would restart numpy's threads, which spin at first. `World` sets each rank's own number.
+        env={"TORCHINDUCTOR_CACHE_DIR": f"{folder}/torchinductor"} | os.environ | {"OPENBLAS_NUM_THREADS": "1"},
         start_new_session=True,  # Ctrl-C is for the launcher, which ends its ranks
         pass_fds=[listener.fileno()],
     )
