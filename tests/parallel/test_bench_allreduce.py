@@ -6,6 +6,8 @@ That every sum is right is checked inside, after each round; here vectors are sh
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from farandole.collectives.costs import Link, Machine, predicted_s
 from farandole.collectives.schedules import SCHEDULES
 from farandole.runtime.launcher import run_ranks
 from farandole_tools.bench import allreduce
-from farandole_tools.bench.allreduce_systems import ADD, COPY, OURS
+from farandole_tools.bench.allreduce_names import ADD, COPY, OURS
 from farandole_tools.bench.command import bench
 
 MACHINE = Machine(Link(alpha=20e-6, beta=0.5e-9), gamma=0.1e-9)
@@ -44,6 +46,14 @@ def test_rows_table_and_picture(
         assert row["bus_bytes_per_s"] == pytest.approx(4 / 3 * row["size"] / row["median_s"])
         assert ("model" in row) == (row["name"] in allreduce.MODELLED)
     assert picture.stat().st_size > 10_000
+
+
+def test_a_bench_command_starts_ranks_from_a_process_that_has_not_started_mpi() -> None:
+    """MPI would make files of its own, which stay if the command is interrupted."""
+    names = ("allreduce", "dynamic", "methods", "pipeline", "ps", "recovery", "step")
+    imports = "\n".join(f"import farandole_tools.bench.{name}" for name in names)
+    show = f"{imports}\nimport sys\nprint('mpi4py.MPI' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", show], capture_output=True, text=True).stdout == "False\n"
 
 
 def rows_of_a_model() -> list[dict[str, Any]]:

@@ -108,6 +108,14 @@ def test_the_fork_server_imports_the_requested_modules(tmp_path: Path) -> None:
     assert shown == "True\n"
 
 
+def test_the_fork_server_leaves_no_cache_of_torchs_compiler(tmp_path: Path) -> None:
+    show = "import sys; print('torch._dynamo' in sys.modules)"
+    with owner(START_WITH="torch._dynamo", TMPDIR=str(tmp_path)) as (_, environment):
+        shown, _ = rank(tmp_path, show, environment).communicate(timeout=PATIENCE_S)
+    assert shown == "True\n"
+    assert not list(tmp_path.glob("torchinductor*"))
+
+
 @pytest.mark.parametrize("how", ["falls off its end", "calls exit"])
 @pytest.mark.parametrize("warmed", [True, False])
 def test_a_forked_rank_joins_threads_and_calls_exit_functions(
