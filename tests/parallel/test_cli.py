@@ -46,6 +46,16 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
     assert "is not empty" in again.stderr
 
 
+def test_a_run_ends_with_its_folder_and_the_next_command(tmp_path: Path) -> None:
+    """The folder's name must survive the shell that the command is pasted into."""
+    done = farandole("run", "sync_sgd", "-n", "2", "--steps", "2", "--out", "my runs/first", cwd=tmp_path)
+    assert done.stdout.splitlines()[-2:] == [
+        "record:   'my runs/first'",
+        "next:     farandole show 'my runs/first'",
+    ]
+    assert (tmp_path / "my runs" / "first" / "summary.json").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -58,6 +68,8 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
         (["run", "sync_sgd", "-n", "2", "--out", "/dev/null/run"], "--out /dev/null/run cannot be written"),
         (["frobnicate"], "frobnicate"),
         (["show", "nowhere"], "not a run's folder"),
+        (["show", "latest"], "there is no finished run in runs here: farandole run sync_sgd -n 4 makes one"),
+        (["compare", "latest"], "there is no finished run in runs here"),
         (["bench", "everything"], "choose from allreduce"),
         (["bench", "ps", "--picture", "ps.png"], "--picture is for allreduce"),
         (["bench", "allreduce", "--picture", "a.doc"], "a file whose name ends in .png, .svg or .pdf"),

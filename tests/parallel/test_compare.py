@@ -57,16 +57,23 @@ def test_a_finished_run_beside_a_new_one_of_a_scenario(compared: tuple[Path, str
     assert Run.open(folder / "async").config["staleness"] == 1
 
 
-def test_finished_runs_alone_leave_nothing_unless_a_folder_is_given(compared: tuple[Path, str], tmp_path: Path) -> None:
+def test_finished_runs_alone_are_drawn_too(compared: tuple[Path, str], tmp_path: Path) -> None:
     folders = [str(compared[0] / name) for name in ("ssp", "bsp")]
     done = farandole("compare", *folders, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.index("ssp ") < done.stdout.index("bsp ")
-    assert not list(tmp_path.iterdir())
+    [folder] = (tmp_path / "runs").iterdir()
+    assert [path.name for path in folder.iterdir()] == ["compare.png"]
 
     drawn = farandole("compare", *folders, "--out", "pictures", cwd=tmp_path)
     assert drawn.returncode == 0, drawn.stderr
     assert [path.name for path in (tmp_path / "pictures").iterdir()] == ["compare.png"]
+
+
+def test_finished_runs_as_json_leave_nothing(compared: tuple[Path, str], tmp_path: Path) -> None:
+    done = farandole("compare", str(compared[0] / "ssp"), "--json", cwd=tmp_path)
+    assert [summary["run"] for summary in json.loads(done.stdout)] == ["ssp"]
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -61,6 +62,20 @@ def a_run(folder: Path, losses: list[Any]) -> Run:
     (folder / "metrics.jsonl").write_text("".join(files.json_text(line) + "\n" for line in lines))
     (folder / "trace.json").write_text(json.dumps({"traceEvents": [NAME, EVENT]}))
     return Run.open(folder)
+
+
+def test_latest_is_the_run_that_finished_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="there is no finished run in runs here"):
+        Run.open("latest")
+    Path("runs").mkdir()
+    for name, finished in (("first", 100), ("slow", 300), ("second", 200)):
+        a_run(Path("runs") / name, [1.0])
+        os.utime(Path("runs") / name / "summary.json", (finished, finished))
+    (Path("runs") / "unfinished").mkdir()
+    assert Run.open("latest").folder == Path("runs/slow")
+    a_run(Path("latest"), [1.0])
+    assert Run.open("latest").folder == Path("latest"), "a folder of that name is meant if there is one"
 
 
 def test_what_is_not_finite_is_null_wherever_it_stands() -> None:

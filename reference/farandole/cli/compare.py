@@ -21,7 +21,7 @@ from farandole.runtime.files import json_text
 from farandole.runtime.launcher import TIMEOUT_S
 from farandole.runtime.numbers import AtLeastOne, Positive
 from farandole.runtime.options import RunOptions
-from farandole.runtime.record import Run
+from farandole.runtime.record import LATEST, Run
 
 SERVER = "parameter_server"
 MODES = tuple(POLICIES)
@@ -47,14 +47,15 @@ def command(words: Sequence[str]) -> Callable[..., None]:
     options = _options(named if named and not set(words) & {*MODES, *ALIASES} else [SERVER, *named])
 
     def compare(*names: str, comparing: CompareOptions | None = None, config: RunOptions | None = None) -> None:
-        """Put runs side by side: in a table, and new ones in a picture.
+        """Put runs side by side: in a table and in a picture.
 
         Of every update mode or scenario named, a new run is made, all with the same options (each
         takes those it has): farandole compare bsp ssp async half --slow rank=4,factor=4.
         Their records and compare.png go to --out, or to runs/compare-DATE-TIME.
 
         Args:
-            names: folders of finished runs, update modes (the values of --sync), or scenarios.
+            names: folders of finished runs, latest (the run below runs/ that finished last), update
+                modes (the values of --sync), or scenarios.
         """
         _compare(names, comparing or CompareOptions(), config or options())
 
@@ -95,7 +96,7 @@ def _compare(names: Sequence[str], comparing: CompareOptions, config: RunOptions
     new = any(isinstance(what, str) for what in found.values())
     if not new and (comparing, config) != (CompareOptions(), type(config)(json=config.json, out=config.out)):
         raise UsageError("these runs are finished, and options cannot change them: leave out all but --json and --out")
-    with folders.claimed("compare", config.out) if new or config.out else nullcontext() as folder:
+    with folders.claimed("compare", config.out) if new or config.out or not config.json else nullcontext() as folder:
         runs: dict[str, Run] = {}
         for name, what in found.items():
             if isinstance(what, Run):
@@ -110,7 +111,7 @@ def _compare(names: Sequence[str], comparing: CompareOptions, config: RunOptions
 
 def _find(name: str) -> Run | str:
     """A finished run, or the scenario that a new run is to be made of."""
-    if Path(name).is_dir():
+    if name == LATEST or Path(name).is_dir():
         return Run.open(name)
     if name in MODES or name in ALIASES:
         return SERVER

@@ -1,5 +1,6 @@
 """``farandole run SCENARIO -n R …``: one subcommand per scenario, with the scenario's own options."""
 
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -67,6 +68,9 @@ def _command(name: str, config_type: type[RunOptions]) -> Callable[..., None]:
         )
         if missing := streams.lost():
             raise LaunchError(f"{missing}; the run is done, and its record is in {done.folder}")
+        if not config.json:
+            folder = shlex.quote(str(done.folder))
+            print(f"record:   {folder}\nnext:     farandole show {folder}")
         if done.summary.diverged:  # already reported in a line
             raise SystemExit(1)
 

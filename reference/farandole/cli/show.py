@@ -13,11 +13,12 @@ def show(run: Path) -> None:
     """Print a run's tables and draw timeline.png, curves.png and, of a pipeline, pipeline.png into its folder.
 
     Args:
-        run: the run's folder.
+        run: the run's folder, or latest: the run below runs/ that finished last.
     """
     from farandole.report import curves, pipeline_picture, timeline
 
     record = Run.open(run)
+    run = record.folder
     table.show([table.comparison({run.name: record.summary}), table.per_rank(record.summary)])
     try:
         print(f"timeline: {timeline.draw(record, run / 'timeline.png')}")

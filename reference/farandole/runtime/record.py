@@ -35,6 +35,8 @@ FAULT: dict[str, Any] = {
 }  # fmt: skip
 PER_RANK = ("bytes_sent", "messages_sent", "compute_s", "comm_s", "wait_s", "params_sha256")  # fields of `Summary`
 LONGEST_US = 1e15  # of a trace: 30 years
+RUNS = Path("runs")  # where a run without --out makes its folder
+LATEST = "latest"  # in place of a run's folder: the newest in `RUNS`
 
 
 @dataclass(frozen=True)
@@ -162,12 +164,12 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """The run in `folder`.
+        """Return the run in `folder`; of "latest", the run below runs/ that finished last.
 
         Raises:
             UsageError: there is no finished record.
         """
-        folder = Path(folder)
+        folder = _latest() if str(folder) == LATEST and not Path(LATEST).exists() else Path(folder)
         if not cls(folder).is_finished:
             kind = "a run that did not finish" if (folder / "config.json").is_file() else "not a run's folder"
             raise UsageError(f"{folder} is {kind}: no summary.json there; give a folder that a run has written")
@@ -235,6 +237,14 @@ class Run:
         if not (isinstance(events, list) and all(_is_event(event) for event in events)):
             raise UsageError(f"{self.folder / 'trace.json'} is damaged (it holds no trace): {AGAIN}")
         return events
+
+
+def _latest() -> Path:
+    """Return the folder of the run in `RUNS` that finished last."""
+    finished = RUNS.glob("*/summary.json")
+    if newest := max(finished, key=lambda file: file.stat().st_mtime_ns, default=None):
+        return newest.parent
+    raise UsageError(f"there is no finished run in {RUNS} here: farandole run sync_sgd -n 4 makes one")
 
 
 def _contradiction(summary: Summary) -> str | None:
@@ -310,7 +320,7 @@ def new_folder(scenario: str, out: Path | None, resumes: bool = False) -> Path:
             if not (resumes and (out / "config.json").is_file()):
                 raise UsageError(f"--out {out} is not empty: give a new folder, or remove that one first")
         return out
-    stem = Path("runs") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
+    stem = RUNS / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder, number = stem, 1
     while folder.exists():
         number += 1
