@@ -244,8 +244,8 @@ ax.legend(frameon=False, ncols=2)
 # %% [markdown]
 # ## 7 Where it pays, and where it loses
 #
-# Bytes are not seconds. Every step has three parts: encode, transfer, decode. Here two ranks and a larger model, once with
-# messages through memory, and once over links of 100 Mbit/s (`--link-mbps`).
+# Bytes are not seconds. Every step has three parts: encode, transfer, decode. Here two ranks and a larger model, once
+# with messages through memory, and once over links of 100 Mbit/s (`--link-mbps`).
 #
 # **Predict:** which compressors make a step faster through memory?
 
