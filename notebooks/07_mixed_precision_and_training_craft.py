@@ -334,7 +334,7 @@ for part in (MixedPrecisionSGD.step, HalfCopy.gradient, HalfCopy.accept):
 # The language model, on two ranks, in all three precisions:
 
 # %%
-text = {"data": "pydoc", "model": "transformer", "hidden": 32, "depth": 1, "batch": 16, "steps": 40, "lr": 0.1}
+text = {"data": "pydoc", "model": "transformer", "hidden": 32, "depth": 1, "batch": 16, "steps": 25, "lr": 0.1}
 runs = {name: launch("sync_sgd", ranks=2, **text, precision=name, out=folder / f"text-{name}") for name in KINDS}
 table.show([table.comparison({name: run.summary for name, run in runs.items()})])
 
@@ -444,12 +444,12 @@ with World.start(RunOptions(wait_timeout=30)) as world:
 
 # %%
 scale, model, stream = (
-    loss_scale.LossScale(2.0**30, patience=40),
+    loss_scale.LossScale(2.0**30, patience=30),
     mlp(datasets.shape("digits"), 10, 128, 2),
     batches("digits", 64),
 )
 flat, used, overflowed = FlatBuffers(model), [], []
-for step in range(400):
+for step in range(240):
     used.append(scale.value)
     found, _ = gradient(model, torch.float16, scale.value, next(stream))
     finite = bool(found.isfinite().all())
@@ -459,11 +459,11 @@ for step in range(400):
     else:
         overflowed.append(step)
 figure, ax = plt.subplots(figsize=(8, 2.8))
-ax.step(range(400), np.log2(used), color=BLUE, where="post", label="scale")
+ax.step(range(240), np.log2(used), color=BLUE, where="post", label="scale")
 ax.plot(overflowed, np.log2(np.array(used)[overflowed]), "x", color=RED, label="overflow: no update")
 ax.set(xlabel="step", ylabel="log₂ of the scale")
 tidy(ax)
-print(f"{scale.skipped} of 400 steps were left out")
+print(f"{scale.skipped} of 240 steps were left out")
 
 # %% [markdown]
 # It hangs just below the ceiling, and the ceiling moves: gradients become smaller as the model learns. An overflow
@@ -539,7 +539,7 @@ print("Adam, decoupled: all have decayed alike:", (left["adam", "decay"] - expec
 # eight times as large (**linear scaling**), and, since at the start so long a step is too long, it begins small
 # (**warm-up**, 预热). Goyal et al. (2017) trained ImageNet in an hour in this way.
 #
-# For all ways the same 51,200 images of handwritten digits, from two random starts each. (On 8 ranks it would be the
+# For all ways the same 32,768 images of handwritten digits, from two random starts each. (On 8 ranks it would be the
 # same training, as `03_synchronous_sgd` shows; here one process will do.)
 #
 # **Predict:** the order of the four, by the loss at the end.
@@ -549,7 +549,7 @@ plans = {
     "batch 64": (64, 0.05, 0),
     "batch 512, the same rate": (512, 0.05, 0),
     "batch 512, 8 times the rate": (512, 0.4, 0),
-    "batch 512, 8 times, warmed up": (512, 0.4, 25),
+    "batch 512, 8 times, warmed up": (512, 0.4, 16),
 }
 
 
@@ -557,7 +557,7 @@ def trained_by_plan(batch, peak, warm_up, seed):
     """The loss of each batch."""
     torch.manual_seed(seed)
     model, stream = mlp(datasets.shape("mnist5k"), 10, 64, 2), batches("mnist5k", batch)
-    flat, steps, losses = FlatBuffers(model), 51_200 // batch, []
+    flat, steps, losses = FlatBuffers(model), 32_768 // batch, []
     rate, moves = LearningRate(peak, steps, warm_up), optimizers.SGD(flat.values, flat.gradients, peak)
     for step in range(steps):
         inputs, targets = next(stream)
@@ -593,7 +593,7 @@ scaled = [name for name in plans if "8 times" in name]
 print("either way of scaling has caught up most of it:", all(means[name] < 0.8 for name in scaled))
 
 # %% [markdown]
-# Scaling repairs most of it. The warm-up does not help here: it costs 25 short steps, and the peaks come anyway, only
+# Scaling repairs most of it. The warm-up does not help here: it costs 16 short steps, and the peaks come anyway, only
 # later. It was found for deep networks, whose gradient changes most at the very start; two hidden layers hardly have
 # such a start. A transformer under Adam has. Adam's first steps all have full length, before it knows anything of a
 # gradient's usual size. The language model, with a rate that was meant for batches of 8 and now gets 64:
@@ -602,17 +602,17 @@ print("either way of scaling has caught up most of it:", all(means[name] < 0.8 f
 text |= {"batch": 64, "lr_batch": 8, "lr": 0.005, "optimizer": "adam"}
 figure, ax = plt.subplots(figsize=(8, 3))
 at_the_end = {}
-for warm_up, colour in ((0, ORANGE), (20, GREEN)):
+for warm_up, colour in ((0, ORANGE), (12, GREEN)):
     for seed in range(2):
         out = folder / f"warm-up-{warm_up}-{seed}"
-        run = launch("sync_sgd", ranks=2, **text, warm_up=warm_up, seed=seed, out=out)
+        run = launch("sync_sgd", ranks=1, **text, warm_up=warm_up, seed=seed, out=out)
         losses = np.array([line["loss"] for line in run.metrics])
         at_the_end[warm_up, seed] = losses[-10:].mean()
         ax.plot(smooth(losses), color=colour, linewidth=1, label=None if seed else f"warm-up of {warm_up} steps")
 ax.set(xlabel="step", ylabel="training loss")
 tidy(ax)
 for seed in range(2):
-    without, warmed = at_the_end[0, seed], at_the_end[20, seed]
+    without, warmed = at_the_end[0, seed], at_the_end[12, seed]
     print(f"start {seed}: loss at the end {without:.2f} without a warm-up, {warmed:.2f} with one")
 
 # %% [markdown]
@@ -654,7 +654,7 @@ for name in large_batch:
 # So measure whether you need it. And scaling has a limit: a step cannot go farther than the gradient is a good guide,
 # however precisely a huge batch has measured it (section "What to try", 6).
 #
-# `--lr-batch 64` says for which batch `--lr` was meant, `--warm-up 25` the rest. What comes after the warm-up may be a
+# `--lr-batch 64` says for which batch `--lr` was meant, `--warm-up 16` the rest. What comes after the warm-up may be a
 # **schedule**. Document 001 calls it an adaptive learning rate to "start large and lower it gradually"; adaptive is
 # what Adam does, a rate for each parameter (erratum 001.16). "plateau" lowers the rate to a tenth when the loss does
 # not fall any more. It has to be decided alike on all ranks, or the copies part. So it listens to the mean over all of
@@ -690,12 +690,12 @@ print("the copies of all ranks are equal:", len(set(runs["plateau"].summary.para
 # rank. `--adapt-lr` alone is Battiti's **bold driver**: up while the loss falls; where it rises, the steps are undone,
 # and the rate is halved.
 #
-# **Predict:** each begins once with a rate that is twenty times too low, and once with one at which nothing is learned.
+# **Predict:** each begins once with a rate that is ten times too low, and once with one at which nothing is learned.
 # Which of the trainings come to a good end?
 
 
 # %%
-def adapted(rule, rate, steps=600):
+def adapted(rule, rate, steps=400):
     """The loss and the rate of each step of a perceptron on digits, its rate adapted every ten steps."""
     torch.manual_seed(0)
     model, stream, losses, rates = mlp(datasets.shape("digits"), 10, 64, 2), batches("digits", 64), [], []
@@ -718,7 +718,7 @@ def adapted(rule, rate, steps=600):
     return losses, rates
 
 
-adapted_runs = {(rule, rate): adapted(rule, rate) for rule in ("none", "loss", "gradients") for rate in (0.01, 1.5)}
+adapted_runs = {(rule, rate): adapted(rule, rate) for rule in ("none", "loss", "gradients") for rate in (0.02, 1.5)}
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3))
 for (rule, rate), (losses, rates) in adapted_runs.items():
     colour, style = {"none": GREY, "loss": ORANGE, "gradients": BLUE}[rule], "-" if rate < 1 else "--"
@@ -855,9 +855,9 @@ with World.start(RunOptions(wait_timeout=30)) as world:
 # file back without a server.
 
 # %%
-craft = {"data": "digits", "hidden": 64, "steps": 120, "optimizer": "adam", "lr": 0.003, "weight_decay": 0.1}
-more = {"batch": 128, "lr_batch": 64, "warm_up": 20, "lr_schedule": "cosine", "precision": "bfloat16"}
-run = launch("sync_sgd", ranks=4, **craft, **more, export=True, tensorboard=folder / "boards", out=folder / "craft")
+craft = {"data": "digits", "hidden": 64, "steps": 60, "optimizer": "adam", "lr": 0.003, "weight_decay": 0.1}
+more = {"batch": 128, "lr_batch": 64, "warm_up": 10, "lr_schedule": "cosine", "precision": "bfloat16"}
+run = launch("sync_sgd", ranks=2, **craft, **more, export=True, tensorboard=folder / "boards", out=folder / "craft")
 events = EventAccumulator(str(folder / "boards" / "craft"))
 _ = events.Reload()
 
@@ -865,7 +865,7 @@ _ = events.Reload()
 print("scalars:", ", ".join(sorted(events.Tags()["scalars"])))
 for name in ("loss", "lr"):
     shown, recorded = events.Scalars(name), run.metrics
-    print(f"{name}: as many as steps: {len(shown) == len(recorded) == 120};", end=" ")
+    print(f"{name}: as many as steps: {len(shown) == len(recorded) == 60};", end=" ")
     same = all(event.value == np.float32(line[name]) for event, line in zip(shown, recorded, strict=True))
     print("as in the record, in float32:", same)
 print("the accuracy at the end:", events.Scalars("test_accuracy")[0].value == np.float32(run.summary.test_accuracy))
@@ -906,7 +906,7 @@ print("the same logits, to the bit:", all(torch.equal(ours, its) for ours, its i
 with torch.no_grad():
     guesses = export.read(run.folder)(torch.from_numpy(splits.test.inputs)).argmax(dim=-1).numpy()
 same = bool((guesses == splits.test.targets).mean() == run.summary.test_accuracy)
-print("the model of section 10, trained on 4 ranks: as accurate as its record says:", same)
+print("the model of section 10, trained on 2 ranks: as accurate as its record says:", same)
 
 # %% [markdown]
 # ## 12 Which numbers, then?
