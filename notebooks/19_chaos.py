@@ -122,12 +122,12 @@ figure.tight_layout()
 # **Predict:** which ranks work in the end? Can one see in the parameters that anything has happened?
 
 # %%
-recipe = {"optimizer": "adam", "lr": 0.002, "hidden": 512, "steps": 300}
+recipe = {"optimizer": "adam", "lr": 0.002, "hidden": 256, "steps": 200}
 divided = recipe | {"shard_optimizer": True}
 runs = {"backup": launch("backup", ranks=3, **divided, out=folder / "backup")}
 
 # %%
-chaos = Chaos(1.5, seed=959)
+chaos = Chaos(1.5, seed=112412)
 runs["backup, 1.5 s"] = launch("backup", ranks=5, spares=2, **divided, chaos=chaos, out=folder / "backup 1.5")
 for fault in runs["backup, 1.5 s"].summary.faults:
     print(f"rank {fault['rank']} was killed at step {fault['step']}; the first step after that was done",
@@ -174,7 +174,7 @@ died = {line.rank: line.when for line in EventLog(runs["backup, 1.5 s"].folder /
         if line.what == "failure"}  # fmt: skip
 print("the first to be drawn:", next(chaos.deaths(ranks=5))[1], "and the first to die:", min(died, key=died.get))
 print("none of the dead is at work in the end:", not set(died) & set(struck.members))
-print("each step once in the record:", [line["step"] for line in runs["backup, 1.5 s"].metrics] == list(range(300)))
+print("each step once in the record:", [line["step"] for line in runs["backup, 1.5 s"].metrics] == list(range(200)))
 print("samples in each step as undisturbed:", [line["samples"] for line in runs["backup, 1.5 s"].metrics]
       == [line["samples"] for line in runs["backup"].metrics])  # fmt: skip
 places_filled = struck.ranks == 3
@@ -211,7 +211,7 @@ print(f"a step takes {step_s * 1e3:.1f} ms, a checkpoint {cost_s * 1e3:.0f} ms")
 # 1.5 s and a checkpoint every 20. Each start draws anew; with the same draw it would die at the same moment for ever.
 
 # %%
-chaos_of = {"restart, 4 s": Chaos(4.0, seed=892), "restart, 1.5 s": Chaos(1.5, seed=260742)}
+chaos_of = {"restart, 4 s": Chaos(4.0, seed=20127), "restart, 1.5 s": Chaos(1.5, seed=94054)}
 every = {"restart, 4 s": 40, "restart, 1.5 s": 20}
 for name, chaos in chaos_of.items():
     runs[name] = supervised_launch(
@@ -231,7 +231,7 @@ print(f"from a death to the first step after it: {restart_s:.1f} s")
 for name in chaos_of:
     summary = runs[name].summary
     print(f"{name}: somebody died, and each time all went on:", len(summary.faults) > 0)
-    print("   each step once in the record:", [line["step"] for line in runs[name].metrics] == list(range(300)))
+    print("   each step once in the record:", [line["step"] for line in runs[name].metrics] == list(range(200)))
     print("   the same parameters as undisturbed:", summary.params_sha256 == runs["restart"].summary.params_sha256)
 print("backup and restart train the same model:", healthy.params_sha256 == runs["restart"].summary.params_sha256)
 
@@ -270,7 +270,7 @@ def replay(work_s, interval_s, cost_s, restart_s, chaos, ranks=3):
 # %%
 for name, chaos in chaos_of.items():
     summary, own_s = runs[name].summary, seconds_per_step(runs[name])
-    seconds, deaths = replay(300 * own_s, every[name] * own_s, cost_s, np.median(again_s[name]), chaos)
+    seconds, deaths = replay(200 * own_s, every[name] * own_s, cost_s, np.median(again_s[name]), chaos)
     print(f"{name + ':':16}{len(summary.faults)} deaths, {summary.wall_s:5.1f} s; replayed {deaths}, {seconds:5.1f} s")
 
 # %% [markdown]
@@ -284,7 +284,7 @@ for name, chaos in chaos_of.items():
 
 
 # %%
-WORK_S = 300 * step_s
+WORK_S = 200 * step_s
 
 
 def finished(copies_s, again_s, mtbf_s, seeds=200):
@@ -448,7 +448,7 @@ print("and if it comes once more:", receiver.duplicates, "copy discarded")
 # Now for real: rank 2 loses a fifth of its messages, acknowledgements too, and rank 0 sends everything twice.
 
 # %%
-recipe = {"ranks": 4, "steps": 40, "hidden": 32}
+recipe = {"ranks": 4, "steps": 20, "hidden": 32}
 safe = launch("sync_sgd", **recipe, out=folder / "safe").summary
 faults = ["rank=2,step=5,how=drop,share=0.2", "rank=0,step=0,how=duplicate,share=1"]
 struck = launch("sync_sgd", **recipe, fail=faults, out=folder / "struck").summary
