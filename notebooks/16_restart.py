@@ -255,7 +255,7 @@ show()
 # every 20 steps. First without any trouble:
 
 # %%
-recipe = {"data": "digits", "hidden": 768, "steps": 200, "checkpoint_every": 20}
+recipe = {"data": "digits", "hidden": 320, "steps": 200, "checkpoint_every": 20}
 runs = {"uninterrupted": launch("restart", ranks=4, **recipe, out=folder / "uninterrupted")}
 
 # %% [markdown]
@@ -474,7 +474,7 @@ for (way, cost), colour in zip(cost_s.items(), (BLUE, RED), strict=True):
 ax.axhline(restart_s / MTBF_S, color=GREY, linestyle="--", label="the restarts alone")
 ax.plot([], [], "o", color=GREY, markerfacecolor="white", label="failures at random")
 ax.set(xlabel="seconds between two checkpoints", ylabel="waste, as a share of the work")
-ax.yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:.1%}", minor_formatter=NullFormatter())
+ax.yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:.2%}", minor_formatter=NullFormatter())
 ax.xaxis.set_major_formatter("{x:g}")
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1), fontsize=9)
