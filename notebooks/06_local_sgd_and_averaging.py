@@ -249,7 +249,7 @@ for period in (1, 4, 16, 256):
 # **Predict:** how many all-reduces do 128 steps have with H = 16? And if the ranks talk only once?
 
 # %% tags=["nbval-check-output"]
-for period in (4, 16, 64):
+for period in (16, 64):
     runs[period] = launch("local_sgd", 4, **recipe, period=period, out=folder / f"period-{period}")
 once = launch("local_sgd", 4, **recipe, once=True, out=folder / "once")
 parameters = 64 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
@@ -309,9 +309,7 @@ print("averages of post-local:", late.summary.messages_sent[0] // 6)
 # **Predict:** is less agreement cheaper? (Count what is sent.)
 
 # %% tags=["nbval-check-output"]
-alphas = {1.0: launch("local_sgd", 4, **recipe, period=8, out=folder / "alpha-1")}
-for alpha in (0.5, 0.1):
-    alphas[alpha] = launch("local_sgd", 4, **recipe, period=8, alpha=alpha, out=folder / f"alpha-{alpha}")
+alphas = {1.0: runs[16], 0.1: launch("local_sgd", 4, **recipe, period=16, alpha=0.1, out=folder / "alpha-0.1")}
 for alpha, run in alphas.items():
     same = len(set(run.summary.params_sha256)) == 1
     print(f"alpha {alpha}: {run.summary.messages_sent[0] // 6} averages; in the end all have the same: {same}")
@@ -389,8 +387,8 @@ for name, run in noisy.items():
 # on two ranks.
 
 # %%
-text = {"data": "pydoc", "model": "transformer", "hidden": 32, "steps": 80, "batch": 16, "lr": 0.3}
-language = {f"H = {h}": launch("local_sgd", 2, **text, period=h, out=folder / f"text-{h}") for h in (1, 8, 40)}
+text = {"data": "pydoc", "model": "transformer", "hidden": 32, "steps": 40, "batch": 16, "lr": 0.3}
+language = {f"H = {h}": launch("local_sgd", 2, **text, period=h, out=folder / f"text-{h}") for h in (1, 40)}
 compare(language)
 
 # %% [markdown]
