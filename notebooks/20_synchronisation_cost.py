@@ -81,7 +81,8 @@ print(f"ring {1e3 * all_reduce_s('ring', 4, 4 * parameters, slow_link):.0f} ms, 
       f"central {1e3 * all_reduce_s('central', 4, 4 * parameters, slow_link):.0f} ms")  # fmt: skip
 
 # %%
-run = launch("sync_cost", 4, steps=64, lr=0.2, goal=1.0, link_mbps=30, slow=["rank=3,factor=10"], out=folder / "cost")
+recipe = {"steps": 40, "lr": 0.3, "goal": 1.2, "calibration_steps": 12}
+run = launch("sync_cost", 4, **recipe, link_mbps=30, slow=["rank=3,factor=10"], out=folder / "cost")
 found = json.loads((run.folder / "costs.json").read_text())
 methods = {row["way"]: row for row in found["ways"]}
 speed = f"{8e-6 / found['beta_s']:.1f} Mbit/s" if found["beta_s"] else "too fast to be measured"
@@ -131,11 +132,11 @@ for method, row in methods.items():
 # A cheap step is worth nothing if it takes more of them: the document's third side, **convergence** (模型收敛性). The
 # time to a loss is the number of steps times the time of one, so both axes are needed.
 #
-# **Predict:** which method comes first to a loss of 1, and which would be first if steps took no time?
+# **Predict:** which method comes first to a loss of 1.2, and which would be first if steps took no time?
 
 # %%
-losses = {method: [line for line in run.metrics if first <= line["step"] < first + 64]
-          for first, method in zip(range(0, 64 * len(methods), 64), methods, strict=True)}  # fmt: skip
+losses = {method: [line for line in run.metrics if first <= line["step"] < first + 40]
+          for first, method in zip(range(0, 40 * len(methods), 40), methods, strict=True)}  # fmt: skip
 figure, (by_step, by_clock) = plt.subplots(1, 2, figsize=(11, 3.8), sharey=True)
 for number, (method, lines) in enumerate(losses.items()):
     batches = np.array([line["step"] - lines[0]["step"] + 1 for line in lines])
