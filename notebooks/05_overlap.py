@@ -361,7 +361,7 @@ print("cores free, after backward, steps that overlap:", sum(steps_that_overlap(
 # **Predict:** how many messages does each rank send in a step? Which size has least exposed?
 
 # %%
-deep = {"data": "mnist5k", "hidden": 512, "depth": 10, "batch": 64, "lr": 0.1, "steps": 15, "seed": 0}
+deep = {"data": "mnist5k", "hidden": 512, "depth": 10, "batch": 64, "lr": 0.1, "steps": 8, "seed": 0}
 sizes = {"1 KB": 1, "1.1 MB": 1100, "4 MB": 4000, "12 MB": 12_000}
 by_size = {
     name: launch("sync_sgd", ranks=2, **deep, bucket_kb=kb, overlap=True, out=folder / f"bucket{kb}")
@@ -524,7 +524,7 @@ print("after backward, steps that overlap:", sum(steps_that_overlap(after)))
 # **Predict:** is the *step* shorter with overlap, now? How long must it be at least?
 
 # %%
-far = text | {"depth": 4, "bucket_kb": 200, "link_mbps": 400}
+far = text | {"depth": 4, "steps": 8, "bucket_kb": 200, "link_mbps": 400}
 slowly = {
     "slow link, after backward": launch("sync_sgd", ranks=2, **far, out=folder / "far-after"),
     "slow link, overlapped": launch("sync_sgd", ranks=2, **far, overlap=True, out=folder / "far-overlapped"),
