@@ -110,7 +110,12 @@ def test_a_number_of_threads_that_is_none_is_left_out(threads: str, kept: bool) 
 def test_what_mpirun_says_at_length_is_explained_in_a_line(
     said: str, environ: dict[str, str], expected: str | None
 ) -> None:
-    assert surroundings.explain(said, environ) == expected
+    assert surroundings.explain(said, environ, surroundings.mpi_settings(environ)) == expected
+
+
+def test_settings_are_not_blamed_once_ranks_have_trained() -> None:
+    """A process that is requested later may not come out of MPI_Init: the coordinator has died meanwhile."""
+    assert surroundings.explain("*** An error occurred in MPI_Init_thread", {"OMPI_MCA_pml": "ob1"}) is None
 
 
 def test_a_folder_without_room_is_refused_with_what_it_has_and_needs(

@@ -168,14 +168,15 @@ def run_ranks(
         if not over and (job.returncode or nobody_done):
             all_died = nobody_done and mpi.fault_tolerant and job.returncode in (0, KILLED)
             mpiruns = "" if all_died else own_output.read_text("utf-8", errors="replace").strip()
-            if cause := surroundings.explain(f"{mpiruns}\n{output}", os.environ):
+            steps = _last_steps(scratch)  # of ranks that trained, so MPI did start
+            settings = [] if steps else surroundings.mpi_settings(os.environ)
+            if cause := surroundings.explain(f"{mpiruns}\n{output}", os.environ, settings):
                 raise UsageError(cause)
             said = mpiruns or str(output).strip()
             ended = "all ranks have died" if all_died else f"mpirun ended with {job.returncode}"
             last = f"; the last it said:\n{said[-2000:]}" if said else ""
-            settings = surroundings.mpi_settings(os.environ)
             perhaps = f"; the environment sets {', '.join(settings)}: try without" if settings else ""
-            raise LaunchError(f"{ended}{_last_steps(scratch)}{perhaps}{last}", 1, str(output))
+            raise LaunchError(f"{ended}{steps}{perhaps}{last}", 1, str(output))
         return output
 
 

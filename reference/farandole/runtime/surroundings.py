@@ -14,7 +14,7 @@ import re
 import resource
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,8 +193,12 @@ def check_interpreter(python: str = sys.executable) -> None:
         )
 
 
-def explain(said: str, environ: Mapping[str, str]) -> str | None:
-    """Return the cause and the remedy of a failed start, if the output `said` of mpirun and the ranks shows them."""
+def explain(said: str, environ: Mapping[str, str], settings: Sequence[str] = ()) -> str | None:
+    """Return the cause and the remedy of a failed start, if the output `said` of mpirun and the ranks shows them.
+
+    Args:
+        settings: those of MPI (`mpi_settings`) that may have kept it from starting.
+    """
     if match := re.search(r"Framework:\s*(\S+)\s*Component:\s*(\S+)", said):
         names = [f"{prefix}{match[1]}" for prefix in MPI_SETTINGS]
         variable = next((name for name in names if name in environ), names[0])
@@ -216,7 +220,7 @@ def explain(said: str, environ: Mapping[str, str]) -> str | None:
                     f"({hosts}): if that job is over, its variables are left over: unset "
                     f"{' '.join(scheduler.given(environ))}"
                 )
-    if "MPI_Init" in said and (settings := mpi_settings(environ)):
+    if "MPI_Init" in said and settings:
         return f"MPI does not start with what the environment sets, {', '.join(settings)}: unset it"
     return None
 
