@@ -25,6 +25,13 @@ settings.register_profile("farandole", derandomize=not SOAK, max_examples=400 if
 settings.load_profile("farandole")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only make soak runs."""
+    if not SOAK:
+        config.hook.pytest_deselected(items=[item for item in items if "soak" in item.keywords])
+        items[:] = [item for item in items if "soak" not in item.keywords]
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Under pytest-xdist several tests run at a time, but for those that are to be alone."""

@@ -5,7 +5,6 @@ That no process is left is asserted after every test, by a fixture in tests/conf
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from farandole.runtime.command_line import to_arguments
 from farandole.runtime.launcher import run_ranks
 
 PROGRAM = str(Path(__file__).parent / "programs" / "training_with_deaths.py")
-SOAK = os.environ.get("FARANDOLE_SOAK") == "1"  # make soak
 STEPS = 40
 EVERY = 5  # steps between two backups
 FIRST_BACKUP_S = 0.1  # until it is made, no stage has a copy of another
@@ -214,11 +212,10 @@ def whole_and_long(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return launch("pipeline", 4, **LONG, out=tmp_path_factory.mktemp("long") / "run")
 
 
-# In `make test` stage 2 dies early, and then for twelve seconds nobody.
-SEEDS = [(2 + seed % 2, Chaos((0.5, 1.0, 2.0)[seed % 3], seed)) for seed in range(15)]
-RANDOM = SEEDS if SOAK else [(1, Chaos(1.0, 255478))]
+RANDOM = [(2 + seed % 2, Chaos((0.5, 1.0, 2.0)[seed % 3], seed)) for seed in range(15)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("spares", "chaos"), RANDOM, ids=str)
 def test_random_kills_leave_the_parameters_unchanged_or_end_with_the_reason(
     whole_and_long: Run, tmp_path: Path, spares: int, chaos: Chaos
@@ -231,7 +228,7 @@ def test_random_kills_leave_the_parameters_unchanged_or_end_with_the_reason(
     failures = [line for line in EventLog(tmp_path / "run" / "logbook.jsonl").lines() if line.what == "failure"]
     killed = {line.rank for line in failures if line.kind == "kill"}
     when, first = next(chaos.deaths(4 + spares))
-    assert first in killed or (SOAK and when > AT_LEAST_S)
+    assert first in killed or when > AT_LEAST_S
     if run is None:
         assert STATED.fullmatch(said), said
         assert len(killed) >= 2 or when < FIRST_BACKUP_S, "of one death no pipeline with a spare has died"
