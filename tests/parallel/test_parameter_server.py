@@ -224,7 +224,7 @@ def test_dssp_stays_within_its_bounds(tmp_path: Path) -> None:
 
 
 def test_history_uses_the_slow_workers_last_gradient(tmp_path: Path) -> None:
-    summary = learned(tmp_path, sync="history", enough=2, patience=0.0, slow="rank=4,factor=30")
+    summary = learned(tmp_path, sync="history", enough=2, patience=0.0, slow="rank=4,factor=8")
     assert summary.steps == STEPS
     counted = sum(summary.staleness.values())  # type: ignore[union-attr]
     assert 2 * STEPS <= counted < WORKERS * STEPS, "the slow worker has given fewer gradients than there were steps"
