@@ -178,3 +178,17 @@ def test_what_the_code_printed_cannot_command_the_terminal(tmp_path: Path) -> No
     assert done.returncode == 1
     assert "rank 0 | �[2J[red]here" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+def test_a_command_starts_no_mpi_of_its_own(tmp_path: Path) -> None:
+    """Else MPI's signal handlers would replace ours: a closed terminal did not end `lab check 12`."""
+    program = (
+        "import sys\n"
+        "from farandole import cli\n"
+        "from farandole_tools.lab import labs\n"
+        "try:\n    cli.main(['list'])\nexcept SystemExit:\n    pass\n"
+        "labs.find('12')\n"
+        "print('mpi4py.MPI' in sys.modules and not sys.modules['mpi4py.MPI'].Is_initialized())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "True", done.stderr

@@ -75,6 +75,10 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments is None:  # run as a command, which saves its pictures as files and needs no window backend
         os.environ["MPLBACKEND"] = "agg"
         streams.widen()
+    with suppress(ImportError):
+        import mpi4py
+
+        mpi4py.rc.initialize = False  # what a command imports must not start MPI, which would replace signal handlers
     choices.advise = _say
     streams.secure()
     with signals.raised():
