@@ -114,6 +114,19 @@ def test_each_start_may_have_a_different_number_of_ranks(uninterrupted: Run, tmp
     assert run.summary.test_accuracy == pytest.approx(uninterrupted.summary.test_accuracy, abs=0.05)
 
 
+def test_metrics_that_cannot_be_written_are_named_in_one_line(tmp_path: Path) -> None:
+    again = {"ranks": 1, "steps": 8, "out": tmp_path / "run"}
+    with pytest.raises(LaunchError):
+        launch("restart", fail="rank=0,step=4", **again)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    metrics.unlink()
+    metrics.mkdir()
+    with pytest.raises(
+        UsageError, match=r"metrics\.jsonl cannot be written \(Is a directory\): remove it, or give another"
+    ):
+        launch("restart", **again)
+
+
 def test_a_damaged_checkpoint_is_skipped(uninterrupted: Run, tmp_path: Path) -> None:
     out = tmp_path / "run"
     killed(out, step=2 * EVERY + 3, checkpoint_async=False)

@@ -62,7 +62,7 @@ class Recorder:
             is_new = not (options.out and (options.out / "config.json").exists())
             was_there = bool(options.out and options.out.is_dir())
             self.folder = open_folder(scenario, options)
-            self._metrics = (self.folder / "metrics.jsonl").open("ab", buffering=0)
+            self._metrics = _to_append(self.folder / "metrics.jsonl")
             if is_new:
                 world.if_refused = partial(_discard, self.folder, was_there)
 
@@ -70,7 +70,7 @@ class Recorder:
         """Make this rank the one that writes, if another one has died; return the first step that is not written."""
         self.folder = folder
         if self._metrics is None:
-            self._metrics = (folder / "metrics.jsonl").open("ab", buffering=0)
+            self._metrics = _to_append(folder / "metrics.jsonl")
         lines = (folder / "metrics.jsonl").read_text("utf-8", errors="replace").splitlines()
         return max((int(step) + 1 for step in map(_step_of, lines) if step < float("inf")), default=0)
 
@@ -354,6 +354,18 @@ def write_config(file: Path, config: dict[str, Any], incidental: Container[str])
         write(file, text)
     except OSError as error:
         raise UsageError(f"--out {file.parent} cannot be written ({error.strerror}): give another") from error
+
+
+def _to_append(file: Path) -> FileIO:
+    """Open a file whose lines must be there at once.
+
+    Raises:
+        UsageError: it cannot be written, as a folder of that name.
+    """
+    try:
+        return file.open("ab", buffering=0)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written ({error.strerror}): remove it, or give another --out") from error
 
 
 def _step_of(line: str) -> float:
