@@ -186,7 +186,8 @@ def test_a_command_starts_no_mpi_of_its_own(tmp_path: Path) -> None:
         "import sys\n"
         "from farandole import cli\n"
         "from farandole_tools.lab import labs\n"
-        "try:\n    cli.main(['list'])\nexcept SystemExit:\n    pass\n"
+        "sys.argv = ['farandole', 'list']\n"
+        "try:\n    cli.main()\nexcept SystemExit:\n    pass\n"
         "labs.find('12')\n"
         "print('mpi4py.MPI' in sys.modules and not sys.modules['mpi4py.MPI'].Is_initialized())\n"
     )

@@ -72,13 +72,13 @@ def main(arguments: list[str] | None = None) -> None:
     (SIGQUIT), 143 (SIGTERM).
     """
     words = sys.argv[1:] if arguments is None else arguments
-    if arguments is None:  # run as a command, which saves its pictures as files and needs no window backend
-        os.environ["MPLBACKEND"] = "agg"
+    if arguments is None:  # run as a command, not by a program that may have MPI and windows of its own
+        os.environ["MPLBACKEND"] = "agg"  # it saves its pictures as files
         streams.widen()
-    with suppress(ImportError):
-        import mpi4py
+        with suppress(ImportError):
+            import mpi4py
 
-        mpi4py.rc.initialize = False  # what a command imports must not start MPI, which would replace signal handlers
+            mpi4py.rc.initialize = False  # what it imports must not start MPI, which would replace signal handlers
     choices.advise = _say
     streams.secure()
     with signals.raised():
