@@ -49,7 +49,7 @@ def test_rows_table_and_picture(
 
 
 def test_a_bench_command_starts_ranks_from_a_process_that_has_not_started_mpi() -> None:
-    """MPI would make files of its own, which stay if the command is interrupted."""
+    """MPI would make a session folder, which stays if the command is interrupted."""
     names = ("allreduce", "dynamic", "methods", "pipeline", "ps", "recovery", "step")
     imports = "\n".join(f"import farandole_tools.bench.{name}" for name in names)
     show = f"{imports}\nimport sys\nprint('mpi4py.MPI' in sys.modules)"

@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
     (SIGQUIT), 143 (SIGTERM).
     """
     words = sys.argv[1:] if arguments is None else arguments
-    if arguments is None:  # run as a command, not by a program that may have MPI and windows of its own
+    if arguments is None:  # run as a command; a program that calls this may use MPI and show windows
         os.environ["MPLBACKEND"] = "agg"  # it saves its pictures as files
         streams.widen()
         with suppress(ImportError):
