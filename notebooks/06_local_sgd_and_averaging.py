@@ -147,7 +147,7 @@ from farandole.data_parallel.local_sgd import LocalSGD
 from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import classification
 
 PERIODS, STEPS, BATCH = (1, 4, 16, 64), 128, 16
 with World.start(RunOptions()) as world:
@@ -160,7 +160,7 @@ with World.start(RunOptions()) as world:
         for period in PERIODS:
             torch.manual_seed(0)
             model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-            local = LocalSGD(world, model, mean_cross_entropy, maker("sgd", 0.2), ALL_REDUCES["ring"], period=period)
+            local = LocalSGD(world, model, classification, maker("sgd", 0.2), ALL_REDUCES["ring"], period=period)
             rows = np.random.default_rng([1, world.rank])
             distances = []
             average = local.average
@@ -178,8 +178,8 @@ with World.start(RunOptions()) as world:
             local.average = measured
             for _ in range(STEPS):
                 chosen = rows.choice(mine, BATCH, replace=False)
-                inputs, targets = torch.from_numpy(train.inputs[chosen]), torch.from_numpy(train.targets[chosen])
-                local.step(inputs, targets, share=1 / world.size)
+                batch = torch.from_numpy(train.inputs[chosen]), torch.from_numpy(train.targets[chosen])
+                local.step(batch, share=1 / world.size)
             local.finish()
             drift.setdefault(name, []).append(float(np.mean(distances)))
             with torch.no_grad():

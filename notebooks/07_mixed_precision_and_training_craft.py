@@ -45,7 +45,7 @@ from farandole.data.sampler import EpochSampler, steps_per_epoch
 from farandole.data.shares import equal_shares, slices
 from farandole.data_parallel import export, loss_scale
 from farandole.data_parallel.bold_driver import BoldDriver
-from farandole.data_parallel.evaluation import right_answers
+from farandole.data_parallel.evaluation import accuracy
 from farandole.data_parallel.gradient_agreement import GradientAgreement
 from farandole.data_parallel.learning_rate import LearningRate
 from farandole.data_parallel.mixed_precision import HalfCopy, MixedPrecisionSGD
@@ -57,7 +57,7 @@ from farandole.report import table, timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
 from farandole.report.curves import smooth
 from farandole.runtime.buffers import FlatBuffers
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import classification, mean_cross_entropy
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -368,8 +368,8 @@ model, batch = workloads["transformer"]
 copies = {}
 for layers in ((), ("norms",)):
     own = copy.deepcopy(model)
-    copies[layers] = HalfCopy(own, mean_cross_entropy, FlatBuffers(own), "bfloat16", float32_layers=layers)
-    copies[layers].gradient(*batch, share=1.0)
+    copies[layers] = HalfCopy(own, classification, FlatBuffers(own), "bfloat16", float32_layers=layers)
+    copies[layers].gradient(batch, share=1.0)
     error = (copies[layers].master.gradients - exact["transformer"]).norm() / exact["transformer"].norm()
     print(f"in float32: {', '.join(layers) or 'none':6} the gradient is wrong by {error:.2%}")
 
@@ -407,13 +407,13 @@ from farandole.models.optimizers import maker
 from farandole.runtime.buffers import sha256
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import classification
 
 with World.start(RunOptions(wait_timeout=30)) as world:
     torch.manual_seed(0)
     model = mlp(datasets.shape("digits"), 10, 32, 1)
     mixed = MixedPrecisionSGD(
-        world, model, mean_cross_entropy, maker("sgd", 0.3), ALL_REDUCES["ring"], "float16", LossScale(2.0**10)
+        world, model, classification, maker("sgd", 0.3), ALL_REDUCES["ring"], "float16", LossScale(2.0**10)
     )
     train = datasets.split(datasets.load("digits"), seed=0).train
     said = []
@@ -423,7 +423,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
         if step == 1 and world.rank == 2:
             images[0, 0] = 1e6
         before, messages = sha256(model), world.comm.messages_sent
-        mixed.step(images, torch.from_numpy(train[rows].targets), share=1 / world.size)
+        mixed.step((images, torch.from_numpy(train[rows].targets)), share=1 / world.size)
         equal = len(set(world.control.allgather(sha256(model)))) == 1
         moved, sent = sha256(model) != before, world.comm.messages_sent - messages
         said.append(f"moved {moved!s:5}  scale {mixed.scale.value:4.0f}  messages {sent}  copies equal {equal}")
@@ -798,13 +798,14 @@ print("the same model, to the bit:", len(digests) == 1)
 # %% tags=["nbval-check-output"]
 splits = datasets.split(datasets.load("digits"), seed=0)
 model, cpu = workloads["perceptron"][0], torch.device("cpu")
-alone = right_answers(model, splits.test, cpu) / len(splits.test)
+alone = accuracy(model, splits.test, cpu)
 means = {}
 for ranks in (1, 2, 3, 4, 7, 8, 11, 16):
     shares = slices(equal_shares(len(splits.test), ranks))
-    counts = [right_answers(model, splits.test[share], cpu) for share in shares]
     lengths = [share.stop - share.start for share in shares]
-    means[ranks] = np.mean([count / length for count, length in zip(counts, lengths, strict=True)])
+    accuracies = [accuracy(model, splits.test[share], cpu) for share in shares]
+    means[ranks] = np.mean(accuracies)
+    counts = [round(share * length) for share, length in zip(accuracies, lengths, strict=True)]
     same = sum(counts) / sum(lengths) == alone
     print(f"{ranks} ranks, shares of {min(lengths)} to {max(lengths)} images: by counts the same accuracy: {same}")
 
@@ -831,17 +832,19 @@ from pathlib import Path
 import torch
 
 from farandole.data import datasets
-from farandole.data_parallel.evaluation import sharded_accuracy
+from farandole.data_parallel.evaluation import judged_together
 from farandole.models.classifiers import mlp
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
+from farandole.tasks import Task, is_right
 
 folder = Path(os.environ["HANDED_OVER"])
 with World.start(RunOptions(wait_timeout=30)) as world:
     model = mlp(datasets.shape("digits"), 10, 128, 2)
     model.load_state_dict(torch.load(folder / "perceptron.pt"))
-    test = datasets.split(datasets.load("digits"), seed=0).test if world.rank == 0 else None
-    found = sharded_accuracy(model, test, world)
+    splits = datasets.split(datasets.load("digits"), seed=0)
+    task = Task(lambda: model, splits.train, splits.test, metrics={"accuracy": is_right})
+    found = judged_together(model, splits.test, world, task)["accuracy"]
     print(
         f"rank {world.rank}: the accuracy that one process found:",
         found == json.loads((folder / "alone.json").read_text()),

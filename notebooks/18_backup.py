@@ -89,7 +89,7 @@ options = BackupOptions(optimizer="adam", lr=0.002, hidden=64)
 def go_on(replica, first, last):
     for step in range(first, last):
         start = 64 * (step % 20) + 16 * world.rank
-        replica.step(inputs[start : start + 16], targets[start : start + 16], share=1 / 4)
+        replica.step((inputs[start : start + 16], targets[start : start + 16]), share=1 / 4)
     return replica.flat.values.clone()
 
 

@@ -23,17 +23,22 @@ TYPE_CHECKING = False  # as mypy knows it: `typing` would be a quarter of what a
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from farandole.data_parallel.own_loop import OwnLoop
     from farandole.errors import LaunchError, UsageError
-    from farandole.launching import launch
+    from farandole.launching import launch, train
     from farandole.runtime.record import Run
+    from farandole.tasks import Task
 
 __version__ = "0.1.0"
-__all__ = ["LaunchError", "Run", "UsageError", "launch"]
+__all__ = ["LaunchError", "OwnLoop", "Run", "Task", "UsageError", "launch", "train"]
 HOMES = {
     "LaunchError": "farandole.errors",
+    "OwnLoop": "farandole.data_parallel.own_loop",
     "Run": "farandole.runtime.record",
+    "Task": "farandole.tasks",
     "UsageError": "farandole.errors",
     "launch": "farandole.launching",
+    "train": "farandole.launching",
 }
 
 

@@ -1,5 +1,7 @@
 """Launching a scenario from Python: ``launch``, and ``supervised_launch``, which restarts it from its last checkpoint.
 
+``train`` launches nothing: it trains on the ranks that are there.
+
 ``farandole run``, ``farandole supervise`` and notebooks use these functions. Below them `runtime.launcher` starts,
 watches and ends the ranks, and `recovery.supervisor` decides about another start.
 """
@@ -9,15 +11,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from farandole import former_names, scenarios
+from farandole import former_names, own_task, scenarios
 from farandole.errors import FlawedLaunch, LaunchError, UsageError
 from farandole.recovery.supervisor import BACKOFF_S, RESTARTS, supervise
-from farandole.runtime import crowding, folders, surroundings
+from farandole.runtime import crowding, folders, rank, surroundings
 from farandole.runtime.command_line import parse, to_arguments
 from farandole.runtime.launcher import TIMEOUT_S, check, run_ranks
-from farandole.runtime.record import Run
+from farandole.runtime.record import LATEST, Run
+
+if TYPE_CHECKING:  # a launcher needs no torch
+    from farandole.tasks import Task
 
 
 def launch(
@@ -53,6 +58,8 @@ def launch(
         if "workers" in options:
             raise UsageError(f"{scenario} starts as many workers as are asked for by -n: leave out --workers")
         options, ranks = options | {"workers": ranks}, 1
+    if options.get("task") is not None:
+        options = options | {"task": own_task.absolute(str(options["task"]))}
     config = parse(module.Config, to_arguments(options))
     crowding.check_memory(asked, config.least_bytes())
     with folders.claimed(scenario, config.out, module.Config.resumes) as folder:
@@ -71,6 +78,31 @@ def launch(
         if not run.is_finished:  # in a fault-tolerant scenario the other ranks may have ended before
             raise LaunchError(f"the rank that writes the record died before it did: {folder} is incomplete", 1, output)
         return run
+
+
+def train(scenario: str, task: Task | None = None, **options: Any) -> Run | None:
+    """Train by a scenario's method on the ranks that run this very program: mpirun -n 4 python my_program.py.
+
+    Args:
+        scenario: a name that ``farandole list`` shows.
+        task: of your own; None: the one that the options name. All ranks give the same.
+        options: the fields of the scenario's Config, as of `launch`.
+
+    Returns:
+        On rank 0 the finished run; None elsewhere.
+
+    Raises:
+        UsageError: as `launch`; or the scenario starts its workers itself.
+    """
+    scenario, options = former_names.current(scenario, options)
+    module = scenarios.load(scenario)
+    if module.Config.starts_workers:
+        raise UsageError(f"{scenario} starts its workers itself: launch it from a program without mpirun")
+    if task is not None:
+        options = options | {"task": own_task.give(task, task.name)}
+    config = parse(module.Config, to_arguments(options))
+    module.main(config)
+    return None if rank.early_rank() else Run.open(config.out or LATEST)
 
 
 def supervised_launch(

@@ -1,67 +1,154 @@
-"""What is trained: a model, data to train and to judge it, a loss and a metric, as one small object.
+"""What is trained: a model, data to train and to judge it, a loss and metrics, as one small object.
 
-A method builds its task's model, takes steps down the gradient of the task's loss, and is judged by the task's metric.
-It knows no data set and no cross-entropy, so that it trains any task.
+A method builds its task's model, takes steps down the gradient of the task's loss, and is judged by the task's metrics.
+It knows no data set and no cross-entropy, so that it trains any task: one that --data and --model name, or one of your
+own, which ``--task my_task.py`` names. Such a file has a function `task`:
 
-    task     = tasks.of(options)             the built-in task that --data and --model name
-    model    = task.model()                  random parameters, from torch's generator
-    splits   = task.data(seed)               training, validation and test samples
-    loss     = task.loss(model(x), y)        the mean over a part of the batch
-    accuracy = Σ task.metric(model(x), y) / number of targets
+    def task() -> Task:
+        return Task(
+            model=lambda: nn.Sequential(nn.Linear(13, 64), nn.ReLU(), nn.Linear(64, 1)),
+            train=(x, y),                             # arrays, or a Dataset of torch
+            test=(x_test, y_test),
+            loss=lambda model, batch: mse_loss(model(batch[0]), batch[1]),
+            metrics={"mean error": lambda model, batch: (model(batch[0]) - batch[1]).abs()},
+        )
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from math import isfinite
+from typing import Any, ClassVar
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from farandole import own_task
+from farandole.data import batch as batches
 from farandole.data import datasets
+from farandole.data.batch import Batch
 from farandole.data.datasets import Dataset, Splits
+from farandole.data.samples import Samples, samples_of
+from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.models.options import TrainingOptions
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-Metric = Callable[[Tensor, Tensor], int]
+Criterion = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[nn.Module, Batch], Tensor]
+Metric = Callable[[nn.Module, Batch], "Tensor | float"]
 
 
 def mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean loss of a part of the batch, of text over all its characters; 0, with zero gradients, if empty.
+    """Return the mean loss of a part of the batch, of text over all its characters.
 
     Args:
         logits: of shape (samples, classes), or (samples, context, classes).
         targets: of shape (samples,), or (samples, context).
     """
-    return cross_entropy(logits.flatten(0, -2), targets.flatten()) if len(targets) else logits.sum() * 0
+    return cross_entropy(logits.flatten(0, -2), targets.flatten())
 
 
-def correct_predictions(logits: Tensor, targets: Tensor) -> int:
-    """Return for how many targets the largest logit is the right one."""
-    return int((logits.argmax(dim=-1) == targets).sum())
+def is_right(model: nn.Module, batch: Batch) -> Tensor:
+    """Return for each target of a batch (inputs, targets) whether the largest logit is the right one."""
+    inputs, targets = batch
+    return torch.eq(model(inputs).argmax(dim=-1), targets)
 
 
-@dataclass(frozen=True)
-class Task:
-    """A model, its data, the loss that trains it and the metric that judges it.
+def of_pairs(criterion: Criterion) -> Loss:
+    """Return the loss of a batch (inputs, targets) by a function of outputs and targets, the mean over the batch.
 
-    Attributes:
-        model: builds a new model, in float32, with random parameters from torch's generator.
-        data: seed → disjoint training, validation and test samples, the same for the same seed.
-        loss: (outputs, targets) → their mean loss; 0, with zero gradients, for no samples.
-        metric: (outputs, targets) → a count, which is divided by the number of targets.
-        shape: of one sample.
-        classes: number of classes that the model chooses from.
+    Of a batch without samples, which a rank may get, the loss and its gradients are 0.
     """
 
-    name: str
-    model: Callable[[], nn.Sequential]
-    data: Callable[[int], Splits[Dataset]]
-    shape: tuple[int, ...]
-    classes: int
-    loss: Loss = mean_cross_entropy
-    metric: Metric = correct_predictions
+    def loss(model: nn.Module, batch: Batch) -> Tensor:
+        inputs, targets = batch
+        outputs = model(inputs)
+        return criterion(outputs, targets) if batches.size(targets) else outputs.sum() * 0
+
+    return loss
+
+
+classification = of_pairs(mean_cross_entropy)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A model, its data, the loss that trains it and the metrics that judge it.
+
+    A batch has the structure of the data: of arrays (x, y) it is a pair of tensors, of a Dataset what `collate` makes
+    of a list of its samples.
+
+    Args:
+        model: builds a new model, with random parameters from torch's generator, which is seeded before.
+        train, test: arrays or a tuple or dict of arrays, with a row for each sample; or a map-style Dataset of torch.
+            Every rank opens them, and reads the samples of its share only.
+        validation: samples to choose by, for the methods that choose.
+        loss: (model, batch) → mean loss over the batch, a scalar tensor. None: `criterion`.
+        criterion: (outputs, targets) → mean loss, for batches (inputs, targets). A pipeline needs it, since its first
+            stage has the inputs and its last one the targets. None: `mean_cross_entropy`, unless `loss` is given.
+        metrics: name → function of (model, batch): a tensor with a value for each answer, or the mean over the batch.
+            The record has the mean over the test samples. None: the loss.
+        collate: makes a batch of a list of samples of a Dataset. None: `torch.utils.data.default_collate`.
+        classes: number of classes that the model chooses from, for the methods that divide them.
+
+    Raises:
+        UsageError: samples of a form that is not known.
+    """
+
+    model: Callable[[], nn.Module]
+    train: Any
+    test: Any
+    validation: Any = None
+    loss: Any = None
+    criterion: Criterion | None = None
+    metrics: Any = None
+    collate: Callable[[Sequence[Any]], Batch] | None = None
+    classes: int | None = None
+    name: str = "a task of your own"
+
+    is_sent: ClassVar[bool] = False
+    """Whether rank 0 loads the samples and sends each rank its share; otherwise every rank opens them itself."""
+
+    def __post_init__(self) -> None:
+        if self.loss and self.criterion:
+            raise UsageError("a task has a loss or a criterion: leave out one of them")
+        if not self.loss:
+            object.__setattr__(self, "criterion", self.criterion or mean_cross_entropy)
+        loss = _Checked(self.loss) if self.loss else of_pairs(self.criterion or mean_cross_entropy)
+        object.__setattr__(self, "loss", loss)
+        object.__setattr__(self, "model", _built(self.model))
+        object.__setattr__(self, "metrics", dict(self.metrics or {"loss": loss}))
+
+    def data(self, seed: int) -> Splits[Samples]:
+        """Return the samples: to learn from, to choose by, to judge by.
+
+        Args:
+            seed: of the run; a task of your own has the same samples with every seed.
+        """
+        train, test = samples_of(self.train, self.collate), samples_of(self.test, self.collate)
+        validation = train[:0] if self.validation is None else samples_of(self.validation, self.collate)
+        return Splits(train, validation, test)
+
+
+@dataclass(frozen=True, eq=False)
+class BuiltIn(Task):
+    """A task that --data and --model name.
+
+    Attributes:
+        shape: of one sample.
+    """
+
+    options: TrainingOptions = field(kw_only=True)
+    shape: tuple[int, ...] = ()
+
+    is_sent: ClassVar[bool] = True
+
+    def data(self, seed: int) -> Splits[Any]:
+        return datasets.split(datasets.load(self.options.data), seed)
 
     @property
     def is_text(self) -> bool:
@@ -69,17 +156,113 @@ class Task:
         return len(self.shape) == 1
 
 
-def of(options: TrainingOptions) -> Task:
-    """Return the built-in task that the options name.
+def _built(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    def model() -> nn.Module:
+        made = make()
+        if not isinstance(made, nn.Module):
+            raise UsageError(f"the task's model() returned {type(made).__name__}, and should return an nn.Module")
+        return made
+
+    return model
+
+
+class _Checked:
+    """A user's loss, of which an empty batch and a result that is no scalar are kept away."""
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+
+    def __call__(self, model: nn.Module, batch: Batch) -> Tensor:
+        if not batches.size(batch):
+            return torch.stack([each.sum() * 0 for each in model.parameters() if each.requires_grad]).sum()
+        value = self.loss(model, batch)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise UsageError(f"the task's loss must be the mean over the batch, a scalar tensor, and is {what}")
+        return value.reshape(())
+
+
+def criterion_of(task: Task, why: str = "in a pipeline no rank has both the inputs and the targets") -> Criterion:
+    """Return the task's function of outputs and targets, where batches must be (inputs, targets).
+
+    Args:
+        why: they must.
 
     Raises:
-        UsageError: the model cannot read the data, or cannot be as wide or as deep.
+        UsageError: it has a loss of model and batch only.
     """
+    if task.criterion is None:
+        raise UsageError(f"{task.name}: {why}: give it criterion=, a function of outputs and targets, and not loss=")
+    return task.criterion
+
+
+def number_of_classes(task: Task) -> int:
+    """Return the number of classes, for methods that divide them.
+
+    Raises:
+        UsageError: the task has none.
+    """
+    if task.classes is None:
+        raise UsageError(f"{task.name}: the outputs are divided by classes: give it classes=, their number")
+    return task.classes
+
+
+def check_classes(task: Task, concentration: float) -> None:
+    """Refuse to divide samples by their class where these have none.
+
+    Raises:
+        UsageError: naming the option that would fit.
+    """
+    if isfinite(concentration) and (not isinstance(task, BuiltIn) or task.is_text):
+        raise UsageError(f"{task.name} has no classes to divide: give --concentration inf")
+
+
+def classes_of(task: Task, samples: Samples, concentration: float) -> NDArray[np.int64]:
+    """Return the class of each sample, by which a method divides them; where nothing depends on it, 0 for all.
+
+    Raises:
+        UsageError: as `check_classes`.
+    """
+    check_classes(task, concentration)
+    if isinstance(samples, Dataset) and samples.targets.ndim == 1:
+        return samples.targets
+    return np.zeros(len(samples), np.int64)
+
+
+def of(options: TrainingOptions) -> Task:
+    """Return the task that the options name.
+
+    Raises:
+        UsageError: the model cannot read the data, or cannot be as wide or as deep; no such task.
+    """
+    if options.task is None:
+        return built_in(options)
+    own = {field.name: field.default for field in fields(options)}
+    for name in ("data", "model", "hidden", "depth", "loading"):
+        if name in own and getattr(options, name) != own[name]:
+            raise UsageError(f"--task brings its own model and data: leave out --{name}")
+    task = own_task.load(options.task)
+    if not isinstance(task, Task):
+        raise UsageError(f"--task {options.task} returned {type(task).__name__}, and should return a farandole.Task")
+    return task
+
+
+def built_in(options: TrainingOptions) -> BuiltIn:
+    """Return the task that --data and --model name, for a method that is made for these.
+
+    Raises:
+        UsageError: --task is given; the model cannot read the data, or cannot be as wide or as deep.
+    """
+    if options.task is not None:
+        raise UsageError("this method is made for data of its own and trains no --task: leave it out")
     choices.check(options)
-    return Task(
-        name=f"{options.model} on {options.data}",
+    return BuiltIn(
         model=lambda: choices.build(options),
-        data=lambda seed: datasets.split(datasets.load(options.data), seed),
-        shape=datasets.shape(options.data),
+        train=None,
+        test=None,
+        metrics={"accuracy": is_right},
         classes=datasets.classes(options.data),
+        name=f"{options.model} on {options.data}",
+        shape=datasets.shape(options.data),
+        options=options,
     )

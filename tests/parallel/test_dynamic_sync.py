@@ -65,5 +65,5 @@ def test_ranks_with_label_skew_learn_all_classes(tmp_path: Path) -> None:
 
 
 def test_text_has_no_classes_to_divide(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--data pydoc has no classes to divide: choose digits or mnist5k"):
-        launch("dynamic_sync", 1, data="pydoc", model="transformer", out=tmp_path / "run")
+    with pytest.raises(UsageError, match="transformer on pydoc has no classes to divide: give --concentration inf"):
+        launch("dynamic_sync", 1, data="pydoc", model="transformer", concentration=0.1, out=tmp_path / "run")

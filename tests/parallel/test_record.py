@@ -19,7 +19,7 @@ SCHEMA = {
     "scenario", "ranks", "members", "seed", "device", "wall_s", "steps", "samples_per_s", "final_loss", "test_accuracy",
     "bytes_sent", "messages_sent", "compute_s", "comm_s", "wait_s", "staleness", "lead", "cleaned", "memory",
     "params_sha256", "faults", "versions", "joined", "compression", "server_changes",
-    "delivery", "tasks", "stopping", "diverged", "unwritten",
+    "delivery", "tasks", "stopping", "diverged", "unwritten", "test_metrics",
 }  # fmt: skip
 PARAMETERS = 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10
 

@@ -18,7 +18,7 @@ from farandole.models.choices import build
 from farandole.models.layerwise import maker_for
 from farandole.models.options import TrainingOptions
 from farandole.runtime.buffers import FlatBuffers, mean_statistics, sha256
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import classification
 
 
 @pytest.mark.parametrize(("model", "data"), [("mlp", "digits"), ("cnn", "digits"), ("transformer", "pydoc")])
@@ -225,8 +225,8 @@ def test_half_precision_bears_frozen_and_unused_parameters() -> None:
     module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
     module[0].weight.requires_grad_(False)
     module.extra = nn.Parameter(torch.ones(2))
-    half = HalfCopy(module, mean_cross_entropy, FlatBuffers(module), "bfloat16")
-    half.gradient(ROWS, torch.tensor([0, 1, 1, 0]), 1.0)
+    half = HalfCopy(module, classification, FlatBuffers(module), "bfloat16")
+    half.gradient((ROWS, torch.tensor([0, 1, 1, 0])), 1.0)
     assert module[0].bias.grad is not None
     assert module[0].bias.grad.any()
     assert not module.extra.grad.any()

@@ -8,19 +8,22 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from farandole.data.samples import in_memory
 from farandole.federated.averaging import Client, LocalTraining, averaged
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import classification
 
 SIZES = [4, 7, 1]
 LR = 0.5
 
 
-def clients() -> list[Client]:
+def samples() -> list[tuple[torch.Tensor, torch.Tensor]]:
     noise = torch.Generator().manual_seed(0)
-    return [
-        Client(number, torch.randn(size, 6, generator=noise), torch.randint(3, (size,), generator=noise))
-        for number, size in enumerate(SIZES)
-    ]
+    return [(torch.randn(size, 6, generator=noise), torch.randint(3, (size,), generator=noise)) for size in SIZES]
+
+
+def clients() -> list[Client]:
+    cpu = torch.device("cpu")
+    return [Client(number, in_memory(own, cpu), len(own[1])) for number, own in enumerate(samples())]
 
 
 def model() -> nn.Module:
@@ -32,8 +35,7 @@ def descended(steps: int) -> np.ndarray:
     """The parameters after so many steps of gradient descent on everybody's samples, by torch."""
     single = model()
     optimizer = torch.optim.SGD(single.parameters(), lr=LR)
-    inputs = torch.cat([client.inputs for client in clients()])
-    targets = torch.cat([client.targets for client in clients()])
+    inputs, targets = (torch.cat(parts) for parts in zip(*samples(), strict=True))
     for _ in range(steps):
         optimizer.zero_grad()
         cross_entropy(single(inputs), targets).backward()
@@ -42,7 +44,7 @@ def descended(steps: int) -> np.ndarray:
 
 
 def rounds(count: int, epochs: int, batch: int) -> np.ndarray:
-    training = LocalTraining(model(), mean_cross_entropy, LR, epochs, batch, seed=0)
+    training = LocalTraining(model(), classification, LR, epochs, batch, seed=0)
     values = training.flat.values_np.copy()
     for number in range(count):
         parts = [training.contribution(client, values, number)[0] for client in clients()]
@@ -55,7 +57,7 @@ def test_one_step_on_all_they_have_is_gradient_descent_on_everybodys_samples() -
 
 
 def test_a_plain_mean_of_the_clients_would_be_something_else() -> None:
-    training = LocalTraining(model(), mean_cross_entropy, LR, 1, 100, seed=0)
+    training = LocalTraining(model(), classification, LR, 1, 100, seed=0)
     values = training.flat.values_np.copy()
     for number in range(5):
         parts = [training.contribution(client, values, number)[0] for client in clients()]
@@ -68,16 +70,16 @@ def test_more_local_steps_drift_away_from_it() -> None:
 
 
 def test_one_client_alone_trains_as_it_would_without_a_server() -> None:
-    [client, *_] = clients()
-    training = LocalTraining(model(), mean_cross_entropy, LR, epochs=3, batch=4, seed=0)
+    client, (inputs, targets) = clients()[0], samples()[0]
+    training = LocalTraining(model(), classification, LR, epochs=3, batch=4, seed=0)
     start = training.flat.values_np.copy()
     contribution, loss = training.contribution(client, start, number=0)
     single = model()
     optimizer = torch.optim.SGD(single.parameters(), lr=LR)
-    assert loss == pytest.approx(cross_entropy(single(client.inputs), client.targets).item())
+    assert loss == pytest.approx(cross_entropy(single(inputs), targets).item())
     for _ in range(3):
         optimizer.zero_grad()
-        cross_entropy(single(client.inputs), client.targets).backward()
+        cross_entropy(single(inputs), targets).backward()
         optimizer.step()
     expected = np.concatenate([parameter.detach().numpy().reshape(-1) for parameter in single.parameters()])
     assert np.allclose(averaged(start, contribution, 1.0), expected, atol=1e-6)
@@ -96,10 +98,10 @@ def test_the_seed_the_client_and_the_round_each_change_the_order_of_samples() ->
     other, client, _ = clients()  # 7 samples: two orders are equal once in 5,040 times
 
     def contributed(seed: int, client: Client, number: int) -> tuple[float, ...]:
-        training = LocalTraining(model(), mean_cross_entropy, LR, epochs=2, batch=2, seed=seed)
+        training = LocalTraining(model(), classification, LR, epochs=2, batch=2, seed=seed)
         return tuple(training.contribution(client, training.flat.values_np.copy(), number)[0].tolist())
 
-    alias = Client(other.number, client.inputs, client.targets)
+    alias = Client(other.number, client.reader, client.samples)
     assert contributed(0, client, 0) == contributed(0, client, 0)
     different = [(0, client, 0), (1, client, 0), (0, client, 1), (0, alias, 0)]
     assert len({contributed(*each) for each in different}) == 4

@@ -116,7 +116,7 @@ def test_the_summary_outlives_a_disk_that_is_full_before_the_trace(
 
     monkeypatch.setattr("farandole.runtime.summary.write", until_full)
     ranks = [{"rank": 0, "sha256": "a", "wall_s": 1.0, "bytes": 1, "messages": 1, "memory": None}]
-    found = {"steps": 3, "final_loss": 0.5, "test_accuracy": 0.9, "device": "cpu", "faults": []}
+    found = {"steps": 3, "final_loss": 0.5, "test_metrics": {"accuracy": 0.9}, "device": "cpu", "faults": []}
     found |= dict.fromkeys(("staleness", "lead", "cleaned"))
     options = recorder.RunOptions()
     summary = write_summary(tmp_path, "x", options, ranks, [], samples=8, bytes_are_counted=True, **found)
@@ -150,7 +150,7 @@ def test_a_diverged_run_is_printed_and_then_said(capsys: pytest.CaptureFixture[s
 
 def test_tables_of_several_runs_mark_the_one_that_diverged() -> None:
     diverged = replace(SUMMARY, test_accuracy=0.0985, diverged={"step": 7, "rank": 2})
-    accuracies = [table.COLUMNS["accuracy"](summary) for summary in (SUMMARY, diverged)]
+    accuracies = [table.columns([summary])["accuracy"](summary) for summary in (SUMMARY, diverged)]
     assert [text.endswith("diverged") for text in accuracies] == [False, True]
     assert accuracies[1] == "9.8% diverged"
 

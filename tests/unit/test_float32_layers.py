@@ -13,7 +13,7 @@ from farandole.data_parallel.mixed_precision import HalfCopy
 from farandole.errors import UsageError
 from farandole.models.transformer import transformer
 from farandole.runtime.buffers import FlatBuffers
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import classification, mean_cross_entropy
 
 TARGETS = torch.tensor([0, 2, 1, 2])
 
@@ -81,10 +81,10 @@ def test_the_gradient_is_that_of_autocast() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         outputs = theirs(inputs())
     mean_cross_entropy(outputs.float(), TARGETS).backward()
-    HalfCopy(ours, mean_cross_entropy, FlatBuffers(ours), "bfloat16", float32_layers=["norms"]).gradient(
-        inputs(), TARGETS, 1.0
+    HalfCopy(ours, classification, FlatBuffers(ours), "bfloat16", float32_layers=["norms"]).gradient(
+        (inputs(), TARGETS), 1.0
     )
-    HalfCopy(plain, mean_cross_entropy, FlatBuffers(plain), "bfloat16").gradient(inputs(), TARGETS, 1.0)
+    HalfCopy(plain, classification, FlatBuffers(plain), "bfloat16").gradient((inputs(), TARGETS), 1.0)
 
     def apart(module: nn.Module) -> float:
         pairs = zip(module.parameters(), theirs.parameters(), strict=True)
@@ -111,23 +111,23 @@ def test_what_16_bits_cannot_normalise_32_can() -> None:
 def test_a_tied_weight_and_the_bytes_of_the_copy() -> None:
     tied = nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 6))
     tied[2].weight = tied[0].weight
-    half = HalfCopy(tied, mean_cross_entropy, FlatBuffers(tied), "bfloat16", float32_layers=["2"])
-    half.gradient(inputs(), TARGETS, 1.0)
+    half = HalfCopy(tied, classification, FlatBuffers(tied), "bfloat16", float32_layers=["2"])
+    half.gradient((inputs(), TARGETS), 1.0)
     assert half.nbytes() == 4 * (36 + 6 + 6) + 2 * 12
     network = transformer((8,), 20, hidden=16, depth=1)
     flat = FlatBuffers(network)
     norms = sum(each.numel() for name, each in network.named_parameters() if "norm" in name)
     assert (
-        HalfCopy(network, mean_cross_entropy, flat, "float16", float32_layers=["norms"]).nbytes()
+        HalfCopy(network, classification, flat, "float16", float32_layers=["norms"]).nbytes()
         == 2 * len(flat.values) + 2 * norms
     )
-    assert HalfCopy(copy.deepcopy(network), mean_cross_entropy, flat, "float16").nbytes() == 2 * len(flat.values)
+    assert HalfCopy(copy.deepcopy(network), classification, flat, "float16").nbytes() == 2 * len(flat.values)
 
 
 def test_running_statistics_come_to_the_model_that_is_evaluated() -> None:
     network = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
-    HalfCopy(network, mean_cross_entropy, FlatBuffers(network), "bfloat16", float32_layers=["norms"]).gradient(
-        inputs(), TARGETS, 1.0
+    HalfCopy(network, classification, FlatBuffers(network), "bfloat16", float32_layers=["norms"]).gradient(
+        (inputs(), TARGETS), 1.0
     )
     assert network[1].running_mean.abs().sum() > 0
     assert int(network[1].num_batches_tracked) == 1

@@ -14,6 +14,7 @@ TOOLS = "farandole_tools"
 ORDER = [
     "errors",
     "runtime",
+    "own_task",
     "data",
     "models",
     "tasks",
@@ -34,6 +35,7 @@ ORDER = [
     "cli",
     "__main__",
     "farandole",  # the package itself, which exports what programs use
+    "starter_task",  # a program, of which `farandole new task` writes a copy
 ]
 CORE = "farandole.parameter_server.core"  # decides without messages, so it imports nothing of its room but itself
 IN_THE_PACKAGE = {"farandole.__version__"}  # what every room may import from the package itself

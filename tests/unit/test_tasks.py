@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import farandole
 from farandole import tasks
 from farandole.errors import UsageError
 from farandole.models.options import TrainingOptions
+from farandole.tasks import Task
 
 FITTING = [("digits", "mlp"), ("mnist5k", "cnn"), ("pydoc", "transformer")]
 # Rooms whose methods train whatever task they are given.
@@ -33,14 +35,15 @@ DIVIDED = {"model_parallel/parts.py", "model_parallel/tensor/cross_entropy.py"}
 
 @pytest.mark.parametrize(("data", "model"), FITTING)
 def test_a_tasks_parts_fit_each_other(data: Any, model: Any) -> None:
-    task = tasks.of(TrainingOptions(data=data, model=model, hidden=16))
+    task = tasks.built_in(TrainingOptions(data=data, model=model, hidden=16))
     samples = task.data(0).train[slice(0, 4)]
-    outputs, targets = task.model()(torch.from_numpy(samples.inputs)), torch.from_numpy(samples.targets)
+    batch, its_model = samples.on(torch.device("cpu"))[np.arange(4)], task.model()
+    outputs, targets = its_model(batch[0]), batch[1]
     assert samples.inputs.shape[1:] == task.shape
     assert outputs.shape == (*targets.shape, task.classes)
     assert task.is_text == (data == "pydoc")
-    assert 0 < task.loss(outputs, targets).item() < 10
-    assert 0 <= task.metric(outputs, targets) <= targets.numel()
+    assert 0 < task.loss(its_model, batch).item() < 10
+    assert task.metrics["accuracy"](its_model, batch).shape == targets.shape
 
 
 def test_the_same_seed_gives_the_same_samples() -> None:
@@ -51,17 +54,21 @@ def test_the_same_seed_gives_the_same_samples() -> None:
 
 
 def test_the_loss_of_no_sample_is_0_and_moves_nothing() -> None:
-    logits = torch.ones(0, 3, requires_grad=True)
-    loss = tasks.mean_cross_entropy(logits, torch.zeros(0, dtype=torch.int64))
-    loss.backward()
-    assert loss.item() == 0
-    assert logits.grad is not None
-    assert logits.grad.shape == (0, 3)
+    none, linear = (torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)), nn.Linear(2, 3)
+    own = Task(lambda: linear, none, none, loss=lambda model, batch: model(batch[0]).mean())  # nan of no sample
+    for loss in (tasks.classification, own.loss):
+        linear.zero_grad()
+        value = loss(linear, none)
+        value.backward()
+        assert value.item() == 0
+        assert linear.weight.grad is not None
+        assert not linear.weight.grad.any()
 
 
-def test_the_metric_counts_each_target() -> None:
+def test_the_metric_judges_each_target() -> None:
     logits = torch.tensor([[[0.1, 0.9], [0.8, 0.2]], [[0.3, 0.7], [0.4, 0.6]]])
-    assert tasks.correct_predictions(logits, torch.tensor([[1, 1], [1, 1]])) == 3
+    right = tasks.is_right(nn.Identity(), (logits, torch.tensor([[1, 1], [1, 1]])))
+    assert right.tolist() == [[True, False], [True, True]]
 
 
 def test_a_model_that_cannot_read_the_data_is_refused() -> None:

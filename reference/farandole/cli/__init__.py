@@ -18,6 +18,7 @@ from farandole.cli import (
     compare,
     draw,
     join,
+    new,
     run,
     scenario_list,
     show,
@@ -45,6 +46,7 @@ app.command(scenario_list.list_scenarios, name="list")
 app.command(tour.tour)
 app.command(supervise.supervise)
 app.command(join.join)
+app.command(new.app)
 app.command(show.show)
 app.command(draw.app)
 app.command(advise.advise)
@@ -59,6 +61,8 @@ for name, command, line in (
     ),
     ("lab", "lab.command:app", "Exercises: write a method yourself and have it judged on real ranks."),
     ("slurm", "slurm.command:app", "A real Slurm cluster on this one machine, for trying job scripts."),
+    ("scripts", "material:scripts", "Copy the Slurm batch scripts to a folder of yours."),
+    ("notebooks", "material:notebooks", "Copy the notebooks to a folder of yours."),
     ("hosts", "hosts.command:app", "Several hosts on this machine, and a network of a chosen speed between them."),
 ):
     app.command(f"farandole_tools.{command}", name=name, help=line)

@@ -44,7 +44,8 @@ class CompareOptions:
 def command(words: Sequence[str]) -> Callable[..., None]:
     """The command, with the options of the scenarios that `words` name."""
     named = [methods.named(word) for word in words if methods.named(word) in scenarios.names()]
-    options = _options(named if named and not set(words) & {*MODES, *ALIASES} else [SERVER, *named])
+    own_task = any(word.partition("=")[0] == "--task" for word in words)
+    options = _options(named if named and not set(words) & {*MODES, *ALIASES} else [SERVER, *named], own_task)
 
     def compare(*names: str, comparing: CompareOptions | None = None, config: RunOptions | None = None) -> None:
         """Put runs side by side: in a table and in a picture.
@@ -63,11 +64,11 @@ def command(words: Sequence[str]) -> Callable[..., None]:
     return compare
 
 
-def _options(names: Sequence[str]) -> type[RunOptions]:
-    """All options of these scenarios in one class, with the defaults of `RECIPE` if it fits them all."""
+def _options(names: Sequence[str], own_task: bool) -> type[RunOptions]:
+    """All options of these scenarios in one class, with the defaults of `RECIPE` if it fits them and the task."""
     configs = tuple(dict.fromkeys(scenarios.load(name).Config for name in names))
     kinds = {field.name: field.type for config in reversed(configs) for field in fields(config)}
-    fits = all(
+    fits = not own_task and all(
         RECIPE["data"] in get_args(field.type) for kind in configs for field in fields(kind) if field.name == "data"
     )
     recipe = [(name, kinds[name], value) for name, value in RECIPE.items() if fits and name in kinds]

@@ -19,6 +19,7 @@ from farandole.model_parallel.options import AdaptiveOptions
 from farandole.model_parallel.parts import DTYPES, Layout, Parts
 from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
 from farandole.model_parallel.training import finish, loop, write_plan
+from farandole.models import choices
 from farandole.runtime.files import json_text
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
@@ -36,7 +37,7 @@ def train(options: AdaptiveOptions) -> tuple[Summary | None, list[Mode], list[De
     Raises:
         UsageError: no mode fits the memory.
     """
-    tasks.of(options)  # refuses a model that cannot read the data before MPI starts
+    tasks.built_in(options)  # refuses a model that cannot read the data before MPI starts
     with World.start(options) as world:
         with torch.random.fork_rng():  # so the training draws the same numbers as without it
             devices, modes = _predicted(world, options)
@@ -59,15 +60,16 @@ def train(options: AdaptiveOptions) -> tuple[Summary | None, list[Mode], list[De
 def _predicted(world: World, options: AdaptiveOptions) -> tuple[list[Device], list[Mode]]:
     dtype = DTYPES[options.precision]
     costs = of_model(options, dtype)
-    task = tasks.of(options)
-    model = task.model().to(world.device, dtype)
+    task = tasks.built_in(options)
+    model = choices.build(options).to(world.device, dtype)
+    classes = tasks.number_of_classes(task)
     draw = np.random.default_rng(options.seed)
     if task.is_text:
-        inputs = torch.from_numpy(draw.integers(task.classes, size=(options.batch, *task.shape)))
+        inputs = torch.from_numpy(draw.integers(classes, size=(options.batch, *task.shape)))
         targets = inputs
     else:
         inputs = torch.from_numpy(draw.random((options.batch, *task.shape))).to(dtype)
-        targets = torch.from_numpy(draw.integers(task.classes, size=options.batch))
+        targets = torch.from_numpy(draw.integers(classes, size=options.batch))
     memory = options.memory_mb * MB if options.memory_mb else None
     devices = machine.measured(world, model, costs[0], (inputs, targets), options.flops, memory)
     return devices, ranked(costs, devices, options.batch, options.optimizer)

@@ -19,7 +19,7 @@ from statistics import median
 
 import numpy as np
 from mpi4py import MPI
-from torch import Tensor, nn
+from torch import nn
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.costs import Link
@@ -28,6 +28,7 @@ from farandole.collectives.fitting import Measurement, fitted
 from farandole.collectives.ring import ALL_GATHER
 from farandole.cost.cost_function import NoiseScale, noise_scale
 from farandole.cost.stragglers import Times
+from farandole.data.batch import Batch
 from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.data_parallel.training import MakeStrategy
 from farandole.models.layerwise import maker_for
@@ -39,7 +40,7 @@ from farandole.tasks import Loss
 WARM_UP = 3
 REPEATS = 5
 PARTS = (4, 2, 1)  # of the parameters, what is sent to measure the network
-Batch = tuple[Tensor, Tensor, float]  # inputs, targets, the share of the whole batch
+Part = tuple[Batch, float]  # of a batch, and its share of the whole batch
 
 
 class PassingTime(Communicator):
@@ -103,7 +104,7 @@ def computing(
     make: MakeStrategy,
     model: nn.Module,
     loss: Loss,
-    batches: Iterator[Batch],
+    batches: Iterator[Part],
     steps: int,
     link: Link,
     begun: Callable[[], None] = lambda: None,
@@ -134,7 +135,7 @@ def computing(
 
 
 def noise(
-    world: World, model: nn.Module, loss: Loss, batches: Iterator[Batch], steps: int, batch: int, lr: float
+    world: World, model: nn.Module, loss: Loss, batches: Iterator[Part], steps: int, batch: int, lr: float
 ) -> NoiseScale:
     """Return how noisy the gradients are, from each rank's own and the mean of all, over some steps. Collective.
 

@@ -16,6 +16,7 @@ class Row:
         measured_comm_s: of the rank that waited least, each step.
         bytes_sent: per batch, of the rank that sent most.
         steps_to_loss: batches until the loss was at the goal; None: never.
+        test_metrics: each metric's mean over the test samples.
         efficiency: number of workers → part of the speed that is left of a training without waiting and messages.
     """
 
@@ -26,7 +27,7 @@ class Row:
     measured_comm_s: float
     bytes_sent: float
     final_loss: float
-    test_accuracy: float
+    test_metrics: dict[str, float]
     steps_to_loss: int | None
     efficiency: dict[int, float]
 
@@ -47,7 +48,12 @@ class Row:
     def to_dict(self) -> dict[str, object]:
         """As costs.json has it, where the method is called a way."""
         figures = asdict(self)
-        derived = {"predicted_s": self.predicted_s, "error": self.error, "to_loss_s": self.to_loss_s}
+        derived = {
+            "test_accuracy": self.test_metrics.get("accuracy"),
+            "predicted_s": self.predicted_s,
+            "error": self.error,
+            "to_loss_s": self.to_loss_s,
+        }
         return {"way": figures.pop("method"), **figures, **derived}
 
 

@@ -16,14 +16,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from mpi4py import MPI
 from torch import nn
 
 from farandole import tasks
 from farandole.collectives.costs import Link
 from farandole.cost import calibration
-from farandole.cost.calibration import Batch
+from farandole.cost.calibration import Part
 from farandole.cost.cost_function import NoiseScale
 from farandole.cost.findings import Findings, Row
 from farandole.cost.options import SyncCostOptions
@@ -33,7 +32,7 @@ from farandole.cost.strategies import compressor, maker
 from farandole.data import shards
 from farandole.data.sampler import EpochSampler, batch_size, check_filled, samples_used, steps_per_epoch
 from farandole.data.shares import equal_shares
-from farandole.data_parallel.evaluation import sharded_accuracy
+from farandole.data_parallel.evaluation import judged_together
 from farandole.data_parallel.overlapped import OverlappedSGD
 from farandole.data_parallel.training import Strategy
 from farandole.errors import UsageError
@@ -75,18 +74,15 @@ class Study:
         self.world, self.options, self.recorder = world, options, recorder
         self.task = tasks.of(options)
         splits = self.task.data(options.seed)
-        self.test = splits.test if world.rank == 0 else None
+        self.test = splits.test
         self.shares = equal_shares(len(splits.train), world.size)
         if "large-batch" in options.methods and options.batch * options.period > len(splits.train):
             raise UsageError(
                 f"large-batch takes {options.period} times {options.batch} samples a step, and there are "
                 f"{len(splits.train)}: give a smaller --batch or --period, or --methods without it"
             )
-        shard = shards.distribute(
-            "scatter", splits.train if world.rank == 0 else None, dict(enumerate(self.shares)), world, None
-        )
-        self.inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
-        self.targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
+        shard = shards.distribute("scatter", splits.train, dict(enumerate(self.shares)), world, None, self.task.is_sent)
+        self.reader = shard.on(world.device)
         self.model = self.task.model().to(world.device)
         self.makers = {method: maker(method, options) for method in options.methods}
         self.batches_done = self.samples = 0
@@ -99,13 +95,12 @@ class Study:
         """Its steps that use every sample once."""
         return steps_per_epoch(sum(self.shares), self.options.batch * self.larger(method))
 
-    def batches(self, method: str) -> Iterator[Batch]:
+    def batches(self, method: str) -> Iterator[Part]:
         """This rank's parts, from the first one on."""
-        epoch = self.epoch(method)
-        for step, rows in enumerate(EpochSampler(len(self.inputs), epoch, self.options.seed, self.world.rank)):
+        epoch, rank = self.epoch(method), self.world.rank
+        for step, rows in enumerate(EpochSampler(self.shares[rank], epoch, self.options.seed, rank)):
             whole = sum(batch_size(share, epoch, step) for share in self.shares)
-            own = torch.from_numpy(rows).to(self.world.device)
-            yield self.inputs[own], self.targets[own], len(own) / whole
+            yield self.reader[rows], len(rows) / whole
 
     def calibrated(self) -> Calibration:
         options, world = self.options, self.world
@@ -174,8 +169,8 @@ class Study:
         for step in range(steps):
             world.begin_step(first + step * larger, larger)
             spans = len(world.trace.spans)
-            inputs, targets, share = next(batches)
-            losses[step] = share * strategy.step(inputs, targets, share)
+            batch, share = next(batches)
+            losses[step] = share * strategy.step(batch, share)
             exchanging[step] = calibration.communicating(world.trace.spans[spans:])
             clock[step] = self.recorder.elapsed_s
         wall_s = time.perf_counter() - start
@@ -197,9 +192,9 @@ class Study:
         with world.comm.waiting("measurements of all ranks", -1):
             world.control.Allreduce(MPI.IN_PLACE, latest, MPI.MAX)
         for step, (loss, wall_s) in enumerate(zip(losses, measured.clock, strict=True)):
-            batch = measured.first + step * larger
+            first = measured.first + step * larger
             samples = sum(batch_size(share, self.epoch(method), step) for share in self.shares)
-            self.recorder.log(step=batch, wall_s=float(wall_s), loss=float(loss), samples=samples)
+            self.recorder.log(step=first, wall_s=float(wall_s), loss=float(loss), samples=samples)
         cost = predicted(method, known, world.size)
         reached = np.flatnonzero(losses <= self.options.goal)
         return Row(
@@ -210,7 +205,7 @@ class Study:
             measured_comm_s=float(least.mean()) / larger,
             bytes_sent=float(latest[1]) / steps / larger,
             final_loss=float(losses[-1]),
-            test_accuracy=sharded_accuracy(measured.model, self.test, world, self.task.metric),
+            test_metrics=judged_together(measured.model, self.test, world, self.task),
             steps_to_loss=int(reached[0] + 1) * larger if len(reached) else None,
             efficiency={workers: efficiency(method, known, workers) for workers in (world.size, *self.options.scale)},
         )
@@ -238,7 +233,7 @@ def run(scenario: str, options: SyncCostOptions) -> tuple[Summary | None, Findin
             steps=study.batches_done,
             samples=study.samples,
             final_loss=rows[0].final_loss,
-            test_accuracy=rows[0].test_accuracy,
+            test_metrics=rows[0].test_metrics,
             params_sha256=sha256(measured[0].model),
         )
         return summary, findings

@@ -13,7 +13,7 @@ import gzip
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,11 @@ from numpy.typing import NDArray
 from farandole.data import characters, documentation
 from farandole.data.shares import proportional_shares, slices
 from farandole.errors import UsageError
+
+if TYPE_CHECKING:  # the data are read without torch too
+    import torch
+
+    from farandole.data.samples import Reader
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,12 @@ class Dataset:
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> Dataset:
         return Dataset(self.inputs[rows], self.targets[rows])
+
+    def on(self, device: torch.device) -> Reader:
+        """Return a reader of all samples, which are copied to the device at once: batches (inputs, targets)."""
+        from farandole.data import samples
+
+        return samples.in_memory((np.array(self.inputs), np.array(self.targets)), device)
 
 
 class Cuttable(Protocol):

@@ -23,7 +23,10 @@ from farandole.data.shares import slices
 from farandole.errors import UsageError
 from farandole.runtime import files
 
-if TYPE_CHECKING:  # shards are written and read without MPI too
+if TYPE_CHECKING:  # shards are written and read without MPI and torch too
+    import torch
+
+    from farandole.data.samples import Reader, Samples
     from farandole.runtime.communicator import Communicator
     from farandole.runtime.world import World
 
@@ -60,22 +63,43 @@ def scatter(dataset: Dataset | None, shares: Sequence[int], comm: Communicator, 
     return own
 
 
-def distribute(
-    loading: str, dataset: Dataset | None, shares: Mapping[int, int], world: World, folder: Path | None
-) -> Dataset:
-    """Return this rank's shard of rank 0's samples: sent by rank 0, or read from files in `folder`. Collective.
+def share_out(samples: Samples | None, shares: Sequence[int], comm: Communicator, is_sent: bool) -> Samples:
+    """Return this rank's shard: sent by rank 0, or cut out of the samples that every rank has opened. Collective.
 
     Args:
-        loading: "scatter" or "files".
-        dataset: the whole set on rank 0, None elsewhere.
-        shares: rank → the size of its shard, for the ranks that get one; the others get an empty one.
+        samples: all of them; where they are sent, on rank 0 only.
+        shares: samples per rank.
     """
+    if is_sent:
+        assert samples is None or isinstance(samples, Dataset)
+        return scatter(samples, shares, comm)
+    assert samples is not None
+    return samples[slices(shares)[comm.rank]]
+
+
+def distribute(
+    loading: str,
+    samples: Samples | None,
+    shares: Mapping[int, int],
+    world: World,
+    folder: Path | None,
+    is_sent: bool = True,
+) -> Samples:
+    """Return this rank's shard of all samples. Collective.
+
+    Args:
+        loading: "scatter", rank 0 sends it; or "files", it is read from files in `folder`, which rank 0 writes.
+        samples: all of them; where they are sent, on rank 0 only.
+        shares: rank → the size of its shard, for the ranks that get one; the others get an empty one.
+        is_sent: False: every rank has opened the samples, and cuts its shard out of them.
+    """
+    if loading == "scatter" or not is_sent:
+        return share_out(samples, [shares.get(rank, 0) for rank in range(world.size)], world.comm, is_sent)
+    assert samples is None or isinstance(samples, Dataset)
     from farandole.runtime.communicator import broadcast_text  # imports MPI
 
-    if loading == "scatter":
-        return scatter(dataset, [shares.get(rank, 0) for rank in range(world.size)], world.comm)
-    if dataset is not None and folder is not None:
-        write(dataset, list(shares.values()), folder)
+    if samples is not None and folder is not None:
+        write(samples, list(shares.values()), folder)
     place = Path(broadcast_text(world.control, str(folder)))
     shard = read(place, list(shares).index(world.rank) if world.rank in shares else 0, len(shares))
     return shard if world.rank in shares else shard[:0]
@@ -131,6 +155,12 @@ class MappedShards:
 
     def __len__(self) -> int:
         return sum(self.shares)
+
+    def on(self, device: torch.device) -> Reader:
+        """Return a reader that reads each batch (inputs, targets) from the files."""
+        from farandole.data import samples
+
+        return samples.Each(lambda rows: (self[rows].inputs, self[rows].targets), device)
 
     def __getitem__(self, rows: NDArray[np.intp]) -> Dataset:
         """The samples with these numbers, counted through all shards, in this order."""

@@ -23,9 +23,11 @@ heterogeneous federated optimization", 2020 (FedNova).
 from __future__ import annotations
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from farandole.collectives.executor import AllReduce
+from farandole.data import batch as batches
+from farandole.data.batch import Batch
 from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import SGD
 from farandole.runtime.buffers import FlatBuffers
@@ -65,27 +67,27 @@ class AgnosticSGD(Strategy):
         self._common = self.flat.values_np.copy()
         self._sent = np.empty(len(self._common) + 1, self._common.dtype)  # and p·a behind it
 
-    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def step(self, batch: Batch, share: float) -> float:
         """One round. Returns the mean loss over this rank's part, each sample before the step that uses it."""
-        loss, length = self.own_steps(inputs, targets)
+        loss, length = self.own_steps(batch)
         self.combine(share, length)
         return loss
 
-    def own_steps(self, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
+    def own_steps(self, batch: Batch) -> tuple[float, float]:
         """The first half of a round. Returns the loss as `step` does, and a_r above."""
-        size = self.local_batch or max(1, len(targets))
+        samples = batches.size(batch)
         lr, loss = self.optimizer.lr, 0.0
         self.optimizer.lr = lr * self.pace
         with self.world.compute("steps of its own"):
-            steps = list(zip(inputs.split(size), targets.split(size), strict=True)) if len(targets) else []
-            for its_inputs, its_targets in steps:
+            parts = batches.split(batch, self.local_batch or max(1, samples))
+            for part in parts:
                 self.flat.zero_gradients()
-                mean_loss = self.loss(self.model(its_inputs), its_targets)
+                mean_loss = self.loss(self.model, part)
                 mean_loss.backward()
                 self.optimizer.step()
-                loss += mean_loss.item() * len(its_targets) / len(targets)
+                loss += mean_loss.item() * batches.size(part) / samples
         self.optimizer.lr = lr
-        return loss, len(steps) * lr * self.pace
+        return loss, len(parts) * lr * self.pace
 
     def combine(self, share: float, length: float) -> None:
         """The second half: combine the ranks' results into the common parameters of the next round. Collective.

@@ -14,7 +14,7 @@ has the three separately. Cost: that of `compression.exchange`, and two all-redu
 from __future__ import annotations
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from farandole.collectives.executor import run
 from farandole.collectives.ring import RING
@@ -24,6 +24,7 @@ from farandole.compression.majority_vote import MajorityVote
 from farandole.compression.non_finite import check_sum
 from farandole.compression.powersgd import PowerSGD
 from farandole.compression.terngrad import TernGrad
+from farandole.data.batch import Batch
 from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
@@ -57,10 +58,10 @@ class CompressedSGD(Strategy):
         self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
         self.ring_bytes = 0
 
-    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model(inputs), targets)
+            mean_loss = self.loss(self.model, batch)
             (mean_loss * share).backward()
             self.flat.to_host()
 

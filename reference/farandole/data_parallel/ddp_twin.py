@@ -11,11 +11,12 @@ import socket
 from datetime import timedelta
 
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's stubs omit it
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
+from farandole.data.batch import Batch
 from farandole.data_parallel.backward_clock import BackwardClock
 from farandole.data_parallel.training import Strategy
 from farandole.runtime.communicator import broadcast_text
@@ -37,10 +38,10 @@ class DdpSGD(Strategy):
         self.parallel = DistributedDataParallel(model)
         self.optimizer = SGD(model.parameters(), lr=lr)
 
-    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def step(self, batch: Batch, share: float) -> float:
         self.optimizer.zero_grad(set_to_none=False)
         self.clock.start()
-        mean_loss = self.loss(self.parallel(inputs), targets)
+        mean_loss = self.loss(self.parallel, batch)
         with self.world.comm.waiting_for_library("DDP's all-reduce", sign="gloo"):
             (mean_loss * (share * self.world.size)).backward()
         self.clock.backward_has_ended()

@@ -23,10 +23,12 @@ from torch import nn
 
 from farandole import tasks
 from farandole.collectives.all_reduce import ALL_REDUCES
-from farandole.data import datasets, label_skew
+from farandole.data import label_skew
+from farandole.data.batch import Batch
+from farandole.data.samples import Samples
 from farandole.data_parallel.agnostic import AgnosticSGD
 from farandole.data_parallel.controller import Controller
-from farandole.data_parallel.evaluation import sharded_accuracy
+from farandole.data_parallel.evaluation import judged_together
 from farandole.data_parallel.options import DynamicOptions
 from farandole.errors import UsageError
 from farandole.runtime.buffers import sha256
@@ -49,10 +51,11 @@ def train(scenario: str, options: DynamicOptions) -> Summary | None:
     with World.start(options) as world:
         recorder = Recorder(world, scenario, options)
         splits = task.data(options.seed)
-        rows = _rows(splits.train, options, world)
-        inputs, targets = (torch.from_numpy(part[rows]).to(world.device) for part in _parts(splits.train))
+        rows = _rows(task, splits.train, options, world)
+        reader = splits.train[rows].on(world.device)
+        own = reader[np.arange(len(rows))]
         share = len(rows) / len(splits.train)
-        samples = Samples(len(rows), options.seed, world.rank)
+        order = Order(len(rows), options.seed, world.rank)
         size = max(1, options.batch // world.size)
         model = task.model().to(world.device)
         method = AgnosticSGD(world, model, task.loss, options.lr, 1.0, size, True, ALL_REDUCES[options.collective])
@@ -64,7 +67,7 @@ def train(scenario: str, options: DynamicOptions) -> Summary | None:
             plan, over = controller.plan, done >= options.steps
             if over or done >= loss_due:
                 trained = recorder.elapsed_s
-                loss = common_loss(world, task, model, inputs, targets, share)
+                loss = common_loss(world, task, model, own, share)
                 loss_due = done + LOSS_EVERY
                 most, fewest = max(plan.steps), min(plan.steps)
                 figures = {"loss": loss, "period": plan.period, "most_steps": most, "fewest_steps": fewest}
@@ -73,9 +76,9 @@ def train(scenario: str, options: DynamicOptions) -> Summary | None:
             if over:
                 break
             world.begin_step(done, plan.period)
-            taken = torch.from_numpy(samples.take(plan.steps[world.rank] * size)).to(world.device)
+            taken = order.take(plan.steps[world.rank] * size)
             start = time.perf_counter()
-            own_loss, length = method.own_steps(inputs[taken], targets[taken])
+            own_loss, length = method.own_steps(reader[taken])
             recorder.watch(done, own_loss)
             ready = time.perf_counter()
             method.combine(share, length)
@@ -88,12 +91,12 @@ def train(scenario: str, options: DynamicOptions) -> Summary | None:
             steps=done,
             samples=used,
             final_loss=loss,
-            test_accuracy=sharded_accuracy(model, splits.test if world.rank == 0 else None, world, task.metric),
+            test_metrics=judged_together(model, splits.test, world, task),
             params_sha256=sha256(model),
         )
 
 
-class Samples:
+class Order:
     """The order in which a rank uses its share: shuffled anew whenever it is used up."""
 
     def __init__(self, share: int, seed: int, rank: int) -> None:
@@ -118,25 +121,18 @@ def told_to_all(world: World, *own: float) -> NDArray[np.float64]:
     return table
 
 
-def common_loss(
-    world: World, task: Task, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, share: float
-) -> float:
+def common_loss(world: World, task: Task, model: nn.Module, own: Batch, share: float) -> float:
     """Return the mean loss over all ranks' samples. Collective, and not counted, since it is for the record."""
     with world.trace.span("loss", "compute"), torch.no_grad():
-        total = np.array([share * task.loss(model(inputs), targets).item()])
+        total = np.array([share * task.loss(model, own).item()])
     with world.comm.waiting("sum of losses", -1):
         world.control.Allreduce(MPI.IN_PLACE, total)
     return float(total[0])
 
 
-def _rows(train: datasets.Dataset, options: DynamicOptions, world: World) -> label_skew.Rows:
+def _rows(task: Task, train: Samples, options: DynamicOptions, world: World) -> label_skew.Rows:
     """Return this rank's training samples, as row numbers."""
-    if train.targets.ndim > 1:
-        raise UsageError(f"--data {options.data} has no classes to divide: choose digits or mnist5k")
     if world.size > len(train):
         raise UsageError(f"{len(train)} samples are too few for {world.size} ranks: use at most {len(train)}")
-    return label_skew.divide(train.targets, world.size, options.concentration, options.seed)[world.rank]
-
-
-def _parts(dataset: datasets.Dataset) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    return dataset.inputs, dataset.targets
+    classes = tasks.classes_of(task, train, options.concentration)
+    return label_skew.divide(classes, world.size, options.concentration, options.seed)[world.rank]

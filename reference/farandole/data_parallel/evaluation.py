@@ -1,81 +1,90 @@
-"""How good a model is: the share of samples that it gets right, counted by one process or by all ranks.
+"""How good a model is: the means of a task's metrics over the test samples, by one process or by all ranks.
 
-Sharded evaluation (分布式评估): every rank judges its share of the test samples, and the counts are added up.
+Sharded evaluation (分布式评估): every rank judges its share of the test samples, and the sums are added up.
 
-    accuracy = Σ_r (right answers of rank r) / number of answers
+    metric = Σ_r (sum over rank r's answers) / number of answers
 
-Counts, and no means: shares differ in size, and a mean of their means would weigh the samples of a small one more. The
-quotient is the same to the last bit on however many ranks.
+Sums, and no means: shares differ in size, and a mean of their means would weigh the samples of a small one more. Of
+right answers, which are counted, the quotient is the same to the last bit on however many ranks.
 
-Cost: N/P samples each, and one all-reduce of two numbers.
+Cost: N/P samples each, and one all-reduce of two numbers per metric.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from mpi4py import MPI
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from farandole.data import batch as batches
 from farandole.data import shards
-from farandole.data.datasets import Dataset
+from farandole.data.samples import Samples
 from farandole.data.shares import equal_shares
+from farandole.errors import UsageError
 from farandole.runtime.world import World
-from farandole.tasks import Loss, Metric, correct_predictions
+from farandole.tasks import Metric, Task
 
 BATCH = 512  # samples
 
 
-def right_answers(
-    model: nn.Module, dataset: Dataset, device: torch.device, metric: Metric = correct_predictions
-) -> int:
-    """Return the metric summed over `dataset`: how often `model` is right about an image or a character."""
-    right, training = 0, model.training
-    model.eval()  # no dropout, and BatchNorm's running statistics
-    for start in range(0, len(dataset), BATCH):
-        part = dataset[slice(start, start + BATCH)]
-        with torch.no_grad():
-            outputs = model(torch.from_numpy(part.inputs).to(device))
-            right += metric(outputs, torch.from_numpy(part.targets).to(device))
-    model.train(training)
-    return right
+def judged(model: nn.Module, samples: Samples, device: torch.device, metrics: Mapping[str, Metric]) -> dict[str, float]:
+    """Return each metric's mean over `samples`; of no samples nan."""
+    return _means(_sums(model, samples, device, metrics), metrics)
 
 
-def accuracy(model: nn.Module, dataset: Dataset, device: torch.device, metric: Metric = correct_predictions) -> float:
-    """Return the share of `dataset` that `model` gets right, 0 to 1: of the images, or of all next characters."""
-    return right_answers(model, dataset, device, metric) / dataset.targets.size
-
-
-def loss(model: nn.Module, dataset: Dataset, device: torch.device, of_part: Loss) -> float:
-    """Return the mean loss of `model` over `dataset`; for text, over all next characters.
-
-    Args:
-        of_part: (outputs, targets) → the mean loss of a part.
-    """
-    total, training = 0.0, model.training
-    model.eval()
-    for start in range(0, len(dataset), BATCH):
-        part = dataset[slice(start, start + BATCH)]
-        with torch.no_grad():
-            outputs = model(torch.from_numpy(part.inputs).to(device))
-            total += of_part(outputs, torch.from_numpy(part.targets).to(device)).item() * part.targets.size
-    model.train(training)
-    return total / dataset.targets.size
-
-
-def sharded_accuracy(
-    model: nn.Module, dataset: Dataset | None, world: World, metric: Metric = correct_predictions
-) -> float:
+def judged_together(model: nn.Module, samples: Samples | None, world: World, task: Task) -> dict[str, float]:
     """Return the same, computed by all ranks, each of which has this model. Collective.
 
     Args:
-        dataset: on rank 0; each rank gets its share of it.
+        samples: on rank 0, if it sends each rank its share of them; else on all ranks.
     """
-    count = np.array([len(dataset) if dataset else 0])
+    count = np.array([len(samples) if samples is not None else 0])
     world.control.Bcast(count)
-    share = shards.scatter(dataset, equal_shares(int(count[0]), world.size), world.comm)
-    counts = np.array([right_answers(model, share, world.device, metric), share.targets.size])
+    share = shards.share_out(samples, equal_shares(int(count[0]), world.size), world.comm, task.is_sent)
+    sums = _sums(model, share, world.device, task.metrics)
     with world.comm.waiting("evaluation", -1):
-        world.control.Allreduce(MPI.IN_PLACE, counts)
-    right, answers = counts.tolist()
-    return float(right / answers)
+        world.control.Allreduce(MPI.IN_PLACE, sums)
+    return _means(sums, task.metrics)
+
+
+def accuracy(model: nn.Module, samples: Samples, device: torch.device) -> float:
+    """Return the share of `samples` that `model` gets right, 0 to 1: of the images, or of all next characters."""
+    from farandole.tasks import is_right
+
+    return judged(model, samples, device, {"accuracy": is_right})["accuracy"]
+
+
+def _sums(
+    model: nn.Module, samples: Samples, device: torch.device, metrics: Mapping[str, Metric]
+) -> NDArray[np.float64]:
+    """Return for each metric the sum over all answers, and their number: shape (metrics, 2)."""
+    sums, training, reader = np.zeros((len(metrics), 2)), model.training, samples.on(device)
+    model.eval()  # no dropout, and BatchNorm's running statistics
+    with torch.no_grad():
+        for start in range(0, len(samples), BATCH):
+            rows = np.arange(start, min(start + BATCH, len(samples)))
+            batch = reader[rows]
+            for number, (name, metric) in enumerate(metrics.items()):
+                sums[number] += _sum_and_count(name, metric(model, batch), batches.size(batch))
+    model.train(training)
+    return sums
+
+
+def _sum_and_count(name: str, value: Tensor | float, samples: int) -> tuple[float, int]:
+    if isinstance(value, Tensor) and value.dim():
+        return float(value.double().sum()), value.numel()
+    try:
+        return float(value) * samples, samples
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"the task's metric {name!r} must be a number or a tensor, and is {type(value).__name__}"
+        ) from None
+
+
+def _means(sums: NDArray[np.float64], metrics: Mapping[str, Metric]) -> dict[str, float]:
+    with np.errstate(invalid="ignore"):
+        return dict(zip(metrics, (sums[:, 0] / sums[:, 1]).tolist(), strict=True))

@@ -30,7 +30,7 @@ from farandole.runtime import files
 FILE = "model.pt2"
 
 
-def write(model: nn.Module, samples: NDArray[Any], folder: Path) -> Path:
+def write(model: nn.Module, samples: NDArray[Any] | Tensor, folder: Path) -> Path:
     """Write `model` as `folder`/model.pt2; afterwards it takes any number of samples at once, on a CPU.
 
     Args:
@@ -42,7 +42,9 @@ def write(model: nn.Module, samples: NDArray[Any], folder: Path) -> Path:
     own = copy.deepcopy(model).cpu().eval()
     for parameter in own.parameters():
         parameter.data = parameter.data.clone()  # each in memory of its own, no longer parts of one long vector
-    program = torch.export.export(own, (torch.tensor(samples),), dynamic_shapes=({0: torch.export.Dim("samples")},))
+    program = torch.export.export(
+        own, (torch.as_tensor(samples).cpu(),), dynamic_shapes=({0: torch.export.Dim("samples")},)
+    )
     file = folder / FILE
     torch.export.save(program, content := io.BytesIO())
     files.write(file, content.getvalue())

@@ -7,9 +7,10 @@ share · K first; with equal parts the factor is 1.
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import SGD
 
+from farandole.data.batch import Batch
 from farandole.data_parallel.backward_clock import BackwardClock
 from farandole.data_parallel.training import Strategy
 from farandole.errors import UsageError
@@ -37,10 +38,10 @@ class HorovodSGD(Strategy):
             SGD(model.parameters(), lr=lr), named_parameters=model.named_parameters()
         )
 
-    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def step(self, batch: Batch, share: float) -> float:
         self.optimizer.zero_grad()
         self.clock.start()
-        mean_loss = self.loss(self.model(inputs), targets)
+        mean_loss = self.loss(self.model, batch)
         (mean_loss * (share * self.world.size)).backward()
         self.clock.backward_has_ended()
         with self.world.comm.waiting_for_library("Horovod's all-reduce", sign="Horovod"):

@@ -20,9 +20,10 @@ Lin et al., "Don't use large mini-batches, use local SGD", 2020.
 from __future__ import annotations
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from farandole.collectives.executor import AllReduce
+from farandole.data.batch import Batch
 from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
@@ -64,10 +65,10 @@ class LocalSGD(Strategy):
         self._shares: list[float] = []  # since the last average
         self._weight = 0.0  # in the last average
 
-    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model(inputs), targets)
+            mean_loss = self.loss(self.model, batch)
             mean_loss.backward()
         with self.world.compute("update"):
             self.optimizer.step()

@@ -23,11 +23,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from farandole.collectives.executor import AllReduce
+from farandole.data import batch as batches
+from farandole.data.batch import Batch
 from farandole.data_parallel.float32_layers import keep_in_float32
 from farandole.data_parallel.loss_scale import LossScale
 from farandole.data_parallel.training import Strategy
@@ -45,7 +48,7 @@ class HalfCopy:
 
     Args:
         model: in float32.
-        loss: (outputs in float32, targets) → their mean loss.
+        loss: (model, batch) → its mean loss; of the copy it sees outputs in float32.
         master: the model's buffers.
         precision: "float16", with a scale of the loss, or "bfloat16", without.
         scale: to begin with; None: a new one.
@@ -71,18 +74,19 @@ class HalfCopy:
         self.module = copy.deepcopy(model).to(self.kind)
         if float32_layers:
             keep_in_float32(self.module, float32_layers)
+        self.module.register_forward_pre_hook(self._to_half, with_kwargs=True)
+        self.module.register_forward_hook(lambda module, inputs, outputs: _converted(outputs, torch.float32))
         self._statistics = list(zip(self.module.buffers(), model.buffers(), strict=True))
         self._pairs = list(zip(trained(self.module), trained(model), strict=True))
 
-    def gradient(self, inputs: Tensor, targets: Tensor, share: float) -> Tensor:
+    def gradient(self, batch: Batch, share: float) -> Tensor:
         """Put the gradient of a part of the batch, times its share, into the master's; returns the part's mean loss."""
         scale = self.scale.value if self.scale else 1.0
         self.master.zero_gradients()
         for half, master in self._pairs:
             half.data.copy_(master.data)
             half.grad = None
-        outputs = self.module(inputs.to(self.kind) if inputs.is_floating_point() else inputs)
-        mean_loss = self.loss(outputs.float(), targets)
+        mean_loss = self.loss(self.module, batch)
         (mean_loss * scale).backward()
         for half, master in self._pairs:
             _put_gradient(half, master)
@@ -90,6 +94,9 @@ class HalfCopy:
             its.copy_(own)
         self.master.gradients.mul_(share / scale)
         return mean_loss.detach()
+
+    def _to_half(self, module: nn.Module, inputs: Any, named: Any) -> tuple[Any, Any]:
+        return _converted(inputs, self.kind), _converted(named, self.kind)
 
     def nbytes(self) -> int:
         """Return the bytes of the copy's parameters."""
@@ -138,9 +145,9 @@ class MixedPrecisionSGD(Strategy):
         self.scale = self.half.scale
         self.optimizer = make_optimizer(self.master.values, self.master.gradients)
 
-    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
-            mean_loss = self.half.gradient(inputs, targets, share)
+            mean_loss = self.half.gradient(batch, share)
 
         with self.world.communicate("all-reduce"):
             self.master.to_host()
@@ -151,6 +158,13 @@ class MixedPrecisionSGD(Strategy):
             if self.half.accept():
                 self.optimizer.step()
         return mean_loss.item()
+
+
+def _converted(values: Any, kind: torch.dtype) -> Any:
+    """Return what goes into a model, or comes out of it, with its floating-point tensors in another type."""
+    return batches.mapped(
+        lambda value: value.to(kind) if isinstance(value, Tensor) and value.is_floating_point() else value, values
+    )
 
 
 def _put_gradient(half: nn.Parameter, master: nn.Parameter) -> None:

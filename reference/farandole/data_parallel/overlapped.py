@@ -22,6 +22,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from farandole.collectives.executor import AllReduce
+from farandole.data.batch import Batch
 from farandole.data_parallel.backward_clock import BackwardClock
 from farandole.data_parallel.buckets import cut
 from farandole.data_parallel.training import Strategy
@@ -73,12 +74,12 @@ class OverlappedSGD(Strategy):
                 hook = partial(self._gradient_is_there, number)
                 parameters[parameter].register_post_accumulate_grad_hook(hook)
 
-    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def step(self, batch: Batch, share: float) -> float:
         self.flat.zero_gradients()
         self._reductions = []
         self._missing = [len(bucket.parameters) for bucket in self.buckets]
         self.clock.start()
-        mean_loss = self.loss(self.model(inputs), targets)
+        mean_loss = self.loss(self.model, batch)
         (mean_loss * share).backward()
         self.clock.backward_has_ended()
         while len(self._reductions) < len(self.buckets):

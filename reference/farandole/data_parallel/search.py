@@ -27,9 +27,10 @@ from mpi4py import MPI
 from torch import nn
 
 from farandole import tasks
-from farandole.data import datasets
+from farandole.data.datasets import Splits
 from farandole.data.sampler import EpochSampler, samples_used, steps_per_epoch
-from farandole.data_parallel.evaluation import sharded_accuracy
+from farandole.data.samples import Samples
+from farandole.data_parallel.evaluation import judged_together
 from farandole.data_parallel.options import SearchOptions
 from farandole.errors import UsageError
 from farandole.models.optimizers import SGD
@@ -93,8 +94,10 @@ def rounds(trials: int, steps: int) -> list[tuple[int, int]]:
 class Contender:
     """A trial's model, on the rank that trains it."""
 
-    def __init__(self, trial: Trial, options: SearchOptions, splits: datasets.Splits[datasets.Dataset], world: World):
-        self.trial, self.splits, self.device = trial, splits, world.device
+    def __init__(self, trial: Trial, options: SearchOptions, splits: Splits[Samples], world: World):
+        self.trial = trial
+        self.train_set = splits.train.on(world.device)
+        self.validation = splits.validation.on(world.device)[np.arange(len(splits.validation))]
         torch.manual_seed(options.seed)
         self.task = tasks.of(replace(options, hidden=trial.hidden))
         self.model = self.task.model().to(world.device)
@@ -109,16 +112,12 @@ class Contender:
         self.sampler.restore(self.sampler.state() | {"epoch": epoch, "step": step})
         for _ in range(self.trial.steps, steps):
             self.flat.zero_gradients()
-            self._loss(self.splits.train[next(self.sampler)]).backward()
+            self.task.loss(self.model, self.train_set[next(self.sampler)]).backward()
             self.optimizer.step()
         with torch.no_grad():
-            loss = self._loss(self.splits.validation).item()
+            loss = self.task.loss(self.model, self.validation).item()
         self.trial = replace(self.trial, steps=steps, loss=loss if isfinite(loss) else inf)
         return self.trial
-
-    def _loss(self, part: datasets.Dataset) -> torch.Tensor:
-        outputs = self.model(torch.from_numpy(part.inputs).to(self.device))
-        return self.task.loss(outputs, torch.from_numpy(part.targets).to(self.device))
 
 
 class Search:
@@ -213,12 +212,11 @@ def run(scenario: str, options: SearchOptions) -> tuple[Summary | None, list[Tri
         trials = sorted(search.done.values(), key=lambda trial: (-trial.steps, trial.loss, trial.number))
         recorder.write_beside("trials.json", json_text([asdict(trial) for trial in trials], indent=2))
         model = search.winner()
-        test = search.splits.test if world.rank == 0 else None
         summary = recorder.finish(
             steps=options.steps,
             samples=samples,
             final_loss=search.ranking[0].loss,
-            test_accuracy=sharded_accuracy(model, test, world, search.task.metric),
+            test_metrics=judged_together(model, search.splits.test, world, search.task),
             params_sha256=sha256(model),
         )
         return summary, trials

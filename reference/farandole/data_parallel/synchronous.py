@@ -15,9 +15,10 @@ the pace. Source: Chen et al., "Revisiting distributed synchronous SGD", 2016.
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
 from farandole.collectives.executor import AllReduce
+from farandole.data.batch import Batch
 from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
@@ -51,10 +52,10 @@ class SynchronousSGD(Strategy):
         self.flat = FlatBuffers(model, gradients)
         self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
 
-    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model(inputs), targets)
+            mean_loss = self.loss(self.model, batch)
             (mean_loss * share).backward()
 
         with self.world.communicate("all-reduce"):

@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from farandole import tasks
 from farandole.collectives.all_reduce import ALL_REDUCES
-from farandole.data import datasets, shards
+from farandole.data import shards
+from farandole.data.batch import Batch
 from farandole.data.sampler import EpochSampler, batch_size, check_filled, samples_used, steps_per_epoch
+from farandole.data.samples import Samples
 from farandole.data.shares import equal_shares, proportional_shares
 from farandole.data_parallel.background_metrics import BackgroundLossLog
-from farandole.data_parallel.evaluation import sharded_accuracy
+from farandole.data_parallel.evaluation import judged_together
 from farandole.data_parallel.learning_rate import LearningRate
 from farandole.data_parallel.loss_log import LossLog, Observation
 from farandole.data_parallel.options import DataParallelOptions, LoopOptions, OptimizerOptions
@@ -39,8 +40,8 @@ from farandole.tasks import Loss
 class Strategy(Protocol):
     """One way of taking steps together.
 
-    Every strategy is made of a `World`, this rank's copy of the model and the task's loss (outputs, targets → their
-    mean loss, 0 for an empty part), and of what the method itself needs.
+    Every strategy is made of a `World`, this rank's copy of the model and the task's loss (model, batch → its mean
+    loss, 0 for an empty part), and of what the method itself needs.
 
     Attributes:
         model: this rank's copy.
@@ -54,10 +55,11 @@ class Strategy(Protocol):
     bytes_are_counted: bool
     ring_bytes: int | None = None
 
-    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def step(self, batch: Batch, share: float) -> float:
         """Take one step on this rank's part of the batch.
 
         Args:
+            batch: this part.
             share: this part's share of the whole batch, 0 to 1; the shares of all ranks sum to 1.
 
         Returns:
@@ -114,7 +116,7 @@ class Loop(Protocol):
         world: World,
         options: LoopOptions,
         strategy: Strategy,
-        shard: datasets.Dataset,
+        shard: Samples,
         shares: list[int],
         recorder: Recorder,
         rate: LearningRate | None,
@@ -140,16 +142,19 @@ def train(
         UsageError: the options do not fit each other, the model or the number of ranks.
     """
     task = tasks.of(options)
+    if options.export:
+        tasks.criterion_of(task, "an exported model is given inputs alone")
     rate = LearningRate.of(options) if isinstance(options, OptimizerOptions) else None
     with World.start(options) as world:
         stop = StopRequest(world)
         recorder = Recorder(world, scenario, options)
-        splits = task.data(options.seed) if world.rank == 0 else None
+        splits = task.data(options.seed) if world.rank == 0 or not task.is_sent else None
         count = np.array([len(splits.train) if splits else 0])
         world.control.Bcast(count)
         shares = _shares(options, int(count[0]), world.size)
         everything = splits.train if splits else None
-        shard = shards.distribute(options.loading, everything, dict(enumerate(shares)), world, recorder.shard_folder)
+        own, folder = dict(enumerate(shares)), recorder.shard_folder
+        shard = shards.distribute(options.loading, everything, own, world, folder, task.is_sent)
         model = task.model().to(world.device)
         if not trained(model):
             raise UsageError("the model has no parameter to train: set requires_grad=True for at least one")
@@ -162,7 +167,7 @@ def train(
             steps=outcome.steps,
             samples=outcome.samples,
             final_loss=outcome.final_loss,
-            test_accuracy=sharded_accuracy(strategy.model, splits.test if splits else None, world, task.metric),
+            test_metrics=judged_together(strategy.model, splits.test if splits else None, world, task),
             params_sha256=sha256(strategy.model),
             bytes_are_counted=strategy.bytes_are_counted,
             staleness=outcome.staleness,
@@ -173,7 +178,8 @@ def train(
             from farandole.data_parallel.export import write  # loads torch's compiler
 
             try:
-                write(strategy.model, shard[:2].inputs, recorder.folder)
+                inputs, _ = shard.on(world.device)[np.arange(2)]
+                write(strategy.model, inputs, recorder.folder)
             except OSError as error:
                 assert summary
                 return summary.without(error)
@@ -184,15 +190,14 @@ def synchronous_loop(
     world: World,
     options: LoopOptions,
     strategy: Strategy,
-    shard: datasets.Dataset,
+    shard: Samples,
     shares: list[int],
     recorder: Recorder,
     rate: LearningRate | None,
     stop: StopRequest,
 ) -> Outcome:
     """Take all steps, each on all ranks."""
-    inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
-    targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
+    reader = shard.on(world.device)
     check_filled(shares, options.batch, options.steps)
     epoch = steps_per_epoch(sum(shares), options.batch)
     sampler = EpochSampler(len(shard), epoch, options.seed, world.rank)
@@ -201,12 +206,12 @@ def synchronous_loop(
     following = 0
     recorder.start()
     for step in progress(world.steps(options.steps), options.steps, world.rank):
-        rows = torch.from_numpy(next(sampler)).to(world.device)
+        rows = next(sampler)
         whole = sum(batch_size(share, epoch, step) for share in shares)
         share = len(rows) / whole
         if rate:
             strategy.optimizer.lr = rate.at(step)
-        loss = strategy.step(inputs[rows], targets[rows], share)
+        loss = strategy.step(reader[rows], share)
         losses.add(step, loss, share, whole, **({"lr": strategy.optimizer.lr} if rate else {}))
         following = step + 1
         if losses.following == following:  # the ranks have just exchanged their losses

@@ -28,8 +28,9 @@ import threading
 import time
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
+from farandole.data.batch import Batch
 from farandole.data_parallel.loss_log import Observation
 from farandole.data_parallel.training import Strategy
 from farandole.decentralised.exchange import average, consensus
@@ -82,14 +83,14 @@ class ADPSGD(Strategy):
         is_active = world.rank in self.pairing.partners
         self._responder = None if is_active else ResponderThread("averages", self._answer)
 
-    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def step(self, batch: Batch, share: float) -> float:
         if self._responder:
             self._responder.check()
         self._begun += 1
         with self.world.compute("forward and backward"):
             self._load()
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model(inputs), targets)
+            mean_loss = self.loss(self.model, batch)
             (mean_loss * (share * self.world.size)).backward()
         other = self.pairing.partner(self.world.rank, self._begun, self._draw.random)
         if other is not None:

@@ -13,11 +13,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import torch
 from mpi4py import MPI
 
-from farandole.data.datasets import Dataset
 from farandole.data.sampler import EpochSampler, batch_size, check_filled, steps_per_epoch
+from farandole.data.samples import Samples
 from farandole.data_parallel.background_metrics import BackgroundLossLog
 from farandole.data_parallel.learning_rate import LearningRate
 from farandole.data_parallel.loss_log import LOSS_WINDOW, Noted, Observation
@@ -70,15 +69,14 @@ def asynchronous_loop(
     world: World,
     options: LoopOptions,
     strategy: Strategy,
-    shard: Dataset,
+    shard: Samples,
     shares: list[int],
     recorder: Recorder,
     rate: LearningRate | None,
     stop: StopRequest,
 ) -> Outcome:
     """Take all iterations; a slow rank takes fewer of them."""
-    inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
-    targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
+    reader = shard.on(world.device)
     check_filled(shares, options.batch, options.steps * world.size)  # the fastest rank may take nearly all of them
     epoch = steps_per_epoch(sum(shares), options.batch)
     sampler = EpochSampler(len(shard), epoch, options.seed, world.rank)
@@ -90,12 +88,12 @@ def asynchronous_loop(
         step = number // world.size
         losses.reach(step)
         world.begin_step(own)
-        rows = torch.from_numpy(next(sampler)).to(world.device)
+        rows = next(sampler)
         whole = sum(batch_size(each, epoch, own) for each in shares)  # if all were as far as this rank
         share = len(rows) / whole
         if rate:
             strategy.optimizer.lr = rate.at(step)
-        loss = strategy.step(inputs[rows], targets[rows], share)
+        loss = strategy.step(reader[rows], share)
         losses.add(step, loss, share, whole)
         own, samples = own + 1, samples + len(rows)
     steps = -(-work.begun // world.size)

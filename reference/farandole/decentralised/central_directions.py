@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
+from farandole.data.batch import Batch
 from farandole.data_parallel.loss_log import Observation
 from farandole.data_parallel.training import Strategy
 from farandole.decentralised.exchange import average, consensus
@@ -70,10 +71,10 @@ class CentralDirections(Strategy):
         rows = world.size if world.rank == CENTRE else 1
         self._rows = np.empty((rows, length), self.flat.gradients_np.dtype)
 
-    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model(inputs), targets)
+            mean_loss = self.loss(self.model, batch)
             mean_loss.backward()
         with self.world.communicate("directions"):
             self.flat.to_host()

@@ -25,10 +25,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from farandole.compression.compressor import Compressor, Payload, Vector
 from farandole.compression.non_finite import check_own
+from farandole.data.batch import Batch
 from farandole.data_parallel.loss_log import Observation
 from farandole.data_parallel.training import Strategy
 from farandole.decentralised.exchange import average, consensus, swap
@@ -115,10 +116,10 @@ class ChocoSGD(Strategy):
         self.ring_bytes = 0
         self._done = 0
 
-    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model(inputs), targets)
+            mean_loss = self.loss(self.model, batch)
             (mean_loss * (share * self.world.size)).backward()
         with self.world.compute("update"):
             self.optimizer.step()

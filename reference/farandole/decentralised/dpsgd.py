@@ -22,8 +22,9 @@ algorithms outperform centralized algorithms? A case study for decentralized par
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
+from farandole.data.batch import Batch
 from farandole.data_parallel.loss_log import Observation
 from farandole.data_parallel.training import Strategy
 from farandole.decentralised.exchange import Mixer, average, consensus
@@ -63,10 +64,10 @@ class DPSGD(Strategy):
         self.mixer = Mixer(world, graph, doubly_stochastic, self.flat.values_np)
         self._done = 0
 
-    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model(inputs), targets)
+            mean_loss = self.loss(self.model, batch)
             (mean_loss * (share * self.world.size)).backward()
         self._done += 1
         mixes = self._done % self.every == 0

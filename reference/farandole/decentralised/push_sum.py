@@ -20,8 +20,9 @@ distributed deep learning", 2019; Kempe et al. 2003 (push-sum).
 from __future__ import annotations
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
+from farandole.data.batch import Batch
 from farandole.data_parallel.loss_log import Observation
 from farandole.data_parallel.training import Strategy
 from farandole.decentralised.exchange import Mixer, average, consensus
@@ -56,10 +57,10 @@ class PushSum(Strategy):
         self.mixer = Mixer(world, graph, pushing, self.pushed)
         self._done = 0
 
-    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model(inputs), targets)
+            mean_loss = self.loss(self.model, batch)
             (mean_loss * (share * self.world.size)).backward()
         with self.world.compute("update"):  # of x, by a gradient that was computed at z
             self._have(self.pushed[:-1])

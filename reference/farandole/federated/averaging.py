@@ -16,11 +16,14 @@ Cost of a round: the model to each of m clients, and a vector of the model's siz
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from farandole.data.batch import Batch
+from farandole.data.samples import Reader
 from farandole.models.optimizers import SGD
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.communicator import Buffer
@@ -29,14 +32,19 @@ from farandole.tasks import Loss
 
 @dataclass(frozen=True)
 class Client:
-    """A client: its number and its own samples."""
+    """A client: its number, and its own samples on the device."""
 
     number: int
-    inputs: Tensor
-    targets: Tensor
+    reader: Reader
+    samples: int
 
     def __len__(self) -> int:
-        return len(self.targets)
+        return self.samples
+
+    @cached_property
+    def everything(self) -> Batch:
+        """All its samples, as one batch."""
+        return self.reader[np.arange(self.samples)]
 
 
 class LocalTraining:
@@ -67,12 +75,13 @@ class LocalTraining:
         self.flat.values_np[:] = values
         self.flat.values_from_host()
         with torch.no_grad():
-            loss = self.loss(self.model(client.inputs), client.targets).item()
+            loss = self.loss(self.model, client.everything).item()
         order = np.random.default_rng([self.seed, client.number, number])
         for _ in range(self.epochs):
-            for rows in torch.from_numpy(order.permutation(len(client))).split(self.batch):
+            rows = order.permutation(len(client))
+            for start in range(0, len(client), self.batch):
                 self.flat.zero_gradients()
-                self.loss(self.model(client.inputs[rows]), client.targets[rows]).backward()
+                self.loss(self.model, client.reader[rows[start : start + self.batch]]).backward()
                 self.optimizer.step()
         self.flat.values_to_host()
         moved = len(client) * (self.flat.values_np.astype(np.float64) - values)

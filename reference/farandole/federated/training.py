@@ -7,19 +7,18 @@ loads the whole set, divides it as all others do, and keeps only the samples of 
 
 from __future__ import annotations
 
-from math import isinf, nan
+from math import nan
 
 import numpy as np
-import torch
 from mpi4py import MPI
 
 from farandole import tasks
 from farandole.collectives.executor import run
 from farandole.collectives.tree import BROADCAST
-from farandole.data import datasets
-from farandole.data_parallel.evaluation import sharded_accuracy
+from farandole.data.samples import Samples
+from farandole.data_parallel.evaluation import judged_together
 from farandole.errors import UsageError
-from farandole.federated.aggregation import SERVER, Aggregation, PlainSum, Round, SecureSum
+from farandole.federated.aggregation import Aggregation, PlainSum, Round, SecureSum
 from farandole.federated.averaging import Client, LocalTraining, averaged
 from farandole.federated.clients import host, participants, possessions, survivors
 from farandole.federated.options import FederatedOptions
@@ -40,13 +39,13 @@ class Federation:
             finite.
     """
 
-    def __init__(self, world: World, options: FederatedOptions, task: Task, train: datasets.Dataset) -> None:
+    def __init__(self, world: World, options: FederatedOptions, task: Task, train: Samples) -> None:
         self.world, self.options = world, options
-        classes = train.targets if train.targets.ndim == 1 else np.zeros(len(train), np.int64)
+        classes = tasks.classes_of(task, train, options.concentration)
         owned = possessions(classes, options.clients, options.concentration, options.seed)
         self.sizes = [len(rows) for rows in owned]
         self.clients = {
-            number: Client(number, *(torch.from_numpy(part).to(world.device) for part in _parts(train[rows])))
+            number: Client(number, train[rows].on(world.device), len(rows))
             for number, rows in enumerate(owned)
             if host(number, world.size) == world.rank
         }
@@ -113,8 +112,7 @@ def check(options: FederatedOptions) -> None:
         raise UsageError(
             f"--threshold {options.threshold}: a round has {options.per_round} clients; give as many or fewer"
         )
-    if task.is_text and not isinf(options.concentration):
-        raise UsageError(f"--data {options.data} has no classes to divide: give --concentration inf")
+    tasks.check_classes(task, options.concentration)
 
 
 def threshold(options: FederatedOptions) -> int:
@@ -144,12 +142,6 @@ def train(scenario: str, options: FederatedOptions) -> Summary | None:
             steps=options.steps,
             samples=federation.samples,
             final_loss=loss,
-            test_accuracy=sharded_accuracy(
-                federation.model, splits.test if world.rank == SERVER else None, world, task.metric
-            ),
+            test_metrics=judged_together(federation.model, splits.test, world, task),
             params_sha256=sha256(federation.model),
         )
-
-
-def _parts(dataset: datasets.Dataset) -> tuple[np.ndarray, np.ndarray]:
-    return dataset.inputs, dataset.targets

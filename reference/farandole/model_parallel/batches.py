@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from farandole.data.datasets import Dataset
 from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
+from farandole.data.samples import Samples
 from farandole.data.shares import equal_shares, slices
 from farandole.errors import UsageError
 
@@ -44,10 +44,10 @@ class CutBatch:
         return len(self.parts[micro_batch])
 
     def inputs(self, micro_batch: int) -> Tensor:
-        return self.shard.inputs[self._rows(micro_batch)]
+        return self.shard.batch(self.parts[micro_batch])[0]
 
     def weighted_loss(self, micro_batch: int, outputs: Tensor) -> Tensor:
-        targets = self.shard.targets[self._rows(micro_batch)]
+        targets = self.shard.batch(self.parts[micro_batch])[1]
         weighted = self.loss(outputs, targets) * (self.rows(micro_batch) / self.wholes[micro_batch])
         seen = micro_batch in self.losses  # recomputation asks twice
         self.losses[micro_batch] = weighted.item()
@@ -55,15 +55,12 @@ class CutBatch:
             self.known(micro_batch, self.losses[micro_batch])
         return weighted
 
-    def _rows(self, micro_batch: int) -> Tensor:
-        return torch.from_numpy(self.parts[micro_batch]).to(self.shard.targets.device)
-
 
 class Shard:
     """One pipeline's share of the training set.
 
     Args:
-        dataset: the whole training set, where this rank needs it: at the first and the last stage.
+        everything: the whole training set, where this rank needs it: at the first and the last stage.
         samples: its size, known to all.
         batch: samples per step, over all pipelines together.
         pipelines, number: how many share the set, and which of them this is.
@@ -74,7 +71,7 @@ class Shard:
 
     def __init__(
         self,
-        dataset: Dataset | None,
+        everything: Samples | None,
         samples: int,
         *,
         batch: int,
@@ -90,10 +87,14 @@ class Shard:
         if batch < pipelines:
             raise UsageError(f"--batch {batch} for {pipelines} pipelines: give at least 1 sample for each")
         self.sampler = EpochSampler(self.shares[number], self.epoch, seed, number)
-        own = dataset[slices(self.shares)[number]] if dataset else None
-        inputs = torch.from_numpy(np.array(own.inputs)) if own else torch.empty(0)
-        self.inputs = inputs.to(device, dtype if inputs.is_floating_point() else None)
-        self.targets = torch.from_numpy(np.array(own.targets)).to(device) if own else torch.empty(0)
+        self.dtype = dtype
+        self.reader = everything[slices(self.shares)[number]].on(device) if everything else None
+
+    def batch(self, rows: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
+        """Return the inputs and the targets of some samples, at the first and the last stage."""
+        assert self.reader
+        inputs, targets = self.reader[rows]
+        return inputs.to(self.dtype) if inputs.is_floating_point() else inputs, targets
 
     @property
     def smallest_batch(self) -> int:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from farandole import tasks
-from farandole.data.datasets import Dataset, Splits
+from farandole.data.datasets import Splits
+from farandole.data.samples import Samples
 from farandole.errors import UsageError
 from farandole.model_parallel import layer_split
 from farandole.model_parallel.batches import Shard
@@ -71,7 +72,7 @@ class Layout:
 
 
 @lru_cache(maxsize=1)  # a training that outlives its ranks makes its parts anew
-def _splits(task: Task, seed: int) -> Splits[Dataset]:
+def _splits(task: Task, seed: int) -> Splits[Samples]:
     return task.data(seed)
 
 
@@ -91,6 +92,7 @@ class Parts:
         self.grid = Grid(world.comm, data=layout.data, pipeline=layout.pipeline, tensor=layout.tensor)
         self.place = self.grid.coordinates
         self.task = tasks.of(options)
+        self.criterion = tasks.criterion_of(self.task)
         if layout.vertical_sync and layout.schedule.flushes:
             raise UsageError(
                 f"--vertical-sync is for --schedule pipedream: stages of {layout.schedule.name} always use one version"
@@ -136,11 +138,11 @@ class Parts:
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the task's loss, of logits that tensor ranks may have divided among them."""
         if self.tensor.size == 1:
-            return self.task.loss(outputs, targets)
-        return divided_cross_entropy(outputs, targets, self.task.classes, self.tensor)
+            return self.criterion(outputs, targets)
+        return divided_cross_entropy(outputs, targets, tasks.number_of_classes(self.task), self.tensor)
 
     @property
-    def splits(self) -> Splits[Dataset]:
+    def splits(self) -> Splits[Samples]:
         """All samples, loaded at the first use."""
         return _splits(self.task, self.options.seed)
 
@@ -162,11 +164,16 @@ class Parts:
     def layers(self) -> list[nn.Module]:
         """All layers of the model, unsplit; between them activations are whole on all tensor ranks."""
         model = self.task.model().to(self.dtype)
+        if not isinstance(model, nn.Sequential):
+            raise UsageError(
+                f"{self.task.name}: its model is a {type(model).__name__}, which nobody knows how to cut into stages: "
+                "have model() return nn.Sequential of its layers"
+            )
         return units(model) if self.layout.tensor > 1 else list(model)
 
     def _cut(self, layers: list[nn.Module]) -> Plan:
         count = self.shard.smallest_batch // self.layout.parts_of_a_batch
-        samples = torch.from_numpy(self.splits.train.inputs[:count])
+        samples, _ = self.splits.train.on(torch.device("cpu"))[np.arange(count)]
         samples = samples.to(self.dtype) if samples.is_floating_point() else samples
         return layer_split.cut(layers, samples, self.last + 1, self.layout.balance)
 

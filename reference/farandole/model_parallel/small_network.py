@@ -36,6 +36,7 @@ from farandole.runtime.options import RunOptions
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
+from farandole.tasks import of_pairs
 
 INPUTS, HIDDEN, SAMPLES, BATCH, LR = 10, 20, 1000, 10, 0.01
 
@@ -67,7 +68,7 @@ def train(options: RunOptions, epochs: int) -> Summary | None:
             steps=2 * steps,
             samples=2 * steps * BATCH,
             final_loss=float(summed[-1]),
-            test_accuracy=None,
+            test_metrics=None,
             params_sha256=sha256(model),
         )
 
@@ -85,22 +86,17 @@ def samples(seed: int) -> tuple[Tensor, Tensor]:
     return inputs, torch.relu(inputs @ first) @ second / (INPUTS * HIDDEN) ** 0.5
 
 
-def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean over the samples; 0, with zero gradients, for none."""
-    return mse_loss(outputs, targets) if len(targets) else outputs.sum() * 0
-
-
 def data_parallel(world: World, model: nn.Sequential, seed: int, steps: int, start: int = 0) -> Iterator[float]:
     """Each rank its share of the samples and of each batch; yields after each step the rank's part of the mean loss."""
     inputs, targets = (tensor.to(world.device) for tensor in samples(seed))
     shares, epoch = equal_shares(SAMPLES, world.size), steps_per_epoch(SAMPLES, BATCH)
     first = slices(shares)[world.rank].start
     sampler = EpochSampler(shares[world.rank], epoch, seed, world.rank)
-    strategy = SynchronousSGD(world, model, mean_squared_error, maker("sgd", LR), ALL_REDUCES["ring"])
+    strategy = SynchronousSGD(world, model, of_pairs(mse_loss), maker("sgd", LR), ALL_REDUCES["ring"])
     for step in world.steps(start + steps, start):
         rows = torch.from_numpy(first + next(sampler)).to(world.device)
         share = len(rows) / sum(batch_size(each, epoch, step) for each in shares)
-        yield strategy.step(inputs[rows], targets[rows], share) * share
+        yield strategy.step((inputs[rows], targets[rows]), share) * share
 
 
 class Batches:
@@ -123,7 +119,7 @@ class Batches:
         return self.all_inputs[torch.from_numpy(self.drawn)]
 
     def weighted_loss(self, micro_batch: int, outputs: Tensor) -> Tensor:
-        loss = mean_squared_error(outputs, self.targets[torch.from_numpy(self.drawn)])
+        loss: Tensor = mse_loss(outputs, self.targets[torch.from_numpy(self.drawn)])
         self.loss = loss.item()
         return loss
 

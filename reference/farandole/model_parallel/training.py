@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from farandole.data_parallel.evaluation import accuracy
+from farandole.data_parallel.evaluation import judged
 from farandole.model_parallel.accounting import account
 from farandole.model_parallel.options import ModelParallelOptions
 from farandole.model_parallel.parts import Layout, Parts
@@ -63,7 +63,7 @@ def finish(
         steps=steps,
         samples=sum(map(parts.shard.whole, range(steps))),
         final_loss=final_loss,
-        test_accuracy=accuracy(model.float(), parts.splits.test, parts.world.device, parts.task.metric)
+        test_metrics=judged(model.float(), parts.splits.test, parts.world.device, parts.task.metrics)
         if model
         else None,
         params_sha256=sha256(parts.module),

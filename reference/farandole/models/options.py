@@ -29,6 +29,10 @@ class TrainingOptions(RunOptions):
     depth: Depth = 2
     """Hidden layers of the perceptron, convolutions of the convolutional network, or blocks of the transformer."""
 
+    task: str | None = None
+    """Your own model and data, instead of these: my_task.py, whose function task() returns a Task; my_task.py:NAME or
+    PACKAGE.MODULE:NAME for another function."""
+
     steps: AtLeastOne = 300
     """Optimizer steps."""
 
@@ -42,6 +46,8 @@ class TrainingOptions(RunOptions):
         return self.steps
 
     def least_bytes(self) -> int:
-        """Return the bytes of the square weight matrices and of their gradients, in float32."""
+        """Return the bytes of the square weight matrices and of their gradients, in float32; of your own model 0."""
+        if self.task:
+            return 0
         squares = {"mlp": self.depth - 1, "transformer": 12 * self.depth}.get(self.model, 0)
         return 2 * 4 * squares * self.hidden**2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
 
@@ -25,9 +25,9 @@ class Batches:
         self.sampler = EpochSampler(shares[own], self.epoch, seed, own)
         self.taken = 0
 
-    def __next__(self) -> tuple[Tensor, float]:
+    def __next__(self) -> tuple[NDArray[np.intp], float]:
         """Return rows of the shard, and n_r / N."""
         rows = next(self.sampler)
         whole = sum(batch_size(share, self.epoch, self.taken) for share in self.shares)
         self.taken += 1
-        return torch.from_numpy(rows), len(rows) / whole
+        return rows, len(rows) / whole

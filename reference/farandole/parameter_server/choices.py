@@ -85,7 +85,10 @@ def check(options: PolicyOptions) -> None:
     Raises:
         UsageError: saying what does not, and why.
     """
-    if options.data in datasets.NAMES:  # not the passages as sparse features, which have a model of their own
+    is_text = options.data not in datasets.NAMES  # passages as sparse features, which have a model of their own
+    if is_text and options.task:
+        raise UsageError("--data text has a model of its own, and trains no --task: leave out one of them")
+    if not is_text:
         model_choices.check(options)
     if options.update in PUSH_PARAMETERS and (options.topk or options.tree):
         other = "--topk" if options.topk else "--tree"

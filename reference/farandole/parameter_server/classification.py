@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,9 +16,11 @@ from farandole.compression.error_feedback import ErrorFeedback
 from farandole.compression.non_finite import check_own
 from farandole.compression.table import FEEDBACK
 from farandole.data import shards
-from farandole.data.datasets import Dataset, Splits
+from farandole.data.batch import Batch
+from farandole.data.datasets import Splits
+from farandole.data.samples import Reader, Samples
 from farandole.data.shares import equal_shares, proportional_shares
-from farandole.data_parallel.evaluation import accuracy, loss
+from farandole.data_parallel.evaluation import judged
 from farandole.errors import UsageError
 from farandole.parameter_server import choices
 from farandole.parameter_server.batches import Batches
@@ -65,14 +66,14 @@ class Trainee:
         world: World,
         options: PolicyOptions,
         task: Task,
-        shard: Dataset,
+        shard: Samples,
         shares: Mapping[int, int],
         group: int,
-        test: Dataset | None = None,
+        test: Samples | None = None,
     ) -> None:
         self.world, self.options, self.task = world, options, task
         self.shard, self.shares, self.test = shard, shares, test
-        self._validation: Dataset | None = None
+        self._validation: Samples | None = None
         devices.seed_everything(options.seed + group)
         self.model = task.model().to(world.device)
         self.flat = FlatBuffers(self.model)
@@ -85,17 +86,16 @@ class Trainee:
         """Iterations, until there is no work left."""
         contribution = self._contribution()
         policy = choices.make_policy(self.options, list(self.shares))
-        batches, inputs, targets = self._material()
+        batches, reader = self._material()
         while start := pull(self.world, kv, contribution.into):
             for alone in range(contribution.period):  # 0: the one with the pull and the push
                 iteration = start.clock * contribution.period + alone
                 self.world.begin_step(iteration)
                 rows, share = next(batches)
-                rows = rows.to(self.world.device)
                 with self.world.compute("forward and backward"):
                     if not alone:
                         contribution.pulled(share)
-                    batch_loss = self._gradient(inputs[rows], targets[rows])
+                    batch_loss = self._gradient(reader[rows])
                     if alone:
                         contribution.step_alone()
                     else:
@@ -105,25 +105,23 @@ class Trainee:
                     self._push(kv, pushed, start, share)
                 kv.report(iteration, batch_loss, len(rows))
 
-    def _material(self) -> tuple[Batches, Tensor, Tensor]:
-        """Return this worker's batches as rows of its shard, and the shard's inputs and targets on the device."""
+    def _material(self) -> tuple[Batches, Reader]:
+        """Return this worker's batches as rows of its shard, and a reader of the shard."""
         number = list(self.shares).index(self.world.rank)
         batches = Batches(list(self.shares.values()), number, self.options.batch, self.options.seed)
-        arrays = (np.array(array) for array in (self.shard.inputs, self.shard.targets))
-        inputs, targets = (torch.from_numpy(array).to(self.world.device) for array in arrays)
-        return batches, inputs, targets
+        return batches, self.shard.on(self.world.device)
 
     def complete(self, table: NDArray[Any]) -> NDArray[Any]:
         return table
 
-    def accuracy(self, table: NDArray[Any]) -> float | None:
+    def judged(self, table: NDArray[Any]) -> dict[str, float] | None:
         if self.world.control.rank:
             return None
         if self.test is None:  # the rank that had it has died
             self.test = self.task.data(self.options.seed).test
         self.flat.values_np[:] = table
         self.flat.values_from_host()
-        return accuracy(self.model, self.test, self.world.device, self.task.metric)
+        return judged(self.model, self.test, self.world.device, self.task.metrics)
 
     def validation_loss(self, table: NDArray[Any]) -> float:
         """Return the loss of the parameters `table` on the validation samples, which no worker has."""
@@ -131,7 +129,7 @@ class Trainee:
             self._validation = self.task.data(self.options.seed).validation
         self.flat.values_np[:] = table
         self.flat.values_from_host()
-        return loss(self.model, self._validation, self.world.device, self.task.loss)
+        return judged(self.model, self._validation, self.world.device, {"loss": self.task.loss})["loss"]
 
     def _contribution(self) -> Contribution:
         if self.options.update == "blend":
@@ -140,9 +138,9 @@ class Trainee:
             return PushElastic(self.flat, self.options.lr, self.options.elasticity, self.options.period)
         return PushGradient(self.flat)
 
-    def _gradient(self, inputs: Tensor, targets: Tensor) -> float:
+    def _gradient(self, batch: Batch) -> float:
         self.flat.zero_gradients()
-        mean_loss = self.task.loss(self.model(inputs), targets)
+        mean_loss: Tensor = self.task.loss(self.model, batch)
         mean_loss.backward()
         return mean_loss.item()
 
@@ -178,13 +176,14 @@ class Trainee:
 
 def share_data(
     world: World, recorder: Recorder, options: ServerOptions, task: Task, workers: Sequence[int]
-) -> tuple[Dataset, dict[int, int], Splits[Dataset] | None]:
+) -> tuple[Samples, dict[int, int], Splits[Samples] | None]:
     """Send each worker its shard from rank 0; in proportion to --capabilities, if these are given. Collective.
 
     Returns:
-        The own shard (empty on a rank that is no worker), each worker's number of samples, and on rank 0 all samples.
+        The own shard (empty on a rank that is no worker), each worker's number of samples, and on rank 0, if it sends
+        the shards, or on all ranks all samples.
     """
-    splits = task.data(options.seed) if world.rank == 0 else None
+    splits = task.data(options.seed) if world.rank == 0 or not task.is_sent else None
     count = np.array([len(splits.train) if splits else 0])
     world.control.Bcast(count)
     if not options.capabilities:
@@ -196,4 +195,5 @@ def share_data(
         raise UsageError(f"--capabilities has {given} numbers: give one for each of {len(workers)} workers")
     of_rank = dict(zip(workers, shares, strict=True))
     everything = splits.train if splits else None
-    return shards.distribute(options.loading, everything, of_rank, world, recorder.shard_folder), of_rank, splits
+    folder = recorder.shard_folder
+    return shards.distribute(options.loading, everything, of_rank, world, folder, task.is_sent), of_rank, splits

@@ -28,15 +28,14 @@ class TwiceTrainee(Trainee):
 
     def work(self, kv: KVWorker) -> None:
         """Iterations of two rounds, until there is no work left."""
-        batches, inputs, targets = self._material()
+        batches, reader = self._material()
         aggregated = np.empty_like(self.flat.values_np)
         while start := pull(self.world, kv, self.flat.values_np):
             self.world.begin_step(start.clock // 2)
             rows, share = next(batches)
-            rows = rows.to(self.world.device)
             with self.world.compute("forward and backward"):
                 self.flat.values_from_host()
-                batch_loss = self._gradient(inputs[rows], targets[rows])
+                batch_loss = self._gradient(reader[rows])
                 self.flat.to_host()
             kv.push(self.flat.gradients_np, start.clock, share)
             if not (second := pull(self.world, kv, aggregated)):

@@ -34,8 +34,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
+from farandole.data.batch import Batch, size
 from farandole.parameter_server.header import NO_TASK
 from farandole.parameter_server.kv_worker import KVWorker, Start
 from farandole.runtime.buffers import FlatBuffers
@@ -43,15 +44,15 @@ from farandole.runtime.world import World
 from farandole.tasks import Loss
 
 Array = NDArray[Any]
-NextBatch = Callable[[], tuple[Tensor, Tensor, float]]
+NextBatch = Callable[[], tuple[Batch, float]]
 
 
 class Replica:
     """One worker's copy of the model, and its way of keeping it near the servers'.
 
     Args:
-        loss: (outputs, targets) → their mean loss.
-        next_batch: returns inputs, targets, and n_r/N, the part of the whole batch that they are.
+        loss: (model, batch) → its mean loss.
+        next_batch: returns a batch, and n_r/N, the part of the whole batch that it is.
     """
 
     def __init__(
@@ -116,9 +117,9 @@ class Replica:
 
     def _iterate(self) -> tuple[float, int]:
         """Compute a gradient, for the servers and for the own copy; return the loss and the number of samples."""
-        inputs, targets, share = self.next_batch()
+        batch, share = self.next_batch()
         self.flat.zero_gradients()
-        loss = self.loss(self.model(inputs), targets)
+        loss = self.loss(self.model, batch)
         loss.backward()
         self.flat.to_host()
         self._sum += share * self.flat.gradients_np
@@ -126,7 +127,7 @@ class Replica:
             self._oldest_read = self._read
         with torch.no_grad():
             self.flat.values.add_(self.flat.gradients, alpha=-self.local_lr)
-        return loss.item(), len(targets)
+        return loss.item(), size(batch)
 
     def _send_sum(self, kv: KVWorker, clock: int, task: int = NO_TASK) -> None:
         """Push the gradients summed up so far; `clock` is the last one's iteration, `task` their task."""

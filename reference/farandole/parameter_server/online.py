@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from farandole import tasks
+from farandole.data.batch import Batch
 from farandole.data.datasets import Dataset
 from farandole.data.streams import RotatingDigits
 from farandole.errors import UsageError
@@ -44,7 +45,7 @@ from farandole.runtime.files import json_text
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
-from farandole.tasks import Task
+from farandole.tasks import Task, criterion_of, is_right
 
 LAST_PART = 0.1  # of the stream: what the summary's test accuracy is about
 
@@ -55,7 +56,7 @@ def train(scenario: str, options: OnlineOptions) -> Summary | None:
     with World.start(options) as world:
         placement = place(world, options, readers=options.readers)
         workers = placement.workers
-        task = tasks.of(options)
+        task = tasks.built_in(options)
         splits = task.data(options.seed)
         streams = make_streams(options, workers, splits.train)
         recorder = Recorder(world, scenario, options)
@@ -87,7 +88,7 @@ def train(scenario: str, options: OnlineOptions) -> Summary | None:
             steps=max(outcome.updates, default=0),
             samples=reports.samples,
             final_loss=reports.loss,
-            test_accuracy=reports.accuracy_at_the_end,
+            test_metrics={"accuracy": reports.accuracy_at_the_end},
             params_sha256=sha256(outcome.tables[0].tobytes()).hexdigest(),
             ring_bytes=learner.plain_bytes,
             **outcome.figures(),
@@ -161,7 +162,7 @@ class Learner(Trainee):
                 if number == freeze_at:
                     self._frozen = copy.deepcopy(self.model)
                 frozen_right = self._frozen_right(inputs, targets)
-                loss = self._gradient(inputs, targets)
+                loss = self._gradient((inputs, targets))
                 pushed = contribution.to_push()
             time.sleep(policy.pause(self.world.rank, start.clock))
             self._push(kv, pushed, start, share)
@@ -174,18 +175,19 @@ class Learner(Trainee):
             with self.world.trace.span("wait for samples", "wait"):
                 time.sleep(max(0.0, due_s - self.recorder.elapsed_s))
 
-    def _gradient(self, inputs: Tensor, targets: Tensor) -> float:
+    def _gradient(self, batch: Batch) -> float:
         """As always; and from the same logits, how many samples were predicted right before they are learned."""
         self.flat.zero_gradients()
+        inputs, targets = batch
         logits = self.model(inputs)
-        self._right = self.task.metric(logits, targets)
-        loss = self.task.loss(logits, targets)
+        self._right = int((logits.argmax(dim=-1) == targets).sum())
+        loss = criterion_of(self.task)(logits, targets)
         loss.backward()
         return loss.item()
 
     def _frozen_right(self, inputs: Tensor, targets: Tensor) -> int:
         with torch.no_grad():
-            return self.task.metric(self._frozen(inputs), targets)
+            return int(is_right(self._frozen, (inputs, targets)).sum())
 
 
 class StreamReports(Reports):

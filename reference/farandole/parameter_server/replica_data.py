@@ -14,8 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from farandole import tasks
 from farandole.data import shards
 from farandole.data.datasets import Dataset
+from farandole.data.samples import Samples
 from farandole.data.shares import equal_shares
 from farandole.errors import UsageError
 from farandole.parameter_server.classification import share_data
@@ -42,10 +44,10 @@ class Material:
     """
 
     task: Task
-    shard: Dataset
+    shard: Samples
     shares: dict[int, int]
     meanings: list[list[str]]
-    test: Dataset | None
+    test: Samples | None
 
 
 def known_labels(options: DownpourOptions, workers: int) -> list[list[str]]:
@@ -76,13 +78,13 @@ def share(
     """Send each worker its samples and, with --label-sets, the common numbering of its labels. Collective."""
     workers = placement.workers
     if options.label_sets is None:
-        shard, shares, splits = share_data(world, recorder, options, task, workers)
-        return Material(task, shard, shares, known, splits.test if splits else None)
+        own, shares, splits = share_data(world, recorder, options, task, workers)
+        return Material(task, own, shares, known, splits.test if splits else None)
 
     train, test = None, None
     sizes = np.zeros(len(workers), dtype=np.int64)
     if world.rank == 0:
-        splits = task.data(options.seed)
+        splits = tasks.built_in(options).data(options.seed)
         parts = by_worker(splits.train, known)
         sizes[:] = [len(part) for part in parts]
         inputs, targets = zip(*((part.inputs, part.targets) for part in parts), strict=True)
@@ -90,9 +92,10 @@ def share(
     world.control.Bcast(sizes)
     shares = dict(zip(workers, sizes.tolist(), strict=True))
     shard = shards.distribute(options.loading, train, shares, world, recorder.shard_folder)
+    assert isinstance(shard, Dataset)  # its labels have names
     if options.align:
-        own = known[workers.index(world.rank)] if world.rank in workers else []
-        names, to_common = _agree(world, workers, own)
+        labels = known[workers.index(world.rank)] if world.rank in workers else []
+        names, to_common = _agree(world, workers, labels)
         known = [names] * len(workers)
         if world.rank in workers:
             shard = Dataset(shard.inputs, to_common[shard.targets])

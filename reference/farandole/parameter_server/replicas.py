@@ -7,13 +7,10 @@ all classes. A worker that knows the common numbering can read every output.
 
 from __future__ import annotations
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from farandole import tasks
+from farandole.data.batch import Batch
 from farandole.data.datasets import Dataset
-from farandole.data_parallel.evaluation import accuracy
+from farandole.data_parallel.evaluation import accuracy, judged
 from farandole.errors import UsageError
 from farandole.parameter_server import cluster
 from farandole.parameter_server.application import Application
@@ -83,7 +80,7 @@ def train(scenario: str, options: DownpourOptions) -> Summary | None:
             steps=max(outcome.updates, default=0),
             samples=reports.samples,
             final_loss=reports.loss,
-            test_accuracy=_accuracy(world, replica, material, options),
+            test_metrics=_judged(world, replica, material, options),
             params_sha256=sha256(replica.model),
             faults=failure_log.faults() if failure_log else (),
             tasks=queue.figures() if queue else None,
@@ -103,13 +100,11 @@ def _replica(world: World, options: DownpourOptions, material: Material) -> Repl
     shard, workers = material.shard, list(material.shares)
     number = workers.index(world.rank) if world.rank in workers else 0
     batches = Batches(list(material.shares.values()), number, options.batch, options.seed)
-    inputs = torch.from_numpy(np.array(shard.inputs)).to(world.device)
-    targets = torch.from_numpy(np.array(shard.targets)).to(world.device)
+    reader = shard.on(world.device)
 
-    def next_batch() -> tuple[Tensor, Tensor, float]:
+    def next_batch() -> tuple[Batch, float]:
         rows, share = next(batches)
-        rows = rows.to(world.device)
-        return inputs[rows], targets[rows], share
+        return reader[rows], share
 
     return Replica(
         world,
@@ -154,14 +149,15 @@ def _task_replica(world: World, options: DownpourOptions, material: Material) ->
     return replica, TaskQueue(-(-total // options.n_push))
 
 
-def _accuracy(world: World, replica: Replica, material: Material, options: DownpourOptions) -> float | None:
-    """Return the test accuracy; if workers interpret the outputs differently, the mean over the workers."""
+def _judged(world: World, replica: Replica, material: Material, options: DownpourOptions) -> dict[str, float] | None:
+    """Return the task's metrics; if workers interpret the outputs differently, the workers' mean accuracy."""
     if world.control.rank:
         return None
     task = material.task
     test = material.test or task.data(options.seed).test  # the rank that had it may have died
     if not material.meanings:
-        return accuracy(replica.model, test, world.device, task.metric)
+        return judged(replica.model, test, world.device, task.metrics)
+    assert isinstance(test, Dataset)
     inputs, digits = test.inputs, test.targets
-    judged = [Dataset(inputs, numbered(digits, names)) for names in material.meanings]
-    return sum(accuracy(replica.model, test, world.device, task.metric) for test in judged) / len(judged)
+    named = [Dataset(inputs, numbered(digits, names)) for names in material.meanings]
+    return {"accuracy": sum(accuracy(replica.model, test, world.device) for test in named) / len(named)}

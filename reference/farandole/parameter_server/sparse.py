@@ -91,7 +91,7 @@ class SparseTrainee:
         chosen = Batches(self.shares, own, self.options.batch, self.options.seed)
         while True:
             samples, share = next(chosen)
-            yield self.shard[samples.numpy()], share
+            yield self.shard[samples], share
 
     def pull(self, kv: KVWorker, rows: Rows, values: Array) -> Start | None:
         """Wait for permission, and for the table's `rows`, which come into `values`."""
@@ -109,10 +109,10 @@ class SparseTrainee:
         loss, _, _ = gradient(table[touched_rows(self.validation)], self.validation)
         return loss
 
-    def accuracy(self, table: Array) -> float | None:
+    def judged(self, table: Array) -> dict[str, float] | None:
         if self.world.control.rank:
             return None
-        return float(np.mean(predict(table, self.test) == self.test.targets))
+        return {"accuracy": float(np.mean(predict(table, self.test) == self.test.targets))}
 
 
 def cut(train: text.SparseDataset, workers: int, how: str) -> list[text.SparseDataset]:

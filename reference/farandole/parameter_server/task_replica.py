@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from farandole.data.datasets import Dataset
+from farandole.data.batch import Batch
 from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
+from farandole.data.samples import Samples
 from farandole.parameter_server.downpour import Replica
 from farandole.parameter_server.header import NO_TASK
 from farandole.parameter_server.kv_worker import KVWorker
@@ -62,7 +62,7 @@ class TaskReplica(Replica):
         world: World,
         model: nn.Module,
         loss: Loss,
-        data: Dataset,
+        data: Samples,
         batches: MiniBatches,
         total: int,
         size: int,
@@ -70,8 +70,7 @@ class TaskReplica(Replica):
     ) -> None:
         super().__init__(world, model, loss, self._take, n_fetch=size, n_push=size, local_lr=local_lr, overlap=False)
         self.batches, self.total, self.size = batches, total, size
-        self._inputs = torch.tensor(data.inputs).to(world.device)
-        self._targets = torch.tensor(data.targets).to(world.device)
+        self._reader = data.on(world.device)
         self._to_do: list[int] = []  # the remaining mini-batches of the task, the last one first
 
     def work(self, kv: KVWorker) -> None:
@@ -101,7 +100,6 @@ class TaskReplica(Replica):
         self._fetch = kv.pull(self._arriving)
         return self._take_fetched(kv)
 
-    def _take(self) -> tuple[Tensor, Tensor, float]:
+    def _take(self) -> tuple[Batch, float]:
         number = self._to_do.pop()
-        rows = torch.from_numpy(self.batches.rows(number)).to(self.world.device)
-        return self._inputs[rows], self._targets[rows], self.batches.share(number)
+        return self._reader[self.batches.rows(number)], self.batches.share(number)

@@ -48,8 +48,8 @@ class Workload(Protocol):
     def validation_loss(self, table: NDArray[Any]) -> float:
         """Return the loss of the parameters `table` on samples that no worker trains on; on the manager's rank."""
 
-    def accuracy(self, table: NDArray[Any]) -> float | None:
-        """Return the test accuracy of these parameters; None on a rank without test data."""
+    def judged(self, table: NDArray[Any]) -> dict[str, float] | None:
+        """Return the metrics of these parameters on the test data; None on a rank without these."""
 
 
 # Given the worker groups, and which of them is this rank's own (0 on a rank that is no worker). Collective.
@@ -87,13 +87,13 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
             left=reports.left,
         )
         tables = [workload.complete(table) for table in outcome.tables]
-        accuracies = [accuracy for table in tables if (accuracy := workload.accuracy(table)) is not None]
+        judged = [metrics for table in tables if (metrics := workload.judged(table)) is not None]
         reports.close()
         return recorder.finish(
             steps=max(outcome.updates, default=0),
             samples=reports.samples,
             final_loss=reports.loss,
-            test_accuracy=min(accuracies, default=None),
+            test_metrics={name: min(each[name] for each in judged) for name in judged[0]} if judged else None,
             params_sha256=sha256(tables[own_group].tobytes()).hexdigest(),
             faults=failure_log.faults() if failure_log else (),
             ring_bytes=workload.plain_bytes,

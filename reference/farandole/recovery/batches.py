@@ -10,16 +10,21 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from farandole import tasks
 from farandole.data import shards
+from farandole.data.batch import Batch
 from farandole.data.datasets import Dataset, Splits
 from farandole.data.elastic_sampler import ElasticSampler, divide
 from farandole.data.sampler import check_filled
+from farandole.data.samples import Reader, Samples
 from farandole.data.shares import equal_shares
 from farandole.recovery.options import ReplicaOptions
+from farandole.runtime import files
 from farandole.runtime.world import World
+from farandole.tasks import Task
+
+SHARDS, SHARES = "shards", "shares.json"
 
 
 class Batches:
@@ -31,28 +36,52 @@ class Batches:
     """
 
     def __init__(self, world: World, options: ReplicaOptions, folder: Path, workers: int) -> None:
-        self.device, self.options, self.task = world.device, options, tasks.of(options)
-        written = folder / "shards"
-        if world.rank == 0 and not (written / "manifest.json").exists():
-            train = self.splits.train
-            shards.write(train, equal_shares(len(train), workers), written)
+        self.options, self.task = options, tasks.of(options)
+        if world.rank == 0 and not is_divided(folder):
+            divide_data(self.splits.train, workers, folder)
         world.control.Barrier()
-        self.data = shards.MappedShards(written)
-        check_filled(self.data.shares, options.batch, options.steps)
-        self.sampler = ElasticSampler(self.data.shares, options.batch, options.seed)
+        self.shares, self.reader = divided_data(self.task, options.seed, folder, world.device)
+        check_filled(self.shares, options.batch, options.steps)
+        self.sampler = ElasticSampler(self.shares, options.batch, options.seed)
 
     def go_to(self, step: int) -> None:
         """Make the batch of `step` the next one."""
         self.sampler.go_to(step)
 
-    def next_part(self, slot: int, slots: int) -> tuple[Tensor, Tensor, int]:
-        """Return the part of the next batch for the worker in `slot`: inputs, targets, and the batch's samples."""
+    def next_part(self, slot: int, slots: int) -> tuple[Batch, float, int]:
+        """Return the part of the next batch for the worker in `slot`, its share of it, and the samples of the whole."""
         parts = divide(next(self.sampler), slots)
-        batch = self.data[parts[slot]]
-        inputs, targets = (torch.from_numpy(each).to(self.device) for each in (batch.inputs, batch.targets))
-        return inputs, targets, sum(map(len, parts))
+        whole = sum(map(len, parts))
+        return self.reader[parts[slot]], len(parts[slot]) / whole, whole
 
     @cached_property
-    def splits(self) -> Splits[Dataset]:
+    def splits(self) -> Splits[Samples]:
         """All samples, as one rank alone loads them: training, validation and test."""
         return self.task.data(self.options.seed)
+
+
+def divide_data(train: Samples, workers: int, folder: Path) -> list[int]:
+    """Divide the training set among `workers`, for all starts of the run in `folder`; return the shares.
+
+    A built-in set is written there, one file for each share. Samples that every rank opens itself stay where they are.
+    """
+    shares = equal_shares(len(train), workers)
+    if isinstance(train, Dataset):
+        shards.write(train, shares, folder / SHARDS)
+    else:
+        files.write(folder / SHARES, files.json_text({"shares": shares}))
+    return shares
+
+
+def is_divided(folder: Path) -> bool:
+    """Whether `divide_data` has been called for this run."""
+    return (folder / SHARES).exists() or (folder / SHARDS / shards.MANIFEST).exists()
+
+
+def divided_data(task: Task, seed: int, folder: Path, device: torch.device) -> tuple[list[int], Reader]:
+    """Return what `divide_data` has left: the shares, and a reader of the whole training set."""
+    if task.is_sent:
+        mapped = shards.MappedShards(folder / SHARDS)
+        return mapped.shares, mapped.on(device)
+    shares = files.read_object(folder / SHARES, "give a new --out")["shares"]
+    return shares, task.data(seed).train.on(device)

@@ -14,7 +14,7 @@ import numpy as np
 
 from farandole import tasks
 from farandole.data.sampler import samples_used
-from farandole.data_parallel.evaluation import accuracy
+from farandole.data_parallel.evaluation import judged
 from farandole.data_parallel.loss_log import LossLog
 from farandole.recovery.adaptive_rate import AdaptiveRate, check_rate
 from farandole.recovery.batches import Batches
@@ -104,12 +104,12 @@ class DataParallel:
     def finish(self) -> Summary | None:
         """Evaluate, and write the record."""
         test = self.batches.splits.test if self.record.leads else None
-        metric = self.batches.task.metric
+        metrics = self.batches.task.metrics
         return self.record.recorder.finish(
             steps=self.steps,
-            samples=samples_used(self.batches.data.shares, self.options.batch, self.steps),
+            samples=samples_used(self.batches.shares, self.options.batch, self.steps),
             final_loss=self.losses.last,
-            test_accuracy=accuracy(self.replica.model, test, self.world.device, metric) if test else None,
+            test_metrics=judged(self.replica.model, test, self.world.device, metrics) if test else None,
             params_sha256=sha256(self.replica.model),
             faults=self.record.faults,
             joined=self.record.joined,
@@ -128,9 +128,8 @@ class DataParallel:
 
     def _gradient(self, step: int) -> tuple[float, float, int]:
         self.world.begin_step(step)
-        inputs, targets, whole = self.batches.next_part(self.world.comm.rank, self.world.comm.size)
-        share = len(inputs) / whole
-        return self.replica.gradient(inputs, targets, share), share, whole
+        batch, share, whole = self.batches.next_part(self.world.comm.rank, self.world.comm.size)
+        return self.replica.gradient(batch, share), share, whole
 
     def _rewind(self, step: int) -> None:
         self.batches.go_to(step)

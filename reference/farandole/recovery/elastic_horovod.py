@@ -24,16 +24,16 @@ from typing import Any
 import horovod.torch as hvd
 import torch
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from torch import Tensor, nn
+from torch import nn
 
 from farandole import tasks
-from farandole.data import shards
 from farandole.data.elastic_sampler import ElasticSampler, divide
-from farandole.data_parallel.evaluation import accuracy
+from farandole.data_parallel.evaluation import judged
+from farandole.recovery.batches import divided_data
 from farandole.recovery.events import UNKNOWN
 from farandole.recovery.horovod_world import WORKERS, Finished, HorovodWorld
 from farandole.recovery.options import ElasticHorovodOptions
-from farandole.recovery.replica import seed_random
+from farandole.recovery.replica import seed_random, without_some_inputs
 from farandole.runtime import devices
 from farandole.runtime.board import Board
 from farandole.runtime.buffers import sha256
@@ -53,9 +53,9 @@ class Worker:
 
     def __init__(self, options: ElasticHorovodOptions) -> None:
         self.options, self.task, self.world = options, tasks.of(options), HorovodWorld(options)
-        self.data = shards.MappedShards(self.world.folder / "shards")
-        self.sampler = ElasticSampler(self.data.shares, options.batch, options.seed)
-        self.dropout = nn.Dropout(options.dropout)
+        shares, self.reader = divided_data(self.task, options.seed, self.world.folder, self.world.device)
+        self.sampler = ElasticSampler(shares, options.batch, options.seed)
+        self.dropout = nn.Dropout(options.input_dropout)
         self.board: Board | None = None
         self.losses: list[tuple[float, float, int]] = []  # since the last commit: share of the loss, seconds, samples
 
@@ -118,21 +118,17 @@ class Worker:
     def _step(self, state: Any, step: int) -> None:
         world = self.world
         parts = divide(next(self.sampler), hvd.size())
-        batch, whole = self.data[parts[hvd.rank()]], sum(map(len, parts))
-        inputs, targets = (torch.from_numpy(each).to(world.device) for each in (batch.inputs, batch.targets))
+        own, whole = parts[hvd.rank()], sum(map(len, parts))
+        batch = without_some_inputs(self.reader[own], self.dropout)
         state.optimizer.zero_grad()
         with world.compute("forward and backward", step):
-            loss = self._loss(state.model, inputs, targets) * (len(inputs) / whole)
+            loss = self.task.loss(state.model, batch) * (len(own) / whole)
             loss.backward()  # Horovod begins to reduce meanwhile
         with world.trace.span("all-reduce", "communicate", collective=True), world.waiting("Horovod's all-reduce"):
             state.optimizer.synchronize()
         with world.trace.span("update", "compute"), state.optimizer.skip_synchronize():
             state.optimizer.step()
         self.losses.append((loss.item(), (time.time() - state.began) / hvd.size(), whole))
-
-    def _loss(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-        seen = self.dropout(inputs) if inputs.is_floating_point() else inputs  # characters cannot be scaled
-        return self.task.loss(model(seen), targets)
 
     def _commit(self, state: Any) -> None:
         """Keep the state, and write the losses of the steps since the last commit.
@@ -173,9 +169,9 @@ class Worker:
         self.world.watchdog.stop()
         leads = hvd.rank() == 0
         test = self.task.data(self.options.seed).test if leads else None
-        test_accuracy = accuracy(state.model, test, self.world.device, self.task.metric) if test else None
+        test_metrics = judged(state.model, test, self.world.device, self.task.metrics) if test else None
         if self.board:
-            self.board.close(state.step, test_accuracy)
+            self.board.close(state.step, test_metrics or {})
         return Finished(
             number=self.world.number,
             leader=leads,
@@ -184,7 +180,7 @@ class Worker:
             device=devices.describe(self.world.device),
             spans=to_json(self.world.spans()),
             final_loss=state.window[-1]["loss"],
-            test_accuracy=test_accuracy,
+            test_metrics=test_metrics,
         )
 
 

@@ -41,12 +41,12 @@ from horovod.runner.util.network import get_driver_ip
 from mpi4py import MPI
 
 from farandole import tasks
-from farandole.data import shards
-from farandole.data.datasets import Dataset
 from farandole.data.sampler import check_filled, samples_used
+from farandole.data.samples import Samples
 from farandole.data.shares import equal_shares
 from farandole.errors import PlainError, UsageError
 from farandole.models import choices
+from farandole.recovery.batches import divide_data
 from farandole.recovery.event_log import EventLog
 from farandole.recovery.horovod_hosts import Hosts, discover
 from farandole.recovery.horovod_workers import POLL_S, Workers
@@ -82,10 +82,11 @@ def drive(scenario: str, options: ElasticHorovodOptions) -> Summary:
     hosts = discover(options)
     options = replace(options, workers=options.workers or sum(hosts.slots().values()))
     check(options, hosts)
-    train, shares = _divided_data(options)
+    train = _checked_data(options)
     interface = hosts.interface()
+    assert options.workers
     folder = open_folder(scenario, options)  # only now, so that refused options leave it free
-    shards.write(train, shares, folder / "shards")
+    shares = divide_data(train, options.workers, folder)
     (folder / WORKERS).mkdir()
     program = [sys.executable, "-P", "-m", f"farandole.scenarios.{scenario}", *_words(options, folder)]
     workers = Workers(hosts, folder, program)
@@ -155,17 +156,16 @@ def _drive(options: ElasticHorovodOptions, workers: Workers, interface: str) -> 
             time.sleep(POLL_S)
 
 
-def _divided_data(options: ElasticHorovodOptions) -> tuple[Dataset, list[int]]:
-    """Return the training set, and the sizes of its shards: one for each worker, but all workers read them all.
+def _checked_data(options: ElasticHorovodOptions) -> Samples:
+    """Return the training set.
 
     Raises:
         UsageError: with so many workers and so small a batch, no sample would be left for some step.
     """
     assert options.workers
     train = tasks.of(options).data(options.seed).train
-    shares = equal_shares(len(train), options.workers)
-    check_filled(shares, options.batch, options.steps)
-    return train, shares
+    check_filled(equal_shares(len(train), options.workers), options.batch, options.steps)
+    return train
 
 
 def _words(options: ElasticHorovodOptions, folder: Path) -> list[str]:
@@ -200,7 +200,7 @@ def _write_summary(
         device=leader.device,
         steps=options.steps,
         final_loss=leader.final_loss,
-        test_accuracy=leader.test_accuracy,
+        test_metrics=leader.test_metrics,
         staleness=None,
         lead=None,
         cleaned=None,

@@ -48,7 +48,7 @@ class Finished:
     device: str
     spans: str
     final_loss: float | None
-    test_accuracy: float | None
+    test_metrics: dict[str, float] | None
 
     def leave(self, folder: Path) -> None:
         """Write it to `folder`, atomically."""

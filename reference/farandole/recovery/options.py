@@ -24,8 +24,15 @@ class RememberingOptions(TrainingOptions):
     lr: Positive = 0.05
     """Learning rate; for adam try 0.002."""
 
-    dropout: Probability = 0.1
-    """Share of the inputs that is left out at random, so that the random generators' state matters."""
+    dropout: Probability | None = None
+    """Share of the inputs that is left out at random, so that the random generators' state matters. [default: 0.1; with
+    --task 0]"""
+
+    @property
+    def input_dropout(self) -> float:
+        """The share of the inputs that is left out."""
+        built_in = 0.0 if self.task else 0.1
+        return built_in if self.dropout is None else self.dropout
 
 
 @Parameter(name="*")

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from farandole import tasks
+from farandole.data.batch import Batch
 from farandole.data_parallel.gradient_agreement import GradientAgreement
 from farandole.data_parallel.mixed_precision import HalfCopy
 from farandole.data_parallel.options import check_precision
@@ -50,7 +51,7 @@ class Replica:
         self.world, self.options, self.sharded = world, options, sharded
         self.task = tasks.of(options)
         self.model = self.task.model().to(world.device)
-        self.dropout = nn.Dropout(options.dropout)
+        self.dropout = nn.Dropout(options.input_dropout)
         self.flat = FlatBuffers(self.model)
         check_precision(options)
         half = options.precision != "float32"
@@ -80,23 +81,23 @@ class Replica:
         if begun == step:
             self._set_random(random)
 
-    def step(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def step(self, batch: Batch, share: float) -> float:
         """Take one step on this rank's part of the batch; return its mean loss."""
-        loss = self.gradient(inputs, targets, share)
+        loss = self.gradient(batch, share)
         self.optimizer.step()
         return loss
 
-    def gradient(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+    def gradient(self, batch: Batch, share: float) -> float:
         """Compute the gradient of this rank's part of the batch, for `optimizer` to add up; return its mean loss.
 
         Args:
             share: this part's share of the whole batch.
         """
         with self.world.compute("forward and backward"):
-            seen = self.dropout(inputs) if inputs.is_floating_point() else inputs  # characters cannot be scaled
+            batch = without_some_inputs(batch, self.dropout)
             if self.half:
-                return self.half.gradient(seen, targets, share).item()
-            loss = self.task.loss(self.model(seen), targets)
+                return self.half.gradient(batch, share).item()
+            loss: Tensor = self.task.loss(self.model, batch)
             (loss * share).backward()
             return loss.item()
 
@@ -212,6 +213,14 @@ class Replica:
         torch.set_rng_state(states["random"])
         if "random on the card" in states and self.world.device.type == "cuda":
             torch.cuda.set_rng_state(states["random on the card"], self.world.device)
+
+
+def without_some_inputs(batch: Batch, dropout: nn.Dropout) -> Batch:
+    """Return a batch (inputs, targets) with dropout applied to the inputs; numbers of characters cannot be scaled."""
+    if not dropout.p:
+        return batch
+    inputs, targets = batch
+    return (dropout(inputs) if inputs.is_floating_point() else inputs), targets
 
 
 def seed_random(seed: int, rank: int, step: int) -> None:

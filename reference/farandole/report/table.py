@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -34,21 +35,43 @@ def percent(share: float | None) -> str:
     return NOT_COUNTED if share is None else f"{share:.1%}"
 
 
-# A comparison's columns: the heading, and what stands under it. "accuracy" is on the test set,
-# "MB/rank" is the most that any rank has sent, "waiting" the share of all ranks' time.
-COLUMNS: dict[str, Callable[[Summary], str]] = {
+ACCURACY = "accuracy"
+
+
+def metric(name: str, summary: Summary) -> str:
+    """Return what a run came to on the test set, by one of its task's metrics."""
+    value = summary.test_accuracy if name == ACCURACY else (summary.test_metrics or {}).get(name)
+    if value is None:
+        return NOT_COUNTED
+    return percent(value) if name == ACCURACY else f"{value:.4g}"
+
+
+# A comparison's columns: the heading, and what stands under it. Between those of progress and of speed stand the task's
+# metrics, on the test set. "MB/rank" is the most that any rank has sent, "waiting" the share of all ranks' time.
+PROGRESS: dict[str, Callable[[Summary], str]] = {
     "ranks": lambda s: str(s.ranks),
     "steps": lambda s: str(s.steps),
-    "accuracy": lambda s: percent(s.test_accuracy) + (" diverged" if s.diverged else ""),
+}
+SPEED: dict[str, Callable[[Summary], str]] = {
     "samples/s": lambda s: f"{s.samples_per_s:,.0f}",
     "MB/rank": megabytes_per_rank,
     "waiting": lambda s: percent(s.wait_share),
 }
 
 
+def columns(summaries: Sequence[Summary]) -> dict[str, Callable[[Summary], str]]:
+    """Return the columns of a comparison: heading → what stands under it. Metrics are those of any run."""
+    found = [list(summary.test_metrics or {ACCURACY: None}) for summary in summaries]
+    first, *others = dict.fromkeys(name for names in found for name in names) or [ACCURACY]
+    judged: dict[str, Callable[[Summary], str]] = {
+        first: lambda summary: metric(first, summary) + (" diverged" if summary.diverged else "")
+    }
+    return PROGRESS | judged | {name: partial(metric, name) for name in others} | SPEED
+
+
 def comparison(summaries: Mapping[str, Summary], title: str = "") -> Table:
     """A row per run: what was learned, how fast, what was sent, how long ranks waited."""
-    return _by_run(summaries, COLUMNS, title)
+    return _by_run(summaries, columns(list(summaries.values())), title)
 
 
 # How parameters were updated: "updates" as the first server counts them, "lead" in iterations ahead

@@ -65,8 +65,9 @@ class Board:
             if name not in ("step", "wall_s"):
                 self._writer.add_scalar(name, value, step, when)
 
-    def close(self, steps: int, test_accuracy: float | None) -> None:
+    def close(self, steps: int, test_metrics: Mapping[str, float | None]) -> None:
         """Add what was found at the end."""
-        if test_accuracy is not None:
-            self._writer.add_scalar("test_accuracy", test_accuracy, steps)
+        for name, value in test_metrics.items():
+            if value is not None:
+                self._writer.add_scalar(f"test_{name}", value, steps)
         self._writer.close()

@@ -53,7 +53,7 @@ class Summary:
         steps: optimizer steps.
         samples_per_s: samples of all ranks over `wall_s`.
         final_loss: mean training loss over the whole batch of the last step.
-        test_accuracy: share of the test set classified right by the final parameters, 0 to 1.
+        test_accuracy: share of the test set classified right by the final parameters, 0 to 1: the metric "accuracy".
         bytes_sent: what left each rank during the steps; None where a library sends on its own. After a restart
             this and the following describe the last start; the trace, too.
         messages_sent: the number of messages that left each rank.
@@ -85,6 +85,7 @@ class Summary:
             each with wall_s, updates (of the first server, when read) and loss (on validation samples).
         diverged: if a loss was not finite, the first such step and its rank (null: the loss of the whole batch).
             A number that is not finite is null in every file.
+        test_metrics: each metric of the task, by its name: its mean over the test set with the final parameters.
         unwritten: files of the record that could not be written, and why. trace.json is written last, after this
             summary, so its failure is only printed.
     """
@@ -118,6 +119,7 @@ class Summary:
     tasks: dict[str, Any] | None = None
     stopping: dict[str, Any] | None = None
     diverged: dict[str, int | None] | None = None
+    test_metrics: dict[str, float | None] | None = None
     unwritten: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:

@@ -196,7 +196,7 @@ class Recorder:
         steps: int,
         samples: int,
         final_loss: float | None,
-        test_accuracy: float | None,
+        test_metrics: Mapping[str, float | None] | None,
         params_sha256: str,
         bytes_are_counted: bool = True,
         staleness: dict[str, int] | None = None,
@@ -214,6 +214,7 @@ class Recorder:
         """Bring all ranks' measurements together and write summary.json and trace.json.
 
         Args:
+            test_metrics: what the final model is worth on the test samples (`Summary.test_metrics`).
             bytes_are_counted: False where a library communicates past `world.comm`.
             memory: what this rank has held, "measured" and by "formula".
             roles: of each rank, where they differ.
@@ -251,7 +252,7 @@ class Recorder:
             return None
         self._metrics.close()
         if self._board:
-            self._write(str(self.options.tensorboard), partial(self._board.close, steps, test_accuracy))
+            self._write(str(self.options.tensorboard), partial(self._board.close, steps, test_metrics or {}))
         ranks = sorted((json.loads(text) for text in texts), key=lambda own: own["rank"])
         for line in without_effect(ranks, self.options, list(faults)):
             print(f"farandole: {line}", file=sys.stderr, flush=True)
@@ -266,7 +267,7 @@ class Recorder:
             steps=steps,
             samples=samples,
             final_loss=final_loss,
-            test_accuracy=test_accuracy,
+            test_metrics=test_metrics,
             bytes_are_counted=bytes_are_counted,
             staleness=staleness,
             lead=lead,

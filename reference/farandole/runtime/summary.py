@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -36,6 +36,7 @@ def write_summary(
     faults: Sequence[dict[str, Any]] = (),
     roles: Sequence[str] = (),
     joined: Sequence[dict[str, Any]] = (),
+    test_metrics: Mapping[str, float | None] | None = None,
     **figures: Any,
 ) -> Summary:
     """Write summary.json and then trace.json from all ranks' measurements; `Summary.unwritten` names files that fail.
@@ -46,6 +47,7 @@ def write_summary(
         spans: of all ranks, on one clock.
         faults: the failures of ranks.
         joined: the ranks that joined later.
+        test_metrics: of the final model.
         figures: the fields of `Summary` that do not follow from these.
     """
     numbers = [rank["rank"] for rank in ranks]
@@ -59,6 +61,8 @@ def write_summary(
         members=numbers,
         seed=options.seed,
         wall_s=wall_s,
+        test_metrics=dict(test_metrics) if test_metrics else None,
+        test_accuracy=(test_metrics or {}).get("accuracy"),
         samples_per_s=samples / wall_s if wall_s else 0.0,
         bytes_sent=[rank["bytes"] for rank in ranks] if bytes_are_counted else None,
         messages_sent=[rank["messages"] for rank in ranks] if bytes_are_counted else None,

@@ -73,8 +73,8 @@ class Trial:
 
     def _gradient(self, step: int) -> None:
         self.replica.begin(step)
-        inputs, targets, whole = self.batches.next_part(self.world.rank, self.world.size)
-        self.replica.gradient(inputs, targets, len(inputs) / whole)
+        batch, share, _ = self.batches.next_part(self.world.rank, self.world.size)
+        self.replica.gradient(batch, share)
 
 
 def beside(without: list[float], its: list[float]) -> dict[str, float]:

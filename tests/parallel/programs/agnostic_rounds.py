@@ -15,7 +15,7 @@ from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import classification
 
 ROUNDS, LR, LOCAL_BATCH = 7, 0.1, 3
 RING = ALL_REDUCES["ring"]
@@ -70,7 +70,7 @@ def where_it_ends(world: World, normalised: bool) -> float:
     """Rank r pulls to its number, and takes r + 1 small steps a round: where are all in the end?"""
     place = nn.Linear(1, 1, bias=False).double()
     nn.init.zeros_(place.weight)
-    agnostic = AgnosticSGD(world, place, mean_cross_entropy, LR, 1.0, None, normalised, RING)
+    agnostic = AgnosticSGD(world, place, classification, LR, 1.0, None, normalised, RING)
     small, steps = 4e-3, world.rank + 1
     for _ in range(1500):
         values = agnostic.flat.values_np
@@ -85,20 +85,20 @@ with World.start(RunOptions(wait_timeout=30)) as world:
     own = shares[world.rank]
     for normalised in (True, False):
         expected = found_by_one(world, lambda normalised=normalised: one_process(shares, paces, normalised))
-        agnostic = AgnosticSGD(world, model(), mean_cross_entropy, LR, paces[world.rank], LOCAL_BATCH, normalised, RING)
+        agnostic = AgnosticSGD(world, model(), classification, LR, paces[world.rank], LOCAL_BATCH, normalised, RING)
         for number in range(ROUNDS):
-            agnostic.step(*batch(world.rank, number), own)
+            agnostic.step(batch(world.rank, number), own)
             np.testing.assert_allclose(vector(agnostic.model), expected[number], atol=1e-12)
         assert len(set(world.control.allgather(vector(agnostic.model).tobytes()))) == 1
 
     # One step each: synchronous SGD. And with equal lengths both rules are local SGD's mean.
-    one_step = AgnosticSGD(world, model(), mean_cross_entropy, LR, 1.0, None, True, RING)
-    synchronous = SynchronousSGD(world, model(), mean_cross_entropy, maker("sgd", LR), RING)
-    plain = AgnosticSGD(world, model(), mean_cross_entropy, LR, 1.0, None, False, RING)
-    local = LocalSGD(world, model(), mean_cross_entropy, maker("sgd", LR), RING, period=1)
+    one_step = AgnosticSGD(world, model(), classification, LR, 1.0, None, True, RING)
+    synchronous = SynchronousSGD(world, model(), classification, maker("sgd", LR), RING)
+    plain = AgnosticSGD(world, model(), classification, LR, 1.0, None, False, RING)
+    local = LocalSGD(world, model(), classification, maker("sgd", LR), RING, period=1)
     for number in range(ROUNDS):
         for strategy in (one_step, synchronous, plain, local):
-            strategy.step(*batch(world.rank, number), own)
+            strategy.step(batch(world.rank, number), own)
     for strategy in (one_step, plain, local):
         np.testing.assert_allclose(vector(strategy.model), vector(synchronous.model), atol=1e-12)
 

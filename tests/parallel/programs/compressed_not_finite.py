@@ -15,7 +15,7 @@ from farandole.models.optimizers import maker
 from farandole.runtime.buffers import sha256
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import classification
 
 NAMES = [
     "none",
@@ -45,7 +45,7 @@ def trained(world: World, name: str, bad: float) -> str:
     options = CompressionOptions(compressor=name, fraction=0.05, feedback=feedback, share_scales=shared)
     compressor = build(options, shapes, 5, world.rank, world.size)
     strategy = CompressedSGD(
-        world, model, mean_cross_entropy, maker("momentum" if name != "dgc" else "sgd", 0.1), compressor
+        world, model, classification, maker("momentum" if name != "dgc" else "sgd", 0.1), compressor
     )
     noise = np.random.default_rng(world.rank)
     for step in range(GOOD_STEPS + 1):
@@ -56,7 +56,7 @@ def trained(world: World, name: str, bad: float) -> str:
         velocity = strategy.optimizer.state.get("velocity", torch.zeros(1)).clone()
         sent = world.comm.bytes_sent
         try:
-            strategy.step(inputs, torch.from_numpy(noise.integers(0, 5, 6)), 1 / world.size)
+            strategy.step((inputs, torch.from_numpy(noise.integers(0, 5, 6))), 1 / world.size)
             usual = world.comm.bytes_sent - sent
         except NotFinite as error:
             assert step == GOOD_STEPS

@@ -32,6 +32,7 @@ from farandole.parameter_server.placement import Placement
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
+from farandole.tasks import of_pairs
 
 SEED, BATCH, LR, EPSILON = 3, 32, 0.05, 1e-10
 
@@ -56,7 +57,7 @@ class Batches:
     def __call__(self) -> tuple[torch.Tensor, torch.Tensor, float]:
         rows = self.rows[self.taken % len(self.rows)]
         self.taken += 1
-        return self.inputs[rows], self.targets[rows], 1.0
+        return (self.inputs[rows], self.targets[rows]), 1.0
 
 
 class Compared(Replica):
@@ -85,7 +86,7 @@ class Compared(Replica):
         result = super()._iterate()
         self.computed += self.flat.gradients_np
         self.batches.taken -= 1
-        inputs, targets, _ = self.batches()
+        (inputs, targets), _ = self.batches()
         self.optimizer.zero_grad()
         cross_entropy(self.single(inputs), targets).backward()
         self.optimizer.step()
@@ -100,7 +101,7 @@ def run(world: World, case: str, folder: Path) -> dict[str, Any]:
     replica = Compared(
         world,
         fresh_model(kind),
-        cross_entropy,
+        of_pairs(cross_entropy),
         batches,
         n_fetch=int(n_fetch),
         n_push=int(n_push),

@@ -15,7 +15,7 @@ from farandole.decentralised.topologies import topology
 from farandole.models.optimizers import SGD, maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import classification
 
 GRAPH, COUNT, LR = sys.argv[1], int(sys.argv[2]), 0.05
 
@@ -37,14 +37,14 @@ def model() -> nn.Module:
 
 with World.start(RunOptions(wait_timeout=30)) as world:
     noise = np.random.default_rng(world.rank)
-    pairs = ADPSGD(world, model(), mean_cross_entropy, maker("sgd", LR), topology(GRAPH, world.size), seed=5)
+    pairs = ADPSGD(world, model(), classification, maker("sgd", LR), topology(GRAPH, world.size), seed=5)
     pairs.optimizer = Remembering(pairs.flat.values, pairs.flat.gradients, LR)
     start = pairs.x.copy()
     work = IterationServer(world, COUNT)
     own = 0
     while work.next(False) != NONE_LEFT:
         inputs, targets = noise.standard_normal((4, 6)), noise.integers(0, 3, 4)
-        pairs.step(torch.from_numpy(inputs), torch.from_numpy(targets), 1 / world.size)
+        pairs.step((torch.from_numpy(inputs), torch.from_numpy(targets)), 1 / world.size)
         if world.rank == world.size - 1:
             time.sleep(0.01)  # a slow rank
         own += 1

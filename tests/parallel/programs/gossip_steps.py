@@ -17,7 +17,7 @@ from farandole.decentralised.topologies import TOPOLOGIES, Topology, topology
 from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import classification
 
 STEPS, LR, OWN_WEIGHT = 7, 0.1, 0.7
 MAKE = maker("sgd", LR)
@@ -106,10 +106,10 @@ with World.start(RunOptions(wait_timeout=30)) as world:
                 x.reshape(-1) for x in by_hand(start, shares, *arguments)
             ],
         ).reshape(STEPS, ranks, -1)
-        method = kind(world, model(), mean_cross_entropy, MAKE, *arguments)
+        method = kind(world, model(), classification, MAKE, *arguments)
         before = world.comm.bytes_sent, world.comm.messages_sent
         for step in range(1, STEPS + 1):
-            method.step(*batch(world.rank, step), shares[world.rank])
+            method.step(batch(world.rank, step), shares[world.rank])
             np.testing.assert_allclose(vector(method.model), expected[step - 1][world.rank], atol=1e-12, err_msg=name)
         if kind is PushSum:
             sums = np.array(world.control.allgather(method.pushed)).sum(axis=0)
@@ -132,9 +132,9 @@ with World.start(RunOptions(wait_timeout=30)) as world:
     expected = found_by_one(
         world, lambda: [x.reshape(-1) for x in central_directions(np.tile(vector(model()), (ranks, 1)), shares)]
     ).reshape(STEPS, ranks, -1)
-    central = CentralDirections(world, model(), mean_cross_entropy, MAKE, OWN_WEIGHT)
+    central = CentralDirections(world, model(), classification, MAKE, OWN_WEIGHT)
     for step in range(1, STEPS + 1):
-        central.step(*batch(world.rank, step), shares[world.rank])
+        central.step(batch(world.rank, step), shares[world.rank])
         np.testing.assert_allclose(vector(central.model), expected[step - 1][world.rank], atol=1e-12)
     found["central-directions"] = {"apart": central.observe()(world.control.Allreduce)["consensus_error"]}
     central.finish()

@@ -14,7 +14,7 @@ from farandole.data_parallel.local_sgd import LocalSGD
 from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import classification
 
 STEPS, LR = 11, 0.1
 CASES = {
@@ -75,10 +75,10 @@ with World.start(RunOptions(wait_timeout=30)) as world:
     for name, case in CASES.items():
         expected = found_by_one(world, lambda case=case: one_process(world.size, shares, **case))
         expected = [step.reshape(world.size, -1) for step in expected]
-        local = LocalSGD(world, model(), mean_cross_entropy, maker("sgd", LR), ALL_REDUCES["ring"], **case)
+        local = LocalSGD(world, model(), classification, maker("sgd", LR), ALL_REDUCES["ring"], **case)
         apart = 0
         for step in range(1, STEPS + 1):
-            local.step(*batch(world.rank, step), shares[world.rank])
+            local.step(batch(world.rank, step), shares[world.rank])
             if step == STEPS:
                 local.finish()
             np.testing.assert_allclose(vector(local.model), expected[step - 1][world.rank], atol=1e-12, err_msg=name)

@@ -15,7 +15,7 @@ from farandole.data_parallel.mixed_precision import KINDS, MixedPrecisionSGD
 from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import classification
 
 STEPS, LR = 12, 0.5
 TOO_LARGE = float("inf")
@@ -60,30 +60,30 @@ def same_everywhere(world: World, value: object) -> bool:
 with World.start(RunOptions(wait_timeout=30)) as world:
     ring, share, worst = ALL_REDUCES["ring"], 1 / world.size, 0.0
     for precision, kind in KINDS.items():
-        mixed = MixedPrecisionSGD(world, model(), mean_cross_entropy, maker("sgd", LR), ring, precision)
+        mixed = MixedPrecisionSGD(world, model(), classification, maker("sgd", LR), ring, precision)
         scale = mixed.scale.value if mixed.scale else 1.0
         expected = found_by_one(world, lambda kind=kind, scale=scale: one_process(kind, world.size, scale))
         for step in range(STEPS):
-            mixed.step(*batch(world.rank, step), share)
+            mixed.step(batch(world.rank, step), share)
             worst = max(worst, np.abs(vector(mixed.model) - expected[step]).max())
         assert same_everywhere(world, vector(mixed.model).tobytes())
         assert mixed.scale is None or mixed.scale.skipped == 0
 
     # The last rank alone overflows.
-    mixed = MixedPrecisionSGD(world, model(), mean_cross_entropy, maker("sgd", LR), ring, "float16", LossScale(2.0**10))
+    mixed = MixedPrecisionSGD(world, model(), classification, maker("sgd", LR), ring, "float16", LossScale(2.0**10))
     before = vector(mixed.model)
     inputs, targets = batch(world.rank, 0)
-    mixed.step(inputs * (TOO_LARGE if world.rank == world.size - 1 else 1), targets, share)
+    mixed.step((inputs * (TOO_LARGE if world.rank == world.size - 1 else 1), targets), share)
     assert same_everywhere(world, (mixed.scale.value, mixed.scale.skipped))
     skipped = mixed.scale.skipped, mixed.scale.value, bool((vector(mixed.model) == before).all())
-    mixed.step(inputs, targets, share)
+    mixed.step((inputs, targets), share)
     goes_on = bool((vector(mixed.model) != before).any())
 
     # Steps too small for 16 bits add up in 32.
-    small = MixedPrecisionSGD(world, model(), mean_cross_entropy, maker("sgd", 1e-6), ring, "float16")
+    small = MixedPrecisionSGD(world, model(), classification, maker("sgd", 1e-6), ring, "float16")
     halves = [vector(small.half.module)]
     for _ in range(STEPS):
-        small.step(inputs, targets, share)
+        small.step((inputs, targets), share)
         halves.append(vector(small.half.module))
     large = np.abs(before) > 0.1  # float16 has 1,024 numbers between two powers of two, float32 eight million
     forgotten = all(np.array_equal(each[large], halves[0][large]) for each in halves)

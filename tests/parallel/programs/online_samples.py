@@ -31,9 +31,9 @@ class Taken(RotatingDigits):
 
 
 class Used(online.Learner):
-    def _gradient(self, inputs: Tensor, targets: Tensor) -> float:
-        used.append(len(targets))
-        return super()._gradient(inputs, targets)
+    def _gradient(self, batch: tuple[Tensor, Tensor]) -> float:
+        used.append(len(batch[1]))
+        return super()._gradient(batch)
 
 
 def refusal(**options: object) -> str:

@@ -23,7 +23,7 @@ from farandole.models.optimizers import maker
 from farandole.runtime.buffers import sha256
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import classification
 
 STEPS = 4
 # A sum's terms come in the same order for every element, wherever a vector begins: all but rings, within one node.
@@ -62,11 +62,11 @@ def trained(
         vectors = SharedVectors(world.comm, sum(each.numel() for each in net.parameters()))
         all_reduce, options = (lambda _, part: vectors.all_reduce(part)), {"gradients": vectors.own}
     kind = partial(OverlappedSGD, bucket_bytes=bucket_bytes, overlap=overlap) if bucket_bytes else SynchronousSGD
-    strategy = kind(world, net, mean_cross_entropy, maker("sgd", 0.1), all_reduce, **options)
+    strategy = kind(world, net, classification, maker("sgd", 0.1), all_reduce, **options)
     noise = np.random.default_rng(world.rank)
     for _ in range(STEPS):
         inputs = torch.from_numpy(noise.standard_normal((6, 20), np.float32))
-        strategy.step(inputs, torch.from_numpy(noise.integers(0, 5, 6)), 1 / world.size)
+        strategy.step((inputs, torch.from_numpy(noise.integers(0, 5, 6))), 1 / world.size)
     digests = set(world.control.allgather(sha256(net)))
     assert len(digests) == 1, collective
     return digests.pop()
@@ -121,11 +121,11 @@ def check_frozen_and_unused(world: World) -> None:
         for size, overlap in ((1, True), (4000, True), (4000, False)):
             mine, noise = net(), np.random.default_rng(world.rank)
             kind = OverlappedSGD(
-                world, mine, mean_cross_entropy, maker("sgd", 0.1, 0.0, decay), ALL_REDUCES["ring"], size, overlap
+                world, mine, classification, maker("sgd", 0.1, 0.0, decay), ALL_REDUCES["ring"], size, overlap
             )
             for _ in range(STEPS):
                 mine.zero_grad()  # sets every grad to None
-                kind.step(*batch(noise), 1 / world.size)
+                kind.step(batch(noise), 1 / world.size)
             kind.finish()
             for its, right in zip(mine.parameters(), twin.parameters(), strict=True):
                 torch.testing.assert_close(its, right, rtol=1e-4, atol=1e-5)

@@ -27,7 +27,7 @@ from farandole.runtime.buffers import sha256
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
+from farandole.tasks import classification
 
 KIND = getattr(torch, sys.argv[1])
 DATA, CAPABILITIES, STRATEGIES = sys.argv[2], sys.argv[3], sys.argv[4:]
@@ -94,25 +94,23 @@ with World.start(RunOptions(wait_timeout=30)) as world:
         if name in OPTIMIZERS:
             expected = found_by_one(world, lambda twin=twin: single_process(train, shares, twin))
         if name == "horovod":
-            strategy = HorovodSGD(world, fresh_model(), mean_cross_entropy, LR)
+            strategy = HorovodSGD(world, fresh_model(), classification, LR)
         elif name == "ddp":
-            strategy = DdpSGD(world, fresh_model(), mean_cross_entropy, LR, timeout_s=30)
+            strategy = DdpSGD(world, fresh_model(), classification, LR, timeout_s=30)
         elif name == "overlapped":
-            strategy = OverlappedSGD(
-                world, fresh_model(), mean_cross_entropy, make, ALL_REDUCES["ring"], bucket_bytes=4000
-            )
+            strategy = OverlappedSGD(world, fresh_model(), classification, make, ALL_REDUCES["ring"], bucket_bytes=4000)
         elif name == "local":
-            strategy = LocalSGD(world, fresh_model(), mean_cross_entropy, make, ALL_REDUCES["ring"], period=1)
+            strategy = LocalSGD(world, fresh_model(), classification, make, ALL_REDUCES["ring"], period=1)
         else:
             strategy = SynchronousSGD(
-                world, fresh_model(), mean_cross_entropy, make, ALL_REDUCES.get(name, ALL_REDUCES["ring"])
+                world, fresh_model(), classification, make, ALL_REDUCES.get(name, ALL_REDUCES["ring"])
             )
         sampler = EpochSampler(len(shard), epoch, SEED, world.rank)
         largest = 0.0
         for step in range(STEPS):
             rows = next(sampler)
             whole = sum(batch_size(share, epoch, step) for share in shares)
-            strategy.step(tensor(shard.inputs[rows]), torch.from_numpy(shard.targets[rows]), len(rows) / whole)
+            strategy.step((tensor(shard.inputs[rows]), torch.from_numpy(shard.targets[rows])), len(rows) / whole)
             largest = max(largest, np.abs(vector(strategy.model) - expected[step + 1]).max())
         digests = gather_text(world.control, sha256(strategy.model))
         moved = np.abs(expected[-1] - expected[0]).max()

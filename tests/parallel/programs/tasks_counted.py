@@ -39,6 +39,6 @@ def told(world, replica, material, options):
         print(json.dumps({"samples": len(material.shard), "counts": counts}))
 
 
-replicas.TaskReplica, replicas.Adagrad, replicas._accuracy = Counting, lambda values, lr: Add(), told
+replicas.TaskReplica, replicas.Adagrad, replicas._judged = Counting, lambda values, lr: Add(), told
 module = load("downpour")
 module.main(parse(module.Config, [*sys.argv[1:]]))
