@@ -13,22 +13,44 @@ import sys
 from functools import partial
 
 import torch
+from torch import Tensor, nn
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.shared_memory import SharedVectors
+from farandole.data.batch import Batch
 from farandole.data_parallel.ddp_twin import DdpSGD
 from farandole.data_parallel.horovod_twin import HorovodSGD
 from farandole.data_parallel.overlapped import OverlappedSGD
+from farandole.data_parallel.own_loop import DistributedOptimizer
 from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
-from farandole.tasks import mean_cross_entropy
-from farandole_tools.bench.step_task import BUCKET_BYTES, LR, MODELS, OURS, batch, parameters
+from farandole.tasks import classification
+from farandole_tools.bench.step_task import BUCKET_BYTES, LR, MODELS, OURS, OWN_LOOP, batch, parameters
 from farandole_tools.bench.timing import slowest_s
 
 PLAINEST = "MPI_Allreduce"
+
+
+class OwnLoopSGD(Strategy):
+    """A user's own loop: torch's optimizer, whose step adds up the ranks' gradients before."""
+
+    bytes_are_counted = True
+
+    def __init__(self, world: World, model: nn.Module) -> None:
+        self.model = model
+        own = torch.optim.SGD(model.parameters(), lr=LR)
+        self.optimizer = DistributedOptimizer(world, own, every=1, max_norm=None, all_reduce=ALL_REDUCES["ring"])
+
+    def step(self, batch: Batch, share: float) -> float:
+        self.optimizer.zero_grad()
+        loss: Tensor = classification(self.model, batch)
+        loss.backward()
+        self.optimizer.share = share
+        self.optimizer.step()
+        return loss.item()
 
 
 def make(world: World, name: str, case: str) -> Strategy:
@@ -36,18 +58,20 @@ def make(world: World, name: str, case: str) -> Strategy:
     torch.manual_seed(0)
     model = MODELS[case]()
     if name == "ddp":
-        return DdpSGD(world, model, mean_cross_entropy, LR, timeout_s=60.0)
+        return DdpSGD(world, model, classification, LR, timeout_s=60.0)
     if name == "Horovod":
-        return HorovodSGD(world, model, mean_cross_entropy, LR)
+        return HorovodSGD(world, model, classification, LR)
+    if name == OWN_LOOP:
+        return OwnLoopSGD(world, model)
     collective, overlapped = OURS[name]
     kind = partial(OverlappedSGD, bucket_bytes=BUCKET_BYTES) if overlapped else SynchronousSGD
     if collective != "window":
-        return kind(world, model, mean_cross_entropy, maker("sgd", LR), ALL_REDUCES[collective])
+        return kind(world, model, classification, maker("sgd", LR), ALL_REDUCES[collective])
     vectors = SharedVectors(world.comm, parameters(case))
     return kind(
         world,
         model,
-        mean_cross_entropy,
+        classification,
         maker("sgd", LR),
         lambda _, part: vectors.all_reduce(part),
         gradients=vectors.own,
@@ -56,16 +80,16 @@ def make(world: World, name: str, case: str) -> Strategy:
 
 def measure(world: World, names: list[str], case: str, rounds: int) -> dict[str, list[float]]:
     """Each system's seconds, round after round. Collective."""
-    inputs, targets = batch(case, seed=world.rank)
+    part = batch(case, seed=world.rank)
     systems = {name: make(world, name, case) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(rounds):
         for name, system in systems.items():
-            work = partial(system.step, inputs, targets, 1 / world.size)
+            work = partial(system.step, part, 1 / world.size)
             seconds[name].append(slowest_s(world.control, work))
     plainest = make(world, PLAINEST, case)
     for _ in range(rounds):
-        plainest.step(inputs, targets, 1 / world.size)
+        plainest.step(part, 1 / world.size)
     for name, system in systems.items():
         check(name, system, plainest)
     return seconds
