@@ -169,7 +169,10 @@ def test_it_asks_for_the_signal_that_it_passes_on(script: Path) -> None:
 def test_it_refuses_to_start_elsewhere(script: Path, tmp_path: Path) -> None:
     done = run_it(script, tmp_path)
     assert done.returncode == 2
-    assert done.stderr == f"{script.stem}: submit from the root of the checkout, not from {tmp_path}\n"
+    assert (
+        done.stderr
+        == f"{script.stem}: submit from the root of the checkout, or with farandole on the PATH, not from {tmp_path}\n"
+    )
     assert not done.stdout
 
 
@@ -223,4 +226,7 @@ def test_a_submission_from_elsewhere_is_refused(script: Path, cluster: Sandbox, 
     """One is enough: that each refuses the folder in SLURM_SUBMIT_DIR is seen above."""
     job = run(cluster, tmp_path, script)
     assert (job.state, job.exit_code) == ("FAILED", 2)
-    assert job.output == f"{script.stem}: submit from the root of the checkout, not from {tmp_path}\n"
+    assert (
+        job.output
+        == f"{script.stem}: submit from the root of the checkout, or with farandole on the PATH, not from {tmp_path}\n"
+    )

@@ -15,11 +15,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from farandole.errors import UsageError
+from farandole_tools import material
 
 if TYPE_CHECKING:
     from farandole_tools.lab.communicator import LabCommunicator
 
-LABS = Path(__file__).parents[3] / "labs"
+LABS = material.folder("labs")
 
 
 class Wrong(Exception):
@@ -100,7 +101,7 @@ def folders() -> list[Path]:
     """
     found = sorted(path.parent for path in LABS.glob("[0-9][0-9]_*/check.py"))
     if not found:
-        raise UsageError("the labs are not here: they come with a clone of the repository, in its folder labs/")
+        raise UsageError("the labs are not here: install from a wheel, or from a clone of the repository")
     return found
 
 

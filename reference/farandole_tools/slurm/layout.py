@@ -21,8 +21,9 @@ from pathlib import Path
 from string import Template
 
 from farandole.errors import UsageError
+from farandole_tools import material
 
-TEMPLATES = Path(__file__).resolve().parents[3] / "slurm" / "sandbox"
+TEMPLATES = material.folder("slurm") / "sandbox"
 GPUS_PER_NODE = 4  # as slurm.conf and gres.conf say
 MAX_NODES = 64
 # A Unix socket's path has at most 107 characters, and the longest that Slurm makes below the folder,
