@@ -116,7 +116,7 @@ def groups() -> list[object]:
         for alone in (False, True):
             chosen = [each for each in mutants.mutants(lab) if is_timed(lab, each) == alone]
             chosen = sorted(chosen, key=lambda each: ranks_for(lab, each))
-            for number, group in enumerate(batched(chosen if SOAK or alone else chosen[::EVERY], TOGETHER)):
+            for number, group in enumerate(batched(chosen if SOAK else chosen[::EVERY], TOGETHER)):
                 name = f"{lab.name}-{'times-' if alone else ''}{number}"
                 found.append(pytest.param(lab, group, id=name, marks=pytest.mark.alone if alone else ()))
     return found

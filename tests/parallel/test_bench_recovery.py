@@ -40,6 +40,7 @@ def test_a_spawned_process_delays_recovery_more_than_survivors_or_a_spare(
     assert 0 < max(alone, spare) < newcomer, "which has to be started"
 
 
+@pytest.mark.soak  # of a peer, which no other test needs
 def test_torchrun_completes_its_restarts(tmp_path: Path) -> None:
     """A restart's ranks must not find the addresses of the start before, or they fail and it takes more."""
     [seconds] = recovery.torchrun(2, tmp_path, kills=1)

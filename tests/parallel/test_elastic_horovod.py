@@ -97,6 +97,7 @@ def test_a_failed_worker_ends_all_workers_of_its_host(tmp_path: Path) -> None:
     assert kinds == {1: "kill", 2 - left: "ended"}
 
 
+@pytest.mark.soak  # Horovod's threads compute all the time while they wait
 def test_a_worker_that_hangs_ends_the_job_in_time(tmp_path: Path) -> None:
     """Horovod does not notice one: those who wait do, for their time-out."""
     with pytest.raises(LaunchError, match="has waited for the others longer than --wait-timeout 12"):
