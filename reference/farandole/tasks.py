@@ -196,6 +196,16 @@ def criterion_of(task: Task, why: str = "in a pipeline no rank has both the inpu
     return task.criterion
 
 
+def check_validation(task: Task) -> None:
+    """Refuse a task without samples to choose by.
+
+    Raises:
+        UsageError: saying how to give some.
+    """
+    if not task.is_sent and task.validation is None:
+        raise UsageError(f"{task.name}: this chooses by samples that nobody trains on: give the task validation=")
+
+
 def number_of_classes(task: Task) -> int:
     """Return the number of classes, for methods that divide them.
 

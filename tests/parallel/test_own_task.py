@@ -113,6 +113,20 @@ def test_a_pipeline_is_too(method: str, ranks: int, options: dict[str, Any], tmp
     assert run.summary.test_metrics == {"error": pytest.approx(metrics["error"], rel=1e-4)}
 
 
+def test_a_pipeline_takes_arrays(tmp_path: Path) -> None:
+    run = trained("pipeline", 2, {"optimizer": "sgd"}, "without_metric", tmp_path)
+    losses, metrics = descended("without_metric")
+    assert [line["loss"] for line in run.metrics] == pytest.approx(losses, rel=1e-4)
+    assert run.summary.test_metrics == {"loss": pytest.approx(metrics["loss"], rel=1e-4)}
+    assert run.summary.memory, "counted by formula too"
+
+
+@pytest.mark.parametrize(("method", "options"), [("search", {}), ("parameter_server", {"stop_below": 0.1})])
+def test_choosing_needs_validation_samples(method: str, options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give the task validation="):
+        trained(method, 3, options, "task", tmp_path)
+
+
 @pytest.mark.parametrize(("method", "ranks", "options"), OTHERS)
 def test_it_learns(method: str, ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
     run = trained(method, ranks, {"steps": 40} | options, "searched" if method == "search" else "task", tmp_path)

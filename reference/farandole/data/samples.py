@@ -136,10 +136,10 @@ class OneByOne:
         return Each(self._batch, device)
 
     def _batch(self, rows: NDArray[np.intp]) -> Batch:
-        if not len(rows):  # a batch of no samples has the structure of any other
-            return batches.mapped(lambda part: part[:0], self._batch(np.zeros(1, np.intp)))
         numbers = rows if self.rows is None else self.rows[rows]
-        return (self.collate or default_collate)([self.dataset[number] for number in numbers.tolist()])
+        # A batch of no samples has the structure of any other.
+        batch = (self.collate or default_collate)([self.dataset[number] for number in numbers.tolist() or [0]])
+        return batch if len(rows) else batches.mapped(lambda part: part[:0], batch)
 
 
 def samples_of(given: Any, collate: Callable[[Sequence[Any]], Batch] | None = None) -> Samples:

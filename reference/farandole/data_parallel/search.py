@@ -65,7 +65,7 @@ def draw(options: SearchOptions) -> list[Trial]:
     """
     widths = options.widths or (options.hidden,)
     for width in widths:
-        tasks.of(replace(options, hidden=width))
+        tasks.check_validation(tasks.of(replace(options, hidden=width)))
     trials = []
     for number in range(options.trials):
         noise = np.random.default_rng([options.seed, number])  # the same trial, however many there are

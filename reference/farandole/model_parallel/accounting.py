@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -83,7 +82,7 @@ def _footprint(parts: Parts, virtual: int, piece: nn.Sequential) -> Footprint | 
 def _like_inputs(parts: Parts, virtual: int) -> Tensor:
     """A tensor like the inputs of a virtual stage for one micro-batch."""
     rows = -(-parts.shard.largest_batch // parts.layout.parts_of_a_batch)
-    kind = parts.shard.batch(np.arange(1))[0].dtype if virtual == 0 else parts.dtype  # characters come as numbers
+    kind = parts.shard.kind if virtual == 0 else parts.dtype  # characters come as numbers
     return torch.empty((rows, *parts.plan.shapes[virtual]), dtype=kind)
 
 

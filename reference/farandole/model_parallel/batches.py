@@ -65,6 +65,9 @@ class Shard:
         batch: samples per step, over all pipelines together.
         pipelines, number: how many share the set, and which of them this is.
 
+    Attributes:
+        kind: the type of the inputs, at the first and the last stage.
+
     Raises:
         UsageError: a batch smaller than the number of pipelines, or larger than the set.
     """
@@ -89,6 +92,7 @@ class Shard:
         self.sampler = EpochSampler(self.shares[number], self.epoch, seed, number)
         self.dtype = dtype
         self.reader = everything[slices(self.shares)[number]].on(device) if everything else None
+        self.kind = self.batch(np.arange(0))[0].dtype if self.reader else dtype
 
     def batch(self, rows: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
         """Return the inputs and the targets of some samples, at the first and the last stage."""

@@ -22,7 +22,7 @@ from farandole.data.samples import Reader, Samples
 from farandole.data.shares import equal_shares, proportional_shares
 from farandole.data_parallel.evaluation import judged
 from farandole.errors import UsageError
-from farandole.parameter_server import choices
+from farandole.parameter_server import choices, early_stopping
 from farandole.parameter_server.batches import Batches
 from farandole.parameter_server.contributions import Contribution, PushElastic, PushGradient, PushParameters
 from farandole.parameter_server.core.top_k import TopK
@@ -46,6 +46,8 @@ def dense(
 ) -> Trainee:
     """Return the workload of the options' task, a `Trainee` or the class given; rank 0 sends the shards. Collective."""
     task = tasks.of(options)
+    if early_stopping.is_asked_for(options):
+        tasks.check_validation(task)
     workers = [rank for members in groups for rank in members]
     shard, shares, splits = share_data(world, recorder, options, task, workers)
     of_group = {rank: shares[rank] for rank in groups[group]}
