@@ -61,7 +61,7 @@ def is_right(model: nn.Module, batch: Batch) -> Tensor:
 def of_pairs(criterion: Criterion) -> Loss:
     """Return the loss of a batch (inputs, targets) by a function of outputs and targets, the mean over the batch.
 
-    Of a batch without samples, which a rank may get, the loss and its gradients are 0.
+    Of a batch without samples the loss and its gradients are 0.
     """
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
@@ -118,7 +118,8 @@ class Task:
             raise UsageError("a task has a loss or a criterion: leave out one of them")
         if not self.loss:
             object.__setattr__(self, "criterion", self.criterion or mean_cross_entropy)
-        loss = _Checked(self.loss) if self.loss else of_pairs(self.criterion or mean_cross_entropy)
+        loss = self.loss or of_pairs(self.criterion or mean_cross_entropy)
+        loss = loss if self.is_sent else _Checked(loss)
         object.__setattr__(self, "loss", loss)
         object.__setattr__(self, "model", _built(self.model))
         object.__setattr__(self, "metrics", dict(self.metrics or {"loss": loss}))
@@ -167,7 +168,11 @@ def _built(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
 
 
 class _Checked:
-    """A user's loss, of which an empty batch and a result that is no scalar are kept away."""
+    """A user's loss, which is called with some samples only, and must return a scalar.
+
+    Of a batch without samples, which a rank may get, the loss and its gradients are 0; the model is not called, since
+    not every one (as BatchNorm) takes such a batch.
+    """
 
     def __init__(self, loss: Loss) -> None:
         self.loss = loss

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from farandole import Run
+from farandole import Run, UsageError
+from farandole.runtime.launcher import run_ranks
 
 STEPS = 12  # 3 epochs of 45 samples, 14 at a time
 
@@ -31,3 +32,15 @@ def test_each_step_is_that_of_one_process(
     assert [line["step"] for line in run.metrics] == list(range(STEPS))
     assert run.metrics[0]["lr"] > run.metrics[-1]["lr"]
     assert {event["name"] for event in run.trace} >= {"forward and backward", "all-reduce", "update"} or ranks == 1
+
+
+def test_a_folder_that_holds_a_run_ends_all_ranks_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine").write_text("mine")
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"from farandole import OwnLoop\nwith OwnLoop(out={str(tmp_path / 'run')!r}):\n    print('in')\n"
+    )
+    with pytest.raises(UsageError, match="holds"):
+        run_ranks([str(program)], 2, timeout_s=60)
+    assert (tmp_path / "run" / "mine").read_text() == "mine"

@@ -22,6 +22,8 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
             loop.optimizer(optimizer).step(lambda: None)
         with pytest.raises(UsageError, match="must be from 1 to the 5 training samples"):
             next(iter(loop.batches(torch.zeros(5, 2), 6)))
+    assert loop.summary
+    assert loop.summary.final_loss is None, "none was logged"
     with pytest.raises(UsageError, match="Unknown option"):
         OwnLoop(learning_rate=0.1)
 

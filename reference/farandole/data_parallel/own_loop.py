@@ -73,15 +73,19 @@ class OwnLoop:
         self.summary: Summary | None = None
         self._model: nn.Module | None = None
         self._optimizers: list[DistributedOptimizer] = []
-        self._samples, self._of_batch = 0, 0
+        self._samples, self._of_batch, self._is_logged = 0, 0, False
         self._span: AbstractContextManager[None] | None = None
 
     def __enter__(self) -> Self:
         self.world.__enter__()
-        devices.seed_everything(self.options.seed)
-        self._recorder = Recorder(self.world, NAME, self.options)
-        self._losses = LossLog(self.world, self._recorder, ENDLESS)
-        self._recorder.start()
+        try:
+            devices.seed_everything(self.options.seed)
+            self._recorder = Recorder(self.world, NAME, self.options)
+            self._losses = LossLog(self.world, self._recorder, ENDLESS)
+            self._recorder.start()
+        except BaseException as error:  # as a folder that holds a run: the other ranks have to know
+            self.world.__exit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     def __exit__(
@@ -185,6 +189,7 @@ class OwnLoop:
         """
         self._computing(None)
         self._losses.add(self.step, float(loss), self.share_of_batch, self._of_batch, **also)
+        self._is_logged = True
 
     def _computing(self, what: str | None) -> None:
         """End the present span of computation, and begin another one."""
@@ -203,7 +208,7 @@ class OwnLoop:
         self.summary = self._recorder.finish(
             steps=self.step + 1,
             samples=self._samples,
-            final_loss=self._losses.last,
+            final_loss=self._losses.last if self._is_logged else None,
             test_metrics=None,
             params_sha256=sha256(model),
         )
