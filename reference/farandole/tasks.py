@@ -208,7 +208,7 @@ def check_validation(task: Task) -> None:
         UsageError: saying how to give some.
     """
     if not task.is_sent and task.validation is None:
-        raise UsageError(f"{task.name}: this chooses by samples that nobody trains on: give the task validation=")
+        raise UsageError(f"{task.name}: this method chooses by validation samples: give the task validation=")
 
 
 def number_of_classes(task: Task) -> int:

@@ -92,8 +92,8 @@ class Arrays:
 
     def __post_init__(self) -> None:
         parts = list(batches.leaves(self.whole))
-        if strange := next((part for part in parts if not hasattr(part, "shape") or not len(part.shape)), None):
-            raise UsageError(f"samples must be arrays with a row each, and one part is {type(strange).__name__}")
+        if strange := [type(part).__name__ for part in parts if not hasattr(part, "shape") or not len(part.shape)]:
+            raise UsageError(f"samples must be arrays with a row each, and one part is {strange[0]}")
         if len({len(part) for part in parts}) != 1:
             raise UsageError(f"arrays of samples must have the same length, and have {[len(part) for part in parts]}")
 

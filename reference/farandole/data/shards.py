@@ -160,7 +160,11 @@ class MappedShards:
         """Return a reader that reads each batch (inputs, targets) from the files."""
         from farandole.data import samples
 
-        return samples.Each(lambda rows: (self[rows].inputs, self[rows].targets), device)
+        return samples.Each(self._batch, device)
+
+    def _batch(self, rows: NDArray[np.intp]) -> tuple[NDArray[Any], NDArray[Any]]:
+        taken = self[rows]
+        return taken.inputs, taken.targets
 
     def __getitem__(self, rows: NDArray[np.intp]) -> Dataset:
         """The samples with these numbers, counted through all shards, in this order."""

@@ -26,7 +26,7 @@ from farandole.data.samples import Samples
 from farandole.data.shares import equal_shares
 from farandole.errors import UsageError
 from farandole.runtime.world import World
-from farandole.tasks import Metric, Task
+from farandole.tasks import Metric, Task, is_right
 
 BATCH = 512  # samples
 
@@ -53,8 +53,6 @@ def judged_together(model: nn.Module, samples: Samples | None, world: World, tas
 
 def accuracy(model: nn.Module, samples: Samples, device: torch.device) -> float:
     """Return the share of `samples` that `model` gets right, 0 to 1: of the images, or of all next characters."""
-    from farandole.tasks import is_right
-
     return judged(model, samples, device, {"accuracy": is_right})["accuracy"]
 
 

@@ -166,7 +166,7 @@ class Parts:
         model = self.task.model().to(self.dtype)
         if not isinstance(model, nn.Sequential):
             raise UsageError(
-                f"{self.task.name}: its model is a {type(model).__name__}, which nobody knows how to cut into stages: "
+                f"{self.task.name}: its model is a {type(model).__name__}, which cannot be cut into stages: "
                 "have model() return nn.Sequential of its layers"
             )
         return units(model) if self.layout.tensor > 1 else list(model)
