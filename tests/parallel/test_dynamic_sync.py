@@ -57,9 +57,10 @@ def test_a_fault_in_the_middle_of_a_round_occurs(tmp_path: Path) -> None:
 
 
 def test_ranks_with_label_skew_learn_all_classes(tmp_path: Path) -> None:
-    run = launch("dynamic_sync", 4, **SMALL, steps=400, concentration=0.1, period=4, out=tmp_path / "run")
+    skew: dict[str, Any] = {"concentration": 0.1, "period": 4, "equal_steps": True}  # else measured times decide
+    run = launch("dynamic_sync", 4, **SMALL, **skew, steps=400, out=tmp_path / "run")
     assert run.summary.test_accuracy is not None
-    assert run.summary.test_accuracy > 0.7  # 0.79 to 0.92: how many steps each rank takes, measured times decide
+    assert run.summary.test_accuracy > 0.7
     assert run.summary.final_loss is not None
     assert run.summary.final_loss < run.metrics[0]["loss"] / 4
 
