@@ -16,7 +16,6 @@ import farandole.cli
 from farandole import scenarios
 from farandole.cli import compare, run
 from farandole.errors import UsageError
-from farandole.recovery.replica import seed_random
 from farandole.runtime import command_line, devices
 from farandole.runtime.chaos import Chaos
 from farandole.runtime.faults import Fail, Slow
@@ -121,7 +120,7 @@ def test_a_seed_is_any_unsigned_integer_of_64_bits() -> None:
         with pytest.raises(UsageError, match="--seed"):
             command_line.parse(RunOptions, command_line.to_arguments({"seed": wrong}))
     devices.seed_everything(LARGEST_SEED + 3)  # as a method derives it from the largest
-    seed_random(LARGEST_SEED, rank=7, step=10**6)
+    devices.seed_rank(LARGEST_SEED, rank=7, step=10**6)
 
 
 @pytest.mark.parametrize(("text", "value"), [("3", 3), ("+3", 3), ("-3", -3), ("007", 7), ("-0", 0)])

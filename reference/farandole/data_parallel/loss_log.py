@@ -143,12 +143,17 @@ class LossLog:
         return np.array([(each.weighted_loss, each.share, each.wall_s, each.samples) for each in own])
 
     def adopt(self, following: int, parts: Sequence[NDArray[np.float64]]) -> None:
-        """Take over these parts (`own_parts`) of the steps before `following`, perhaps those of several ranks."""
+        """Take over these parts (`own_parts`) of the steps before `following`, perhaps those of several ranks.
+
+        What else a step's line is to say stays known only to a rank that has noted it.
+        """
+        also = {step: noted.also for step, noted in self._noted.items()}
         self._noted.clear()
         for step, *rows in zip(range(following - HELD_BACK, following), *parts, strict=True) if parts else ():
             losses, shares, walls_s, samples = np.transpose(rows)
             if samples.any():
-                self._noted[step] = Noted(losses.sum(), shares.sum(), walls_s.max(), int(samples.max()))
+                own = losses.sum(), shares.sum(), walls_s.max(), int(samples.max())
+                self._noted[step] = Noted(*own, also.get(step, {}))
 
     def go_on_from(self, step: int, written: int) -> None:
         """Continue at `step` after a change of the ranks; the steps before `written` have been written."""

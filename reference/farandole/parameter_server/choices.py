@@ -21,7 +21,7 @@ from farandole.parameter_server import server_change
 from farandole.parameter_server.core.corrections import Correction, DelayCompensated, StalenessAware
 from farandole.parameter_server.core.policies import POLICIES, Bounds, Policy
 from farandole.parameter_server.core.update_rules import SGD, Adagrad, Adam, Add, Blend, Momentum, Twice, UpdateRule
-from farandole.parameter_server.options import PolicyOptions
+from farandole.parameter_server.options import PolicyOptions, SyncOptions
 from farandole.parameter_server.sparse_options import TextOptions
 
 Array = NDArray[Any]
@@ -41,7 +41,7 @@ NOT_WITH_TEXT = {
 }
 
 
-def make_policy(options: PolicyOptions, clients: Sequence[int]) -> Policy:
+def make_policy(options: SyncOptions, clients: Sequence[int]) -> Policy:
     """The policy that `--sync` names, for these clients.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A run of all roles, from the division of the keys to the final parameters.
+"""All roles of a rank, from the division of the keys to the final parameters.
 
     1  the manager divides the keys among the servers        (broadcast)
     2  the first worker of each application sends the initial parameters to the servers
@@ -25,7 +25,7 @@ from farandole.parameter_server.application import Application
 from farandole.parameter_server.deployment import Deployment
 from farandole.parameter_server.header import Header
 from farandole.parameter_server.kv_worker import KVWorker
-from farandole.parameter_server.options import ServerOptions
+from farandole.parameter_server.options import RoleOptions
 from farandole.parameter_server.outcome import Outcome, collect
 from farandole.parameter_server.placement import MANAGER, Placement
 from farandole.parameter_server.server_manager import ServerManager
@@ -47,10 +47,87 @@ class Clock(Protocol):
     def stop(self) -> None: ...
 
 
+class Cluster:
+    """All roles of this rank, from the division of the keys on. Collective.
+
+    Args:
+        clock: None: nothing is recorded.
+        reported: is called on the manager with each report.
+        survivor: None: the first failure ends the job.
+        tasks: the tasks that the manager assigns; None: each worker has batches of its own share.
+        watch: what a second thread of the manager does, until no worker is left.
+        left: is called on the manager when a worker will send no more reports.
+
+    Attributes:
+        kv: this rank's connection to the servers; None: it is no client, and has to `serve`.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        clock: Clock | None,
+        options: RoleOptions,
+        placement: Placement,
+        applications: Sequence[Application],
+        reported: Callable[[Header], None],
+        survivor: Survivor | None = None,
+        tasks: TaskQueue | None = None,
+        watch: Work | None = None,
+        left: Callable[[int], None] = lambda worker: None,
+    ) -> None:
+        self.world, self.clock, self.options, self.placement = world, clock, options, placement
+        self.survivor, self.tasks, self.watch = survivor, tasks, watch
+        self.deployment = deployment = Deployment(world, options, placement, applications, survivor)
+        self.server = deployment.server()
+        deployment.upload(self.server)
+        self.cleaner, self.kv = deployment.cleaner(), deployment.worker()
+        world.outlived = survivor is not None
+        gone = deployment.replication.lost
+        self.heart = Heart(world, options.hang_after, survivor.on_hang, gone=gone) if survivor else None
+        if clock:
+            clock.start()
+        if self.heart:
+            self.heart.start()
+        readers = (*placement.readers, MANAGER) if watch else placement.readers
+        self.manager = deployment.manager(readers, reported, left)
+        self.server_manager: ServerManager | None = None
+        if self.manager and options.server_change:
+            self.server_manager = ServerManager(
+                deployment.messages, placement.servers, deployment.ring, options.server_change
+            )
+
+    def serve(self) -> None:
+        """Be server, manager or cleaning node, until every client has finished."""
+        deployment = self.deployment
+        roles: list[Role | None] = [self.server, self.cleaner, self.manager, self.server_manager]
+        if self.manager and self.tasks:
+            roles.append(Coordinator(deployment.messages, deployment.replication, self.tasks))
+        if self.server and self.options.server_change:
+            roles.append(deployment.resharder(self.server))
+        watcher = deployment.watcher() if self.watch and self.world.rank == MANAGER else None
+        with beside(watcher, self.watch):
+            serve(deployment.messages, [role for role in roles if role])
+
+    def finish(self) -> Outcome:
+        """Return the final parameters and the statistics, once every client has finished. Collective.
+
+        Raises:
+            NoSuccessor: all ranks that had a partition, or a role, are dead.
+        """
+        if self.clock:
+            self.clock.stop()
+        if self.survivor and self.heart:
+            regroup(self.world, self.deployment.replication, self.survivor, self.heart)
+        outcome = collect(self.deployment, self.server, self.cleaner, self.manager, self.server_manager, self.kv)
+        for window in self.deployment.windows:
+            window.free()
+        return outcome
+
+
 def run(
     world: World,
     clock: Clock | None,
-    options: ServerOptions,
+    options: RoleOptions,
     placement: Placement,
     applications: Sequence[Application],
     work: Work,
@@ -61,56 +138,22 @@ def run(
     watch: Work | None = None,
     left: Callable[[int], None] = lambda worker: None,
 ) -> Outcome:
-    """Run this rank's roles. Collective.
+    """Run this rank's roles to the end. Collective.
 
     Args:
-        clock: None: nothing is recorded.
         work: what a worker does with its connection to the servers, until there is no work left.
-        reported: is called on the manager with each report.
         read: what a reader does, until no worker is left; it reads the first application.
-        survivor: None: the first failure ends the job.
-        tasks: the tasks that the manager assigns; None: each worker has batches of its own share.
-        watch: what a second thread of the manager does, until no worker is left.
-        left: is called on the manager when a worker will send no more reports.
+        others: those of `Cluster`.
 
     Raises:
         NoSuccessor: all ranks that had a partition, or a role, are dead.
     """
-    deployment = Deployment(world, options, placement, applications, survivor)
-    server = deployment.server()
-    deployment.upload(server)
-    cleaner, kv = deployment.cleaner(), deployment.worker()
-    world.outlived = survivor is not None
-    gone = deployment.replication.lost
-    heart = Heart(world, options.hang_after, survivor.on_hang, gone=gone) if survivor else None
-    if clock:
-        clock.start()
-    if heart:
-        heart.start()
-    readers = (*placement.readers, MANAGER) if watch else placement.readers
-    manager = deployment.manager(readers, reported, left)
-    server_manager: ServerManager | None = None
-    if manager and options.server_change:
-        server_manager = ServerManager(deployment.messages, placement.servers, deployment.ring, options.server_change)
-    if kv:
-        _run_client(deployment, kv, work, read)
+    cluster = Cluster(world, clock, options, placement, applications, reported, survivor, tasks, watch, left)
+    if cluster.kv:
+        _run_client(cluster.deployment, cluster.kv, work, read)
     else:
-        roles: list[Role | None] = [server, cleaner, manager, server_manager]
-        if manager and tasks:
-            roles.append(Coordinator(deployment.messages, deployment.replication, tasks))
-        if server and options.server_change:
-            roles.append(deployment.resharder(server))
-        watcher = deployment.watcher() if watch and world.rank == MANAGER else None
-        with beside(watcher, watch):
-            serve(deployment.messages, [role for role in roles if role])
-    if clock:
-        clock.stop()
-    if survivor and heart:
-        regroup(world, deployment.replication, survivor, heart)
-    outcome = collect(deployment, server, cleaner, manager, server_manager, kv)
-    for window in deployment.windows:
-        window.free()
-    return outcome
+        cluster.serve()
+    return cluster.finish()
 
 
 def _run_client(deployment: Deployment, kv: KVWorker, work: Work, read: Work | None) -> None:

@@ -23,7 +23,7 @@ from farandole.parameter_server.kv_worker import KVWorker
 from farandole.parameter_server.layout import Layout
 from farandole.parameter_server.manager import Manager
 from farandole.parameter_server.message_queue import PAYLOAD, REQUEST, MessageQueue
-from farandole.parameter_server.options import ServerOptions
+from farandole.parameter_server.options import RoleOptions
 from farandole.parameter_server.placement import MANAGER, Placement
 from farandole.parameter_server.replicated_server import ReplicatedKVServer
 from farandole.parameter_server.resharding import Resharder
@@ -52,7 +52,7 @@ class Deployment:
     def __init__(
         self,
         world: World,
-        options: ServerOptions,
+        options: RoleOptions,
         placement: Placement,
         applications: Sequence[Application],
         survivor: Survivor | None,

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from farandole.data.shares import equal_shares, slices
 from farandole.errors import UsageError
-from farandole.parameter_server.options import ServerOptions
+from farandole.parameter_server.options import RoleOptions
 from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.server_change import most_servers
 from farandole.runtime.world import World
 
 
-def place(world: World, options: ServerOptions, fan_in: int | None = None, readers: int | None = None) -> Placement:
+def place(world: World, options: RoleOptions, fan_in: int | None = None, readers: int | None = None) -> Placement:
     """Return the placement of the options, or the usual one.
 
     Args:

@@ -20,7 +20,7 @@ from farandole.runtime.numbers import (
     Probability,
     whole,
 )
-from farandole.runtime.options import REPEATABLE
+from farandole.runtime.options import REPEATABLE, RunOptions
 
 NOT_HERE = Parameter(parse=False)
 
@@ -45,10 +45,8 @@ def _server_changes(_: Any, tokens: Any) -> Any:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ServerOptions(DataParallelOptions):
+class RoleOptions(RunOptions):
     """The roles, and where the parameters are stored."""
-
-    survives: ClassVar[bool] = True  # may outlive ranks, where MPI lets it
 
     servers: AtLeastOne = 1
     """Number of servers that share the parameters; rank 0 is the manager, the servers come next, the rest are workers.
@@ -80,11 +78,16 @@ class ServerOptions(DataParallelOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class PolicyOptions(EncodingOptions, ServerOptions):
-    """When gradients count, and what a server does with them."""
+class ServerOptions(RoleOptions, DataParallelOptions):
+    """The roles, and what is trained."""
 
-    fraction: Part = 0.01
-    """--compressor random-k: the part of the entries that is pushed; --topk has its own."""
+    survives: ClassVar[bool] = True  # may outlive ranks, where MPI lets it
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SyncOptions(RunOptions):
+    """When a worker may start an iteration, and when gradients count."""
 
     sync: Sync = "ssp"
     """The policy: when a worker may start an iteration, and when a gradient moves the parameters."""
@@ -104,6 +107,15 @@ class PolicyOptions(EncodingOptions, ServerOptions):
 
     patience: NotNegativeReal = 0.5
     """history: how much longer to wait for late workers, as a multiple of the time the others took."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PolicyOptions(SyncOptions, EncodingOptions, ServerOptions):
+    """When gradients count, and what a server does with them."""
+
+    fraction: Part = 0.01
+    """--compressor random-k: the part of the entries that is pushed; --topk has its own."""
 
     update: Update = "sgd"
     """The servers' update rule for gradients; blend and elastic receive the workers' own parameters; twice: both, in

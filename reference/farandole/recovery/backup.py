@@ -16,20 +16,21 @@ sent to one other worker while the step is computed. `membership` forms the new 
 from __future__ import annotations
 
 import sys
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 import torch
 from mpi4py import MPI
 
-from farandole.data_parallel.loss_log import LOSS_WINDOW
+from farandole.data_parallel.loss_log import LOSS_WINDOW, LossLog
 from farandole.errors import UsageError
 from farandole.recovery import data_parallel
 from farandole.recovery.buddies import IN_MEMORY, Buddies
 from farandole.recovery.checkpoint import Checkpoint
-from farandole.recovery.data_parallel import DataParallel
 from farandole.recovery.membership import Membership
 from farandole.recovery.on_disk import OnDisk
-from farandole.recovery.options import BackupOptions
+from farandole.recovery.options import BackupOptions, KeepingOptions
 from farandole.recovery.protection import NOT_STARTED, Unrecoverable
 from farandole.recovery.state import TrainingState
 from farandole.recovery.training_record import TrainingRecord
@@ -38,12 +39,32 @@ from farandole.runtime.record import Summary
 LOSSES = "losses"
 
 
+class Restorable(Protocol):
+    """A model that can be put back to a step of its training (`replica`)."""
+
+    def state(self, step: int) -> TrainingState: ...
+
+    def restore(self, saved: Checkpoint) -> None: ...
+
+    def rewind(self, step: int) -> None: ...
+
+
+class Worker(Protocol):
+    """What is protected: a `DataParallel`, or a loop of the user's own (`own_loop.backup`)."""
+
+    @property
+    def replica(self) -> Restorable: ...
+
+    @property
+    def losses(self) -> LossLog: ...
+
+    def begin_anew(self) -> None: ...
+
+
 class BackupProtection:
     """One worker's `Protection`: its state with its buddy, and now and then on disk."""
 
-    def __init__(self, record: TrainingRecord, worker: DataParallel, membership: Membership) -> None:
-        options = worker.options
-        assert isinstance(options, BackupOptions)
+    def __init__(self, record: TrainingRecord, worker: Worker, membership: Membership, options: KeepingOptions) -> None:
         self.record, self.world, self.worker, self.membership = record, record.world, worker, membership
         self.buddies = Buddies(options.backup_every)
         self.on_disk = OnDisk(record.world, record.folder, options.checkpoint_every)
@@ -141,4 +162,5 @@ def train(scenario: str, options: BackupOptions) -> Summary | None:
         raise UsageError(
             f"--precision {options.precision} goes without --shard-optimizer: no rank has the whole gradient"
         )
-    return data_parallel.train(scenario, options, BackupProtection, options.shard_optimizer)
+    protection = partial(BackupProtection, options=options)
+    return data_parallel.train(scenario, options, protection, options.shard_optimizer)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from farandole import tasks
 from farandole.data.sampler import samples_used
 from farandole.data_parallel.evaluation import judged
@@ -24,7 +22,7 @@ from farandole.recovery.membership import Membership
 from farandole.recovery.options import MembershipOptions, ReplicaOptions
 from farandole.recovery.protected_training import ProtectedTraining
 from farandole.recovery.protection import Protection
-from farandole.recovery.replica import Replica, seed_random
+from farandole.recovery.replica import Replica
 from farandole.recovery.retry import Retry
 from farandole.recovery.training_record import TrainingRecord
 from farandole.runtime import devices
@@ -90,7 +88,7 @@ class DataParallel:
     def resume(self, step: int, first_line: int) -> None:
         """Go to `step` in the data, and have the leading worker write the record's next lines."""
         with self.world.comm.waiting("how far the others have come", -1):
-            self._take_over_the_record(step, first_line)
+            self.record.take_over(self.losses, step, first_line)
         self.batches.go_to(step)
         self.rate.resume(self.replica)
 
@@ -98,7 +96,7 @@ class DataParallel:
         """Be as before the first step, in this worker's present slot."""
         devices.seed_everything(self.options.seed)
         self.replica = Replica(self.world, self.options, self.sharded, self.adapts)
-        seed_random(self.options.seed, self.world.comm.rank, 0)
+        devices.seed_rank(self.options.seed, self.world.comm.rank, 0)
         self.losses.adopt(0, [])
 
     def finish(self) -> Summary | None:
@@ -134,20 +132,6 @@ class DataParallel:
     def _rewind(self, step: int) -> None:
         self.batches.go_to(step)
         self.replica.rewind(step)
-
-    def _take_over_the_record(self, step: int, first_line: int) -> None:
-        """Have the coordinator, perhaps a new one, continue the record of the previous one."""
-        told = np.empty((self.world.control.size, 2))  # a joining process has no loss, and may have to write it
-        self.world.control.Allgather(np.array([self.losses.following, self.losses.last]), told)
-        self.losses.last = float(max(told.tolist())[1])  # that of the worker that has come furthest
-        written = np.zeros(1, dtype=np.int64)
-        if self.record.leads:
-            recorder = self.record.recorder
-            written[0] = min(first_line, recorder.take_over(self.record.folder))
-            recorder.go_on_from(int(written[0]))
-        self.world.control.Bcast(written)
-        self.losses.go_on_from(step, int(written[0]))
-        self.losses.flush(step)  # at once: the next death may take the last worker that knows what is held back
 
 
 def train(

@@ -33,7 +33,7 @@ from farandole.recovery.batches import divided_data
 from farandole.recovery.events import UNKNOWN
 from farandole.recovery.horovod_world import WORKERS, Finished, HorovodWorld
 from farandole.recovery.options import ElasticHorovodOptions
-from farandole.recovery.replica import seed_random, without_some_inputs
+from farandole.recovery.replica import without_some_inputs
 from farandole.runtime import devices
 from farandole.runtime.board import Board
 from farandole.runtime.buffers import sha256
@@ -71,7 +71,7 @@ class Worker:
             op=hvd.Sum,  # each loss is scaled by its share of the batch
         )
         state = hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0, began=0.0, window=[])
-        seed_random(self.options.seed, self.world.number, 0)
+        devices.seed_rank(self.options.seed, self.world.number, 0)
         self.world.begin_chaos()
         self.world.watchdog.begin("the others' state", -1)  # ended by `_go_on`, which Horovod calls after that
         hvd.elastic.run(self._train)(state)

@@ -18,7 +18,7 @@ from farandole.recovery.events import What
 from farandole.recovery.heartbeat import Heart
 from farandole.recovery.membership import Membership
 from farandole.recovery.options import FaultTolerantOptions
-from farandole.recovery.protected_training import MembersChange, ProtectedTraining
+from farandole.recovery.protected_training import MembersChange, ProtectedSteps, ProtectedTraining
 from farandole.recovery.protection import NOT_STARTED
 from farandole.recovery.training_record import TrainingRecord
 from farandole.runtime.communicator import LOST
@@ -64,62 +64,58 @@ def form_members(record: TrainingRecord, options: FaultTolerantOptions) -> tuple
     return heart, Membership(world, options.spares, starts, tell_joining_process, lambda: record.recorder.clock)
 
 
-class FaultTolerantTraining:
-    """One member's part in it, as a worker or as a spare.
+class FaultTolerantSteps:
+    """One member's steps, as a worker or as a spare; whoever takes them calls `enter`, and `recover` where that fails.
 
     Args:
         heart, membership: as `form_members` makes them.
     """
 
-    def __init__(self, heart: Heart, membership: Membership, training: ProtectedTraining) -> None:
+    def __init__(self, heart: Heart, membership: Membership, training: ProtectedSteps) -> None:
         self.heart, self.membership, self.training = heart, membership, training
         self.record, self.world = training.record, training.record.world
         self.training.step = 0 if membership.slot is not None else NOT_STARTED
+        self._has_begun = False
+        self._is_restored = True  # nothing to restore at first
 
-    def run(self) -> Summary | None:
-        """Train to the end, and write the record; return the summary on the coordinator, None elsewhere."""
-        self.heart.start()
-        try:
-            summary = self._train_with_those_left()
-        finally:
-            self.heart.stop()
-        self.membership.dismiss_spawned()
-        return summary
+    def enter(self) -> bool:
+        """Be ready to take steps, as all workers are; as a spare, wait until it is needed.
 
-    def _train_with_those_left(self) -> Summary | None:
-        has_begun = False
-        is_restored = True  # nothing to restore at first
-        while True:
-            try:
-                if not has_begun:
-                    has_begun = True  # also if a rank dies in it
-                    self._begin()
-                if self.membership.slot is None:
-                    with self.heart.resting():
-                        self.membership.wait()
-                    return None
-                if not is_restored:
-                    self._restore()
-                    is_restored = True
-                self.training.take_steps()
-                with self.heart.resting():
-                    summary = self.training.finish()
-                self.membership.conclude()
-                return summary
-            except (PeerLost, MPI.Exception) as error:
-                self._report(error)
-                self.membership.update()
-            except MembersChange as change:
-                if change.more or change.requested:
-                    self._write("enlarged", self.world.rank)
-                self.membership.update(change.more, change.requested)
-            except Invited:
-                self._join()
-            self._log_changes()
-            self.heart.forget_all_but(self.membership.view.members)
-            self.training.protection.regroup()
-            self.training.trainable.regroup()
-            is_restored = False
+        Returns:
+            False: the training is over, and this spare was not needed.
+        """
+        if not self._has_begun:
+            self._has_begun = True  # also if a rank dies in it
+            self._begin()
+        if self.membership.slot is None:
+            with self.heart.resting():
+                self.membership.wait()
+            return False
+        if not self._is_restored:
+            self._restore()
+            self._is_restored = True
+        return True
+
+    def recover(self, cause: PeerLost | MPI.Exception | MembersChange | Invited) -> None:
+        """Agree on the members with all that are left; then `enter` again.
+
+        Raises:
+            MPI.Exception: it is not about a lost rank.
+        """
+        if isinstance(cause, MembersChange):
+            if cause.more or cause.requested:
+                self._write("enlarged", self.world.rank)
+            self.membership.update(cause.more, cause.requested)
+        elif isinstance(cause, Invited):
+            self._join()
+        else:
+            self._report(cause)
+            self.membership.update()
+        self._log_changes()
+        self.heart.forget_all_but(self.membership.view.members)
+        self.training.protection.regroup()
+        self.training.trainable.regroup()
+        self._is_restored = False
 
     def _begin(self) -> None:
         with self.heart.resting():
@@ -172,3 +168,32 @@ class FaultTolerantTraining:
 
     def _write(self, what: What, rank: int, kind: str = "") -> None:
         self.record.event_log.write(what, rank, self.training.step, kind)
+
+
+class FaultTolerantTraining(FaultTolerantSteps):
+    """One member's part in a training, as a worker or as a spare."""
+
+    training: ProtectedTraining
+
+    def run(self) -> Summary | None:
+        """Train to the end, and write the record; return the summary on the coordinator, None elsewhere."""
+        self.heart.start()
+        try:
+            summary = self._train_with_those_left()
+        finally:
+            self.heart.stop()
+        self.membership.dismiss_spawned()
+        return summary
+
+    def _train_with_those_left(self) -> Summary | None:
+        while True:
+            try:
+                if not self.enter():
+                    return None
+                self.training.take_steps()
+                with self.heart.resting():
+                    summary = self.training.finish()
+                self.membership.conclude()
+                return summary
+            except (PeerLost, MPI.Exception, MembersChange, Invited) as cause:
+                self.recover(cause)

@@ -22,9 +22,9 @@ from farandole.recovery.data_parallel import DataParallel
 from farandole.recovery.membership import Membership, NoWorkerLeft
 from farandole.recovery.options import MembershipOptions
 from farandole.recovery.protection import NOT_STARTED
-from farandole.recovery.replica import seed_random
 from farandole.recovery.state import TrainingState
 from farandole.recovery.training_record import TrainingRecord
+from farandole.runtime import devices
 from farandole.runtime.communicator import broadcast_text
 from farandole.runtime.record import Summary
 
@@ -76,7 +76,7 @@ class MembershipProtection:
                     replica.adopt(state)
                     rate.concluded_at = newest if concluded else NOT_STARTED
                 if reached == NOT_STARTED:
-                    seed_random(self.worker.options.seed, self.world.rank, newest)
+                    devices.seed_rank(self.worker.options.seed, self.world.rank, newest)
         replica.rewind(newest)
         return newest
 

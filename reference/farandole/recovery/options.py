@@ -110,17 +110,23 @@ class MembershipOptions(ReplicaOptions, FaultTolerantOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class BackupOptions(MembershipOptions):
-    """A training whose ranks keep each other's state in memory."""
+class KeepingOptions(RunOptions):
+    """How often ranks keep each other's state."""
 
     backup_every: AtLeastOne = 5
     """Steps between two backups: at most this number of steps is repeated after a failure."""
 
-    shard_optimizer: bool = False
-    """Divide the optimizer's state over the workers (ZeRO-1); the copy of a dead worker's part is at its buddy."""
-
     checkpoint_every: NotNegative = 50
     """Steps between two checkpoints on disk, for when a worker and its buddy die together; 0: none."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class BackupOptions(KeepingOptions, MembershipOptions):
+    """A training whose ranks keep each other's state in memory."""
+
+    shard_optimizer: bool = False
+    """Divide the optimizer's state over the workers (ZeRO-1); the copy of a dead worker's part is at its buddy."""
 
 
 @Parameter(name="*")

@@ -13,7 +13,7 @@ Two things are passed in, and the loop knows neither. A `Trainable` defines a st
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from farandole.recovery.protection import Protection
@@ -22,8 +22,9 @@ from farandole.runtime.progress import progress
 from farandole.runtime.record import Summary
 
 
-class Trainable(Protocol):
-    """What one rank trains. All methods are collective among the ranks that train, unless they say otherwise.
+class Resumable(Protocol):
+    """What one rank trains, between two steps. All methods are collective among the ranks that train, unless they say
+    otherwise.
 
     Attributes:
         steps: of the whole training.
@@ -33,14 +34,6 @@ class Trainable(Protocol):
 
     def prepare(self) -> None:
         """Do what takes time before the first step, where nothing has to be restored. Spares call it, too."""
-        ...
-
-    def step(self, step: int, secure: Callable[[], None]) -> None:
-        """Take one step.
-
-        Args:
-            secure: to be called before any parameter changes.
-        """
         ...
 
     def account(self, step: int) -> bool:
@@ -63,6 +56,18 @@ class Trainable(Protocol):
         """
         ...
 
+
+class Trainable(Resumable, Protocol):
+    """What one rank trains, with its steps."""
+
+    def step(self, step: int, secure: Callable[[], None]) -> None:
+        """Take one step.
+
+        Args:
+            secure: to be called before any parameter changes.
+        """
+        ...
+
     def finish(self) -> Summary | None:
         """Evaluate, and write the record; return the summary on the rank that leads, None elsewhere."""
         ...
@@ -81,8 +86,8 @@ class MembersChange(Exception):
         self.more, self.requested = more, requested
 
 
-class ProtectedTraining:
-    """One rank's part in a training that is protected.
+class ProtectedSteps:
+    """One rank's steps in a training that is protected; whoever iterates over them takes them.
 
     Args:
         wanted_change: asked where all ranks have just exchanged what they know; returns the change of the members that
@@ -95,7 +100,7 @@ class ProtectedTraining:
     def __init__(
         self,
         record: TrainingRecord,
-        trainable: Trainable,
+        trainable: Resumable,
         protection: Protection,
         wanted_change: Callable[[], MembersChange | None] = lambda: None,
         step: int = 0,
@@ -109,17 +114,17 @@ class ProtectedTraining:
         self.record.note("start", self.step)  # before any rank continues, and may fail again
         self.trainable.resume(self.step, self.protection.first_line(self.step))
 
-    def take_steps(self) -> None:
-        """Take all steps that are left.
+    def __iter__(self) -> Iterator[int]:
+        """Yield each step that is left, once it is protected; it counts when the next one is asked for.
 
         Raises:
             MembersChange: it is due, and the present state is protected.
             Stopped: the training was asked to stop, and its state is safe.
         """
         first, steps = self.step, self.trainable.steps
-        for step in progress(range(first, steps), steps - first, self.record.world.rank):
+        for step in range(first, steps):
             self.protection.protect(step)
-            self.trainable.step(step, self.protection.secure)
+            yield step
             self.step = step + 1
             if step == first:
                 self.record.note("first step", step)
@@ -128,6 +133,23 @@ class ProtectedTraining:
                 raise change
         self.protection.close()
         self.record.recorder.stop()
+
+
+class ProtectedTraining(ProtectedSteps):
+    """One rank's part in a training that is protected."""
+
+    trainable: Trainable
+
+    def take_steps(self) -> None:
+        """Take all steps that are left.
+
+        Raises:
+            MembersChange: it is due, and the present state is protected.
+            Stopped: the training was asked to stop, and its state is safe.
+        """
+        left = self.trainable.steps - self.step
+        for step in progress(self, left, self.record.world.rank):
+            self.trainable.step(step, self.protection.secure)
 
     def finish(self) -> Summary | None:
         """Evaluate, and write the record; return the summary on the rank that leads, None elsewhere."""

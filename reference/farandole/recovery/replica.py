@@ -26,6 +26,7 @@ from farandole.models.optimizers import maker
 from farandole.recovery.checkpoint import Checkpoint
 from farandole.recovery.options import ReplicaOptions
 from farandole.recovery.state import TrainingState, misfit_of
+from farandole.runtime import devices
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
 
@@ -60,7 +61,7 @@ class Replica:
         self.agreement = GradientAgreement(self.flat.values) if adapts == "gradients" else None
         self._accepted = self.flat.values.clone() if adapts == "loss" else None
         self.optimizer = self._make_optimizer()
-        seed_random(options.seed, world.rank, 0)
+        devices.seed_rank(options.seed, world.rank, 0)
         self.values: dict[str, Any] = {"lr": options.lr}  # kept beside the tensors
         self._before: tuple[int, dict[str, Tensor]] = -1, {}
 
@@ -130,7 +131,7 @@ class Replica:
         if same:
             self._set_random(own)
         else:
-            seed_random(self.options.seed, self.world.rank, saved.step)
+            devices.seed_rank(self.options.seed, self.world.rank, saved.step)
 
     def adopt(self, state: TrainingState) -> None:
         """Copy what all ranks have in common from `state`, and keep what is this rank's own."""
@@ -221,8 +222,3 @@ def without_some_inputs(batch: Batch, dropout: nn.Dropout) -> Batch:
         return batch
     inputs, targets = batch
     return (dropout(inputs) if inputs.is_floating_point() else inputs), targets
-
-
-def seed_random(seed: int, rank: int, step: int) -> None:
-    """Seed torch's generator for this rank, and for the step from which it begins: no two draw the same numbers."""
-    torch.manual_seed(((seed * 1_000_003 + step) * 1_009 + rank) % 2**64)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from farandole.data_parallel.loss_log import LossLog
 from farandole.recovery.event_log import EventLog, RankWitness
 from farandole.recovery.events import What
 from farandole.runtime.communicator import broadcast_text
@@ -41,6 +44,23 @@ class TrainingRecord:
         """Write an event of this rank to the event log, if it leads."""
         if self.leads:
             self.event_log.write(what, self.world.rank, step, kind)
+
+    def take_over(self, losses: LossLog, step: int, first_line: int) -> None:
+        """Have the coordinator, perhaps a new one, continue the record of the previous one at `step`. Collective.
+
+        Args:
+            first_line: the step from which lines are written anew.
+        """
+        told = np.empty((self.world.control.size, 2))  # a joining process has no loss, and may have to write it
+        self.world.control.Allgather(np.array([losses.following, losses.last]), told)
+        losses.last = float(max(told.tolist())[1])  # that of the worker that has come furthest
+        written = np.zeros(1, dtype=np.int64)
+        if self.leads:
+            written[0] = min(first_line, self.recorder.take_over(self.folder))
+            self.recorder.go_on_from(int(written[0]))
+        self.world.control.Bcast(written)
+        losses.go_on_from(step, int(written[0]))
+        losses.flush(step)  # at once: the next death may take the last worker that knows what is held back
 
     @property
     def faults(self) -> list[dict[str, Any]]:

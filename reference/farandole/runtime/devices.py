@@ -58,6 +58,11 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def seed_rank(seed: int, rank: int, step: int) -> None:
+    """Seed torch's generator for this rank, and for the step from which it begins: no two draw the same numbers."""
+    torch.manual_seed(((seed * 1_000_003 + step) * 1_009 + rank) % 2**64)
+
+
 def on_host(tensor: Tensor) -> Tensor:
     """Contiguous, and where numpy and MPI can read it: `tensor` itself where it is so already, else a copy."""
     if tensor.device.type == "cpu":

@@ -24,6 +24,7 @@ from farandole.recovery.checkpoint import Checkpoint
 from farandole.recovery.data_parallel import DataParallel
 from farandole.recovery.membership import Membership
 from farandole.recovery.pipeline import PipelineStage
+from farandole.recovery.training_record import TrainingRecord
 from farandole.runtime.command_line import parse
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -33,7 +34,7 @@ SPARES_LIFE_S = 0.5
 
 PLACES = {  # place: class, method, and the call at which the rank dies
     "form": (Membership, "_form", 2),  # the first call is that of the start
-    "catch-up": (DataParallel, "_take_over_the_record", 1),
+    "catch-up": (TrainingRecord, "take_over", 1),
     "start": (Recorder, "start", 1),
     "again": (DataParallel, "_own_part", 28),  # steps 0 to 26, in one of which another has died, and that again
     "finish": (DataParallel, "finish", 1),
