@@ -23,9 +23,9 @@ TYPE_CHECKING = False  # as mypy knows it: `typing` would be a quarter of what a
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from farandole.data_parallel.own_loop import OwnLoop
     from farandole.errors import LaunchError, UsageError
     from farandole.launching import launch, train
+    from farandole.own_loop.loop import OwnLoop
     from farandole.runtime.record import Run
     from farandole.tasks import Task
 
@@ -33,7 +33,7 @@ __version__ = "0.1.0"
 __all__ = ["LaunchError", "OwnLoop", "Run", "Task", "UsageError", "launch", "train"]
 HOMES = {
     "LaunchError": "farandole.errors",
-    "OwnLoop": "farandole.data_parallel.own_loop",
+    "OwnLoop": "farandole.own_loop.loop",
     "Run": "farandole.runtime.record",
     "Task": "farandole.tasks",
     "UsageError": "farandole.errors",

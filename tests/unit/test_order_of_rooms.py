@@ -27,6 +27,7 @@ ORDER = [
     "recovery",
     "parameter_server",
     "methods",
+    "own_loop",
     "former_names",
     "cost",
     "report",

@@ -45,10 +45,15 @@ def judged_together(model: nn.Module, samples: Samples | None, world: World, tas
     count = np.array([len(samples) if samples is not None else 0])
     world.control.Bcast(count)
     share = shards.share_out(samples, equal_shares(int(count[0]), world.size), world.comm, task.is_sent)
-    sums = _sums(model, share, world.device, task.metrics)
+    return judged_in_shares(model, share, world, task.metrics)
+
+
+def judged_in_shares(model: nn.Module, share: Samples, world: World, metrics: Mapping[str, Metric]) -> dict[str, float]:
+    """Return each metric's mean over the shares of all ranks, each of which has this model. Collective."""
+    sums = _sums(model, share, world.device, metrics)
     with world.comm.waiting("evaluation", -1):
         world.control.Allreduce(MPI.IN_PLACE, sums)
-    return _means(sums, task.metrics)
+    return _means(sums, metrics)
 
 
 def accuracy(model: nn.Module, samples: Samples, device: torch.device) -> float:

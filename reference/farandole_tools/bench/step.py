@@ -8,7 +8,7 @@ of 0.8 million that reads 64 characters. Peers, each in its own launch; the laun
 - Horovod's DistributedOptimizer over MPI; where it is not installed there is an error instead of its median.
 
 Ours are also beside the first of them, our simplest: the ring after backward. The last is that of a user's own loop
-(`data_parallel.own_loop`), which collects the gradients of a model that keeps its own memory.
+(`own_loop.synchronous`), which collects the gradients of a model that keeps its own memory.
 """
 
 from __future__ import annotations

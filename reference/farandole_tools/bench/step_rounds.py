@@ -21,10 +21,10 @@ from farandole.data.batch import Batch
 from farandole.data_parallel.ddp_twin import DdpSGD
 from farandole.data_parallel.horovod_twin import HorovodSGD
 from farandole.data_parallel.overlapped import OverlappedSGD
-from farandole.data_parallel.own_loop import DistributedOptimizer
 from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import maker
+from farandole.own_loop.synchronous import DistributedOptimizer
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 from farandole.tasks import classification

@@ -1,0 +1,136 @@
+"""One loop of a user's own under each method: beside the method in one process, and what a death changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farandole import Run, UsageError
+from farandole.runtime.launcher import run_ranks
+
+STEPS = 12  # 3 epochs of 53 samples, 15 at a time
+PARAMETERS = 5 * 7 + 7 + 7 * 2 + 2
+
+
+def trained(method: str, ranks: int, out: Path, **options: Any) -> tuple[Run, list[dict[str, Any]]]:
+    """The run, and what each rank that lives has found."""
+    program = str(Path(__file__).parent / "programs" / "own_loop_methods.py")
+    run_ranks([program, method, json.dumps(options), str(out)], ranks, timeout_s=90)
+    run, ends = Run.open(out), found(out)
+    assert run.summary.test_metrics == {"error": pytest.approx(ends[0]["error"], rel=1e-12)}
+    return run, ends
+
+
+def found(out: Path) -> list[dict[str, Any]]:
+    files = sorted(out.glob("rank-*.json"), key=lambda file: int(file.stem.removeprefix("rank-")))
+    return [json.loads(file.read_text()) for file in files]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize(("period", "alpha"), [(1, 1.0), (5, 0.5)])
+def test_local_sgd_equals_the_loop_in_one_process(ranks: int, period: int, alpha: float, tmp_path: Path) -> None:
+    run, ends = trained("local_sgd", ranks, tmp_path / "run", period=period, alpha=alpha)
+    assert max(end["apart"] for end in ends) < 1e-12
+    assert min(end["moved"] for end in ends) > 1e-2
+    assert [end["steps"] for end in ends] == [list(range(STEPS))] * ranks
+    averages = STEPS // period + (alpha < 1)
+    assert run.summary.messages_sent == [2 * (ranks - 1) * averages] * ranks
+    assert sum(run.summary.bytes_sent or []) == 2 * (ranks - 1) * averages * PARAMETERS * 8
+    assert len(set(run.summary.params_sha256 or [])) == 1
+
+
+@pytest.mark.parametrize(
+    ("ranks", "graph", "every"), [(1, "ring", 1), (2, "ring", 1), (3, "complete", 2), (4, "ring", 1), (7, "torus", 1)]
+)
+def test_gossip_equals_the_loop_in_one_process(ranks: int, graph: str, every: int, tmp_path: Path) -> None:
+    run, ends = trained("dpsgd", ranks, tmp_path / "run", topology=graph, mixing_every=every)
+    assert max(end["apart"] for end in ends) < 1e-12
+    assert min(end["moved"] for end in ends) > 1e-2
+    assert [end["steps"] for end in ends] == [list(range(STEPS))] * ranks
+    at_the_end = [line["consensus_error"] for line in run.metrics if "consensus_error" in line][-1]
+    assert (at_the_end > 1e-6) == (ranks > 2 and graph != "complete")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options", "workers"),
+    [(2, {"place": "servers=0,workers=1"}, 1), (4, {}, 2), (7, {"servers": 2, "assignment": "hashing"}, 4)],
+)
+def test_servers_in_rounds_step_as_one_process(
+    ranks: int, options: dict[str, Any], workers: int, tmp_path: Path
+) -> None:
+    run, ends = trained("parameter_server", ranks, tmp_path / "run", sync="bsp", **options)
+    assert max(end["apart"] for end in ends) < 1e-12
+    assert min(end["moved"] for end in ends) > 1e-2
+    assert [end["steps"] for end in ends] == [[]] * (ranks - workers) + [list(range(STEPS))] * workers
+    assert [line["step"] for line in run.metrics] == list(range(STEPS))
+    assert run.summary.steps == STEPS
+    assert len(set(run.summary.params_sha256 or [])) == 1
+
+
+def test_a_stale_server_lets_workers_take_each_others_steps(tmp_path: Path) -> None:
+    slow = "rank=2,factor=30"
+    run, ends = trained("parameter_server", 5, tmp_path / "run", sync="ssp", staleness=3, slow=slow)
+    assert sum(len(end["steps"]) for end in ends) == 3 * STEPS
+    assert set(run.summary.lead or {}) <= {"0", "1", "2", "3"}
+    assert run.rank_names[0] == "rank 0, manager, cleaner"
+    assert run.metrics[-1]["loss"] < run.metrics[0]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options", "repeated"),
+    [
+        (1, {}, []),
+        (3, {}, []),
+        (4, {"fail": "rank=1,step=7"}, [6, 7]),
+        (4, {"fail": "rank=0,step=8"}, [6, 7, 8]),
+        (7, {"fail": ["rank=0,step=4", "rank=5,step=10"]}, [3, 4, 9, 10]),
+        (4, {"spares": 1, "fail": "rank=1,step=7"}, [6, 7]),
+        (4, {"spares": 1, "fail": "rank=3,step=0"}, []),
+    ],
+)
+def test_the_loop_continues_after_a_death(
+    ranks: int, options: dict[str, Any], repeated: list[int], tmp_path: Path
+) -> None:
+    run, ends = trained("backup", ranks, tmp_path / "run", backup_every=3, **options)
+    assert max(end["apart"] for end in ends) < 1e-12
+    taken = [end["steps"] for end in ends if end["steps"]]
+    assert [sorted(steps) for steps in taken[:1]] == [sorted([*range(STEPS), *repeated])]
+    fails = options.get("fail", [])
+    deaths = [each for each in ([fails] if isinstance(fails, str) else fails) if "step=0" not in each]
+    assert len(ends) == ranks - len(deaths)
+    assert len(run.summary.faults or []) == len(deaths)
+    assert [line["step"] for line in run.metrics] == list(range(STEPS))
+    assert len(set(run.summary.params_sha256 or [])) == 1
+
+
+def test_with_a_spare_the_end_is_bitwise_that_of_an_undisturbed_run(tmp_path: Path) -> None:
+    program = str(Path(__file__).parent / "programs" / "own_loop_survives.py")
+    ends = []
+    for name, fail in (("quiet", {}), ("disturbed", {"fail": ["rank=2,step=7", "rank=0,step=15"]})):
+        out = tmp_path / name
+        run_ranks([program, str(out), json.dumps({"spares": 2, **fail})], 5, timeout_s=90)
+        run = Run.open(out)
+        of_workers = [end for end in found(out) if end["steps"]]
+        ends.append((
+            sorted({end["state"] for end in of_workers}), set(run.summary.params_sha256 or []),
+            [line["loss"] for line in run.metrics], {line["step"]: line["lr"] for line in run.metrics if "lr" in line},
+        ))  # fmt: skip
+    (*quiet, rates), (*disturbed, known) = ends
+    assert disturbed == quiet
+    assert len(quiet[0]) == 1
+    assert known.items() <= rates.items(), "a spare that writes knows none of the steps before it"
+    assert rates[0] > rates[6] > rates[12]
+
+
+def test_what_does_not_fit_ends_all_ranks_with_one_line(tmp_path: Path) -> None:
+    def refused(line: str, method: str, options: dict[str, Any], ranks: int = 2) -> None:
+        with pytest.raises(UsageError, match=line):
+            trained(method, ranks, tmp_path / "run", **options)
+
+    refused("no method 'bakcup': choose from sync_sgd, ", "bakcup", {})
+    refused("too few: a manager, 1 server", "parameter_server", {})
+    refused("--spares 2: of 2 rank", "backup", {"spares": 2})
+    refused("--graph takes the place", "dpsgd", {"topology": "torus", "graph": "mine.txt"})
