@@ -1,0 +1,410 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 26 · Your own model
+#
+# **Question:** a training of your own runs in one process. What does it take to train it on four ranks, by any method
+# of this course, and to compare the methods?
+#
+# There are two ways. Either the loop stays yours, and five of its lines change. Or you write down what is yours, model,
+# data and loss, in one small file, a *task*, and every method here trains it.
+#
+# The model of this notebook is none of the project's: a recurrent network that reads a digit row by row, as it would
+# read a word letter by letter.
+
+# %%
+# %load_ext farandole
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from torch.nn.functional import cross_entropy
+
+from farandole import Run, UsageError, launch
+from farandole.report.colours import SERIES
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+os.environ["RESULTS"] = str(folder)  # a cell under %%mpi inherits the environment, but no variables
+sys.path.insert(0, str(folder))
+plt.rcParams["figure.dpi"] = 100
+
+# %% [markdown]
+# ## 1 What is yours
+#
+# The data are two files of arrays. The model stands in a file of its own, so that this notebook and the ranks can
+# import it. Nothing in it knows of ranks.
+
+# %%
+digits = load_digits()
+order = np.random.default_rng(0).permutation(len(digits.target))
+np.save(folder / "images.npy", (digits.images[order] / 16).astype(np.float32))
+np.save(folder / "targets.npy", digits.target[order].astype(np.int64))
+
+MINE = '''
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+
+class Reader(nn.Module):
+    """Reads an image of 8 by 8 pixels row by row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.GRU(input_size=8, hidden_size=24, batch_first=True)
+        self.digit = nn.Linear(24, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        states, _ = self.rows(images)
+        return self.digit(states[:, -1])
+
+
+def is_right(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    images, digits = batch
+    return model(images).argmax(dim=1) == digits
+
+
+here = Path(__file__).parent
+images, targets = (np.load(here / f"{name}.npy", mmap_mode="r") for name in ("images", "targets"))
+train, test = (images[:1440], targets[:1440]), (images[1440:], targets[1440:])
+'''
+(folder / "mine.py").write_text(MINE)
+import mine
+
+print(f"{len(mine.train[0])} images to learn from, {len(mine.test[0])} to test, "
+      f"{sum(each.numel() for each in mine.Reader().parameters())} parameters")  # fmt: skip
+
+# %% [markdown]
+# ## 2 In one process
+#
+# The loop as everybody writes it. The batch is the whole training set, so that there is only one right result, to which
+# we can compare the ranks.
+
+# %%
+torch.manual_seed(0)
+model = mine.Reader()
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+inputs, targets = (torch.from_numpy(each.copy()) for each in mine.train)
+alone = []
+for _ in range(10):
+    optimizer.zero_grad()
+    loss = cross_entropy(model(inputs), targets)
+    loss.backward()
+    optimizer.step()
+    alone.append(loss.item())
+parameters_alone = torch.cat([each.detach().flatten() for each in model.parameters()])
+print(f"loss {alone[0]:.3f} at first, {alone[-1]:.3f} at the end")
+
+# %% [markdown]
+# ## 3 On four ranks: five lines
+#
+# The same loop, with the changed lines numbered. The file's last line saves what we want to compare.
+#
+# **Predict:** each rank has a quarter of the samples. How far will the parameters be from those of the single process?
+
+# %%
+# %%mpi -n 4
+import os
+import sys
+
+import torch
+from torch.nn.functional import cross_entropy
+
+sys.path.insert(0, os.environ["RESULTS"])
+import mine
+
+from farandole import OwnLoop
+
+with OwnLoop("sync_sgd", out=f"{os.environ['RESULTS']}/five_lines") as loop:  # 1 join the launch, name the method
+    torch.manual_seed(0)
+    model = loop.share(mine.Reader())  # 2 the same parameters on all ranks
+    optimizer = loop.optimizer(torch.optim.AdamW(model.parameters(), lr=0.01))  # 3 steps by the method
+    for inputs, targets in loop.batches(mine.train, 1440, epochs=10):  # 4 this rank's part of each batch
+        optimizer.zero_grad()
+        loss = cross_entropy(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        loop.log(loss)  # 5 the record
+if loop.world.rank == 0:
+    torch.save(torch.cat([each.detach().flatten() for each in model.parameters()]), f"{os.environ['RESULTS']}/ours.pt")
+
+# %% tags=["nbval-check-output"]
+parameters = torch.load(folder / "ours.pt")
+run = Run.open(folder / "five_lines")
+print("the same parameters, to rounding:", bool((parameters - parameters_alone).abs().max() < 1e-4))
+print("the same losses, to rounding:", bool(np.allclose([line["loss"] for line in run.metrics], alone, atol=1e-4)))
+print("ranks:", run.summary.ranks, " steps:", run.summary.steps)
+count, tensors = len(parameters), len(list(mine.Reader().parameters()))
+print("bytes sent are a ring's, 2·(P−1)/P of the gradient and a number for each tensor from each rank:",
+      sum(run.summary.bytes_sent) == 10 * 2 * 3 * 4 * (count + tensors))  # fmt: skip
+
+# %% [markdown]
+# The gradient of the whole batch is the sum of the ranks' gradients, each weighted by its part of the batch. So four
+# ranks that add up their gradients do what one process does, and only rounding differs. The number for each tensor
+# tells all ranks whether any of them has used it, as a model may have branches.
+#
+# ## 4 Another method is another name
+#
+# The loop is a function now, and its first line names the method. Everything else stays. Batches are small again.
+#
+# **Predict:** which of the four sends the fewest bytes? Whose loss falls the fastest per step?
+
+# %%
+# %%mpi -n 4
+import os
+import sys
+
+import torch
+from torch.nn.functional import cross_entropy
+
+sys.path.insert(0, os.environ["RESULTS"])
+import mine
+
+from farandole import OwnLoop
+
+
+def train(name, method, **options):
+    with OwnLoop(method, out=f"{os.environ['RESULTS']}/{name}", **options) as loop:
+        model = loop.share(mine.Reader())
+        optimizer = loop.optimizer(torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9))
+        loop.test(mine.test, accuracy=mine.is_right)
+        for inputs, targets in loop.batches(mine.train, 96, epochs=6):
+            optimizer.zero_grad()
+            loss = cross_entropy(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            loop.log(loss)
+
+
+train("all-reduce", "sync_sgd")
+train("local SGD", "local_sgd", period=9)
+train("gossip on a ring", "dpsgd", topology="ring")
+train("server, stale", "parameter_server", place="servers=0,workers=1-3", sync="ssp", staleness=2)
+
+# %%
+names = ["all-reduce", "local SGD", "gossip on a ring", "server, stale"]
+loops = {name: Run.open(folder / name) for name in names}
+_, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained", width_ratios=[3, 2])
+for (name, run), colour in zip(loops.items(), SERIES, strict=False):
+    left.plot([line["loss"] for line in run.metrics], color=colour, label=name, linewidth=1.2)
+    right.barh(name, sum(run.summary.bytes_sent) / 1e6, color=colour)
+left.set(xlabel="step", ylabel="loss", ylim=(0, None))
+right.set(xlabel="MB sent by all ranks")
+right.invert_yaxis()
+left.legend(frameon=False, fontsize=8)
+for ax in (left, right):
+    ax.spines[["top", "right"]].set_visible(False)
+for name, run in loops.items():
+    print(f"{name:>16}: accuracy {run.summary.test_accuracy:.1%}, {sum(run.summary.bytes_sent) / 1e6:.1f} MB")
+
+# %% tags=["nbval-check-output"]
+sent = {name: sum(run.summary.bytes_sent) for name, run in loops.items()}
+print("local SGD sends a ninth of what the all-reduce sends, but for the numbers that say what was used:",
+      bool(9.0 < sent["all-reduce"] / sent["local SGD"] < 9.1))  # fmt: skip
+print("all four have learned to read digits:", all(run.summary.test_accuracy > 0.5 for run in loops.values()))
+print("every record has its scenario, loss and bytes:",
+      {(run.summary.scenario, run.summary.final_loss is not None) for run in loops.values()})  # fmt: skip
+
+# %% [markdown]
+# Per step the four fall alike, and local SGD sends a ninth. The server's loss jumps: its momentum is made of gradients
+# that were computed at older parameters (`09_update_modes`). `farandole show` and `farandole compare` take these
+# folders as any other.
+#
+# ## 5 A loop that survives a kill
+#
+# Under `backup` the ranks keep copies of the state, here every ten steps. Rank 1 is killed at step 25, by a real
+# SIGKILL. The fifth rank is a spare: it sees no batch until it is needed.
+#
+# **Predict:** to which step does rank 0 go back? Which steps does the spare see?
+
+# %%
+SURVIVE = """
+import os
+
+import mine
+import torch
+from torch.nn.functional import cross_entropy
+
+from farandole import OwnLoop
+
+
+def train(name, **options):
+    with OwnLoop("backup", out=f"{os.environ['RESULTS']}/{name}", backup_every=10, spares=1, **options) as loop:
+        model = loop.share(mine.Reader())
+        optimizer = loop.optimizer(torch.optim.AdamW(model.parameters(), lr=0.01))
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 30)
+        loop.keep(schedule)  # it has a state, too
+        seen = []
+        for inputs, targets in loop.batches(mine.train, 96, epochs=2):
+            seen.append(loop.step)
+            optimizer.zero_grad()
+            loss = cross_entropy(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            loop.log(loss)
+    return loop.world.rank, seen
+"""
+_ = (folder / "survive.py").write_text(SURVIVE)
+
+# %% tags=["nbval-check-output"]
+# %%mpi -n 5
+import os
+import sys
+
+sys.path.insert(0, os.environ["RESULTS"])
+from itertools import pairwise
+
+import survive
+
+rank, seen = survive.train("killed", fail="rank=1,step=25")
+back = [step for before, step in pairwise(seen) if step <= before]
+if rank in (0, 4):
+    print(f"rank {rank} has begun with step {seen[0]}, gone back to {back}, and ended with step {seen[-1]}")
+
+# %%
+# %%mpi -n 5
+import os
+import sys
+
+sys.path.insert(0, os.environ["RESULTS"])
+import survive
+
+survive.train("quiet")
+
+# %% tags=["nbval-check-output"]
+killed, quiet = (Run.open(folder / name) for name in ("killed", "quiet"))
+print("survived:", [(fault["rank"], fault["step"]) for fault in killed.summary.faults])
+print("ranks that hold the model at the end:", killed.summary.members)
+print("the same parameters as without the kill, to the bit:",
+      set(killed.summary.params_sha256) == set(quiet.summary.params_sha256))  # fmt: skip
+print("steps in the record:", len(killed.metrics), "and", len(quiet.metrics))
+
+# %% [markdown]
+# In step 25 the calls that needed rank 1 did nothing. At the next batch the others agreed that it is gone, gave its
+# place to the spare, and all went back to the copy of step 20: model, AdamW's averages, schedule, random numbers.
+#
+# The loop's own list `seen` was not among what is kept, so it tells what really ran.
+#
+# ## 6 As a task: every method
+#
+# A loop of your own has five methods. As a *task* the model has them all, also those that cut it, restart it or sample
+# their clients. A task says what the loop said: model, data, loss, metrics.
+
+# %%
+TASK = """
+import mine
+from torch.nn.functional import cross_entropy
+
+from farandole import Task
+
+
+def task() -> Task:
+    return Task(
+        model=mine.Reader,
+        train=mine.train,
+        test=mine.test,
+        loss=lambda model, batch: cross_entropy(model(batch[0]), batch[1]),
+        metrics={"accuracy": mine.is_right},
+    )
+"""
+_ = (folder / "my_task.py").write_text(TASK)
+task = str(folder / "my_task.py")
+recipe = {"task": task, "steps": 75, "batch": 96, "lr": 1.5}
+served = {"place": "servers=0,workers=1-3"}
+methods = {
+    "ring all-reduce": ("sync_sgd", {}),
+    "local SGD, 8 steps": ("local_sgd", {"period": 8}),
+    "top-k, 1 %": ("compressed_sgd", {"compressor": "top-k"}),
+    "gossip on a ring": ("dpsgd", {}),
+    "AD-PSGD": ("ad_psgd", {}),
+    "server, stale": ("parameter_server", served | {"sync": "ssp"}),
+    "server, async": ("parameter_server", served | {"sync": "async"}),
+    "a rank killed": ("membership", {"optimizer": "sgd", "fail": "rank=2,step=40"}),
+}
+runs = {name: launch(method, 4, **recipe, **more, out=folder / "task" / name)
+        for name, (method, more) in methods.items()}  # fmt: skip
+
+# %% [markdown]
+# **Predict:** which method is the cheapest in bytes? Does that cost accuracy?
+
+# %%
+_, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
+for name, run in runs.items():
+    megabytes, accuracy = sum(run.summary.bytes_sent) / 1e6, run.summary.test_accuracy
+    left.barh(name, megabytes, color=SERIES[0])
+    right.barh(name, accuracy, color=SERIES[1])
+    print(f"{name:>20}: accuracy {accuracy:.1%}, {megabytes:6.2f} MB")
+left.set(xlabel="MB sent by all ranks")
+left.invert_yaxis()
+right.set(xlabel="accuracy on the test images", xlim=(0, 1))
+for ax in (left, right):
+    ax.spines[["top", "right"]].set_visible(False)
+
+# %% tags=["nbval-check-output"]
+sent = {name: sum(run.summary.bytes_sent) for name, run in runs.items()}
+print("the fewest bytes:", min(sent, key=sent.get))
+print("all have learned to read digits:", all(run.summary.test_accuracy > 0.5 for run in runs.values()))
+print("the one with a kill has lost rank", [fault["rank"] for fault in runs["a rank killed"].summary.faults])
+
+# %% [markdown]
+# The same on the command line, and as a page with timelines:
+#
+#     farandole run ad_psgd -n 4 --task my_task.py --lr 1.5
+#     farandole compare sync_sgd local_sgd ssp -n 4 --task my_task.py
+#     farandole tour --task my_task.py --lr 1.5
+#     sbatch slurm/sync_sgd.sbatch --task my_task.py
+#
+# `farandole new task my_task.py` writes a commented file to begin with.
+#
+# ## 7 Mistakes
+#
+# What is wrong is said in one line, before a rank has trained anything.
+#
+# **Predict:** what is the mistake in each of these?
+
+# %% tags=["nbval-check-output"]
+MISTAKES = {
+    "one": TASK.replace("def task", "def my_task"),
+    "two": TASK.replace(
+        "cross_entropy(model(batch[0]), batch[1])", "cross_entropy(model(batch[0]), batch[1], reduction='none')"
+    ),
+    "three": TASK.replace("train=mine.train", "train=(mine.train[0], mine.train[1][:100])"),
+}
+for name, text in MISTAKES.items():
+    (folder / f"{name}.py").write_text(text)
+    try:
+        launch("sync_sgd", 2, task=str(folder / f"{name}.py"), steps=2, out=folder / f"mistake-{name}")
+    except UsageError as error:
+        print(f"{name}:", str(error).replace(str(folder), "…"))
+
+# %% [markdown]
+# ## Try
+#
+# - Give `Reader` a dropout between the layers. Does section 3 still hold? Why does section 5?
+# - In section 4, `alpha=0.5` for local SGD, or `topology="complete"` for gossip.
+# - In section 5, kill two ranks: `fail=["rank=1,step=25", "rank=2,step=35"]`. And with `spares=2` on six ranks?
+# - Take a model and a data set of yours through sections 2, 3 and 6.
+# - Lab `16_bring_your_own_loop` has you make a loop distributed, and kills a rank of it.
