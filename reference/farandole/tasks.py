@@ -16,7 +16,7 @@ own, which ``--task my_task.py`` names. Such a file has a function `task`:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import isfinite
 from typing import Any, ClassVar
@@ -32,7 +32,7 @@ from farandole.data import batch as batches
 from farandole.data import datasets
 from farandole.data.batch import Batch
 from farandole.data.datasets import Dataset, Splits
-from farandole.data.samples import Samples, samples_of
+from farandole.data.samples import Arrays, Samples, samples_of
 from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.models.options import TrainingOptions
@@ -93,6 +93,8 @@ class Task:
         metrics: name → function of (model, batch): a tensor with a value for each answer, or the mean over the batch.
             The record has the mean over the test samples. None: the loss.
         collate: makes a batch of a list of samples of a Dataset. None: `torch.utils.data.default_collate`.
+        loader: arguments of `torch.utils.data.DataLoader` for worker processes that read a Dataset's next batches
+            ahead, as {"num_workers": 2}. The methods whose ranks know their next batches have them (`data.read_ahead`).
         classes: number of classes that the model chooses from, for the methods that divide them.
 
     Raises:
@@ -107,6 +109,7 @@ class Task:
     criterion: Criterion | None = None
     metrics: Any = None
     collate: Callable[[Sequence[Any]], Batch] | None = None
+    loader: Mapping[str, Any] | None = None
     classes: int | None = None
     name: str = "a task of your own"
 
@@ -130,7 +133,9 @@ class Task:
         Args:
             seed: of the run; a task of your own has the same samples with every seed.
         """
-        train, test = samples_of(self.train, self.collate), samples_of(self.test, self.collate)
+        train, test = (samples_of(part, self.collate, self.loader) for part in (self.train, self.test))
+        if self.loader and isinstance(train, Arrays):
+            raise UsageError("loader= is for a Dataset; rows of arrays are read by the training process: leave it out")
         validation = train[:0] if self.validation is None else samples_of(self.validation, self.collate)
         return Splits(train, validation, test)
 

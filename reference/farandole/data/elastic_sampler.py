@@ -9,7 +9,8 @@ ranks cut the batch into equal parts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from copy import copy
 from itertools import accumulate
 
 import numpy as np
@@ -37,6 +38,13 @@ class ElasticSampler:
 
     def __next__(self) -> list[Rows]:
         return [start + next(sampler) for start, sampler in zip(self._starts, self._samplers, strict=False)]
+
+    def coming(self, slot: int, slots: int) -> Iterator[Rows]:
+        """Yield without end the rows of one rank's part of each batch to come, as long as the ranks stay the same."""
+        following = copy(self)
+        following._samplers = [copy(sampler) for sampler in self._samplers]
+        while True:
+            yield divide(next(following), slots)[slot]
 
     def go_to(self, step: int) -> None:
         """The next batch is that of `step`, counted from the training's start."""

@@ -9,8 +9,8 @@ Every method asks the same of them:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from torch.utils.data import default_collate
 
 from farandole.data import batch as batches
 from farandole.data.batch import Batch
+from farandole.data.read_ahead import ReadAhead, checked
 from farandole.errors import UsageError
 
 Rows = slice | NDArray[np.intp]
@@ -119,35 +120,56 @@ class OneByOne:
         dataset: has `__len__` and `__getitem__`.
         collate: makes a batch of a list of samples; None: torch's `default_collate`.
         rows: the samples that count, by number; None: all.
+        loader: arguments of the DataLoader whose workers read ahead (`read_ahead.checked`); empty: no workers.
     """
 
     dataset: Any
     collate: Callable[[Sequence[Any]], Batch] | None = None
     rows: NDArray[np.intp] | None = None
+    loader: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.dataset) if self.rows is None else len(self.rows)
 
     def __getitem__(self, rows: Rows) -> OneByOne:
         numbers = np.arange(len(self.dataset)) if self.rows is None else self.rows
-        return OneByOne(self.dataset, self.collate, numbers[rows])
+        return OneByOne(self.dataset, self.collate, numbers[rows], self.loader)
 
     def on(self, device: torch.device) -> Reader:
+        if self.loader and len(self):
+            collate = self.collate or default_collate
+            return ReadAhead(self.dataset, collate, self._numbers, self._batch, self.loader, device)
         return Each(self._batch, device)
 
     def _batch(self, rows: NDArray[np.intp]) -> Batch:
-        numbers = rows if self.rows is None else self.rows[rows]
-        # A batch of no samples has the structure of any other.
-        batch = (self.collate or default_collate)([self.dataset[number] for number in numbers.tolist() or [0]])
+        several = getattr(self.dataset, "__getitems__", None)
+        numbers = self._numbers(rows)
+        samples = several(numbers) if several else [self.dataset[number] for number in numbers]
+        batch = (self.collate or default_collate)(samples)
         return batch if len(rows) else batches.mapped(lambda part: part[:0], batch)
 
+    def _numbers(self, rows: NDArray[np.intp]) -> list[int]:
+        """Return the samples' numbers; for no rows one, since a batch of no samples has the structure of any other."""
+        numbers = rows if self.rows is None else self.rows[rows]
+        found: list[int] = numbers.tolist()
+        return found or [0]
 
-def samples_of(given: Any, collate: Callable[[Sequence[Any]], Batch] | None = None) -> Samples:
+
+def samples_of(
+    given: Any,
+    collate: Callable[[Sequence[Any]], Batch] | None = None,
+    loader: Mapping[str, Any] | None = None,
+) -> Samples:
     """Return what a user gives as training or test samples: arrays, a data set of torch, or what is `Samples` already.
 
+    Args:
+        collate: makes a batch of a list of a data set's samples.
+        loader: arguments of torch's DataLoader for worker processes that read a data set ahead (`read_ahead`).
+
     Raises:
-        UsageError: it is none of these.
+        UsageError: it is none of these; arguments that are not the user's to give.
     """
+    arguments = checked(loader)
     if hasattr(given, "on"):
         return given  # type: ignore[no-any-return]
     if isinstance(given, torch.utils.data.IterableDataset):
@@ -158,7 +180,7 @@ def samples_of(given: Any, collate: Callable[[Sequence[Any]], Batch] | None = No
     if isinstance(given, tuple | list | dict | np.ndarray | torch.Tensor):
         return Arrays(given)
     if hasattr(given, "__len__") and hasattr(given, "__getitem__") and not isinstance(given, str | bytes):
-        return OneByOne(given, collate)
+        return OneByOne(given, collate, loader=arguments)
     raise UsageError(
         f"samples must be arrays, a tuple or dict of them, or a Dataset of torch, and are {type(given).__name__}"
     )

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from farandole.data import batch as batches
 from farandole.data import shards
+from farandole.data.read_ahead import ahead
 from farandole.data.samples import Samples
 from farandole.data.shares import equal_shares
 from farandole.errors import UsageError
@@ -65,11 +66,12 @@ def _sums(
     model: nn.Module, samples: Samples, device: torch.device, metrics: Mapping[str, Metric]
 ) -> NDArray[np.float64]:
     """Return for each metric the sum over all answers, and their number: shape (metrics, 2)."""
-    sums, training, reader = np.zeros((len(metrics), 2)), model.training, samples.on(device)
+    sums, training = np.zeros((len(metrics), 2)), model.training
+    parts = [np.arange(start, min(start + BATCH, len(samples))) for start in range(0, len(samples), BATCH)]
+    reader = ahead(samples.on(device), iter(parts), 0)
     model.eval()  # no dropout, and BatchNorm's running statistics
     with torch.no_grad():
-        for start in range(0, len(samples), BATCH):
-            rows = np.arange(start, min(start + BATCH, len(samples)))
+        for rows in parts:
             batch = reader[rows]
             for number, (name, metric) in enumerate(metrics.items()):
                 sums[number] += _sum_and_count(name, metric(model, batch), batches.size(batch))

@@ -7,6 +7,7 @@ difference between two records is a difference between the methods.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from farandole import tasks
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.data import shards
 from farandole.data.batch import Batch
+from farandole.data.read_ahead import ahead
 from farandole.data.sampler import EpochSampler, batch_size, check_filled, samples_used, steps_per_epoch
 from farandole.data.samples import Samples
 from farandole.data.shares import equal_shares, proportional_shares
@@ -197,10 +199,10 @@ def synchronous_loop(
     stop: StopRequest,
 ) -> Outcome:
     """Take all steps, each on all ranks."""
-    reader = shard.on(world.device)
     check_filled(shares, options.batch, options.steps)
     epoch = steps_per_epoch(sum(shares), options.batch)
     sampler = EpochSampler(len(shard), epoch, options.seed, world.rank)
+    reader = ahead(shard.on(world.device), copy(sampler), options.seed, world.rank)
     log = BackgroundLossLog if options.background_metrics else LossLog
     losses = log(world, recorder, options.steps, observe=strategy.observe)
     following = 0

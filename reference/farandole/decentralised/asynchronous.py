@@ -10,11 +10,13 @@ it leaves the window.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
 from mpi4py import MPI
 
+from farandole.data.read_ahead import ahead
 from farandole.data.sampler import EpochSampler, batch_size, check_filled, steps_per_epoch
 from farandole.data.samples import Samples
 from farandole.data_parallel.background_metrics import BackgroundLossLog
@@ -76,10 +78,10 @@ def asynchronous_loop(
     stop: StopRequest,
 ) -> Outcome:
     """Take all iterations; a slow rank takes fewer of them."""
-    reader = shard.on(world.device)
     check_filled(shares, options.batch, options.steps * world.size)  # the fastest rank may take nearly all of them
     epoch = steps_per_epoch(sum(shares), options.batch)
     sampler = EpochSampler(len(shard), epoch, options.seed, world.rank)
+    reader = ahead(shard.on(world.device), copy(sampler), options.seed, world.rank)
     losses = UnevenLossLog(world, recorder, options.steps, strategy.observe, rate)
     work = IterationServer(world, options.steps * world.size)
     own = samples = 0

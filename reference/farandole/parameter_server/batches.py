@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from farandole.data.read_ahead import ahead
 from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
+from farandole.data.samples import Reader, Samples
 
 
 class Batches:
@@ -31,3 +35,8 @@ class Batches:
         whole = sum(batch_size(share, self.epoch, self.taken) for share in self.shares)
         self.taken += 1
         return rows, len(rows) / whole
+
+    def read_by(self, samples: Samples, device: torch.device) -> Reader:
+        """Return a reader of the shard, whose workers, if it has any, begin with the next batch."""
+        sampler = copy(self.sampler)
+        return ahead(samples.on(device), sampler, sampler.seed, sampler.rank)

@@ -111,7 +111,7 @@ class Trainee:
         """Return this worker's batches as rows of its shard, and a reader of the shard."""
         number = list(self.shares).index(self.world.rank)
         batches = Batches(list(self.shares.values()), number, self.options.batch, self.options.seed)
-        return batches, self.shard.on(self.world.device)
+        return batches, batches.read_by(self.shard, self.world.device)
 
     def complete(self, table: NDArray[Any]) -> NDArray[Any]:
         return table

@@ -100,7 +100,7 @@ def _replica(world: World, options: DownpourOptions, material: Material) -> Repl
     shard, workers = material.shard, list(material.shares)
     number = workers.index(world.rank) if world.rank in workers else 0
     batches = Batches(list(material.shares.values()), number, options.batch, options.seed)
-    reader = shard.on(world.device)
+    reader = batches.read_by(shard, world.device)
 
     def next_batch() -> tuple[Batch, float]:
         rows, share = next(batches)

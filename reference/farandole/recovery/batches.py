@@ -16,6 +16,7 @@ from farandole.data import shards
 from farandole.data.batch import Batch
 from farandole.data.datasets import Dataset, Splits
 from farandole.data.elastic_sampler import ElasticSampler, divide
+from farandole.data.read_ahead import ahead
 from farandole.data.sampler import check_filled
 from farandole.data.samples import Reader, Samples
 from farandole.data.shares import equal_shares
@@ -43,13 +44,18 @@ class Batches:
         self.shares, self.reader = divided_data(self.task, options.seed, folder, world.device)
         check_filled(self.shares, options.batch, options.steps)
         self.sampler = ElasticSampler(self.shares, options.batch, options.seed)
+        self._foreseen: tuple[int, int] | None = None  # the slot, of how many, that the reader expects
 
     def go_to(self, step: int) -> None:
         """Make the batch of `step` the next one."""
         self.sampler.go_to(step)
+        self._foreseen = None
 
     def next_part(self, slot: int, slots: int) -> tuple[Batch, float, int]:
         """Return the part of the next batch for the worker in `slot`, its share of it, and the samples of the whole."""
+        if self._foreseen != (slot, slots):
+            self._foreseen = slot, slots
+            ahead(self.reader, self.sampler.coming(slot, slots), self.options.seed, slot)
         parts = divide(next(self.sampler), slots)
         whole = sum(map(len, parts))
         return self.reader[parts[slot]], len(parts[slot]) / whole, whole
