@@ -28,7 +28,7 @@ from farandole.own_loop.synchronous import DistributedOptimizer
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 from farandole.tasks import classification
-from farandole_tools.bench.step_task import BUCKET_BYTES, LR, MODELS, OURS, OWN_LOOP, batch, parameters
+from farandole_tools.bench.step_task import BUCKET_BYTES, MODELS, OURS, OWN_LOOP, batch, parameters, rate
 from farandole_tools.bench.timing import slowest_s
 
 PLAINEST = "MPI_Allreduce"
@@ -39,9 +39,9 @@ class OwnLoopSGD(Strategy):
 
     bytes_are_counted = True
 
-    def __init__(self, world: World, model: nn.Module) -> None:
+    def __init__(self, world: World, model: nn.Module, lr: float) -> None:
         self.model = model
-        own = torch.optim.SGD(model.parameters(), lr=LR)
+        own = torch.optim.SGD(model.parameters(), lr=lr)
         self.optimizer = DistributedOptimizer(world, own, every=1, max_norm=None, all_reduce=ALL_REDUCES["ring"])
 
     def step(self, batch: Batch, share: float) -> float:
@@ -56,23 +56,23 @@ class OwnLoopSGD(Strategy):
 def make(world: World, name: str, case: str) -> Strategy:
     """The system of that name, with a new model. Collective."""
     torch.manual_seed(0)
-    model = MODELS[case]()
+    model, lr = MODELS[case](), rate(case)
     if name == "ddp":
-        return DdpSGD(world, model, classification, LR, timeout_s=60.0)
+        return DdpSGD(world, model, classification, lr, timeout_s=60.0)
     if name == "Horovod":
-        return HorovodSGD(world, model, classification, LR)
+        return HorovodSGD(world, model, classification, lr)
     if name == OWN_LOOP:
-        return OwnLoopSGD(world, model)
+        return OwnLoopSGD(world, model, lr)
     collective, overlapped = OURS[name]
     kind = partial(OverlappedSGD, bucket_bytes=BUCKET_BYTES) if overlapped else SynchronousSGD
     if collective != "window":
-        return kind(world, model, classification, maker("sgd", LR), ALL_REDUCES[collective])
+        return kind(world, model, classification, maker("sgd", lr), ALL_REDUCES[collective])
     vectors = SharedVectors(world.comm, parameters(case))
     return kind(
         world,
         model,
         classification,
-        maker("sgd", LR),
+        maker("sgd", lr),
         lambda _, part: vectors.all_reduce(part),
         gradients=vectors.own,
     )

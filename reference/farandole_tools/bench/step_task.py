@@ -15,11 +15,50 @@ SHAPE, CLASSES = (1, 28, 28), 10
 SAMPLES = 8  # of each rank
 LR = 0.01
 BUCKET_BYTES = 4 << 20
-LANGUAGE = "language model"
+LANGUAGE, GPT2, RESNET = "language model", "GPT-2", "ResNet-18"
+OF_A_LIBRARY = (GPT2, RESNET)  # of the package transformers
+TOKENS, VOCABULARY_OF_GPT2 = 64, 2048
+IMAGE = (3, 64, 64)
+
+
+class Logits(nn.Module):
+    """A model of transformers that returns its logits alone, as the others here do."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found: Tensor = self.model(inputs).logits
+        return found
+
+
+def gpt2() -> nn.Module:
+    """10 million parameters in 12 layers of width 256."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        n_embd=256, n_layer=12, n_head=8, n_positions=TOKENS, vocab_size=VOCABULARY_OF_GPT2,
+        attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, use_cache=False,
+    )  # fmt: skip
+    return Logits(GPT2LMHeadModel(config))
+
+
+def resnet18() -> nn.Module:
+    """11 million parameters, for images of 10 classes."""
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    config = ResNetConfig(embedding_size=64, hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2], layer_type="basic")
+    config.num_labels = CLASSES
+    return Logits(ResNetForImageClassification(config))
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "10 M": lambda: mlp(SHAPE, CLASSES, hidden=2048, depth=3),
     "0.1 M": lambda: mlp(SHAPE, CLASSES, hidden=110, depth=3),
     LANGUAGE: lambda: transformer((CONTEXT,), len(VOCABULARY), hidden=128, depth=4),
+    GPT2: gpt2,
+    RESNET: resnet18,
 }
 # Which all-reduce, and whether it overlaps.
 OWN_LOOP = "own loop, ring"
@@ -33,6 +72,11 @@ OURS = {
 }
 
 
+def rate(case: str) -> float:
+    """Return the learning rate: a small one where BatchNorm, of 8 samples, makes much of differences in rounding."""
+    return LR / 100 if case == RESNET else LR
+
+
 def parameters(case: str) -> int:
     """How many the model has."""
     return sum(each.numel() for each in MODELS[case]().parameters())
@@ -41,7 +85,9 @@ def parameters(case: str) -> int:
 def batch(case: str, seed: int) -> tuple[Tensor, Tensor]:
     """Inputs and targets of one rank; noise, for nothing is to be learned."""
     noise = torch.Generator().manual_seed(seed)
-    if case == LANGUAGE:
-        text = torch.randint(len(VOCABULARY), (SAMPLES, CONTEXT + 1), generator=noise)
+    if case in (LANGUAGE, GPT2):
+        words, length = (len(VOCABULARY), CONTEXT) if case == LANGUAGE else (VOCABULARY_OF_GPT2, TOKENS)
+        text = torch.randint(words, (SAMPLES, length + 1), generator=noise)
         return text[:, :-1], text[:, 1:]
-    return torch.randn(SAMPLES, *SHAPE, generator=noise), torch.randint(CLASSES, (SAMPLES,), generator=noise)
+    shape = IMAGE if case == RESNET else SHAPE
+    return torch.randn(SAMPLES, *shape, generator=noise), torch.randint(CLASSES, (SAMPLES,), generator=noise)
