@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import farandole
 from farandole import methods as registry
 from farandole.cost.methods import METHODS as COMPARED
 from farandole.parameter_server.core.policies import POLICIES
@@ -258,3 +259,9 @@ def test_a_number_that_is_written_is_how_many_there_are(pages: tuple[str, ...], 
         numbers = [int(each) if each.isdigit() else WORDS.get(each.lower()) for each in written]
         assert number in numbers, f"{page} says {written}"
         assert {each for each in numbers if each is not None} <= {number}, f"{page} says {written}"
+
+
+def test_the_page_of_public_names_has_each_and_no_other() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\.\. auto(?:class|function|exception):: farandole\.(\w+)$", page, re.MULTILINE)
+    assert sorted(documented) == sorted(farandole.__all__)
