@@ -41,6 +41,22 @@ def test_each_methods_row_is_relative_to_the_ring(monkeypatch: pytest.MonkeyPatc
     assert "straggler: layer split" in methods.notes(list(found.values()))[-1]
 
 
+def test_a_task_of_ones_own_is_trained_by_what_can_to_half_of_its_first_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    def launch(scenario: str, ranks: int, **options: Any) -> Any:
+        assert (options["task"], options["steps"]) == ("my_task.py", 7)
+        assert not {"data", "hidden"} & options.keys()
+        if scenario == "tensor_split":
+            raise UsageError("trains no task of one's own")
+        return run_of([8.0, 4.1, 4.0, 3.0])
+
+    monkeypatch.setattr(methods, "launch", launch)
+    rows = methods.rows(4, methods.Recipe({"task": "my_task.py", "steps": 7}, None))
+    assert {row["target"] for row in rows} == {4.0}
+    assert {row["median_s"] for row in rows} == {3.0}
+    assert "fast: tensor split" not in {row["name"] for row in rows}
+    assert methods.notes(rows) == ["to a loss of 4"]
+
+
 def test_without_the_ring_there_is_nothing_to_compare_with(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, "launch", lambda *_, **__: run_of([2.0]))
     with pytest.raises(LaunchError, match="synchronous SGD does not come to a loss"):

@@ -12,13 +12,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from farandole import own_task
 from farandole.cli import pictures
 from farandole.errors import UsageError
 from farandole.runtime.files import json_text
-from farandole.runtime.numbers import AtLeastOne
+from farandole.runtime.numbers import AtLeastOne, Positive
 from farandole_tools.bench import BENCHMARKS
 
 PICTURED = "allreduce"
+OF_A_TASK = "methods"
 
 
 def bench(
@@ -26,6 +28,11 @@ def bench(
     *,
     ranks: Annotated[AtLeastOne, Parameter(alias="-n")] = 4,
     picture: Path | None = None,
+    task: str | None = None,
+    lr: Positive = 0.1,
+    batch: AtLeastOne = 64,
+    steps: AtLeastOne = 160,
+    target: Positive | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
     """Measure against a peer in the same run; a ratio above 1 means that we are faster.
@@ -34,6 +41,11 @@ def bench(
         name: which benchmark. [default: all]
         ranks: number of processes.
         picture: of allreduce: all times over the vector's size, beside the cost model; a .png, .svg or .pdf.
+        task: of methods: a task of your own, my_task.py or package.module:name, in place of the digits.
+        lr: with --task: the learning rate of all methods.
+        batch: with --task: samples of a step.
+        steps: with --task: after which a method gives up.
+        target: with --task: the training loss to reach. [default: half of the first]
         json_: print the rows as a JSON list instead.
     """
     if name is not None and name not in BENCHMARKS:
@@ -42,10 +54,15 @@ def bench(
         raise UsageError(f"--picture is for {PICTURED}: farandole bench {PICTURED} --picture {picture}")
     if picture:
         pictures.check(picture, "--picture")
+    if task is not None and name != OF_A_TASK:
+        raise UsageError(f"--task is for {OF_A_TASK}: farandole bench {OF_A_TASK} --task {task}")
+    if task is None and (lr, batch, steps, target) != (0.1, 64, 160, None):
+        raise UsageError("--lr, --batch, --steps and --target go with --task: add it, or leave them out")
+    own = {"task": own_task.absolute(task), "lr": lr, "batch": batch, "steps": steps} if task else {}
     found: list[dict[str, Any]] = []
     console = Console()
     for module in map(importlib.import_module, [BENCHMARKS[name]] if name else BENCHMARKS.values()):
-        rows = module.rows(ranks)
+        rows = module.rows(ranks, module.Recipe(own, target)) if task else module.rows(ranks)
         found += rows
         if not json_:
             console.print(_table(rows))
