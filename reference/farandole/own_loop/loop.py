@@ -25,7 +25,7 @@ Cost: that of the method (`own_loop.synchronous` and its neighbours).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,6 +36,7 @@ from farandole.collectives.executor import run
 from farandole.collectives.tree import BROADCAST
 from farandole.data.batch import Batch
 from farandole.data.elastic_sampler import ElasticSampler, divide
+from farandole.data.read_ahead import ahead
 from farandole.data.sampler import check_filled, steps_per_epoch
 from farandole.data.samples import Samples, samples_of
 from farandole.data.shares import equal_shares, slices
@@ -161,7 +162,13 @@ class OwnLoop:
         return self.method.optimizer(optimizer, every=every, max_norm=max_norm, collective=collective)
 
     def batches(
-        self, samples: Any, batch: int, *, epochs: int = 1, collate: Callable[[Any], Batch] | None = None
+        self,
+        samples: Any,
+        batch: int,
+        *,
+        epochs: int = 1,
+        collate: Callable[[Any], Batch] | None = None,
+        loader: Mapping[str, Any] | None = None,
     ) -> Iterator[Batch]:
         """Yield this rank's part of each batch, on its device.
 
@@ -172,11 +179,12 @@ class OwnLoop:
             samples: arrays, a tuple or dict of them, or a map-style Dataset, the same on all ranks.
             batch: samples of a step, of all ranks together.
             collate: makes a batch of a list of samples of a Dataset.
+            loader: arguments of torch's DataLoader, for worker processes that read a Dataset ahead, as of `Task`.
 
         Raises:
             UsageError: a batch larger than the set, or too small for the ranks.
         """
-        whole, (slot, slots) = samples_of(samples, collate), self.method.slot
+        whole, (slot, slots) = samples_of(samples, collate, loader), self.method.slot
         shares = equal_shares(len(whole), slots)
         epoch = steps_per_epoch(len(whole), batch)
         check_filled(shares, batch, epochs * epoch)
@@ -185,14 +193,18 @@ class OwnLoop:
         own = slice(0, len(whole)) if self.method.passes_on else slices(shares)[slot]
         reader = whole[own].on(self.world.device)
         sampler = ElasticSampler(shares, batch, self.options.seed)
-        following = self.step + 1
+        following, foreseen = self.step + 1, (-1, 0)  # for which place among the workers batches are read ahead
         sampler.go_to(following)
         for step in self.method.steps(following, epochs * epoch):
+            slot, slots = self.method.slot
             if step != following:
                 sampler.go_to(step)
+            if step != following or (slot, slots) != foreseen:
+                coming = (rows - own.start for rows in sampler.coming(slot, slots))
+                ahead(reader, coming, self.options.seed, self.world.rank, step)
+                foreseen = slot, slots
             self.step, following = step, step + 1
             self.world.begin_step(step)
-            slot, slots = self.method.slot
             parts = divide(next(sampler), slots)
             self._part, self._whole = len(parts[slot]), sum(map(len, parts))
             self._samples += self._whole
