@@ -26,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.utils.data import IterableDataset
 
 from farandole import own_task
 from farandole.data import batch as batches
@@ -33,6 +34,7 @@ from farandole.data import datasets
 from farandole.data.batch import Batch
 from farandole.data.datasets import Dataset, Splits
 from farandole.data.samples import Arrays, Samples, samples_of
+from farandole.data.stream import Stream
 from farandole.errors import UsageError
 from farandole.models import choices
 from farandole.models.options import TrainingOptions
@@ -85,7 +87,8 @@ class Task:
     Args:
         model: builds a new model, with random parameters from torch's generator, which is seeded before.
         train, test: arrays or a tuple or dict of arrays, with a row for each sample; or a map-style Dataset of torch.
-            Every rank opens them, and reads the samples of its share only.
+            Every rank opens them, and reads the samples of its share only. `train` may be an IterableDataset, for the
+            methods that need only the next batch (`data.stream`).
         validation: samples to choose by, for the methods that choose.
         loss: (model, batch) → mean loss over the batch, a scalar tensor. None: `criterion`.
         criterion: (outputs, targets) → mean loss, for batches (inputs, targets). A pipeline needs it, since its first
@@ -136,6 +139,8 @@ class Task:
         train, test = (samples_of(part, self.collate, self.loader) for part in (self.train, self.test))
         if self.loader and isinstance(train, Arrays):
             raise UsageError("loader= is for a Dataset; rows of arrays are read by the training process: leave it out")
+        if isinstance(test, Stream) or isinstance(self.validation, IterableDataset):
+            raise UsageError(f"{self.name}: test= and validation= have to end: give a map-style Dataset, or arrays")
         validation = train[:0] if self.validation is None else samples_of(self.validation, self.collate)
         return Splits(train, validation, test)
 

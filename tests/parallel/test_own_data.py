@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from farandole import LaunchError, Run, UsageError, launch
-from tests.tasks import reading
+from farandole.methods import METHODS
+from farandole.runtime import devices
+from tests.tasks import reading, streams, waves
 
-FILE = Path(reading.__file__)
+FILE, STREAMS = Path(reading.__file__), Path(streams.__file__)
 SAME: dict[str, Any] = {"steps": 12, "batch": 30, "lr": 0.1}
 # Methods that are deterministic: their ranks' batches come from a sampler, and are not drawn from a queue.
 READ_AHEAD: list[tuple[str, int, dict[str, Any]]] = [
@@ -66,3 +71,101 @@ def test_a_lost_worker_ends_the_run_with_one_line(task: str, said: str, tmp_path
 def test_arguments_that_do_not_fit_are_refused(task: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=said):
         trained("sync_sgd", 2, {}, task, tmp_path)
+
+
+BATCH, STEPS, LR = 14, 11, 0.1  # more than a pass over the stream, and no whole number of batches
+OF_A_STREAM: dict[str, Any] = {"steps": STEPS, "batch": BATCH, "lr": LR}
+# Methods whose step is one of gradient descent on the batch, on any number of ranks.
+DESCENDING: list[tuple[str, int, dict[str, Any]]] = [
+    ("sync_sgd", 1, {}),
+    ("sync_sgd", 3, {}),
+    ("sync_sgd", 2, {"capabilities": (3, 1)}),
+    ("horovod_sgd", 2, {}),
+    ("ddp_sgd", 2, {}),
+    ("local_sgd", 2, {"period": 1}),
+    ("parameter_server", 4, {"sync": "bsp"}),
+]
+LEARNING: list[tuple[str, int, dict[str, Any]]] = [
+    ("agnostic_sgd", 2, {}),
+    ("central_directions", 2, {}),
+    ("compressed_sgd", 2, {}),
+    ("dpsgd", 3, {}),
+    ("push_sum", 2, {}),
+    ("ad_psgd", 3, {}),
+    ("choco_sgd", 2, {}),
+    ("downpour", 3, {}),
+]
+# Their data are their own, and they take no task at all.
+NO_TASK = {"small_network", "hybrid_parameters", "online", "adaptive", "tensor_split"}
+NUMBERED = sorted(set(METHODS) - NO_TASK - {method for method, _, _ in (*DESCENDING, *LEARNING)})
+
+
+def streamed(method: str, ranks: int, options: dict[str, Any], task: str, folder: Path) -> Run:
+    return launch(method, ranks, task=f"{STREAMS}:{task}", out=folder / task, timeout_s=120, **OF_A_STREAM | options)
+
+
+def descended() -> list[float]:
+    """The loss of each step of gradient descent over the stream, in this process."""
+    devices.seed_everything(0)
+    task, arrays = streams.lines(), map(torch.from_numpy, waves.waves(waves.TRAIN, 0))
+    model, samples, losses = task.model(), cycle(zip(*arrays, strict=True)), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    for _ in range(STEPS):
+        batch = tuple(map(torch.stack, zip(*islice(samples, BATCH), strict=True)))
+        optimizer.zero_grad()
+        loss = task.loss(model, batch)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize(("method", "ranks", "options"), DESCENDING)
+def test_a_stream_is_divided_batch_by_batch(method: str, ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
+    run = streamed(method, ranks, options, "lines", tmp_path)
+    assert [line["loss"] for line in run.metrics] == pytest.approx(descended(), rel=1e-4)
+    assert [line["samples"] for line in run.metrics] == [BATCH] * STEPS
+    recorded = json.loads((run.folder / "stream.json").read_text())
+    assert recorded["divided"] == "by position in the batch"
+    assert sum(recorded["samples_of_a_batch"]) == BATCH
+
+
+@pytest.mark.parametrize(("method", "ranks", "options"), LEARNING)
+def test_other_methods_learn_from_a_stream(method: str, ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
+    run = streamed(method, ranks, {"steps": 60} | options, "lines", tmp_path)
+    assert run.summary.final_loss is not None
+    assert run.summary.final_loss < descended()[0] / 2
+
+
+def test_a_worker_reads_a_stream_ahead(tmp_path: Path) -> None:
+    run = streamed("sync_sgd", 2, {}, "lines_ahead", tmp_path)
+    assert [line["loss"] for line in run.metrics] == pytest.approx(descended(), rel=1e-4)
+
+
+def test_a_stream_may_divide_itself(tmp_path: Path) -> None:
+    run = streamed("sync_sgd", 2, {}, "divided", tmp_path)
+    assert [line["samples"] for line in run.metrics] == [BATCH] * STEPS
+    assert "shard(num_shards, index)" in (run.folder / "stream.json").read_text()
+
+
+@pytest.mark.parametrize("method", NUMBERED)
+def test_methods_that_need_numbers_say_which_do_not(method: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"steps": 16} if method == "sync_cost" else {}
+    if method in ("federated", "dynamic_sync"):
+        options = {"concentration": "inf"}
+    with pytest.raises(UsageError, match=r"no sample number i, which this method needs: train it by sync_sgd"):
+        streamed(method, 4 if method == "hybrid" else 2, options, "lines", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "said"),
+    [
+        ("by_two_workers", {}, "a stream is read in its order: give 0 or 1"),
+        ("endless_test", {}, "test= and validation= have to end: give a map-style Dataset, or arrays"),
+        ("nothing", {}, "the IterableDataset yields no sample"),
+        ("lines", {"batch": 1}, "--batch 1: a stream's batch needs a sample for each of the 2 ranks"),
+    ],
+)
+def test_a_stream_that_does_not_fit_is_refused(task: str, options: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=said):
+        streamed("sync_sgd", 2, options, task, tmp_path)

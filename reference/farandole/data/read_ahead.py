@@ -66,6 +66,17 @@ def checked(loader: Mapping[str, Any] | None) -> dict[str, Any]:
 class WorkerLost(RuntimeError):
     """A process that reads ahead has died, or has not made its batch in time."""
 
+    @classmethod
+    @contextmanager
+    def named(cls) -> Iterator[None]:
+        """Raise it in place of what a DataLoader raises then, within."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not str(error).startswith("DataLoader"):  # the data set's own, with its traceback in the worker
+                raise
+            raise cls(f"loader=: {str(error).splitlines()[0]}") from error
+
 
 class ReadAhead:
     """A reader whose next batches worker processes make.
@@ -99,13 +110,12 @@ class ReadAhead:
             seed: of the workers' random numbers. Those of the training process stay as they are.
         """
         self.close()
-        init = self.loader.get("worker_init_fn")
         loader = DataLoader(
             self.dataset,
             batch_sampler=Foreseen(coming, self._expected, self.numbers_of),
             collate_fn=self.collate,
-            generator=torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0])),
-            **{**self.loader, "worker_init_fn": Begin(os.getpid(), init)},
+            generator=generator_of(seed),
+            **{**self.loader, "worker_init_fn": Begin.of(self.loader)},
         )
         with without_mpi():
             self._made = iter(loader)
@@ -121,12 +131,8 @@ class ReadAhead:
         if not (self._expected and np.array_equal(self._expected.popleft(), rows)):
             self.close()
             return self[rows]
-        try:
+        with WorkerLost.named():
             batch = next(self._made)
-        except RuntimeError as error:
-            if not str(error).startswith("DataLoader"):  # the data set's own, with its traceback in the worker
-                raise
-            raise WorkerLost(f"loader=: {str(error).splitlines()[0]}") from error
         return batches.to(self.device, batch if len(rows) else batches.mapped(lambda part: part[:0], batch))
 
 
@@ -159,6 +165,11 @@ class Begin:
     def __init__(self, rank: int, then: Callable[[int], None] | None) -> None:
         self.rank, self.then = rank, then
 
+    @classmethod
+    def of(cls, loader: Mapping[str, Any]) -> Begin:
+        """Return it for a worker of this process."""
+        return cls(os.getpid(), loader.get("worker_init_fn"))
+
     def __call__(self, number: int) -> None:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -166,6 +177,11 @@ class Begin:
             os._exit(1)
         if self.then:
             self.then(number)
+
+
+def generator_of(seed: Sequence[int]) -> torch.Generator:
+    """Return the source of the workers' seeds, which leaves the training process's random numbers as they are."""
+    return torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
 
 
 @contextmanager
@@ -190,6 +206,6 @@ def ahead(reader: R, coming: Iterator[Numbers], *seed: int) -> R:
         coming: the rows of each batch to come, in order; may be endless.
         seed: of the workers' random numbers, another one on each rank.
     """
-    if isinstance(reader, ReadAhead):
-        reader.foresee(coming, seed)
+    if foresee := getattr(reader, "foresee", None):
+        foresee(coming, seed)
     return reader

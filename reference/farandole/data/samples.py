@@ -16,11 +16,12 @@ from typing import Any, Protocol, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import default_collate
+from torch.utils.data import IterableDataset, default_collate
 
 from farandole.data import batch as batches
 from farandole.data.batch import Batch
 from farandole.data.read_ahead import ReadAhead, checked
+from farandole.data.stream import Stream
 from farandole.errors import UsageError
 
 Rows = slice | NDArray[np.intp]
@@ -172,11 +173,8 @@ def samples_of(
     arguments = checked(loader)
     if hasattr(given, "on"):
         return given  # type: ignore[no-any-return]
-    if isinstance(given, torch.utils.data.IterableDataset):
-        raise UsageError(
-            "an IterableDataset has no sample number i, so its samples cannot be divided among ranks: "
-            "give a map-style Dataset (__len__ and __getitem__), or arrays"
-        )
+    if isinstance(given, IterableDataset):
+        return Stream(given, collate, arguments)
     if isinstance(given, tuple | list | dict | np.ndarray | torch.Tensor):
         return Arrays(given)
     if hasattr(given, "__len__") and hasattr(given, "__getitem__") and not isinstance(given, str | bytes):

@@ -74,6 +74,8 @@ def share_out(samples: Samples | None, shares: Sequence[int], comm: Communicator
         assert samples is None or isinstance(samples, Dataset)
         return scatter(samples, shares, comm)
     assert samples is not None
+    if share := getattr(samples, "share", None):  # a stream's
+        return share(shares, comm.rank)  # type: ignore[no-any-return]
     return samples[slices(shares)[comm.rank]]
 
 

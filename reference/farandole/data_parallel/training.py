@@ -22,6 +22,7 @@ from farandole.data.read_ahead import ahead
 from farandole.data.sampler import EpochSampler, batch_size, check_filled, samples_used, steps_per_epoch
 from farandole.data.samples import Samples
 from farandole.data.shares import equal_shares, proportional_shares
+from farandole.data.stream import Stream, described, in_batches
 from farandole.data_parallel.background_metrics import BackgroundLossLog
 from farandole.data_parallel.evaluation import judged_together
 from farandole.data_parallel.learning_rate import LearningRate
@@ -31,6 +32,7 @@ from farandole.errors import UsageError
 from farandole.models.layerwise import maker_for
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import mean_statistics, sha256, trained
+from farandole.runtime.files import json_text
 from farandole.runtime.progress import progress
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
@@ -151,10 +153,12 @@ def train(
         stop = StopRequest(world)
         recorder = Recorder(world, scenario, options)
         splits = task.data(options.seed) if world.rank == 0 or not task.is_sent else None
-        count = np.array([len(splits.train) if splits else 0])
+        everything = in_batches(splits.train, options.batch, world.size) if splits else None
+        count = np.array([len(everything) if everything is not None else 0])
         world.control.Bcast(count)
         shares = _shares(options, int(count[0]), world.size)
-        everything = splits.train if splits else None
+        if isinstance(everything, Stream):
+            recorder.write_beside("stream.json", json_text(described(everything, shares)))
         own, folder = dict(enumerate(shares)), recorder.shard_folder
         shard = shards.distribute(options.loading, everything, own, world, folder, task.is_sent)
         model = task.model().to(world.device)

@@ -20,6 +20,7 @@ from farandole.data.batch import Batch
 from farandole.data.datasets import Splits
 from farandole.data.samples import Reader, Samples
 from farandole.data.shares import equal_shares, proportional_shares
+from farandole.data.stream import Stream, described, in_batches
 from farandole.data_parallel.evaluation import judged
 from farandole.errors import UsageError
 from farandole.parameter_server import choices, early_stopping
@@ -31,6 +32,7 @@ from farandole.parameter_server.options import PolicyOptions, ServerOptions
 from farandole.parameter_server.training import pull
 from farandole.runtime import devices
 from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.files import json_text
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 from farandole.tasks import Task
@@ -186,7 +188,8 @@ def share_data(
         the shards, or on all ranks all samples.
     """
     splits = task.data(options.seed) if world.rank == 0 or not task.is_sent else None
-    count = np.array([len(splits.train) if splits else 0])
+    everything = in_batches(splits.train, options.batch, len(workers)) if splits else None
+    count = np.array([len(everything) if everything is not None else 0])
     world.control.Bcast(count)
     if not options.capabilities:
         shares = equal_shares(int(count[0]), len(workers))
@@ -196,6 +199,7 @@ def share_data(
         given = len(options.capabilities)
         raise UsageError(f"--capabilities has {given} numbers: give one for each of {len(workers)} workers")
     of_rank = dict(zip(workers, shares, strict=True))
-    everything = splits.train if splits else None
+    if isinstance(everything, Stream):
+        recorder.write_beside("stream.json", json_text(described(everything, shares)))
     folder = recorder.shard_folder
     return shards.distribute(options.loading, everything, of_rank, world, folder, task.is_sent), of_rank, splits
