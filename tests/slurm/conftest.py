@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +9,7 @@ import pytest
 
 from farandole_tools.slurm import sandbox
 from farandole_tools.slurm.sandbox import Sandbox, SandboxError
-
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.slurm.jobs import like_a_checkout
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -55,8 +53,4 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A folder like the checkout's root to submit from, so that records and outputs land in it."""
-    for name in ("reference", "slurm"):
-        (tmp_path / name).symlink_to(REPOSITORY / name)
-    (tmp_path / ".venv").symlink_to(sys.prefix)
-    return tmp_path
+    return like_a_checkout(tmp_path)

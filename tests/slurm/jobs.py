@@ -6,13 +6,15 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from farandole_tools.slurm.sandbox import Sandbox
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE = 120.0  # seconds for a job of a second or two, on a machine that has other things to do
 
 
@@ -32,21 +34,29 @@ class Job:
     folder: Path
 
 
-def run(cluster: Sandbox, checkout: Path, script: Path, *arguments: str) -> Job:
-    """Submits from the checkout's root, and waits until the job is over.
+def like_a_checkout(folder: Path) -> Path:
+    """Make the folder like the checkout's root, to submit from: records and outputs land in it."""
+    for name in ("reference", "slurm"):
+        (folder / name).symlink_to(REPOSITORY / name)
+    (folder / ".venv").symlink_to(sys.prefix)
+    return folder
+
+
+def run(cluster: Sandbox, checkout: Path, script: Path, *arguments: str, options: Sequence[str] = ()) -> Job:
+    """Submits from the checkout's root, with sbatch's `options`, and waits until the job is over.
 
     The srun of Slurm 22.05 now and then stays when a step over two components has ended, because each
     component may start PMIx's abort agent, of which only one is ended (2 of 91 starts). Such a job is
     cancelled, and submitted once more.
     """
     try:
-        return _run(cluster, checkout, script, *arguments)
+        return _run(cluster, checkout, script, arguments, options)
     except SrunStayed:
-        return _run(cluster, checkout, script, *arguments)
+        return _run(cluster, checkout, script, arguments, options)
 
 
-def _run(cluster: Sandbox, checkout: Path, script: Path, *arguments: str) -> Job:
-    number = cluster.submit(script, arguments=arguments, cwd=checkout)
+def _run(cluster: Sandbox, checkout: Path, script: Path, arguments: Sequence[str], options: Sequence[str]) -> Job:
+    number = cluster.submit(script, *options, arguments=arguments, cwd=checkout)
     folder = checkout / "runs" / f"{script.stem}-{number}"
     try:
         result = cluster.wait(number, timeout=PATIENCE)

@@ -21,6 +21,9 @@ def test_a_worker_on_another_node_takes_the_place(cluster: Sandbox, checkout: Pa
     job = run(cluster, checkout, SCRIPT, *words)
     assert job.state == "COMPLETED", job.output
     record = Run.open(job.folder)
+    assert record.summary.scenario == "elastic_horovod"
+    assert record.summary.steps == 40
+    assert len(set(record.summary.params_sha256 or [])) == 1
     assert record.summary.members == [0, 2]
     assert [(fault["rank"], fault["kind"], fault["steps_lost"]) for fault in record.summary.faults] == [(1, "kill", 2)]
     assert [line["step"] for line in record.metrics] == list(range(40))

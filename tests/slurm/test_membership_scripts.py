@@ -18,6 +18,7 @@ def test_a_spare_of_another_node_takes_the_place(cluster: Sandbox, checkout: Pat
     job = run(cluster, checkout, SCRIPTS / f"{name}.sbatch", "--steps", "40", "--fail", "rank=2,step=17")
     assert job.state == "COMPLETED", job.output
     record = Run.open(job.folder)
+    assert record.summary.scenario == name
     assert record.summary.members == left
     assert [(fault["rank"], fault["kind"]) for fault in record.summary.faults] == [(2, "kill")]
     assert [line["step"] for line in record.metrics] == list(range(40))

@@ -156,6 +156,10 @@ def test_the_record_says_who_was_what(cluster: Sandbox, checkout: Path) -> None:
     job = run(cluster, checkout, SLURM / "parameter_server.sbatch", "--steps", "20")
     assert job.state == "COMPLETED", job.output
     record = Run.open(job.folder)
+    assert (record.summary.scenario, record.summary.ranks) == ("parameter_server", 6)
+    assert (record.summary.steps, record.summary.faults) == (4 * 20, []), "an update for the gradient of each worker"
+    assert len(record.summary.params_sha256 or []) == 6
+    assert len(set(record.summary.params_sha256 or [])) == 1
     assert {event["pid"] for event in record.trace if event["name"] == "forward and backward"} == {2, 3, 4, 5}
     sent = record.summary.bytes_sent
     assert sent is not None

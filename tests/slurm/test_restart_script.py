@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,12 +13,20 @@ from farandole.recovery.event_log import EventLog
 from farandole.recovery.events import Line
 from farandole.runtime.record import Run
 from farandole_tools.slurm.sandbox import Sandbox, SandboxError
-from tests.slurm.jobs import PATIENCE, run_it, wait_for
+from tests.slurm.jobs import PATIENCE, like_a_checkout, run_it, wait_for
 
 SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "restart.sbatch"
 STEPS = 100
 RECIPE = ("--steps", str(STEPS), "--checkpoint-every", "10")
 UNHURRIED = ("--slow", "rank=0,factor=30")  # long enough to be stopped on the way, not long enough to be waited for
+# Two nodes with a rank each: what stops a job does not depend on the number, and each start of a rank imports torch
+# for over a second. Four ranks are in test_scripts.py.
+RANKS = 2
+
+
+def submit(cluster: Sandbox, checkout: Path, *arguments: str, options: Sequence[str] = ()) -> int:
+    """Submit the script with `RANKS` ranks; return the job's number."""
+    return cluster.submit(SCRIPT, "--ntasks-per-node=1", *options, arguments=arguments, cwd=checkout)
 
 
 def lines(folder: Path, what: str) -> list[Line]:
@@ -67,17 +76,17 @@ def bring_back(cluster: Sandbox, node: str) -> None:
 
 @pytest.fixture(scope="module")
 def digest(cluster: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The parameters of a run that nobody stops."""
-    from farandole import launch
-
-    run = launch("restart", ranks=4, out=tmp_path_factory.mktemp("whole") / "run", steps=STEPS)
+    """The parameters of a job that nothing stops: by as many threads per rank, which decide how sums are rounded."""
+    checkout = like_a_checkout(tmp_path_factory.mktemp("whole"))
+    number = submit(cluster, checkout, "--steps", str(STEPS), "--checkpoint-every", str(STEPS))
+    run = finished(cluster, number, checkout / "runs" / f"restart-{number}")
     return (run.summary.params_sha256 or [])[0]
 
 
 def test_before_its_time_limit_it_saves_itself_and_goes_on(cluster: Sandbox, checkout: Path) -> None:
     """Slurm itself sends the signal, half a minute after the limit is set at the latest."""
     submitted = time.monotonic()
-    number = cluster.submit(SCRIPT, arguments=["--steps", "1000000", "--checkpoint-every", "0"], cwd=checkout)
+    number = submit(cluster, checkout, "--steps", "1000000", "--checkpoint-every", "0", *UNHURRIED)
     folder = checkout / "runs" / f"restart-{number}"
     try:
         wait_for(lambda: bool(lines(folder, "first step")), "first step")  # before, no rank would know the signal
@@ -94,29 +103,29 @@ def test_before_its_time_limit_it_saves_itself_and_goes_on(cluster: Sandbox, che
 
 
 def test_a_killed_rank_makes_it_start_again(cluster: Sandbox, checkout: Path, digest: str) -> None:
-    number = cluster.submit(SCRIPT, arguments=[*RECIPE, "--fail", "rank=2,step=47"], cwd=checkout)
+    number = submit(cluster, checkout, *RECIPE, "--fail", "rank=1,step=47")
     run = finished(cluster, number, checkout / "runs" / f"restart-{number}")
-    assert run.summary.params_sha256 == [digest] * 4
-    assert [(fault["rank"], fault["step"], fault["kind"]) for fault in run.summary.faults] == [(2, 47, "kill")]
+    assert run.summary.params_sha256 == [digest] * RANKS
+    assert [(fault["rank"], fault["step"], fault["kind"]) for fault in run.summary.faults] == [(1, 47, "kill")]
 
 
 def test_a_job_that_takes_its_nodes_costs_it_nothing(cluster: Sandbox, checkout: Path, digest: str) -> None:
     """It saves itself in the GraceTime: no checkpoint is made before that."""
     recipe = ("--steps", str(STEPS), "--checkpoint-every", str(STEPS))
-    number = cluster.submit(SCRIPT, "--exclusive", arguments=[*recipe, *UNHURRIED], cwd=checkout)
+    number = submit(cluster, checkout, *recipe, *UNHURRIED, options=["--exclusive"])
     folder = checkout / "runs" / f"restart-{number}"
     wait_for(lambda: bool(lines(folder, "first step")), "first step")
     cluster.run("sbatch", "--partition=urgent", "--nodes=4", "--exclusive", "--wrap=sleep 1", cwd=checkout)
     wait_for(lambda: len(lines(folder, "start")) == 2, "second start")
     run = finished(cluster, number, folder)
-    assert run.summary.params_sha256 == [digest] * 4
+    assert run.summary.params_sha256 == [digest] * RANKS
     [stop] = lines(folder, "stop")
     assert 0 < lines(folder, "start")[1].step == stop.step
     assert run.summary.faults == []
 
 
 def test_cancelled_it_does_not_come_back(cluster: Sandbox, checkout: Path) -> None:
-    number = cluster.submit(SCRIPT, arguments=[*RECIPE, *UNHURRIED], cwd=checkout)
+    number = submit(cluster, checkout, *RECIPE, *UNHURRIED)
     folder = checkout / "runs" / f"restart-{number}"
     wait_for(lambda: bool(lines(folder, "first step")), "first step")
     cluster.run("scancel", str(number))
@@ -141,7 +150,7 @@ def test_only_failures_are_counted(stops: int, goes_on: bool, tmp_path: Path) ->
 
 
 def test_a_node_that_is_drained_keeps_its_job_and_gets_no_other(cluster: Sandbox, checkout: Path, digest: str) -> None:
-    number = cluster.submit(SCRIPT, arguments=[*RECIPE, "--slow", "rank=0,factor=10"], cwd=checkout)
+    number = submit(cluster, checkout, *RECIPE, "--slow", "rank=0,factor=10")
     folder = checkout / "runs" / f"restart-{number}"
     wait_for(lambda: bool(lines(folder, "first step")), "first step")
     last = last_node(cluster, number)
@@ -153,14 +162,14 @@ def test_a_node_that_is_drained_keeps_its_job_and_gets_no_other(cluster: Sandbox
         shown = cluster.run("scontrol", "show", "job", other)
     finally:
         cluster.run("scontrol", "update", f"NodeName={last}", "State=RESUME")
-    assert run.summary.params_sha256 == [digest] * 4
+    assert run.summary.params_sha256 == [digest] * RANKS
     assert len(lines(folder, "start")) == 1, "it was not disturbed"
     assert "JobState=PENDING" in shown
     assert cluster.wait(other, timeout=PATIENCE).state == "COMPLETED"
 
 
 def test_a_node_that_goes_down_is_replaced(cluster: Sandbox, checkout: Path, digest: str) -> None:
-    number = cluster.submit(SCRIPT, arguments=[*RECIPE, *UNHURRIED], cwd=checkout)
+    number = submit(cluster, checkout, *RECIPE, *UNHURRIED)
     folder = checkout / "runs" / f"restart-{number}"
     # It is written in the background: when the second one begins, the first is on the disk.
     wait_for(lambda: len(lines(folder, "checkpoint")) >= 2, "second checkpoint")
@@ -169,12 +178,12 @@ def test_a_node_that_goes_down_is_replaced(cluster: Sandbox, checkout: Path, dig
     wait_for(lambda: len(lines(folder, "start")) == 2, "second start")
     run = finished(cluster, number, folder)
     bring_back(cluster, last)
-    assert run.summary.params_sha256 == [digest] * 4
+    assert run.summary.params_sha256 == [digest] * RANKS
     assert lines(folder, "start")[1].step > 0
 
 
 def test_what_does_not_fit_is_not_tried_again(cluster: Sandbox, checkout: Path) -> None:
-    number = cluster.submit(SCRIPT, arguments=["--lr", "-1"], cwd=checkout)
+    number = submit(cluster, checkout, "--lr", "-1")
     result = cluster.wait(number, timeout=PATIENCE)
     assert (result.state, result.exit_code) == ("FAILED", 2)
     assert result.output.read_text().count("--lr") == 1

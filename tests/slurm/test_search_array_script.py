@@ -16,11 +16,11 @@ SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "search_array.sbatch"
 
 
 def test_each_element_leaves_a_record_of_its_own(cluster: Sandbox, checkout: Path) -> None:
-    elements = (0, 3, 7)
-    number = cluster.submit(SCRIPT, "--array=0,3,7", arguments=["--steps", "20", "--hidden", "16"], cwd=checkout)
+    elements = (0, 7)
+    number = cluster.submit(SCRIPT, "--array=0,7", arguments=["--steps", "20", "--hidden", "16"], cwd=checkout)
     results = [cluster.wait(f"{number}_{element}", timeout=PATIENCE) for element in elements]
     outputs = [result.output.read_text() for result in results]
-    assert [result.state for result in results] == ["COMPLETED"] * 3, outputs
+    assert [result.state for result in results] == ["COMPLETED"] * 2, outputs
     job = f"search_array-{number}"
     assert [result.output for result in results] == [checkout / f"{job}_{element}.out" for element in elements]
     folders = sorted((checkout / "runs" / job).iterdir())
@@ -31,11 +31,11 @@ def test_each_element_leaves_a_record_of_its_own(cluster: Sandbox, checkout: Pat
         assert (run.summary.scenario, run.summary.ranks, run.summary.steps) == ("sync_sgd", 2, 20)
         assert len(set(run.summary.params_sha256 or [])) == 1
         assert f"element {element} trains with --lr {run.config['lr']:g}\n" in output
-    assert len({run.config["lr"] for run in runs}) == len({(run.summary.params_sha256 or [""])[0] for run in runs}) == 3
+    assert len({run.config["lr"] for run in runs}) == len({(run.summary.params_sha256 or [""])[0] for run in runs}) == 2
 
     command = [sys.executable, "-m", "farandole", "compare", *map(str, folders), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert [row["run"] for row in json.loads(done.stdout)] == ["0", "3", "7"]
+    assert [row["run"] for row in json.loads(done.stdout)] == ["0", "7"]
 
 
 def test_there_is_a_learning_rate_for_each_element_and_no_more(tmp_path: Path) -> None:
