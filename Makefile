@@ -48,7 +48,8 @@ tests-slurm:
 soak: $(READY)
 	FARANDOLE_SOAK=1 $(BIN)/pytest tests/unit tests/parallel/test_restart.py tests/parallel/test_chaos.py \
 		tests/parallel/test_server_deaths.py tests/parallel/test_pipeline_recovery.py tests/parallel/test_spawn.py \
-		tests/parallel/test_elastic_horovod.py tests/parallel/test_bench_recovery.py tests/slurm/test_scripts.py tests/labs/test_known_answers.py
+		tests/parallel/test_elastic_horovod.py tests/parallel/test_bench_recovery.py \
+		tests/parallel/test_same_parameters.py tests/slurm/test_scripts.py tests/labs/test_known_answers.py
 
 check: $(READY) lint unit
 

@@ -7,10 +7,14 @@ import pytest
 from tests.parallel.same_parameters import HEADER_BYTES, KINDS, commands, differences, recorded, train
 
 BY_RANKS = commands()
+# The methods' own tests compare them on 7 ranks with one process, and count their messages there.
+ONLY_SOAK = {7}
 
 
 @pytest.mark.numerics
-@pytest.mark.parametrize("ranks", BY_RANKS)
+@pytest.mark.parametrize(
+    "ranks", [pytest.param(ranks, marks=pytest.mark.soak if ranks in ONLY_SOAK else ()) for ranks in BY_RANKS]
+)
 def test_every_training_ends_as_it_was_recorded(ranks: int) -> None:
     record, found = recorded(), train(ranks, BY_RANKS[ranks])
     same_machine = found["numerics"] == record["numerics"]
