@@ -168,8 +168,12 @@ def test_what_is_handed_out_fails_every_check_as_not_implemented() -> None:
         for folders in batched([folder for folder in FOLDERS if (folder.name in JUDGE_TIMES) == timed], 5)
     ],
 )
-def test_the_reference_gets_full_marks_on_every_number_of_ranks(folders: Sequence[Path]) -> None:
+def test_the_reference_gets_full_marks_on_every_number_of_ranks(
+    folders: Sequence[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     there = [labs.load(folder) for folder in folders]
+    if not SOAK and not any(judges_times(lab) or lab.name in KNOW_HASH for lab in there):
+        fork_ranks(monkeypatch)
     judged = grade_together([(lab, lab.folder / "reference.py") for lab in there], limit_s=LIMIT_S)
     for lab, results in zip(there, judged, strict=True):
         assert [(lab.name, result.name, result.message) for result in results if not result.passed] == []
