@@ -19,6 +19,12 @@ from farandole_tools.forked_ranks import fork_client
 
 STEPS = 60
 SAME: dict[str, Any] = {"steps": STEPS, "dropout": 0.0}
+# A rank that waits sleeps in between, as those of `make tests-beside` do; else each would take a core to itself.
+WAITING_SLEEPS = {
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMPI_MCA_threads_pthreads_yield_strategy": "nanosleep",
+    "OMPI_MCA_threads_pthreads_nanosleep_time": "100000",
+}
 HANG_AFTER = 4.0  # a rank is slow, not silent, on a machine that has other things to do
 
 
@@ -48,6 +54,8 @@ def test_a_frozen_process_is_killed(whole: Run, tmp_path: Path, monkeypatch: pyt
     """SIGSTOP stops its heartbeats, too: it is silent, and another rank of its host has to end it."""
     monkeypatch.delenv(fork_client.ADDRESS)  # a rank that waits for its copy cannot pass this signal on,
     monkeypatch.setenv("FARANDOLE_WARM", "0")  # nor may a launch of more ranks than cores make copies
+    for name, value in WAITING_SLEEPS.items():
+        monkeypatch.setenv(name, value)
     options = ["--steps", str(STEPS), "--dropout", "0", "--spares", "1", "--hang-after", str(HANG_AFTER)]
     options += ["--slow", "rank=0,factor=40", "--out", str(tmp_path / "run")]
     job = subprocess.Popen([sys.executable, "-m", "farandole", "run", "membership", "-n", "4", *options])
