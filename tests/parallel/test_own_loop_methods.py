@@ -126,6 +126,28 @@ def test_with_a_spare_the_end_is_bitwise_that_of_an_undisturbed_run(tmp_path: Pa
     assert rates[0] > rates[6] > rates[12]
 
 
+@pytest.mark.parametrize("kind", ["bfloat16", "float64"])
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("sync_sgd", {}),
+        ("local_sgd", {"period": 4}),
+        ("dpsgd", {}),
+        ("parameter_server", {"place": "servers=0,workers=1-2", "sync": "bsp"}),
+        ("backup", {"fail": "rank=1,step=7"}),
+    ],
+)
+def test_other_types_and_orders_are_trained(kind: str, method: str, options: dict[str, Any], tmp_path: Path) -> None:
+    program = str(Path(__file__).parent / "programs" / "own_loop_types.py")
+    run_ranks([program, str(tmp_path / "run"), kind, method, json.dumps(options)], 3, timeout_s=60)
+    run = Run.open(tmp_path / "run")
+    assert run.metrics[-1]["loss"] < run.metrics[0]["loss"] / 4
+    assert len(set(run.summary.params_sha256 or [])) == 1
+    assert len(found(tmp_path / "run")) == 3 - (method == "backup")
+    for end in found(tmp_path / "run"):
+        assert end == [[3, 4], [True], [0.5], f"torch.{kind}"]
+
+
 def test_what_does_not_fit_ends_all_ranks_with_one_line(tmp_path: Path) -> None:
     def refused(line: str, method: str, options: dict[str, Any], ranks: int = 2) -> None:
         with pytest.raises(UsageError, match=line):

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector
 
 from farandole.own_loop.loop_method import LoopMethod, refuse, trainable
 from farandole.runtime.world import World
@@ -43,7 +42,7 @@ class Apart(LoopMethod):
         with torch.no_grad():
             is_double = any(each.dtype == torch.float64 for each in self.parameters)
             kind = torch.float64 if is_double else torch.float32
-            return parameters_to_vector([each.to("cpu", kind) for each in self.parameters])
+            return torch.cat([each.reshape(-1).to("cpu", kind) for each in self.parameters])
 
     def hand_out(self, vector: Tensor) -> None:
         """Copy the parts of `vector` to the parameters."""

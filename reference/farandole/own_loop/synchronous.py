@@ -111,10 +111,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._sum = torch.zeros(sum(lengths) + len(lengths), dtype=kind)
         self._gradient, self._used = self._sum.split([sum(lengths), len(lengths)])
         self._parts = self._gradient.split(lengths)
-        # One batch at a time, on the CPU and in the sum's type: a parameter's gradient may lie in the vector itself.
+        # One batch at a time, on the CPU, in the sum's type and order: a gradient may lie in the vector itself.
         self._places: list[Tensor | None] = [
             part.view_as(each)
-            if every == 1 and each.dtype == kind and each.device.type == "cpu" and each.layout == torch.strided
+            if every == 1 and each.dtype == kind and each.device.type == "cpu" and each.is_contiguous()
             else None
             for each, part in zip(self.parameters, self._parts, strict=True)
         ]
