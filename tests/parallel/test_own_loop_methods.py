@@ -148,6 +148,15 @@ def test_other_types_and_orders_are_trained(kind: str, method: str, options: dic
         assert end == [[3, 4], [True], [0.5], f"torch.{kind}"]
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_stream_is_divided_batch_by_batch(ranks: int, tmp_path: Path) -> None:
+    program = str(Path(__file__).parent / "programs" / "own_loop_stream.py")
+    run_ranks([program, str(tmp_path / "run"), "7", "6"], ranks, timeout_s=60)
+    steps = zip(*found(tmp_path / "run"), strict=True)
+    assert [number for parts in steps for part in parts for number in part] == [n % 17 for n in range(6 * 7)]
+    assert Run.open(tmp_path / "run").summary.steps == 6
+
+
 def test_what_does_not_fit_ends_all_ranks_with_one_line(tmp_path: Path) -> None:
     def refused(line: str, method: str, options: dict[str, Any], ranks: int = 2) -> None:
         with pytest.raises(UsageError, match=line):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import IterableDataset
 
 from farandole import OwnLoop, UsageError
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        yield from torch.zeros(9, 2)
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
@@ -22,6 +29,10 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
             loop.optimizer(optimizer).step(lambda: None)
         with pytest.raises(UsageError, match="must be from 1 to the 5 training samples"):
             next(iter(loop.batches(torch.zeros(5, 2), 6)))
+        with pytest.raises(UsageError, match="give steps="):
+            next(iter(loop.batches(Stream(), 6)))
+        with pytest.raises(UsageError, match="log belongs to a batch"):
+            loop.log(1.0)
     assert loop.summary
     assert loop.summary.final_loss is None, "none was logged"
     with pytest.raises(UsageError, match="Unknown option"):

@@ -40,6 +40,7 @@ from farandole.data.read_ahead import ahead
 from farandole.data.sampler import check_filled, steps_per_epoch
 from farandole.data.samples import Samples, samples_of
 from farandole.data.shares import equal_shares, slices
+from farandole.data.stream import Stream, in_batches
 from farandole.data_parallel.evaluation import judged_in_shares
 from farandole.errors import UsageError
 from farandole.methods import named
@@ -167,6 +168,7 @@ class OwnLoop:
         batch: int,
         *,
         epochs: int = 1,
+        steps: int | None = None,
         collate: Callable[[Any], Batch] | None = None,
         loader: Mapping[str, Any] | None = None,
     ) -> Iterator[Batch]:
@@ -176,26 +178,35 @@ class OwnLoop:
         methods weight them. A rank that is no worker (a server) gets none.
 
         Args:
-            samples: arrays, a tuple or dict of them, or a map-style Dataset, the same on all ranks.
+            samples: arrays, a tuple or dict of them, or a Dataset, the same on all ranks.
             batch: samples of a step, of all ranks together.
+            epochs: passes over the samples.
+            steps: the number of batches, in place of epochs; an IterableDataset needs it.
             collate: makes a batch of a list of samples of a Dataset.
             loader: arguments of torch's DataLoader, for worker processes that read a Dataset ahead, as of `Task`.
 
         Raises:
             UsageError: a batch larger than the set, or too small for the ranks.
         """
-        whole, (slot, slots) = samples_of(samples, collate, loader), self.method.slot
+        slot, slots = self.method.slot
+        whole = in_batches(samples_of(samples, collate, loader), batch, slots)
+        is_stream = isinstance(whole, Stream)
+        if is_stream and self.method.passes_on:
+            raise UsageError("an IterableDataset cannot be divided anew after a death: give samples with numbers")
+        if is_stream and steps is None:
+            raise UsageError("an IterableDataset has no epochs that can be counted: give steps=")
         shares = equal_shares(len(whole), slots)
         epoch = steps_per_epoch(len(whole), batch)
-        check_filled(shares, batch, epochs * epoch)
+        total = epochs * epoch if steps is None else steps
+        check_filled(shares, batch, total)
         if min(shares) < epoch:
             raise UsageError(f"batch={batch}: some ranks would have no sample in a step; give at least {slots}")
         own = slice(0, len(whole)) if self.method.passes_on else slices(shares)[slot]
-        reader = whole[own].on(self.world.device)
+        reader = (whole.share(shares, slot) if is_stream else whole[own]).on(self.world.device)
         sampler = ElasticSampler(shares, batch, self.options.seed)
         following, foreseen = self.step + 1, (-1, 0)  # for which place among the workers batches are read ahead
         sampler.go_to(following)
-        for step in self.method.steps(following, epochs * epoch):
+        for step in self.method.steps(following, total):
             slot, slots = self.method.slot
             if step != following:
                 sampler.go_to(step)
