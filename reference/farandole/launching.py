@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from farandole import former_names, own_task, scenarios
+from farandole import former_names, methods, own_task, scenarios
 from farandole.errors import FlawedLaunch, LaunchError, UsageError
 from farandole.recovery.supervisor import BACKOFF_S, RESTARTS, supervise
 from farandole.runtime import crowding, folders, rank, surroundings
@@ -37,10 +37,11 @@ def launch(
     """Run a scenario on `ranks` processes.
 
     Args:
-        scenario: a name that ``farandole list`` shows.
+        scenario: a name that ``farandole list`` shows, or a policy of the parameter server, as "ssp".
         ranks: of a scenario that starts its workers itself, how many of these.
         options: the fields of the scenario's Config; a fault as text or object, or a list of them:
-            ``launch("sync_sgd", ranks=4, steps=100, slow="rank=3,factor=3")``.
+            ``launch("sync_sgd", ranks=4, steps=100, slow="rank=3,factor=3")``. As task the name of a file or function,
+            ``task="my_task.py"``, or a function of a module.
 
     Returns:
         The finished run: ``run.summary``, ``run.metrics``, ``run.folder``. A run that diverged is returned too;
@@ -51,7 +52,7 @@ def launch(
         LaunchError: a rank failed, or the time-out passed.
     """
     check(ranks, timeout_s)
-    scenario, options = former_names.current(scenario, options)
+    scenario, options = methods.with_policy(*former_names.current(scenario, options))
     surroundings.check_interpreter()
     module, asked = scenarios.load(scenario), ranks
     if module.Config.starts_workers:
@@ -59,7 +60,7 @@ def launch(
             raise UsageError(f"{scenario} starts as many workers as are asked for by -n: leave out --workers")
         options, ranks = options | {"workers": ranks}, 1
     if options.get("task") is not None:
-        options = options | {"task": own_task.absolute(str(options["task"]))}
+        options = options | {"task": own_task.name_of(options["task"])}
     config = parse(module.Config, to_arguments(options))
     crowding.check_memory(asked, config.least_bytes())
     with folders.claimed(scenario, config.out, module.Config.resumes) as folder:
@@ -84,7 +85,7 @@ def train(scenario: str, task: Task | None = None, **options: Any) -> Run | None
     """Train by a scenario's method on the ranks that run this very program: mpirun -n 4 python my_program.py.
 
     Args:
-        scenario: a name that ``farandole list`` shows.
+        scenario: as of `launch`.
         task: of your own; None: the one that the options name. All ranks give the same.
         options: the fields of the scenario's Config, as of `launch`.
 
@@ -94,7 +95,7 @@ def train(scenario: str, task: Task | None = None, **options: Any) -> Run | None
     Raises:
         UsageError: as `launch`; or the scenario starts its workers itself.
     """
-    scenario, options = former_names.current(scenario, options)
+    scenario, options = methods.with_policy(*former_names.current(scenario, options))
     module = scenarios.load(scenario)
     if module.Config.starts_workers:
         raise UsageError(f"{scenario} starts its workers itself: launch it from a program without mpirun")

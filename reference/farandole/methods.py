@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.collectives.schedules import COLLECTIVES
+from farandole.errors import UsageError
+from farandole.parameter_server.core import policies
 from farandole.parameter_server.core.policies import POLICIES
 
 Options = Mapping[str, Any]
@@ -242,6 +244,20 @@ def aliases() -> dict[str, str]:
 def named(word: str) -> str:
     """Return the method's name, of which `word` may be an alias."""
     return aliases().get(word, word)
+
+
+def with_policy(word: str, options: Options) -> tuple[str, dict[str, Any]]:
+    """Return the scenario and its options; a policy's name, as ssp, stands for parameter_server with --sync ssp.
+
+    Raises:
+        UsageError: the options name another policy.
+    """
+    policy = policies.named(word)
+    if policy not in POLICIES:
+        return word, dict(options)
+    if policies.named(options.get("sync", policy)) != policy:
+        raise UsageError(f"{word} stands for parameter_server --sync {policy}: leave out --sync {options['sync']}")
+    return "parameter_server", {**options, "sync": policy}
 
 
 def simulated() -> dict[str, str]:

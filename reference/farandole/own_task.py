@@ -47,6 +47,27 @@ def absolute(named: str) -> str:
     return f"{Path(place).resolve()}:{function}" if place.endswith(".py") else named
 
 
+def name_of(task: object) -> str:
+    """Return the name by which the ranks of a launch find a task.
+
+    Args:
+        task: a name as of --task, or a function of a file or a module.
+
+    Raises:
+        UsageError: an object, which other processes do not have; a function that is defined in a notebook.
+    """
+    if isinstance(task, str | Path):
+        return absolute(str(task))
+    source = getattr(sys.modules.get(getattr(task, "__module__", "")), "__file__", None)
+    name = getattr(task, "__qualname__", "")
+    if not (callable(task) and source and name.isidentifier()):
+        raise UsageError(
+            f"task= is {type(task).__name__}, which the ranks, other processes, do not have: "
+            'write its function to a file (in a notebook by %%writefile my_task.py) and give task="my_task.py"'
+        )
+    return absolute(f"{source}:{name}")
+
+
 GIVEN: dict[str, object] = {}  # tasks that a program has made itself, by the name under which it gave them
 
 

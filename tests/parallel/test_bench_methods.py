@@ -54,7 +54,7 @@ def test_a_task_of_ones_own_is_trained_by_what_can_to_half_of_its_first_loss(mon
     assert {row["target"] for row in rows} == {4.0}
     assert {row["median_s"] for row in rows} == {3.0}
     assert "fast: tensor split" not in {row["name"] for row in rows}
-    assert methods.notes(rows) == ["to a loss of 4"]
+    assert methods.notes(rows) == ["to a loss of 4", "tensor split is left out: trains no task of one's own"]
 
 
 def test_without_the_ring_there_is_nothing_to_compare_with(monkeypatch: pytest.MonkeyPatch) -> None:

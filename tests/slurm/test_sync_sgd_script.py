@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from farandole import Run, starter_task
 from farandole_tools.slurm.sandbox import Sandbox
 from tests.slurm.jobs import run
 
@@ -14,6 +16,13 @@ SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "sync_sgd.sbatch"
 STEPS = 10
 PARAMETERS = 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10
 N = 4 * PARAMETERS  # bytes of a gradient
+
+
+def test_a_task_of_ones_own_is_submitted(cluster: Sandbox, checkout: Path) -> None:
+    shutil.copy(starter_task.__file__, checkout / "my_task.py")
+    job = run(cluster, checkout, SCRIPT, "--task", "my_task.py", "--steps", str(STEPS))
+    assert job.state == "COMPLETED", job.output
+    assert set(Run.open(job.folder).summary.test_metrics or {}) == {"error"}
 
 
 def test_hierarchical_all_reduce_sends_only_what_crosses(cluster: Sandbox, checkout: Path) -> None:

@@ -46,6 +46,14 @@ def app(words: Sequence[str]) -> cyclopts.App:
     return runner
 
 
+def with_policy(words: Sequence[str]) -> list[str]:
+    """Return ``run POLICY …`` as ``run parameter_server … --sync POLICY``; other commands unchanged."""
+    if words[:1] != ["run"] or len(words) < 2:
+        return list(words)
+    scenario, options = methods.with_policy(words[1], {})
+    return ["run", scenario, *words[2:], *command_line.to_arguments(options)]
+
+
 def with_present_names(words: Sequence[str]) -> list[str]:
     """Return the words of ``run SCENARIO …`` with its options by their present names; other commands' unchanged."""
     named = methods.named(words[1]) if len(words) > 1 else ""

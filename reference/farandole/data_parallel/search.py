@@ -63,6 +63,8 @@ def draw(options: SearchOptions) -> list[Trial]:
     Raises:
         UsageError: a model that cannot be so wide.
     """
+    if options.task is not None and options.widths:
+        raise UsageError("--task brings its own model, whose width is not ours to choose: leave out --widths")
     widths = options.widths or (options.hidden,)
     for width in widths:
         tasks.check_validation(tasks.of(replace(options, hidden=width)))

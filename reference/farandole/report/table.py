@@ -198,13 +198,18 @@ def show(tables: Sequence[Table]) -> None:
         console.print(table)
 
 
-def trials(tried: Sequence[Trial]) -> Table:
-    """A row per trial of a search: what it tried, how long it went on, how good it was then."""
+def trials(tried: Sequence[Trial], with_width: bool = True) -> Table:
+    """A row per trial of a search: what it tried, how long it went on, how good it was then.
+
+    Args:
+        with_width: False for a task of the user's own, whose width is not tried.
+    """
     table = Table()
-    for heading in ("trial", "learning rate", "width", "steps", "validation loss"):
+    for heading in ("trial", "learning rate", *["width"] * with_width, "steps", "validation loss"):
         table.add_column(heading, justify="right")
     for trial in tried:
-        table.add_row(str(trial.number), f"{trial.lr:.4g}", str(trial.hidden), str(trial.steps), f"{trial.loss:.3f}")
+        width = [str(trial.hidden)] * with_width
+        table.add_row(str(trial.number), f"{trial.lr:.4g}", *width, str(trial.steps), f"{trial.loss:.3f}")
     return table
 
 

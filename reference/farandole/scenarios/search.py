@@ -28,7 +28,7 @@ def main(config: Config) -> None:
     from farandole.report.table import print_summary, trials
 
     summary, tried = run("search", config)
-    print_summary(summary, config.json, trials(tried))
+    print_summary(summary, config.json, trials(tried, with_width=config.task is None))
 
 
 if __name__ == "__main__":

@@ -91,22 +91,25 @@ def rows(ranks: int, recipe: Recipe | None = None) -> list[dict[str, Any]]:
 
 
 def notes(rows: list[dict[str, Any]]) -> list[str]:
-    """Name the methods that never reach the loss."""
+    """Name the methods that never reach the loss, and why others do not train a task of the user's own."""
     never = [row["name"] for row in rows if row["median_s"] is None]
     return [
         f"to a loss of {rows[0]['target']:.3g}",
         *([f"not there after {rows[0]['steps']} steps: {'; '.join(never)}"] if never else []),
+        *(f"{name} is left out: {reason}" for name, reason in rows[0].get("left_out", {}).items()),
     ]
 
 
 def _under(condition: str, disturbance: dict[str, Any], ranks: int, recipe: Recipe) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
+    left_out: dict[str, str] = {}
     for method in measured():
         try:
             seconds, last = _measured(method, disturbance, ranks, recipe)
-        except UsageError:
+        except UsageError as error:
             if method.name == PEER:
                 raise
+            left_out[method.name] = str(error)
             continue  # messages that are not ours have no slow link; some methods train no task of the user's own
         there = [each for each in seconds if each is not None]
         own = median(there) if len(there) == len(seconds) else None
@@ -115,6 +118,8 @@ def _under(condition: str, disturbance: dict[str, Any], ranks: int, recipe: Reci
             "wall_s": last["wall_s"], "test_accuracy": last["test_accuracy"], "peers": {},
             "target": recipe.target, "steps": recipe.options["steps"],
         })  # fmt: skip
+    if "task" in recipe.options:
+        found[0]["left_out"] = left_out
     [peer_s] = [row["median_s"] for row in found if row["name"] == f"{condition}: {PEER}"]
     if peer_s is None:
         raise LaunchError(
