@@ -54,7 +54,7 @@ soak: $(READY)
 check: $(READY) lint unit
 
 unit: $(READY)
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest tests/unit --numprocesses 2 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .

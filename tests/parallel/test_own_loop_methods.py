@@ -21,6 +21,8 @@ def trained(method: str, ranks: int, out: Path, **options: Any) -> tuple[Run, li
     program = str(Path(__file__).parent / "programs" / "own_loop_methods.py")
     run_ranks([program, method, json.dumps(options), str(out)], ranks, timeout_s=90)
     run, ends = Run.open(out), found(out)
+    if options.get("sync") != "ssp":  # whose samples depend on who is how fast
+        assert run.summary.samples_per_s * run.summary.wall_s == pytest.approx(3 * 53), "each once an epoch"
     assert run.summary.test_metrics == {"error": pytest.approx(ends[0]["error"], rel=1e-12)}
     return run, ends
 

@@ -35,12 +35,8 @@ from torch import Tensor, nn
 from farandole.collectives.executor import run
 from farandole.collectives.tree import BROADCAST
 from farandole.data.batch import Batch
-from farandole.data.elastic_sampler import ElasticSampler, divide
-from farandole.data.read_ahead import ahead
-from farandole.data.sampler import check_filled, steps_per_epoch
 from farandole.data.samples import Samples, samples_of
 from farandole.data.shares import equal_shares, slices
-from farandole.data.stream import Stream, in_batches
 from farandole.data_parallel.evaluation import judged_in_shares
 from farandole.errors import UsageError
 from farandole.methods import named
@@ -48,6 +44,7 @@ from farandole.own_loop.backup import Protected, Stateful
 from farandole.own_loop.gossip import Gossip
 from farandole.own_loop.local_sgd import LocalSGD
 from farandole.own_loop.loop_method import LoopMethod
+from farandole.own_loop.parts import Parts
 from farandole.own_loop.server import Served
 from farandole.own_loop.synchronous import Synchronous
 from farandole.runtime import devices
@@ -94,7 +91,8 @@ class OwnLoop:
         self.step = -1
         self.summary: Summary | None = None
         self._tests: tuple[Samples, dict[str, Metric]] | None = None
-        self._samples, self._part, self._whole = 0, 0, 0
+        self._parts: Parts | None = None
+        self._samples = 0  # of all ranks, so far
 
     def __enter__(self) -> Self:
         self.world.__enter__()
@@ -188,39 +186,15 @@ class OwnLoop:
         Raises:
             UsageError: a batch larger than the set, or too small for the ranks.
         """
-        slot, slots = self.method.slot
-        whole = in_batches(samples_of(samples, collate, loader), batch, slots)
-        is_stream = isinstance(whole, Stream)
-        if is_stream and self.method.passes_on:
-            raise UsageError("an IterableDataset cannot be divided anew after a death: give samples with numbers")
-        if is_stream and steps is None:
-            raise UsageError("an IterableDataset has no epochs that can be counted: give steps=")
-        shares = equal_shares(len(whole), slots)
-        epoch = steps_per_epoch(len(whole), batch)
-        total = epochs * epoch if steps is None else steps
-        check_filled(shares, batch, total)
-        if min(shares) < epoch:
-            raise UsageError(f"batch={batch}: some ranks would have no sample in a step; give at least {slots}")
-        own = slice(0, len(whole)) if self.method.passes_on else slices(shares)[slot]
-        reader = (whole.share(shares, slot) if is_stream else whole[own]).on(self.world.device)
-        sampler = ElasticSampler(shares, batch, self.options.seed)
-        following, foreseen = self.step + 1, (-1, 0)  # for which place among the workers batches are read ahead
-        sampler.go_to(following)
-        for step in self.method.steps(following, total):
-            slot, slots = self.method.slot
-            if step != following:
-                sampler.go_to(step)
-            if step != following or (slot, slots) != foreseen:
-                coming = (rows - own.start for rows in sampler.coming(slot, slots))
-                ahead(reader, coming, self.options.seed, self.world.rank, step)
-                foreseen = slot, slots
-            self.step, following = step, step + 1
+        first, before = self.step + 1, self._samples
+        given = samples_of(samples, collate, loader)
+        self._parts = parts = Parts(given, batch, self.method, self.options.seed, first, epochs, steps)
+        for step in self.method.steps(first, parts.count):
+            self.step = step
             self.world.begin_step(step)
-            parts = divide(next(sampler), slots)
-            self._part, self._whole = len(parts[slot]), sum(map(len, parts))
-            self._samples += self._whole
-            self.method.weigh(self._part / self._whole)
-            part = reader[parts[slot] - own.start]
+            part = parts.take(step)
+            self._samples = before + parts.used(step + 1)
+            self.method.weigh(parts.own / parts.whole)
             self.method.computing("forward and backward")
             yield part
 
@@ -244,11 +218,12 @@ class OwnLoop:
         Raises:
             UsageError: no batch has begun.
         """
-        if self.step < 0:
+        if self._parts is None or self.step < 0:
             raise UsageError("log belongs to a batch: call it within the loop over loop.batches(…)")
         self.method.computing(None)
         value = loss.item() if isinstance(loss, Tensor) else float(loss)
-        self.method.log(self.step, value, self._part / self._whole, self._whole, also)
+        share = self._parts.own / self._parts.whole
+        self.method.log(self.step, value, share, self._parts.whole, also)
 
     def _finish(self) -> None:
         self.method.computing(None)
