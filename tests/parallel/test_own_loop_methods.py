@@ -21,7 +21,7 @@ def trained(method: str, ranks: int, out: Path, **options: Any) -> tuple[Run, li
     program = str(Path(__file__).parent / "programs" / "own_loop_methods.py")
     run_ranks([program, method, json.dumps(options), str(out)], ranks, timeout_s=90)
     run, ends = Run.open(out), found(out)
-    if options.get("sync") != "ssp":  # whose samples depend on who is how fast
+    if method != "ssp":  # whose samples depend on who is how fast
         assert run.summary.samples_per_s * run.summary.wall_s == pytest.approx(3 * 53), "each once an epoch"
     assert run.summary.test_metrics == {"error": pytest.approx(ends[0]["error"], rel=1e-12)}
     return run, ends
@@ -75,7 +75,7 @@ def test_servers_in_rounds_step_as_one_process(
 
 def test_a_stale_server_lets_workers_take_each_others_steps(tmp_path: Path) -> None:
     slow = "rank=2,factor=30"
-    run, ends = trained("parameter_server", 5, tmp_path / "run", sync="ssp", staleness=3, slow=slow)
+    run, ends = trained("ssp", 5, tmp_path / "run", staleness=3, slow=slow)
     assert sum(len(end["steps"]) for end in ends) == 3 * STEPS
     assert set(run.summary.lead or {}) <= {"0", "1", "2", "3"}
     assert run.rank_names[0] == "rank 0, manager, cleaner"

@@ -17,7 +17,7 @@ Another method is another name in the first line:
     sync_sgd           each step follows the mean gradient of all ranks; Horovod has the same five lines
     local_sgd          each rank takes its own steps, and every `period` of them all average their parameters
     dpsgd              each rank takes its own steps, and averages with its neighbours in a graph
-    parameter_server   workers pull parameters and push gradients; the servers step
+    parameter_server   workers pull parameters and push gradients; the servers step; "ssp" names its policy at once
     backup             as sync_sgd; the loop continues when a rank has died
 
 Cost: that of the method (`own_loop.synchronous` and its neighbours).
@@ -39,7 +39,7 @@ from farandole.data.samples import Samples, samples_of
 from farandole.data.shares import equal_shares, slices
 from farandole.data_parallel.evaluation import judged_in_shares
 from farandole.errors import UsageError
-from farandole.methods import named
+from farandole.methods import named, with_policy
 from farandole.own_loop.backup import Protected, Stateful
 from farandole.own_loop.gossip import Gossip
 from farandole.own_loop.local_sgd import LocalSGD
@@ -67,7 +67,7 @@ class OwnLoop:
     """A training whose loop is yours, on all ranks of this launch.
 
     Args:
-        method: one of `METHODS`.
+        method: one of `METHODS`; or a policy of parameter_server, as "ssp".
         options: the method's, and those of every run, as of `launch`: out, seed, device, slow, fail, link_mbps,
             wait_timeout.
 
@@ -81,7 +81,7 @@ class OwnLoop:
     """
 
     def __init__(self, method: str = "sync_sgd", **options: Any) -> None:
-        name = named(method)
+        name, options = with_policy(named(method), options)
         if name not in METHODS:
             raise UsageError(f"a loop of your own has no method {method!r}: choose from {', '.join(METHODS)}")
         kind = METHODS[name]

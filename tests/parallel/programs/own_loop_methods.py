@@ -129,7 +129,7 @@ with OwnLoop(method, out=out, wait_timeout=30, device="cpu", **options) as loop:
     loop.test((X, Y), error=lambda model, batch: (model(batch[0]) - batch[1]).abs())
     apart, steps = 0.0, []
     for x, y in loop.batches((X, Y), BATCH, epochs=EPOCHS):
-        if options.get("sync", "bsp") == "bsp":
+        if method != "ssp":
             apart = max(apart, float((vector(model) - expected[loop.step][slot]).abs().max()))
         steps.append(loop.step)
         optimizer.zero_grad()
@@ -137,7 +137,7 @@ with OwnLoop(method, out=out, wait_timeout=30, device="cpu", **options) as loop:
         loss.backward()
         optimizer.step()
         loop.log(loss)
-if options.get("sync", "bsp") == "bsp" and (steps or method != "backup"):
+if method != "ssp" and (steps or method != "backup"):
     apart = max(apart, float((vector(model) - expected[-1][slot]).abs().max()))
 with torch.no_grad():
     error = float((model(torch.from_numpy(X)) - torch.from_numpy(Y)).abs().mean())
