@@ -32,8 +32,9 @@ def found(out: Path) -> list[dict[str, Any]]:
     return [json.loads(file.read_text()) for file in files]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize(("period", "alpha"), [(1, 1.0), (5, 0.5)])
+@pytest.mark.parametrize(
+    ("ranks", "period", "alpha"), [(1, 5, 0.5), (2, 1, 1.0), (3, 5, 0.5), (4, 4, 1.0), (7, 5, 0.5)]
+)
 def test_local_sgd_equals_the_loop_in_one_process(ranks: int, period: int, alpha: float, tmp_path: Path) -> None:
     run, ends = trained("local_sgd", ranks, tmp_path / "run", period=period, alpha=alpha)
     assert max(end["apart"] for end in ends) < 1e-12
@@ -128,7 +129,6 @@ def test_with_a_spare_the_end_is_bitwise_that_of_an_undisturbed_run(tmp_path: Pa
     assert rates[0] > rates[6] > rates[12]
 
 
-@pytest.mark.parametrize("kind", ["bfloat16", "float64"])
 @pytest.mark.parametrize(
     ("method", "options"),
     [
@@ -139,15 +139,15 @@ def test_with_a_spare_the_end_is_bitwise_that_of_an_undisturbed_run(tmp_path: Pa
         ("backup", {"fail": "rank=1,step=7"}),
     ],
 )
-def test_other_types_and_orders_are_trained(kind: str, method: str, options: dict[str, Any], tmp_path: Path) -> None:
+def test_other_types_and_orders_are_trained(method: str, options: dict[str, Any], tmp_path: Path) -> None:
     program = str(Path(__file__).parent / "programs" / "own_loop_types.py")
-    run_ranks([program, str(tmp_path / "run"), kind, method, json.dumps(options)], 3, timeout_s=60)
+    run_ranks([program, str(tmp_path / "run"), "bfloat16", method, json.dumps(options)], 3, timeout_s=60)
     run = Run.open(tmp_path / "run")
     assert run.metrics[-1]["loss"] < run.metrics[0]["loss"] / 4
     assert len(set(run.summary.params_sha256 or [])) == 1
     assert len(found(tmp_path / "run")) == 3 - (method == "backup")
     for end in found(tmp_path / "run"):
-        assert end == [[3, 4], [True], [0.5], f"torch.{kind}"]
+        assert end == [[3, 4], [True], [0.5], "torch.bfloat16"]
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

@@ -108,7 +108,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.parameters = trainable(optimizer)
         kind = torch.float64 if any(each.dtype == torch.float64 for each in self.parameters) else torch.float32
         lengths = [each.numel() for each in self.parameters]
-        self._sum = torch.zeros(sum(lengths) + len(lengths), dtype=kind)
+        is_on_a_card = any(each.device.type == "cuda" for each in self.parameters)
+        self._sum = torch.zeros(sum(lengths) + len(lengths), dtype=kind, pin_memory=is_on_a_card)
         self._gradient, self._used = self._sum.split([sum(lengths), len(lengths)])
         self._parts = self._gradient.split(lengths)
         # One batch at a time, on the CPU, in the sum's type and order: a gradient may lie in the vector itself.
