@@ -224,8 +224,7 @@ sent = {name: sum(run.summary.bytes_sent) for name, run in loops.items()}
 print("local SGD sends a ninth of what the all-reduce sends, but for the numbers that say what was used:",
       bool(9.0 < sent["all-reduce"] / sent["local SGD"] < 9.1))  # fmt: skip
 print("all four have learned to read digits:", all(run.summary.test_accuracy > 0.5 for run in loops.values()))
-print("every record has its scenario, loss and bytes:",
-      {(run.summary.scenario, run.summary.final_loss is not None) for run in loops.values()})  # fmt: skip
+print("the records:", *[run.summary.scenario for run in loops.values()])
 
 # %% [markdown]
 # Per step the four fall alike, and local SGD sends a ninth. The server's loss jumps: its momentum is made of gradients

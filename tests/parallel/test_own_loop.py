@@ -26,7 +26,7 @@ def test_each_step_is_that_of_one_process(
     a_ring = 2 * (ranks - 1)
     assert found["messages"] == [a_ring * ((step + 1) % every == 0) for step in range(STEPS)], "nothing in between"
     run = Run.open(tmp_path / f"{kind}-{every}")
-    assert run.summary.scenario == "own_loop"
+    assert run.summary.scenario == "own_loop-sync_sgd"
     assert (run.summary.steps, run.summary.samples_per_s > 0) == (STEPS, True)
     assert len(set(run.summary.params_sha256 or [])) == 1
     assert [line["step"] for line in run.metrics] == list(range(STEPS))

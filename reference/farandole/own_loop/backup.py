@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from farandole.data_parallel.loss_log import LossLog
 from farandole.errors import UsageError
-from farandole.own_loop.loop_method import ENDLESS, NAME
+from farandole.own_loop.loop_method import ENDLESS
 from farandole.own_loop.synchronous import DistributedOptimizer, Synchronous
 from farandole.own_loop.trees import put_together, taken_apart
 from farandole.recovery.backup import BackupProtection
@@ -63,6 +63,7 @@ class Stateful(Protocol):
 class Protected(Synchronous):
     """All ranks take each step together, and those left continue when one has died."""
 
+    name = "backup"
     Options = ProtectedOptions
     passes_on = True
 
@@ -75,7 +76,7 @@ class Protected(Synchronous):
 
     def begin(self) -> None:
         check(self.world, self.options)
-        self.record = TrainingRecord(self.world, NAME, self.options)
+        self.record = TrainingRecord(self.world, self.scenario, self.options)
         self.recorder = self.record.recorder
         self.losses = LossLog(self.world, self.recorder, ENDLESS)
 

@@ -46,6 +46,7 @@ class NeighbourOptions(RunOptions):
 class Gossip(Apart):
     """Ranks that average with their neighbours."""
 
+    name = "dpsgd"
     Options = NeighbourOptions
 
     def __init__(self, world: World, options: NeighbourOptions) -> None:

@@ -39,6 +39,7 @@ class LocalOptions(RunOptions):
 class LocalSGD(Apart):
     """Ranks that train apart, and average their parameters."""
 
+    name = "local_sgd"
     Options = LocalOptions
 
     def __init__(self, world: World, options: LocalOptions) -> None:

@@ -54,13 +54,7 @@ from farandole.runtime.record import Summary
 from farandole.runtime.world import World
 from farandole.tasks import Metric
 
-METHODS: dict[str, type[LoopMethod]] = {
-    "sync_sgd": Synchronous,
-    "local_sgd": LocalSGD,
-    "dpsgd": Gossip,
-    "parameter_server": Served,
-    "backup": Protected,
-}
+METHODS: dict[str, type[LoopMethod]] = {kind.name: kind for kind in (Synchronous, LocalSGD, Gossip, Served, Protected)}
 
 
 class OwnLoop:

@@ -21,7 +21,6 @@ from farandole.runtime.options import RunOptions
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
-NAME = "own_loop"  # of the scenario, in the record
 ENDLESS = 2**62  # steps, of a training whose end is not known
 
 
@@ -29,6 +28,7 @@ class LoopMethod:
     """One rank's part in a method.
 
     Attributes:
+        name: as of the scenario by this method.
         Options: the options of the method.
         model: what is trained, once the loop shares it.
         passes_on: whether a worker's samples may become another worker's.
@@ -36,6 +36,7 @@ class LoopMethod:
         recorder, losses: of the run, from `begin` on.
     """
 
+    name: ClassVar[str]
     Options: ClassVar[type[RunOptions]] = RunOptions
     passes_on: ClassVar[bool] = False
 
@@ -46,8 +47,13 @@ class LoopMethod:
 
     def begin(self) -> None:
         """Begin the record. Collective."""
-        self.recorder = Recorder(self.world, NAME, self.options)
+        self.recorder = Recorder(self.world, self.scenario, self.options)
         self.losses = LossLog(self.world, self.recorder, ENDLESS, observe=self.observe)
+
+    @property
+    def scenario(self) -> str:
+        """The name in the record."""
+        return f"own_loop-{self.name}"
 
     @property
     def slot(self) -> tuple[int, int]:

@@ -50,6 +50,7 @@ class ServedOptions(SyncOptions, RoleOptions):
 class Served(Apart):
     """Workers and servers; this rank is one of them."""
 
+    name = "parameter_server"
     Options = ServedOptions
 
     def __init__(self, world: World, options: ServedOptions) -> None:

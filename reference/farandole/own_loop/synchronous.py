@@ -32,6 +32,8 @@ from farandole.runtime.world import World
 class Synchronous(LoopMethod):
     """All ranks hold the same parameters, and take each step together."""
 
+    name = "sync_sgd"
+
     def __init__(self, world: World, options: Any) -> None:
         super().__init__(world, options)
         self.optimizers: list[DistributedOptimizer] = []
