@@ -68,7 +68,7 @@ print(f"the replica's part: 1/{every.bytes_sent[2] / fifth.bytes_sent[2]:.1f}")
 
 # %%
 runs = {
-    f"{n} / {n}": launch("downpour", 5, steps=200, n_fetch=n, n_push=n, slow="rank=4,factor=4", out=folder / f"dp-{n}")
+    f"{n} / {n}": launch("downpour", 5, steps=120, n_fetch=n, n_push=n, slow="rank=4,factor=4", out=folder / f"dp-{n}")
     for n in (1, 5, 20)
 }
 figure, (curve, bars) = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained")
@@ -140,8 +140,8 @@ for worker, numbers in enumerate(alignment.to_common):
 # **Predict:** the accuracy without alignment, if a worker reads the model's answers in its own numbering.
 
 # %% tags=["nbval-check-output"]
-aligned = launch("downpour", 5, label_sets=6, out=folder / "aligned").summary.test_accuracy
-unaligned = launch("downpour", 5, label_sets=6, align=False, out=folder / "unaligned").summary.test_accuracy
+aligned = launch("downpour", 5, steps=250, label_sets=6, out=folder / "aligned").summary.test_accuracy
+unaligned = launch("downpour", 5, steps=250, label_sets=6, align=False, out=folder / "unaligned").summary.test_accuracy
 print("aligned: more than 9 of 10 right:", aligned > 0.9)
 print("not aligned: fewer than half right:", unaligned < 0.5)
 

@@ -309,7 +309,7 @@ print(f"rank {comm.rank}: loss, vectors, both gradients equal to 1e-12: {[bool(o
 # that comes with Python. On one, two and four ranks: its four heads allow no more.
 
 # %%
-recipe = {"data": "pydoc", "model": "transformer", "hidden": 64, "batch": 16, "steps": 6, "precision": "float64"}
+recipe = {"data": "pydoc", "model": "transformer", "hidden": 64, "batch": 16, "steps": 3, "precision": "float64"}
 runs = {ranks: launch("tensor_split", ranks=ranks, **recipe, out=folder / str(ranks)) for ranks in (1, 2, 4)}
 
 # %% [markdown]
@@ -327,8 +327,8 @@ for P in (2, 4):
     all_reduces = 4 * blocks + 1 + 1
     per_step = all_reduces * 2 * (P - 1) * n // P + (P - 1) * 3 * 8 * rows  # the last is the cross-entropy
     print(f"   bytes sent by each rank, counted:    {runs[P].summary.bytes_sent}")
-    print(f"   6 steps of {all_reduces} all-reduces and a loss: {6 * per_step}")
-    print(f"   messages per step: {runs[P].summary.messages_sent[0] // 6}")
+    print(f"   3 steps of {all_reduces} all-reduces and a loss: {3 * per_step}")
+    print(f"   messages per step: {runs[P].summary.messages_sent[0] // 3}")
 
 # %% [markdown]
 # **Four all-reduces per block**, two each way, whatever the number of ranks. Here is where they stand in time:

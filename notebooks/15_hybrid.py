@@ -177,7 +177,7 @@ with World.start(options) as world:
 #
 # Now a larger perceptron with Adam, which keeps two more numbers for each parameter. Each of these runs is what
 # `launch("hybrid", ranks=4, data_ranks=2, pipeline_ranks=2, …)` does, and leaves a record. But to start four ranks
-# takes longer than these six steps of training, so here one start serves for all runs. (The last three are for
+# takes longer than these three steps of training, so here one start serves for all runs. (The last three are for
 # sections 4 and 5.)
 
 # %%
@@ -193,7 +193,7 @@ from farandole.model_parallel.hybrid import factorisations
 from farandole.scenarios.hybrid import Config, main
 
 samples = len(datasets.split(datasets.load("digits"), seed=0).train)
-recipe = Config(hidden=256, depth=4, batch=samples, micro_batches=4, steps=6, optimizer="adam", lr=0.001,
+recipe = Config(hidden=256, depth=4, batch=samples, micro_batches=4, steps=3, optimizer="adam", lr=0.001,
                 balance="memory", precision="float64")  # fmt: skip
 
 
@@ -208,7 +208,7 @@ for grid in factorisations(4):
     run(" × ".join(map(str, grid)), grid)
 run("4 × 1 × 1, ZeRO-1", (4, 1, 1), shard_optimizer=True)
 run("2 × 2 × 1, ZeRO-1", (2, 2, 1), shard_optimizer=True)
-run("2 × 2 × 1, slowly", (2, 2, 1), pace_ms=40, steps=3)
+run("2 × 2 × 1, slowly", (2, 2, 1), pace_ms=40)
 
 # %% [markdown]
 # **Predict:** which grid sends the fewest bytes, and which one the most messages? Where does the fullest rank hold
@@ -231,7 +231,7 @@ def show(runs):
     print(f"{'d × p × t':19}|  params   grads   state  activ.    all      |   MB sent   messages")
     for name, run in runs.items():
         mib = [number / 2**20 for number in fullest(run)]
-        sent, messages = max(run.summary.bytes_sent) / 6 / 1e6, max(run.summary.messages_sent) / 6
+        sent, messages = max(run.summary.bytes_sent) / 3 / 1e6, max(run.summary.messages_sent) / 3
         columns = "".join(f"{number:8.2f}" for number in (*mib, sum(mib)))
         print(f"{name:19}|{columns}     |{sent:10.2f}{messages:11g}")
 

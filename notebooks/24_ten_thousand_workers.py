@@ -83,7 +83,7 @@ for worker in (1, 2):
 # %%
 slow = ["rank=2,factor=40", "rank=3,factor=40,share=0.9", "rank=4,factor=100,share=0.7"]
 for sync in ("bsp", "ssp", "async"):
-    run = launch("parameter_server", 5, steps=40, sync=sync, slow=slow, out=folder / sync)
+    run = launch("parameter_server", 5, steps=15, sync=sync, slow=slow, out=folder / sync)
     verdict = against(Run.open(run.folder))
     print(f"{sync:10} a round took {1e3 * verdict.measured_s:5.0f} ms, the simulator says "
           f"{1e3 * verdict.predicted_s:5.0f} ms: {verdict.error:+.0%}")  # fmt: skip
