@@ -47,6 +47,7 @@ def test_torchrun_completes_its_restarts(tmp_path: Path) -> None:
     assert seconds > 0
 
 
+@pytest.mark.soak  # likewise: what Elastic Horovod does after a death is in test_elastic_horovod.py
 @pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="no Horovod: make setup builds it")
 def test_elastic_horovod_is_a_peer(tmp_path: Path) -> None:
     [seconds] = recovery.without_spares("elastic_horovod", 2, tmp_path, kills=1, gloo_timeout=recovery.GLOO_TIMEOUT_S)

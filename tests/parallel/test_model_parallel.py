@@ -92,7 +92,7 @@ def test_float32_stays_within_rounding(spread: Spread) -> None:
 
 def test_memory_equals_the_formulas(spread: Spread) -> None:
     """Measured by what autograd keeps, against shapes and schedule, at 4 stages and 8 equal micro-batches."""
-    options = {"batch": 48, "steps": 8, "depth": 7}
+    options = {"batch": 48, "steps": 4, "depth": 7}
     cases = [{"pipeline": 4, "balance": "layers", "schedule": name, "micro_batches": 8, "recompute": again,
               "options": options | (ADAM if name != "pipedream" else {})}
              for name in NAMES for again in (False, True)]  # fmt: skip
