@@ -186,6 +186,7 @@ class PushingOptimizer(torch.optim.Optimizer):
 
     def __init__(self, served: Served, inner: torch.optim.Optimizer) -> None:
         self.__dict__.update(inner.__dict__)
+        self.__dict__.pop("step", None)  # of a schedule that was made before: it would step without the servers
         self.served, self.inner = served, inner
         self._rates = [group["lr"] for group in inner.param_groups]
 

@@ -104,6 +104,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         secure: Callable[[], None] = lambda: None,
     ) -> None:
         self.__dict__.update(optimizer.__dict__)  # param_groups, state, defaults and hooks: the same objects
+        self.__dict__.pop("step", None)  # of a schedule that was made before: it would step without the others
         self.world, self.inner, self.every, self.max_norm = world, optimizer, every, max_norm
         self.all_reduce, self.computing, self.together, self.secure = all_reduce, computing, together, secure
         self.share = 1 / world.comm.size
