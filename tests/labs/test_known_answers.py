@@ -35,6 +35,7 @@ RANKS = {
     "13_topk_error_feedback": 2,
     "14_gossip_mixing": 4,
     "15_predict_then_measure": 4,
+    "16_bring_your_own_loop": 1,
 }
 HARMLESS_ON_FEW = {
     "all_at_once_without_overlap",

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from farandole.errors import UsageError
-from farandole.runtime import guard
+from farandole.runtime import guard, rank_starter
 from farandole.runtime.files import json_text
 from farandole.runtime.numbers import Positive
 from farandole_tools.lab import grading, labs, mutants, submissions, tables
@@ -99,6 +99,8 @@ def check(
     if path.is_dir() and submissions.is_started(lab, path):
         path /= lab.file
     several = path.is_dir() or with_ == "wrong"
+    if lab.with_torch:
+        rank_starter.prepare("torch._dynamo")  # torch's optimizers import it: together two seconds on each rank
     if with_ == "wrong":
         grades = _grade_mutants(lab, time_limit)
     elif path.is_dir():

@@ -57,12 +57,14 @@ class Lab:
         file: the name of the file to complete.
         checks: in the order in which they are run and shown.
         folder: where the lab lies; filled in by `load`.
+        with_torch: its ranks need torch, so they begin in a Python that has imported it, if there is one.
     """
 
     title: str
     file: str
     checks: tuple[Check, ...]
     folder: Path = Path()
+    with_torch: bool = False
 
     @property
     def name(self) -> str:

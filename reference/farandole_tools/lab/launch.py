@@ -64,9 +64,12 @@ class Launch:
         (self.folder / TASKS).write_text(json.dumps(tasks), encoding="utf-8")
         phases = sum(len(task.checks) + 1 for task in self.tasks)
         program = ["-m", "farandole_tools.lab.runner", str(self.folder), str(self.limit_s)]
+        timeout_s = START_S + (self.limit_s + 2) * phases
         ended = "they ended at once"
         try:
-            run_ranks(program, self.ranks, timeout_s=START_S + (self.limit_s + 2) * phases, with_torch=False)
+            run_ranks(
+                program, self.ranks, timeout_s=timeout_s, with_torch=any(task.lab.with_torch for task in self.tasks)
+            )
         except LaunchError as error:
             ended = error.message  # how a launch that began ended is in the folder
         if len(rank_status.read(self.folder, self.ranks)) < self.ranks:

@@ -1,0 +1,346 @@
+"""Known wrong answers of lab 16, as changes of `ORIGINAL`, a right answer written out."""
+
+from __future__ import annotations
+
+from farandole_tools.lab.mutants import Mutant
+
+ORIGINAL = """\
+import torch
+from torch.nn.utils import clip_grad_norm_
+
+from farandole_tools.lab.single_process import (
+    ACCUMULATE,
+    BATCH,
+    MAX_NORM,
+    STEPS,
+    STEPS_PER_EPOCH,
+    Part,
+    mean_loss,
+    shuffled,
+)
+
+
+def share(model, comm):
+    state = [each.detach() for each in (*model.parameters(), *model.buffers())]
+    vector = torch.cat([each.flatten().double() for each in state])
+    comm.broadcast(vector.numpy(), 0)
+    for each, values in zip(state, vector.split([each.numel() for each in state])):
+        each.copy_(values.view_as(each))
+
+
+def parts(order, batch, rank, size):
+    batches = [order[start : start + batch] for start in range(0, len(order), batch)]
+    return [Part(rows[rank::size], len(rows)) for rows in batches]
+
+
+def mean_gradient(model, parts, comm):
+    add_gradients(model, parts)
+    sum_gradients([each for each in model.parameters() if each.requires_grad], comm)
+
+
+def add_gradients(model, parts):
+    for rows, of in parts:
+        if rows:
+            (mean_loss(model, rows) * (len(rows) / of / len(parts))).backward()
+
+
+def sum_gradients(trained, comm):
+    used = torch.tensor([float(each.grad is not None) for each in trained], dtype=torch.float64)
+    own = [torch.zeros_like(each) if each.grad is None else each.grad for each in trained]
+    vector = torch.cat([*(each.flatten() for each in own), used])
+    comm.all_reduce(vector.numpy())
+    *means, used = vector.split([*(each.numel() for each in trained), len(trained)])
+    for each, mean, by_some_rank in zip(trained, means, used.tolist()):
+        each.grad = mean.view_as(each) if by_some_rank else None
+
+
+def take_step(model, optimizer, parts, comm, max_norm):
+    optimizer.zero_grad()
+    mean_gradient(model, parts, comm)
+    clip_grad_norm_(model.parameters(), max_norm)
+    optimizer.step()
+
+
+def train(job, comm, folder, every):
+    file, first = folder / "state.pt", 0
+    kept = {"model": job.model, "optimizer": job.optimizer, "schedule": job.schedule}
+    share(job.model, comm)
+    if file.exists():
+        state = torch.load(file)
+        first = state["step"]
+        for name, each in kept.items():
+            each.load_state_dict(state[name])
+    for step in range(first, STEPS):
+        epoch, place = divmod(step, STEPS_PER_EPOCH)
+        ours = parts(shuffled(epoch), BATCH, comm.rank, comm.size)
+        take_step(job.model, job.optimizer, ours[place * ACCUMULATE :][:ACCUMULATE], comm, MAX_NORM)
+        job.schedule.step()
+        if comm.rank == 0 and (step + 1) % every == 0:
+            state = {"step": step + 1} | {name: each.state_dict() for name, each in kept.items()}
+            torch.save(state, folder / "new")
+            (folder / "new").replace(file)
+"""
+
+# What `mean_gradient` does wrong shows on several ranks, and there the checks with real kills are not run.
+SEVERAL = 3
+
+MUTANTS = [
+    Mutant(
+        name="adds_up_the_batches",
+        says="Adds the batches' gradients up for a step, and does not divide by their number.",
+        fails={
+            "accumulate": "the sum over the batches: divide by the number of batches that are added up",
+            "train": "after 4 steps words.weight",
+        },
+        changes={"len(rows) / of / len(parts)": "len(rows) / of"},
+        ranks=SEVERAL,
+    ),
+    Mutant(
+        name="averages_each_batch",
+        says="Sums over the ranks after each batch, though nothing needs to be sent before the step.",
+        fails={"accumulate": "all_reduce is called 3 times for a step of 3 batches"},
+        changes={
+            """
+            add_gradients(model, parts)
+            sum_gradients([each for each in model.parameters() if each.requires_grad], comm)
+            """: """
+            trained = [each for each in model.parameters() if each.requires_grad]
+            total = [None for _ in trained]
+            for part in parts:
+                add_gradients(model, [part])
+                sum_gradients(trained, comm)
+                for number, each in enumerate(trained):
+                    if each.grad is not None:
+                        before = total[number]
+                        mean = each.grad.clone() / len(parts)
+                        total[number] = mean if before is None else before + mean
+                    each.grad = None
+            for each, mean in zip(trained, total):
+                each.grad = mean
+            """,
+        },
+        ranks=SEVERAL,
+    ),
+    Mutant(
+        name="broadcasts_each_parameter",
+        says="Broadcasts every parameter and buffer in a message of its own.",
+        fails={"share": "share calls broadcast 8 times: put everything into one array"},
+        changes={
+            """
+            vector = torch.cat([each.flatten().double() for each in state])
+            comm.broadcast(vector.numpy(), 0)
+            for each, values in zip(state, vector.split([each.numel() for each in state])):
+                each.copy_(values.view_as(each))
+            """: """
+            for each in state:
+                comm.broadcast(each.numpy(), 0)
+            """,
+        },
+        ranks=SEVERAL,
+    ),
+    Mutant(
+        name="clips_before_the_sum",
+        says="Clips each rank's own gradient, before it is added up.",
+        fails={
+            "clip": "is clipped before it is added up: the bound is for the mean gradient",
+            "train": "after 2 steps words.weight",
+        },
+        changes={
+            """
+            mean_gradient(model, parts, comm)
+            clip_grad_norm_(model.parameters(), max_norm)
+            """: """
+            add_gradients(model, parts)
+            clip_grad_norm_(model.parameters(), max_norm)
+            sum_gradients([each for each in model.parameters() if each.requires_grad], comm)
+            """,
+        },
+        ranks=SEVERAL,
+    ),
+    Mutant(
+        name="decides_alone_what_is_used",
+        says="Leaves the gradient None of what this rank has not used, whatever the others have.",
+        fails={
+            "mean gradient": "the gradient on rank 2 is 0: is it added up over the ranks?",
+            "branch": "rare.weight has no gradient on rank 1, and rank 0 has used it: all ranks have to move alike",
+            "clip": "the gradient of rank 2's step is 0",
+            "train": "after 1 step rare.weight on rank",
+        },
+        changes={
+            "each.grad = mean.view_as(each) if by_some_rank else None": """
+            each.grad = mean.view_as(each) if each.grad is not None else None
+            """,
+        },
+        ranks=SEVERAL,
+    ),
+    Mutant(
+        name="drops_the_last_batch",
+        says="Leaves out the last batch of an epoch, since it is smaller than the others.",
+        fails={
+            "batches": "rank 0 has 2 parts, where one process has 3 batches: the last, smaller batch counts, too",
+            "train": "after 3 steps words.weight",
+            "kill": "interrupted after 4 steps: after 3 steps words.weight",
+            "unfinished save": "interrupted after 4 steps, while it saves: after 3 steps words.weight",
+        },
+        changes={"range(0, len(order), batch)": "range(0, len(order) - batch + 1, batch)"},
+    ),
+    Mutant(
+        name="forgets_the_buffers",
+        says="Shares the parameters, and leaves each rank the buffers that it has drawn.",
+        fails={
+            "share": "on rank 1 order and strength are not as on rank 0: buffers are not among the parameters",
+            "train": "rank 1 begins with another order than rank 0 had",
+        },
+        changes={"(*model.parameters(), *model.buffers())": "model.parameters()"},
+        ranks=SEVERAL,
+    ),
+    Mutant(
+        name="forgets_the_frozen",
+        says="Shares what is trained, and leaves each rank the frozen layer that it has drawn.",
+        fails={
+            "share": "on rank 1 frozen.weight is not as on rank 0: a frozen parameter has to be the same",
+            "train": "rank 1 begins with another frozen.weight than rank 0 had",
+        },
+        changes={
+            "(*model.parameters(), *model.buffers())": """
+            (*filter(lambda each: each.requires_grad, model.parameters()), *model.buffers())
+            """,
+        },
+        ranks=SEVERAL,
+    ),
+    Mutant(
+        name="forgets_the_optimizers_state",
+        says="Saves the parameters and the schedule, and begins with new averages of the gradient.",
+        fails={
+            "kill": "then started again: after 5 steps words.weight on rank 0 is off by",
+            "unfinished save": "then started again: after 3 steps words.weight on rank 0 is off by",
+        },
+        changes={
+            '"optimizer": job.optimizer, ': "",
+            'first = state["step"]': """
+            first = state["step"]
+            job.optimizer.param_groups[0]["lr"] = state["schedule"]["_last_lr"][0]
+            """,
+        },
+    ),
+    Mutant(
+        name="forgets_the_schedule",
+        says="Saves the model and the optimizer, and begins the schedule anew.",
+        fails={
+            "kill": "after 5 steps the learning rate on rank 0 is",
+            "unfinished save": "after 3 steps the learning rate on rank 0 is",
+        },
+        changes={', "schedule": job.schedule': ""},
+    ),
+    Mutant(
+        name="forgets_zero_grad",
+        says="Adds each step's gradient to that of the step before.",
+        fails={
+            "accumulate": "what it should be and that of the step before: begin each step with zero_grad",
+            "train": "after 2 steps words.weight",
+        },
+        changes={"optimizer.zero_grad()": ""},
+        ranks=SEVERAL,
+    ),
+    Mutant(
+        name="loads_on_rank_0",
+        says="Loads the state on rank 0 and shares the model: the others have neither the step nor AdamW's averages.",
+        fails={
+            "kill": "then started again with 2: after 4 steps the learning rate on rank 1",
+        },
+        changes={
+            "share(job.model, comm)": "",
+            "if file.exists():": "if comm.rank == 0 and file.exists():",
+            "for step in range(first, STEPS):": """
+            share(job.model, comm)
+            for step in range(first, STEPS):
+            """,
+        },
+    ),
+    Mutant(
+        name="overwrites_the_only_state",
+        says="Writes the new state over the old one: a process that is killed meanwhile leaves neither.",
+        fails={"unfinished save": "interrupted after 4 steps, while it saves; then started again"},
+        changes={
+            'torch.save(state, folder / "new")': "torch.save(state, file)",
+            '(folder / "new").replace(file)': "",
+        },
+    ),
+    Mutant(
+        name="plain_mean",
+        says="Gives every rank the same weight, however many rows it has.",
+        fails={
+            "mean gradient": "is the plain mean over the ranks: a rank with fewer rows has to count less",
+            "branch": "is the plain mean over the ranks",
+            "clip": "the gradient of rank 0's step is bounded, but that of a wrong mean",
+            "accumulate": "is the plain mean over the ranks",
+            "train": "after 1 step words.weight",
+        },
+        changes={
+            "(len(rows) / of / len(parts))": "(1 / len(parts))",
+            "comm.all_reduce(vector.numpy())": """
+            comm.all_reduce(vector.numpy())
+            vector /= comm.size
+            """,
+        },
+        ranks=SEVERAL,
+    ),
+    Mutant(
+        name="reduces_each_parameter",
+        says="Sums each parameter's gradient up in a message of its own.",
+        fails={"one message": "rank 0 calls all_reduce 6 times: put everything into one vector"},
+        changes={
+            "comm.all_reduce(vector.numpy())": """
+            for values in vector.split([*(each.numel() for each in trained), len(trained)]):
+                comm.all_reduce(values.numpy())
+            """,
+        },
+        ranks=SEVERAL,
+    ),
+    Mutant(
+        name="sends_the_frozen",
+        says="Sums up a gradient of 0 for the frozen layer, too.",
+        fails={"one message": "118 numbers are added up. The gradient has 96"},
+        changes={
+            "sum_gradients([each for each in model.parameters() if each.requires_grad], comm)": """
+            sum_gradients(list(model.parameters()), comm)
+            """,
+        },
+        ranks=SEVERAL,
+    ),
+    Mutant(
+        name="sends_what_it_has_used",
+        says="Sends the gradients that this rank has: on ranks that took the branch the vector is longer.",
+        fails={
+            "mean gradient": "ranks 0 and 1 call all_reduce with 79 numbers; rank 2 calls all_reduce with 0 numbers",
+            "branch": "rank 0 calls all_reduce with 101 numbers; ranks 1 and 2 call all_reduce with 79 numbers",
+            "one message": "all ranks have to make the same calls in the same order",
+            "clip": "all ranks have to make the same calls in the same order",
+            "accumulate": "all ranks have to make the same calls in the same order",
+            "train": "all ranks have to make the same calls in the same order",
+        },
+        changes={
+            "sum_gradients([each for each in model.parameters() if each.requires_grad], comm)": """
+            sum_gradients([each for each in model.parameters() if each.grad is not None], comm)
+            """,
+        },
+        ranks=SEVERAL,
+    ),
+    Mutant(
+        name="shares_the_tied_twice",
+        says="Broadcasts the state_dict, in which a tied parameter has two entries.",
+        fails={"share": "1,344 bytes are broadcast, where the model has 1,024: words.weight and output.weight"},
+        changes={"(*model.parameters(), *model.buffers())": "model.state_dict().values()"},
+        ranks=SEVERAL,
+    ),
+    Mutant(
+        name="zeros_for_what_is_unused",
+        says="Gives every parameter a gradient, 0 where no rank has used it, and AdamW moves it.",
+        fails={
+            "branch": "rare.weight has a gradient on rank 0, and no rank has used it: it has to be None",
+            "train": "after 2 steps rare.weight",
+        },
+        changes={"mean.view_as(each) if by_some_rank else None": "mean.view_as(each)"},
+        ranks=SEVERAL,
+    ),
+]
