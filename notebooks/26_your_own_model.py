@@ -60,6 +60,7 @@ np.save(folder / "images.npy", (digits.images[order] / 16).astype(np.float32))
 np.save(folder / "targets.npy", digits.target[order].astype(np.int64))
 
 MINE = '''
+import os
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +87,7 @@ def is_right(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torc
     return model(images).argmax(dim=1) == digits
 
 
-here = Path(__file__).parent
+here = Path(os.environ["RESULTS"])
 images, targets = (np.load(here / f"{name}.npy", mmap_mode="r") for name in ("images", "targets"))
 train, test = (images[:1440], targets[:1440]), (images[1440:], targets[1440:])
 '''
