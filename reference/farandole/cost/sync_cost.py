@@ -32,7 +32,7 @@ from farandole.cost.strategies import compressor, maker
 from farandole.data import shards
 from farandole.data.sampler import EpochSampler, batch_size, check_filled, samples_used, steps_per_epoch
 from farandole.data.shares import equal_shares
-from farandole.data_parallel.evaluation import judged_together
+from farandole.data_parallel.evaluation import judged_together, mean_of_statistics
 from farandole.data_parallel.overlapped import OverlappedSGD
 from farandole.data_parallel.training import Strategy
 from farandole.errors import UsageError
@@ -196,6 +196,7 @@ class Study:
             samples = sum(batch_size(share, self.epoch(method), step) for share in self.shares)
             self.recorder.log(step=first, wall_s=float(wall_s), loss=float(loss), samples=samples)
         cost = predicted(method, known, world.size)
+        mean_of_statistics(measured.model, world)
         reached = np.flatnonzero(losses <= self.options.goal)
         return Row(
             method=method,

@@ -28,7 +28,7 @@ from farandole.data.batch import Batch
 from farandole.data.samples import Samples
 from farandole.data_parallel.agnostic import AgnosticSGD
 from farandole.data_parallel.controller import Controller
-from farandole.data_parallel.evaluation import judged_together
+from farandole.data_parallel.evaluation import judged_together, mean_of_statistics
 from farandole.data_parallel.options import DynamicOptions
 from farandole.errors import UsageError
 from farandole.runtime.buffers import sha256
@@ -87,6 +87,7 @@ def train(scenario: str, options: DynamicOptions) -> Summary | None:
             done += plan.period
             used += sum(plan.steps) * size
         recorder.stop()
+        mean_of_statistics(model, world)
         return recorder.finish(
             steps=done,
             samples=used,

@@ -26,6 +26,7 @@ from farandole.data.read_ahead import ahead
 from farandole.data.samples import Samples
 from farandole.data.shares import equal_shares
 from farandole.errors import UsageError
+from farandole.runtime.buffers import mean_statistics
 from farandole.runtime.world import World
 from farandole.tasks import Metric, Task, is_right
 
@@ -55,6 +56,25 @@ def judged_in_shares(model: nn.Module, share: Samples, world: World, metrics: Ma
     with world.comm.waiting("evaluation", -1):
         world.control.Allreduce(MPI.IN_PLACE, sums)
     return _means(sums, metrics)
+
+
+def mean_of_statistics(model: nn.Module, world: World, trains: bool = True) -> None:
+    """Set floating-point buffers, as BatchNorm's statistics, to their mean over the ranks that train. Collective.
+
+    Args:
+        trains: whether this rank does.
+    """
+    if not any(each.is_floating_point() for each in model.buffers()):
+        return
+
+    def over_those_that_train(sums: NDArray[np.float64]) -> None:
+        sums *= trains
+        with world.comm.waiting("mean of statistics", -1):
+            world.control.Allreduce(MPI.IN_PLACE, sums)
+
+    count = np.ones(1)
+    over_those_that_train(count)
+    mean_statistics(model, over_those_that_train, max(1, int(count[0])))
 
 
 def accuracy(model: nn.Module, samples: Samples, device: torch.device) -> float:

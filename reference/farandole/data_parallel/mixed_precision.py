@@ -95,6 +95,11 @@ class HalfCopy:
         self.master.gradients.mul_(share / scale)
         return mean_loss.detach()
 
+    def adopt_statistics(self) -> None:
+        """Continue with the master's buffers, which have been restored."""
+        for own, its in self._statistics:
+            own.copy_(its)
+
     def _to_half(self, module: nn.Module, inputs: Any, named: Any) -> tuple[Any, Any]:
         return _converted(inputs, self.kind), _converted(named, self.kind)
 

@@ -16,7 +16,7 @@ from farandole import tasks
 from farandole.collectives.executor import run
 from farandole.collectives.tree import BROADCAST
 from farandole.data.samples import Samples
-from farandole.data_parallel.evaluation import judged_together
+from farandole.data_parallel.evaluation import judged_together, mean_of_statistics
 from farandole.errors import UsageError
 from farandole.federated.aggregation import Aggregation, PlainSum, Round, SecureSum
 from farandole.federated.averaging import Client, LocalTraining, averaged
@@ -138,6 +138,7 @@ def train(scenario: str, options: FederatedOptions) -> Summary | None:
             recorder.log(step=number, wall_s=recorder.elapsed_s, loss=loss, samples=used, clients=len(of.left))
         federation.hand_out()
         recorder.stop()
+        mean_of_statistics(federation.model, world)
         return recorder.finish(
             steps=options.steps,
             samples=federation.samples,

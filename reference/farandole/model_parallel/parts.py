@@ -101,7 +101,7 @@ class Parts:
         self.schedule = layout.schedule
         list(self.schedule.computations(0, layout.pipeline, layout.micro_batches))  # says what it cannot do
         self.last = layout.pipeline * self.schedule.chunks - 1
-        self.dtype = DTYPES[options.precision]
+        self.dtype = self._type()
         self.shard = self._shard()
         self._check_micro_batches()
 
@@ -170,6 +170,15 @@ class Parts:
                 "have model() return nn.Sequential of its layers"
             )
         return units(model) if self.layout.tensor > 1 else list(model)
+
+    def _type(self) -> torch.dtype:
+        """Return the type that is computed in: of --precision, or float64 if that is the type of the user's model."""
+        asked = DTYPES[self.options.precision]
+        if self.task.is_sent:
+            return asked
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            own = {parameter.dtype for parameter in self.task.model().parameters()}
+        return torch.float64 if own == {torch.float64} else asked
 
     def _cut(self, layers: list[nn.Module]) -> Plan:
         count = self.shard.smallest_batch // self.layout.parts_of_a_batch

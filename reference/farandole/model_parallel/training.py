@@ -9,8 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from mpi4py import MPI
+from torch import nn
 
+from farandole.data import batch as batches
 from farandole.data_parallel.evaluation import judged
 from farandole.model_parallel.accounting import account
 from farandole.model_parallel.options import ModelParallelOptions
@@ -49,6 +52,14 @@ def take_step(parts: Parts, step: int, losses: Losses) -> None:
     parts.stage.meter.active = False  # every step holds as much as the first
 
 
+def _judged(model: nn.Module, parts: Parts) -> dict[str, float]:
+    """Return the metrics of the model, converted to the type of the test inputs; float32 if these are numbers."""
+    test, device = parts.splits.test, parts.world.device
+    inputs = next(batches.leaves(test.on(device)[np.arange(0)]))
+    model.to(inputs.dtype if inputs.is_floating_point() else torch.float32)
+    return judged(model, test, device, parts.task.metrics)
+
+
 def finish(
     parts: Parts, recorder: Recorder, losses: Losses, root: int = 0, faults: Sequence[dict[str, Any]] = ()
 ) -> Summary | None:
@@ -63,9 +74,7 @@ def finish(
         steps=steps,
         samples=sum(map(parts.shard.whole, range(steps))),
         final_loss=final_loss,
-        test_metrics=judged(model.float(), parts.splits.test, parts.world.device, parts.task.metrics)
-        if model
-        else None,
+        test_metrics=_judged(model, parts) if model else None,
         params_sha256=sha256(parts.module),
         memory=account(parts),
         roles=parts.roles(),

@@ -21,7 +21,7 @@ from farandole.data.datasets import Splits
 from farandole.data.samples import Reader, Samples
 from farandole.data.shares import equal_shares, proportional_shares
 from farandole.data.stream import Stream, described, in_batches
-from farandole.data_parallel.evaluation import judged
+from farandole.data_parallel.evaluation import judged, mean_of_statistics
 from farandole.errors import UsageError
 from farandole.parameter_server import choices, early_stopping
 from farandole.parameter_server.batches import Batches
@@ -31,7 +31,7 @@ from farandole.parameter_server.kv_worker import KVWorker, Start
 from farandole.parameter_server.options import PolicyOptions, ServerOptions
 from farandole.parameter_server.training import pull
 from farandole.runtime import devices
-from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.buffers import FlatBuffers, put_back, taken_apart
 from farandole.runtime.files import json_text
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -80,6 +80,11 @@ class Trainee:
         self._validation: Samples | None = None
         devices.seed_everything(options.seed + group)
         self.model = task.model().to(world.device)
+        if early_stopping.is_asked_for(options) and any(each.is_floating_point() for each in self.model.buffers()):
+            raise UsageError(
+                "--stop-below and --stop-stalled judge the servers' parameters, and only the workers know the model's "
+                "running statistics (BatchNorm): leave them out, or take a model without (GroupNorm, LayerNorm)"
+            )
         self.flat = FlatBuffers(self.model)
         self.table = self.flat.values_np
         self.plain_bytes = 0 if options.topk or options.compressor != "none" else None
@@ -118,7 +123,15 @@ class Trainee:
     def complete(self, table: NDArray[Any]) -> NDArray[Any]:
         return table
 
-    def judged(self, table: NDArray[Any]) -> dict[str, float] | None:
+    def judged(self, table: NDArray[Any], trained: bool) -> dict[str, float] | None:
+        own = taken_apart(self.model)
+        mean_of_statistics(self.model, self.world, trained)
+        try:
+            return self._judged(table)
+        finally:
+            put_back(self.model, own)  # another application's mean is not of this one's statistics
+
+    def _judged(self, table: NDArray[Any]) -> dict[str, float] | None:
         if self.world.control.rank:
             return None
         if self.test is None:  # the rank that had it has died

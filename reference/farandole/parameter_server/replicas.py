@@ -10,7 +10,7 @@ from __future__ import annotations
 from farandole import tasks
 from farandole.data.batch import Batch
 from farandole.data.datasets import Dataset
-from farandole.data_parallel.evaluation import accuracy, judged
+from farandole.data_parallel.evaluation import accuracy, judged, mean_of_statistics
 from farandole.errors import UsageError
 from farandole.parameter_server import cluster
 from farandole.parameter_server.application import Application
@@ -150,7 +150,8 @@ def _task_replica(world: World, options: DownpourOptions, material: Material) ->
 
 
 def _judged(world: World, replica: Replica, material: Material, options: DownpourOptions) -> dict[str, float] | None:
-    """Return the task's metrics; if workers interpret the outputs differently, the workers' mean accuracy."""
+    """Return the task's metrics; if workers interpret outputs differently, their mean accuracy. Collective."""
+    mean_of_statistics(replica.model, world, trains=world.rank in material.shares)
     if world.control.rank:
         return None
     task = material.task

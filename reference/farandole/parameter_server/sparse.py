@@ -109,7 +109,7 @@ class SparseTrainee:
         loss, _, _ = gradient(table[touched_rows(self.validation)], self.validation)
         return loss
 
-    def judged(self, table: Array) -> dict[str, float] | None:
+    def judged(self, table: Array, trained: bool) -> dict[str, float] | None:
         if self.world.control.rank:
             return None
         return {"accuracy": float(np.mean(predict(table, self.test) == self.test.targets))}

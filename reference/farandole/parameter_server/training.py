@@ -48,8 +48,12 @@ class Workload(Protocol):
     def validation_loss(self, table: NDArray[Any]) -> float:
         """Return the loss of the parameters `table` on samples that no worker trains on; on the manager's rank."""
 
-    def judged(self, table: NDArray[Any]) -> dict[str, float] | None:
-        """Return the metrics of these parameters on the test data; None on a rank without these."""
+    def judged(self, table: NDArray[Any], trained: bool) -> dict[str, float] | None:
+        """Return the metrics of these parameters on the test data; None on a rank without these. Collective.
+
+        Args:
+            trained: whether this rank is one of the workers that trained them.
+        """
 
 
 # Given the worker groups, and which of them is this rank's own (0 on a rank that is no worker). Collective.
@@ -87,7 +91,8 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
             left=reports.left,
         )
         tables = [workload.complete(table) for table in outcome.tables]
-        judged = [metrics for table in tables if (metrics := workload.judged(table)) is not None]
+        found = [workload.judged(table, world.rank in group) for table, group in zip(tables, groups, strict=True)]
+        judged = [metrics for metrics in found if metrics is not None]
         reports.close()
         return recorder.finish(
             steps=max(outcome.updates, default=0),

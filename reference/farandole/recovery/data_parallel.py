@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from farandole import tasks
 from farandole.data.sampler import samples_used
-from farandole.data_parallel.evaluation import judged
+from farandole.data_parallel.evaluation import judged, mean_of_statistics
 from farandole.data_parallel.loss_log import LossLog
 from farandole.recovery.adaptive_rate import AdaptiveRate, check_rate
 from farandole.recovery.batches import Batches
@@ -100,7 +100,8 @@ class DataParallel:
         self.losses.adopt(0, [])
 
     def finish(self) -> Summary | None:
-        """Evaluate, and write the record."""
+        """Evaluate, and write the record. Collective."""
+        mean_of_statistics(self.replica.model, self.world)
         test = self.batches.splits.test if self.record.leads else None
         metrics = self.batches.task.metrics
         return self.record.recorder.finish(

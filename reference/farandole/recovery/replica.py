@@ -27,7 +27,7 @@ from farandole.recovery.checkpoint import Checkpoint
 from farandole.recovery.options import ReplicaOptions
 from farandole.recovery.state import TrainingState, misfit_of
 from farandole.runtime import devices
-from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.buffers import FlatBuffers, put_back, taken_apart
 from farandole.runtime.world import World
 
 REMEMBERED = "optimizer/"  # prefix of the names of the optimizer's state
@@ -73,14 +73,14 @@ class Replica:
 
     def begin(self, step: int) -> None:
         """Begin `step`; if it is taken again after `rewind`, it draws the same random numbers."""
-        self._before = step, self._random()
+        self._before = step, self._own()
 
     def rewind(self, step: int) -> None:
         """Be ready to take `step`, which may have begun but has not changed the parameters."""
         self.flat.zero_gradients()
-        begun, random = self._before
+        begun, own = self._before
         if begun == step:
-            self._set_random(random)
+            self._set_own(own)
 
     def step(self, batch: Batch, share: float) -> float:
         """Take one step on this rank's part of the batch; return its mean loss."""
@@ -105,7 +105,7 @@ class Replica:
     def state(self, step: int) -> TrainingState:
         """All that decides how the training goes on with `step`; the tensors are the originals."""
         remembered = {f"{REMEMBERED}{name}": tensor for name, tensor in self.optimizer.optimizer.state.items()}
-        shared, own = {"parameters": self.flat.values}, self._random()
+        shared, own = {"parameters": self.flat.values}, self._own()
         (own if self.sharded else shared).update(remembered)
         return TrainingState(step, shared | self._kept_for_the_rate(), own, self.values | self._scale() | self._sums())
 
@@ -121,7 +121,7 @@ class Replica:
         state = TrainingState(saved.step, shared, own, saved.values)
         ours = self.state(saved.step)
         all_shared = ours.shared | {name: tensor for name, tensor in ours.own.items() if name.startswith(REMEMBERED)}
-        misfit = misfit_of(state, replace(ours, shared=all_shared, own=self._random()), with_own=same)
+        misfit = misfit_of(state, replace(ours, shared=all_shared, own=self._own()), with_own=same)
         if misfit:
             raise UsageError(
                 f"the checkpoint in slot-{saved.slot} belongs to another training ({misfit}): "
@@ -129,8 +129,9 @@ class Replica:
             )
         self.adopt(state)
         if same:
-            self._set_random(own)
+            self._set_own(own)
         else:
+            self._set_statistics(saved.own.get(self.world.comm.rank % max(1, saved.ranks), {}))
             devices.seed_rank(self.options.seed, self.world.rank, saved.step)
 
     def adopt(self, state: TrainingState) -> None:
@@ -203,14 +204,20 @@ class Replica:
     def _scale(self) -> dict[str, Any]:
         return {SCALE: self.half.scale.state()} if self.half and self.half.scale else {}
 
-    def _random(self) -> dict[str, Tensor]:
-        """Return the state of this rank's random generators."""
-        states = {"random": torch.get_rng_state()}
+    def _own(self) -> dict[str, Tensor]:
+        """Return what is this rank's alone: its random generators, and its statistics, as BatchNorm's."""
+        states = {"random": torch.get_rng_state(), **taken_apart(self.model)}
         if self.world.device.type == "cuda":
             states["random on the card"] = torch.cuda.get_rng_state(self.world.device)
         return states
 
-    def _set_random(self, states: Mapping[str, Tensor]) -> None:
+    def _set_statistics(self, states: Mapping[str, Tensor]) -> None:
+        put_back(self.model, states)
+        if self.half:
+            self.half.adopt_statistics()
+
+    def _set_own(self, states: Mapping[str, Tensor]) -> None:
+        self._set_statistics(states)
         torch.set_rng_state(states["random"])
         if "random on the card" in states and self.world.device.type == "cuda":
             torch.cuda.set_rng_state(states["random on the card"], self.world.device)

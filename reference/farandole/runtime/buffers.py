@@ -20,7 +20,7 @@ the way there and back faster, unless it lies in memory of the caller's, such as
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -221,6 +221,21 @@ def mean_statistics(module: nn.Module, all_reduce: Callable[[NDArray[Any]], None
         part = torch.from_numpy(np.asarray(flat[offset : offset + each.numel()] / ranks))
         each.data.copy_(part.view(each.shape))
         offset += each.numel()
+
+
+def taken_apart(module: nn.Module) -> dict[str, Tensor]:
+    """Return the module's buffers, as BatchNorm's statistics, as bytes by name: copies, of whatever type."""
+    return {
+        f"buffer/{name}": each.detach().cpu().reshape(-1).contiguous().view(torch.uint8).clone()
+        for name, each in module.named_buffers()
+    }
+
+
+def put_back(module: nn.Module, parts: Mapping[str, Tensor]) -> None:
+    """Set the module's buffers to what `taken_apart` has returned; those that are missing stay as they are."""
+    for name, each in module.named_buffers():
+        if (part := parts.get(f"buffer/{name}")) is not None:
+            each.data.copy_(part.clone().view(each.dtype).view(each.shape))
 
 
 def sha256(module: nn.Module) -> str:

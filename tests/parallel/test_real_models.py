@@ -1,0 +1,142 @@
+"""What real models have, under the built-in methods, beside torch in this process."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from farandole import Run, UsageError, launch
+from farandole.data.shares import equal_shares, slices
+from farandole.runtime import devices
+from tests.tasks import real, waves
+
+FILE = Path(real.__file__)
+STEPS, LR = 12, 0.2
+SAME: dict[str, Any] = {"steps": STEPS, "lr": LR, "batch": waves.TRAIN}
+# Each with the number of ranks that train, and the steps that each takes alone.
+WITH_STATISTICS: list[tuple[str, int, dict[str, Any], int, int]] = [
+    *(("sync_sgd", ranks, {}, ranks, 1) for ranks in (1, 2, 4)),
+    ("sync_sgd", 2, {"overlap": True, "bucket_kb": 1}, 2, 1),
+    ("horovod_sgd", 2, {}, 2, 1),
+    *(("local_sgd", ranks, {"period": 3}, ranks, 3) for ranks in (1, 2, 4)),
+    *(("parameter_server", workers + 2, {"sync": "bsp"}, workers, 1) for workers in (1, 2, 4)),
+    ("federated", 1, {"clients": 1, "per_round": 1, "epochs": 1, "concentration": "inf"}, 1, 1),
+    ("restart", 2, {"optimizer": "sgd"}, 2, 1),
+    ("membership", 2, {"optimizer": "sgd"}, 2, 1),
+    ("backup", 4, {"optimizer": "sgd"}, 4, 1),
+    ("layer_split", 2, {"optimizer": "sgd"}, 1, 1),
+]
+
+
+def trained(method: str, ranks: int, options: dict[str, Any], task: str, folder: Path) -> Run:
+    return launch(method, ranks, task=f"{FILE}:{task}", out=folder / "run", timeout_s=120, **SAME | options)
+
+
+def mean(models: Sequence[nn.Module]) -> dict[str, torch.Tensor]:
+    """The state of a model that is the mean of these; integers are alike in all."""
+    states = [model.state_dict() for model in models]
+    return {
+        name: torch.stack([state[name] for state in states]).mean(0) if first.is_floating_point() else first
+        for name, first in states[0].items()
+    }
+
+
+def with_statistics(ranks: int, period: int) -> tuple[list[float], float]:
+    """The loss of each step and the test error: each rank has a part of the set, statistics, and `period` own steps."""
+    devices.seed_everything(0)
+    task = real.normalised()
+    first = task.model()
+    models = [copy.deepcopy(first) for _ in range(ranks)]
+    x, y = map(torch.from_numpy, real.doubled(waves.TRAIN, 0))
+    parts = [(x[rows], y[rows]) for rows in slices(equal_shares(len(x), ranks))]
+    losses = []
+    for step in range(STEPS):
+        of_rank = []
+        for model, part in zip(models, parts, strict=True):
+            loss = task.loss(model, part)
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            with torch.no_grad():
+                for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                    parameter -= LR * gradient
+            of_rank.append(loss.item())
+        losses.append(float(np.mean(of_rank)))  # the parts are equal
+        if (step + 1) % period == 0:
+            average = mean(models)
+            for model in models:
+                for name, parameter in model.named_parameters():
+                    parameter.data.copy_(average[name])
+    whole = models[0]
+    whole.load_state_dict(mean(models))
+    with torch.no_grad():
+        return losses, float(real.absolute(whole.eval(), _tensors(waves.TEST, 1)).mean())
+
+
+def _tensors(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = map(torch.from_numpy, real.doubled(count, seed))
+    return x, y
+
+
+@pytest.mark.parametrize(("method", "ranks", "options", "training", "period"), WITH_STATISTICS)
+def test_each_rank_has_its_statistics_and_the_mean_is_judged(
+    method: str, ranks: int, options: dict[str, Any], training: int, period: int, tmp_path: Path
+) -> None:
+    run = trained(method, ranks, options, "normalised", tmp_path)
+    losses, error = with_statistics(training, period)
+    rel = 1e-5 if method == "federated" else 1e-9  # its clients send float32
+    assert [line["loss"] for line in run.metrics] == pytest.approx(losses, rel=rel)
+    assert run.summary.test_metrics == {"error": pytest.approx(error, rel=rel)}
+
+
+@pytest.mark.parametrize("options", [{}, {"precision": "bfloat16"}])
+def test_a_spare_takes_over_a_dead_ranks_statistics(options: dict[str, Any], tmp_path: Path) -> None:
+    kept = {"spares": 1, "backup_every": 2}
+    task = "normalised_in_float32"
+    whole = trained("backup", 4, options | kept, task, tmp_path / "whole")
+    killed = trained("backup", 4, options | kept | {"fail": "rank=2,step=7"}, task, tmp_path / "killed")
+    assert killed.summary.faults
+    assert set(killed.summary.params_sha256) == set(whole.summary.params_sha256)
+    assert killed.summary.test_metrics == whole.summary.test_metrics
+
+
+def test_without_a_spare_the_others_keep_their_statistics(tmp_path: Path) -> None:
+    run = trained("backup", 4, {"optimizer": "sgd", "fail": "rank=2,step=7"}, "normalised", tmp_path)
+    _, error = with_statistics(4, 1)
+    assert run.summary.test_metrics == {"error": pytest.approx(error, rel=0.2)}, "other parts, a similar model"
+
+
+def test_a_restart_has_the_statistics_again(tmp_path: Path) -> None:
+    whole = trained("restart", 2, {}, "normalised", tmp_path / "whole")
+    with pytest.raises(Exception, match="rank 1"):
+        trained("restart", 2, {"fail": "rank=1,step=7", "checkpoint_every": 3}, "normalised", tmp_path)
+    again = trained("restart", 2, {"fail": "rank=1,step=7", "checkpoint_every": 3}, "normalised", tmp_path)
+    assert again.summary.test_metrics == whole.summary.test_metrics
+    assert again.summary.params_sha256 == whole.summary.params_sha256
+
+
+def test_a_trial_of_a_search_moves_with_its_statistics(tmp_path: Path) -> None:
+    options = {"trials": 4, "steps": 24, "spread": 1.5, "batch": 30}
+    alone = trained("search", 1, options, "normalised", tmp_path / "alone")
+    spread = trained("search", 3, options, "normalised", tmp_path / "spread")
+    assert spread.summary.test_metrics == {"error": pytest.approx(alone.summary.test_metrics["error"], rel=1e-9)}
+    assert spread.summary.final_loss == pytest.approx(alone.summary.final_loss, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("task", "method", "options", "said"),
+    [
+        ("normalised_together", "sync_sgd", {}, "the model's 1 is a SyncBatchNorm, which communicates by torch.distr"),
+        ("normalised", "parameter_server", {"stop_below": 0.1}, "only the workers know the model's running statistics"),
+    ],
+)
+def test_what_cannot_be_right_is_refused(
+    task: str, method: str, options: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        trained(method, 3, options, task, tmp_path)
