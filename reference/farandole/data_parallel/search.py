@@ -34,7 +34,7 @@ from farandole.data_parallel.evaluation import judged_together
 from farandole.data_parallel.options import SearchOptions
 from farandole.errors import UsageError
 from farandole.models.optimizers import SGD
-from farandole.runtime.buffers import FlatBuffers, put_back, sha256, taken_apart
+from farandole.runtime.buffers import FlatBuffers, buffers_as_bytes, set_buffers, sha256
 from farandole.runtime.files import json_text
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import Recorder
@@ -167,11 +167,11 @@ class Search:
         contender.flat.values_to_host()
         with self.world.comm.waiting("the best model", self.owner[best.number]):
             self.world.control.Bcast(contender.flat.values_np, self.owner[best.number])
-            statistics = taken_apart(contender.model)
+            statistics = buffers_as_bytes(contender.model)
             for part in statistics.values():
                 self.world.control.Bcast(part.numpy(), self.owner[best.number])
         contender.flat.values_from_host()
-        put_back(contender.model, statistics)
+        set_buffers(contender.model, statistics)
         return contender.model
 
     def _deal(self, trials: Sequence[Trial]) -> None:
@@ -189,7 +189,7 @@ class Search:
     def _move(self, number: int, before: int, now: int) -> None:
         if before != now and self.world.rank in (before, now):
             flat, model = self.own[number].flat, self.own[number].model
-            statistics = taken_apart(model)
+            statistics = buffers_as_bytes(model)
             if self.world.rank == before:
                 flat.values_to_host()
                 self.world.comm.send(flat.values_np, now)
@@ -200,7 +200,7 @@ class Search:
                 for part in statistics.values():
                     self.world.comm.receive(part.numpy(), before)
                 flat.values_from_host()
-                put_back(model, statistics)
+                set_buffers(model, statistics)
 
 
 def run(scenario: str, options: SearchOptions) -> tuple[Summary | None, list[Trial]]:

@@ -25,7 +25,7 @@ from torch import nn
 from farandole.data.batch import Batch
 from farandole.data.samples import Reader
 from farandole.models.optimizers import SGD
-from farandole.runtime.buffers import FlatBuffers, put_back, taken_apart
+from farandole.runtime.buffers import FlatBuffers, buffers_as_bytes, set_buffers
 from farandole.runtime.communicator import Buffer
 from farandole.tasks import Loss
 
@@ -74,10 +74,10 @@ class LocalTraining:
         """
         self.flat.values_np[:] = values
         self.flat.values_from_host()
-        statistics = taken_apart(self.model)
+        statistics = buffers_as_bytes(self.model)
         with torch.no_grad():
             loss = self.loss(self.model, client.everything).item()
-        put_back(self.model, statistics)  # BatchNorm's have seen what is only measured
+        set_buffers(self.model, statistics)  # BatchNorm's have seen what is only measured
         order = np.random.default_rng([self.seed, client.number, number])
         for _ in range(self.epochs):
             rows = order.permutation(len(client))

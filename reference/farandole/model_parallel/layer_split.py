@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from farandole.model_parallel.memory import ActivationMeter
 from farandole.model_parallel.partition import min_max_partition
-from farandole.runtime.buffers import put_back, taken_apart
+from farandole.runtime.buffers import buffers_as_bytes, set_buffers
 from farandole.runtime.communicator import Communicator, broadcast_text
 from farandole.runtime.files import json_text
 from farandole.runtime.world import World
@@ -166,7 +166,7 @@ def agree(plan: Plan | None, world: World) -> Plan:
 def _measure(layer: nn.Module, inputs: Tensor) -> tuple[Tensor, float, int]:
     """A layer's outputs, the seconds of its fastest forward and backward pass, and the bytes it needs."""
     seconds = float("inf")
-    parameters, statistics = list(layer.parameters()), taken_apart(layer)
+    parameters, statistics = list(layer.parameters()), buffers_as_bytes(layer)
     meter = ActivationMeter(parameters)
     for _ in range(MEASUREMENTS):
         given = inputs.detach().requires_grad_(inputs.is_floating_point())
@@ -177,7 +177,7 @@ def _measure(layer: nn.Module, inputs: Tensor) -> tuple[Tensor, float, int]:
             outputs.backward(torch.ones_like(outputs))
         seconds = min(seconds, time.perf_counter() - start)
     layer.zero_grad(set_to_none=True)
-    put_back(layer, statistics)  # BatchNorm's have seen the measurement
+    set_buffers(layer, statistics)  # BatchNorm's have seen the measurement
     return outputs.detach(), seconds, meter.most + 2 * sum(parameter.nbytes for parameter in parameters)
 
 

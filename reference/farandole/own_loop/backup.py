@@ -42,6 +42,7 @@ from farandole.recovery.protected_training import ProtectedSteps
 from farandole.recovery.state import TrainingState, copied
 from farandole.recovery.training_record import TrainingRecord
 from farandole.runtime import devices
+from farandole.runtime.buffers import buffers_as_bytes, set_buffers
 from farandole.runtime.failure import PeerLost
 from farandole.runtime.world import World
 
@@ -187,8 +188,7 @@ class OwnState:
         for each, form in zip(self.stateful, saved.values["forms"], strict=True):
             each.load_state_dict(put_together(form, saved.shared))
         slot, is_same = self.world.comm.rank, saved.ranks == self.world.comm.size
-        if own := saved.own.get(slot if is_same else slot % max(1, saved.ranks)):
-            self._restore_buffers(own)
+        set_buffers(self.model, saved.own.get(slot % max(1, saved.ranks), {}))
         if is_same:
             torch.set_rng_state(saved.own[slot]["random"])
             if self.world.device.type == "cuda":
@@ -209,16 +209,10 @@ class OwnState:
 
     def _own(self) -> dict[str, Tensor]:
         """Return what is this rank's alone: random numbers, and the model's buffers as bytes."""
-        own = {"random": torch.get_rng_state()}
+        own = {"random": torch.get_rng_state(), **buffers_as_bytes(self.model)}
         if self.world.device.type == "cuda":
             own["random on the card"] = torch.cuda.get_rng_state(self.world.device)
-        for name, each in self.model.named_buffers():
-            own[f"buffer/{name}"] = each.detach().cpu().reshape(-1).contiguous().view(torch.uint8)
         return own
-
-    def _restore_buffers(self, own: dict[str, Tensor]) -> None:
-        for name, each in self.model.named_buffers():
-            each.data.copy_(own[f"buffer/{name}"].clone().view(each.dtype).view(each.shape))
 
 
 class OwnWorker:

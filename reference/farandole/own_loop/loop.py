@@ -37,7 +37,7 @@ from farandole.collectives.tree import BROADCAST
 from farandole.data.batch import Batch
 from farandole.data.samples import Samples, samples_of
 from farandole.data.shares import equal_shares, slices
-from farandole.data_parallel.evaluation import judged_in_shares
+from farandole.data_parallel.evaluation import judged_in_shares, mean_of_statistics
 from farandole.errors import UsageError
 from farandole.methods import named, with_policy
 from farandole.own_loop.backup import Protected, Stateful
@@ -225,7 +225,7 @@ class OwnLoop:
         found = self.method.finish(self.step + 1)
         if found is None:
             return
-        self.method.mean_of_statistics(model)
+        mean_of_statistics(model, self.world, self.method.trains)
         figures = {"steps": self.step + 1, "samples": self._samples, "test_metrics": self._judged(model)} | found
         self.summary = self.method.recorder.finish(params_sha256=sha256(model), **figures)
 

@@ -13,10 +13,8 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.data_parallel.loss_log import LossLog, Observation
 from farandole.errors import UsageError
-from farandole.runtime.buffers import mean_statistics
 from farandole.runtime.options import RunOptions
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -119,10 +117,6 @@ class LoopMethod:
         self.losses.finish()
         self.recorder.stop()
         return {"final_loss": self.losses.last if following and self.losses.following else None}
-
-    def mean_of_statistics(self, model: nn.Module) -> None:
-        """Make floating-point buffers, as BatchNorm's, their mean over the workers. Collective."""
-        mean_statistics(model, lambda sums: ALL_REDUCES["ring"](self.world.comm, sums), self.world.comm.size)
 
     def together(self, call: Callable[[], None]) -> bool:
         """Make a collective call; return False if it failed, so that the step does not count."""

@@ -23,7 +23,6 @@ import torch
 from cyclopts import Parameter
 from torch import nn
 
-from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.errors import UsageError
 from farandole.own_loop.apart import Apart
 from farandole.parameter_server import choices
@@ -37,7 +36,6 @@ from farandole.parameter_server.outcome import Outcome
 from farandole.parameter_server.report_lines import ByCount, ByStep
 from farandole.parameter_server.reports import Reports
 from farandole.parameter_server.training import pull
-from farandole.runtime.buffers import mean_statistics
 from farandole.runtime.world import World
 
 
@@ -141,14 +139,6 @@ class Served(Apart):
         self._reports.close()
         figures = {"steps": max(outcome.updates, default=0), "samples": self._reports.samples}
         return {"final_loss": self._reports.loss, **figures, **outcome.figures()}
-
-    def mean_of_statistics(self, model: nn.Module) -> None:
-        def over_the_workers(sums: Any) -> None:
-            if not self.trains:
-                sums.fill(0)
-            ALL_REDUCES["ring"](self.world.comm, sums)
-
-        mean_statistics(model, over_the_workers, len(self.placement.workers))
 
     def _deploy(self, count: int) -> Cluster:
         """Start the roles, with this rank's parameters as the first ones. Collective."""

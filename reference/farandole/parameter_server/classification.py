@@ -31,7 +31,7 @@ from farandole.parameter_server.kv_worker import KVWorker, Start
 from farandole.parameter_server.options import PolicyOptions, ServerOptions
 from farandole.parameter_server.training import pull
 from farandole.runtime import devices
-from farandole.runtime.buffers import FlatBuffers, put_back, taken_apart
+from farandole.runtime.buffers import FlatBuffers, buffers_as_bytes, set_buffers
 from farandole.runtime.files import json_text
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
@@ -124,12 +124,12 @@ class Trainee:
         return table
 
     def judged(self, table: NDArray[Any], trained: bool) -> dict[str, float] | None:
-        own = taken_apart(self.model)
+        own = buffers_as_bytes(self.model)
         mean_of_statistics(self.model, self.world, trained)
         try:
             return self._judged(table)
         finally:
-            put_back(self.model, own)  # another application's mean is not of this one's statistics
+            set_buffers(self.model, own)  # another application's mean is not of this one's statistics
 
     def _judged(self, table: NDArray[Any]) -> dict[str, float] | None:
         if self.world.control.rank:

@@ -27,7 +27,7 @@ from farandole.recovery.checkpoint import Checkpoint
 from farandole.recovery.options import ReplicaOptions
 from farandole.recovery.state import TrainingState, misfit_of
 from farandole.runtime import devices
-from farandole.runtime.buffers import FlatBuffers, put_back, taken_apart
+from farandole.runtime.buffers import FlatBuffers, buffers_as_bytes, set_buffers
 from farandole.runtime.world import World
 
 REMEMBERED = "optimizer/"  # prefix of the names of the optimizer's state
@@ -206,13 +206,13 @@ class Replica:
 
     def _own(self) -> dict[str, Tensor]:
         """Return what is this rank's alone: its random generators, and its statistics, as BatchNorm's."""
-        states = {"random": torch.get_rng_state(), **taken_apart(self.model)}
+        states = {"random": torch.get_rng_state(), **buffers_as_bytes(self.model)}
         if self.world.device.type == "cuda":
             states["random on the card"] = torch.cuda.get_rng_state(self.world.device)
         return states
 
     def _set_statistics(self, states: Mapping[str, Tensor]) -> None:
-        put_back(self.model, states)
+        set_buffers(self.model, states)
         if self.half:
             self.half.adopt_statistics()
 

@@ -223,7 +223,7 @@ def mean_statistics(module: nn.Module, all_reduce: Callable[[NDArray[Any]], None
         offset += each.numel()
 
 
-def taken_apart(module: nn.Module) -> dict[str, Tensor]:
+def buffers_as_bytes(module: nn.Module) -> dict[str, Tensor]:
     """Return the module's buffers, as BatchNorm's statistics, as bytes by name: copies, of whatever type."""
     return {
         f"buffer/{name}": each.detach().cpu().reshape(-1).contiguous().view(torch.uint8).clone()
@@ -231,8 +231,8 @@ def taken_apart(module: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def put_back(module: nn.Module, parts: Mapping[str, Tensor]) -> None:
-    """Set the module's buffers to what `taken_apart` has returned; those that are missing stay as they are."""
+def set_buffers(module: nn.Module, parts: Mapping[str, Tensor]) -> None:
+    """Set the module's buffers to what `buffers_as_bytes` has returned; those that are missing stay as they are."""
     for name, each in module.named_buffers():
         if (part := parts.get(f"buffer/{name}")) is not None:
             each.data.copy_(part.clone().view(each.dtype).view(each.shape))
