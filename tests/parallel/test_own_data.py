@@ -51,7 +51,8 @@ def test_spawned_workers_do_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "said"),
     [
-        ("worker_dies", r"rank 1 at step \d+ raised .*WorkerLost: loader=: DataLoader worker \(pid.*\)"),
+        # Torch's signal handler raises it wherever the rank is just then: also where it does not wait for a batch.
+        ("worker_dies", r"rank 1 .*raised .*DataLoader worker \(pid.*\)"),
         ("worker_hangs", r"rank 1 at step \d+ raised .*WorkerLost: loader=: DataLoader timed out after 2 seconds"),
     ],
 )
