@@ -16,7 +16,7 @@ from farandole.runtime.world import World
 
 
 class Apart(LoopMethod):
-    """Each rank has parameters of its own.
+    """Each rank trains its own parameters.
 
     Attributes:
         parameters: those that are trained.

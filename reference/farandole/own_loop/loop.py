@@ -112,7 +112,7 @@ class OwnLoop:
     def share(self, model: nn.Module) -> nn.Module:
         """Bring the model to this rank's device, with rank 0's parameters and buffers. Collective.
 
-        From then on each rank draws random numbers of its own, for instance for dropout.
+        From then on each rank draws its own random numbers, for instance for dropout.
 
         Returns:
             The same model.

@@ -68,6 +68,7 @@ class Synchronous(LoopMethod):
 
 
 def call(what: Callable[[], None]) -> bool:
+    """Make a collective call, whose failure ends the training."""
     what()
     return True
 
