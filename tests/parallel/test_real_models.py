@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from farandole import Run, UsageError, launch
+from farandole import LaunchError, Run, UsageError, launch
+from farandole.data.sampler import EpochSampler
 from farandole.data.shares import equal_shares, slices
 from farandole.runtime import devices
 from tests.tasks import real, waves
@@ -140,3 +141,98 @@ def test_what_cannot_be_right_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         trained(method, 3, options, task, tmp_path)
+
+
+# Each with the number of ranks that train; the last of them reads the sample without a target.
+NOT_A_NUMBER: list[tuple[str, int, dict[str, Any], int]] = [
+    ("sync_sgd", 3, {}, 3),
+    ("sync_sgd", 2, {"overlap": True, "bucket_kb": 1}, 2),
+    ("sync_sgd", 2, {"background_metrics": True}, 2),
+    ("local_sgd", 3, {}, 3),
+    ("dpsgd", 3, {}, 3),
+    ("push_sum", 2, {}, 2),
+    ("central_directions", 2, {}, 2),
+    ("horovod_sgd", 2, {}, 2),
+    ("ddp_sgd", 2, {}, 2),
+    ("parameter_server", 4, {"sync": "bsp"}, 2),
+    ("parameter_server", 4, {"sync": "ssp"}, 2),
+    ("restart", 2, {}, 2),
+    ("membership", 3, {}, 3),
+    ("backup", 3, {}, 3),
+]
+
+
+def step_of_the_nan(workers: int, batch: int) -> int:
+    """The step in which the last worker reads the sample without a target."""
+    share = equal_shares(waves.TRAIN, workers)[-1]
+    sampler = EpochSampler(share, -(-waves.TRAIN // batch), 0, workers - 1)
+    return next(step for step in range(share) if share - (waves.TRAIN - real.NAN_IN) in next(sampler))
+
+
+@pytest.mark.parametrize(("method", "ranks", "options", "workers"), NOT_A_NUMBER)
+def test_a_loss_that_is_no_number_is_named_with_rank_and_step(
+    method: str, ranks: int, options: dict[str, Any], workers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained(method, ranks, options | {"batch": 30, "steps": 6}, "with_a_nan", tmp_path)
+    step = step_of_the_nan(workers, 30)
+    assert step > 0
+    assert run.summary.diverged == {"step": step, "rank": ranks - 1}
+    [line] = capsys.readouterr().err.strip().splitlines()
+    assert f"{method} diverged: the loss of rank {ranks - 1} is not finite at step {step}" in line
+
+
+@pytest.mark.parametrize("method", ["compressed_sgd", "choco_sgd"])
+def test_what_is_no_number_is_not_compressed(method: str, tmp_path: Path) -> None:
+    with pytest.raises(LaunchError) as caught:
+        trained(method, 2, {"batch": 30}, "with_a_nan", tmp_path)
+    [line] = caught.value.message.splitlines()
+    assert f"at step {step_of_the_nan(2, 30)} cannot go on" in line
+    assert "rank 1" in line
+
+
+# Methods of which a rank may have no sample in a step, on three workers.
+WITH_EMPTY_PARTS: list[tuple[str, int, dict[str, Any]]] = [
+    ("sync_sgd", 3, {}),
+    ("sync_sgd", 3, {"overlap": True, "bucket_kb": 1}),
+    ("horovod_sgd", 3, {}),
+    ("ddp_sgd", 3, {}),
+    ("local_sgd", 3, {"period": 1}),
+    ("parameter_server", 5, {"sync": "bsp"}),
+    ("membership", 3, {"optimizer": "sgd"}),
+    ("backup", 3, {"optimizer": "sgd"}),
+]
+
+
+def descended_on_few() -> list[float]:
+    """The loss of each step of gradient descent on the batches of three workers together."""
+    devices.seed_everything(0)
+    task = real.few()
+    model, (x, y) = task.model(), map(torch.from_numpy, waves.waves(real.FEW, 0))
+    shares = equal_shares(real.FEW, 3)
+    samplers = [EpochSampler(share, 2, 0, worker) for worker, share in enumerate(shares)]
+    losses = []
+    for _ in range(6):
+        rows = np.concatenate([part.start + next(each) for part, each in zip(slices(shares), samplers, strict=True)])
+        loss = task.loss(model, (x[rows], y[rows]))
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                parameter -= LR * gradient
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize(("method", "ranks", "options"), WITH_EMPTY_PARTS)
+def test_a_rank_without_a_sample_keeps_nobody_waiting(
+    method: str, ranks: int, options: dict[str, Any], tmp_path: Path
+) -> None:
+    run = trained(method, ranks, options | {"batch": 3, "steps": 6}, "few", tmp_path)
+    assert [line["samples"] for line in run.metrics] == [3, 2] * 3, "two of three have one, then"
+    assert [line["loss"] for line in run.metrics] == pytest.approx(descended_on_few(), rel=1e-4)
+
+
+@pytest.mark.parametrize("method", ["sync_sgd", "ddp_sgd", "local_sgd", "dpsgd", "parameter_server", "backup"])
+def test_more_ranks_than_samples_are_refused(method: str, tmp_path: Path) -> None:
+    ranks = 8 if method == "parameter_server" else 6
+    with pytest.raises(UsageError, match="5 samples are too few for 6 ranks: use at most 5"):
+        trained(method, ranks, {"batch": 5}, "few", tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from farandole import Task
@@ -36,3 +36,27 @@ def normalised_together() -> Task:
 
 def normalised_in_float32() -> Task:
     return _task(lambda: layers(nn.BatchNorm1d).float(), waves)
+
+
+NAN_IN = TRAIN - 3  # of the last worker's share; not in its first batch
+
+
+def with_a_nan() -> Task:
+    """One sample has no target: the loss of the rank that reads it is NaN at that step."""
+    x, y = waves(TRAIN, 0)
+    y[NAN_IN] = np.nan
+    return Task(lambda: layers(nn.Identity).float(), (x, y), waves(TEST, 1), criterion=mse_loss)
+
+
+FEW = 5
+
+
+def few() -> Task:
+    """So few samples that in some steps a rank has none; a loss of the user's own, which is not called then."""
+    (x, y), test = waves(FEW, 0), waves(TEST, 1)
+    return Task(lambda: layers(nn.Identity).float(), (x, y), test, loss=few_loss, metrics={"error": absolute})
+
+
+def few_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    assert len(batch[0])
+    return mse_loss(model(batch[0]), batch[1])

@@ -11,7 +11,7 @@ import socket
 from datetime import timedelta
 
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's stubs omit it
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
@@ -24,6 +24,20 @@ from farandole.runtime.world import World
 from farandole.tasks import Loss
 
 
+class WithLoss(nn.Module):
+    """A model with its loss as the outputs, so that DDP sees a forward pass even where the part has no sample.
+
+    The loss of no sample does not call the model. Without a forward pass DDP would not reduce, and the others wait.
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.loss(self.model, batch)
+
+
 class DdpSGD(Strategy):
     """A model trained by torch DDP in step with its copies on all other ranks."""
 
@@ -32,16 +46,15 @@ class DdpSGD(Strategy):
     def __init__(self, world: World, model: nn.Module, loss: Loss, lr: float, timeout_s: float) -> None:
         self.world = world
         self.model = model
-        self.loss = loss
         join_process_group(world, timeout_s)
         self.clock = BackwardClock(world, model)
-        self.parallel = DistributedDataParallel(model)
+        self.parallel = DistributedDataParallel(WithLoss(model, loss))
         self.optimizer = SGD(model.parameters(), lr=lr)
 
     def step(self, batch: Batch, share: float) -> float:
         self.optimizer.zero_grad(set_to_none=False)
         self.clock.start()
-        mean_loss = self.loss(self.parallel, batch)
+        mean_loss: Tensor = self.parallel(batch)
         with self.world.comm.waiting_for_library("DDP's all-reduce", sign="gloo"):
             (mean_loss * (share * self.world.size)).backward()
         self.clock.backward_has_ended()

@@ -51,6 +51,8 @@ class UnevenLossLog(BackgroundLossLog):
 
     def add(self, step: int, loss: float, share: float, samples: int, **also: float) -> None:
         """Record an iteration."""
+        if share:
+            self.recorder.watch(step, loss)
         before = self._noted.get(step, Noted(0.0, 0.0, 0.0, samples))
         weighted = before.weighted_loss + loss * share
         self._noted[step] = Noted(weighted, before.share + share, self.recorder.elapsed_s, samples, also)
