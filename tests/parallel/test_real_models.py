@@ -143,6 +143,82 @@ def test_what_cannot_be_right_is_refused(
         trained(method, 3, options, task, tmp_path)
 
 
+# Methods whose step is one of gradient descent on the whole set, with what may be lost of the gradient on its way.
+IN_FLOAT64: list[tuple[str, int, dict[str, Any], float]] = [
+    ("sync_sgd", 2, {}, 1e-9),
+    ("sync_sgd", 4, {"overlap": True, "bucket_kb": 1}, 1e-9),
+    ("horovod_sgd", 2, {}, 1e-9),
+    ("ddp_sgd", 2, {}, 1e-9),
+    ("local_sgd", 3, {"period": 1}, 1e-9),
+    ("dpsgd", 3, {"topology": "complete", "mix_after_update": True}, 1e-9),
+    ("choco_sgd", 1, {}, 1e-9),
+    ("parameter_server", 4, {"sync": "bsp"}, 1e-9),
+    ("restart", 2, {"optimizer": "sgd"}, 1e-9),
+    ("membership", 2, {"optimizer": "sgd"}, 1e-9),
+    ("backup", 3, {"optimizer": "sgd"}, 1e-9),
+    ("compressed_sgd", 2, {"compressor": "top-k", "fraction": 1.0}, 1e-5),
+    ("parameter_server", 4, {"sync": "bsp", "compressor": "float16"}, 1e-2),
+]
+
+
+def descended(name: str) -> tuple[list[float], float]:
+    """The loss before each step of gradient descent, and the test error after the last, by torch alone."""
+    devices.seed_everything(0)
+    task = getattr(real, name)()
+    model, whole, losses = task.model(), _tensors(waves.TRAIN, 0), []
+    optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=LR)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = task.loss(model, whole)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    with torch.no_grad():
+        return losses, float(real.absolute(model.eval(), _tensors(waves.TEST, 1)).mean())
+
+
+@pytest.mark.parametrize("task", ["double", "transposed"])
+@pytest.mark.parametrize(("method", "ranks", "options", "rel"), IN_FLOAT64)
+def test_float64_is_trained_as_such(
+    method: str, ranks: int, options: dict[str, Any], rel: float, task: str, tmp_path: Path
+) -> None:
+    run = trained(method, ranks, options, task, tmp_path)
+    losses, error = descended(task)
+    assert [line["loss"] for line in run.metrics] == pytest.approx(losses, rel=rel)
+    assert run.summary.test_metrics == {"error": pytest.approx(error, rel=rel)}
+
+
+def test_a_kill_changes_nothing_of_it(tmp_path: Path) -> None:
+    options = {"optimizer": "sgd", "fail": "rank=2,step=6", "backup_every": 2}
+    run = trained("backup", 4, options, "transposed", tmp_path)
+    losses, error = descended("transposed")
+    assert [line["loss"] for line in run.metrics][7:] == pytest.approx(losses[7:], rel=1e-9)
+    assert run.summary.test_metrics == {"error": pytest.approx(error, rel=1e-9)}
+
+
+FLAT = ["sync_sgd", "local_sgd", "dpsgd", "compressed_sgd", "choco_sgd", "parameter_server", "backup"]
+
+
+@pytest.mark.parametrize(
+    ("task", "methods", "said"),
+    [
+        ("brain", FLAT, "parameter inner.0.weight is bfloat16: parameters must be float32, float64 or float16"),
+        ("brain", ["horovod_sgd"], "parameter inner.0.weight is bfloat16, and Horovod adds float32, float64 and"),
+        ("mixed", FLAT, "parameter second.weight is float64 and first.weight is float32: one flat vector holds one"),
+    ],
+)
+def test_types_that_cannot_be_added_are_named(task: str, methods: list[str], said: str, tmp_path: Path) -> None:
+    for method in methods:
+        with pytest.raises(UsageError, match=said):
+            trained(method, 4 if method == "parameter_server" else 2, {}, task, tmp_path / method)
+
+
+@pytest.mark.parametrize(("task", "method"), [("mixed", "ddp_sgd"), ("mixed", "horovod_sgd"), ("brain", "ddp_sgd")])
+def test_libraries_that_can_train_them(task: str, method: str, tmp_path: Path) -> None:
+    run = trained(method, 2, {"steps": 40}, task, tmp_path)
+    assert run.metrics[-1]["loss"] < run.metrics[0]["loss"] / 2
+
+
 # Each with the number of ranks that train; the last of them reads the sample without a target.
 NOT_A_NUMBER: list[tuple[str, int, dict[str, Any], int]] = [
     ("sync_sgd", 3, {}, 3),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
@@ -60,3 +61,64 @@ def few() -> Task:
 def few_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     assert len(batch[0])
     return mse_loss(model(batch[0]), batch[1])
+
+
+def double() -> Task:
+    return _task(lambda: layers(nn.Identity))
+
+
+def brain() -> Task:
+    """Parameters of bfloat16, which numpy does not have."""
+    return _task(lambda: Converting(layers(nn.Identity).bfloat16()), waves)
+
+
+class Converting(nn.Module):
+    """A model whose inputs and outputs are of another type than its parameters."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, seen: Tensor) -> Tensor:
+        answer: Tensor = self.inner(seen.to(next(self.inner.parameters()).dtype))
+        return answer.to(seen.dtype)
+
+
+class Mixed(nn.Module):
+    """Parameters of two types, and a buffer of integers that counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(SEEN, 16), nn.Linear(16, 1).double()
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, seen: Tensor) -> Tensor:
+        if self.training:
+            self.seen += len(seen)
+        answer: Tensor = self.second(torch.tanh(self.first(seen)).double())
+        return answer.to(seen.dtype)
+
+
+def mixed() -> Task:
+    return _task(Mixed, waves)
+
+
+class Transposed(nn.Module):
+    """Parameters that are not contiguous: a transposed one, a frozen one of integers, and a counter of steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(16, SEEN, dtype=torch.float64).t() / SEEN)
+        self.last = nn.Linear(16, 1).double()
+        self.table = nn.Parameter(torch.arange(3), requires_grad=False)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, seen: Tensor) -> Tensor:
+        if self.training:
+            self.steps += 1
+        answer: Tensor = self.last(torch.tanh(seen @ self.weight)) * self.table[1]
+        return answer
+
+
+def transposed() -> Task:
+    return _task(Transposed)

@@ -67,7 +67,7 @@ class CompressedSGD(Strategy):
 
         gradient = self.flat.gradients_np
         self.ring_bytes += bytes_of_ring(len(gradient), gradient.itemsize, self.world.rank, self.world.size)
-        total = self._sum(gradient)
+        total = self._sum(gradient.astype(np.float32, copy=False))  # what compressors count in
         check_sum(total, gradient, self.world.size, self.world.control.Allgather)
         gradient[:] = total
 

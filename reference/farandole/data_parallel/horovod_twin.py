@@ -14,6 +14,7 @@ from farandole.data.batch import Batch
 from farandole.data_parallel.backward_clock import BackwardClock
 from farandole.data_parallel.training import Strategy
 from farandole.errors import UsageError
+from farandole.runtime.buffers import KINDS
 from farandole.runtime.world import World
 from farandole.tasks import Loss
 
@@ -33,6 +34,7 @@ class HorovodSGD(Strategy):
         self.world = world
         self.model = model
         self.loss = loss
+        make_fit(model)
         self.clock = BackwardClock(world, model)
         self.optimizer = hvd.DistributedOptimizer(
             SGD(model.parameters(), lr=lr), named_parameters=model.named_parameters()
@@ -51,3 +53,19 @@ class HorovodSGD(Strategy):
         with self.world.compute("update"), self.optimizer.skip_synchronize():
             self.optimizer.step()
         return mean_loss.item()
+
+
+def make_fit(model: nn.Module) -> None:
+    """Make the trained parameters contiguous, as Horovod needs them.
+
+    Raises:
+        UsageError: a parameter of a type that Horovod cannot add.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            if parameter.dtype not in KINDS:
+                kind = str(parameter.dtype).removeprefix("torch.")
+                raise UsageError(
+                    f"parameter {name} is {kind}, and Horovod adds float32, float64 and float16: convert the model"
+                )
+            parameter.data = parameter.data.contiguous()

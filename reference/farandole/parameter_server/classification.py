@@ -166,9 +166,10 @@ class Trainee:
             self.plain_bytes += pushed.nbytes
             check_own(pushed)
         if self.options.compressor != "none":
+            counted = pushed.astype(np.float32, copy=False)  # what compressors count in
             with self.world.compute("encode"):
                 payloads = {
-                    partition: self._encoder(partition, layout.keys).encode(layout.part(pushed))
+                    partition: self._encoder(partition, layout.keys).encode(layout.part(counted))
                     for partition, layout in kv.layouts.items()
                 }
             if self.options.compressor == "float16":

@@ -29,6 +29,7 @@ from torch import nn
 from farandole import tasks
 from farandole.data.elastic_sampler import ElasticSampler, divide
 from farandole.data_parallel.evaluation import judged
+from farandole.data_parallel.horovod_twin import make_fit
 from farandole.recovery.batches import divided_data
 from farandole.recovery.events import UNKNOWN
 from farandole.recovery.horovod_world import WORKERS, Finished, HorovodWorld
@@ -65,6 +66,7 @@ class Worker:
         with self.world.waiting("the others at the start"):
             hvd.init()
         model = self.task.model().to(self.world.device)
+        make_fit(model)
         optimizer = hvd.DistributedOptimizer(
             OPTIMIZERS[self.options.optimizer](model.parameters(), lr=self.options.lr),
             named_parameters=model.named_parameters(),
