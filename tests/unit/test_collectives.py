@@ -11,14 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farandole.collectives import halving_doubling, ring
+from farandole.collectives.all_to_all import BRUCK, PAIRWISE
 from farandole.collectives.bidirectional_ring import BIDIRECTIONAL_RING
 from farandole.collectives.central import CENTRAL, ROOT
-from farandole.collectives.checker import ScheduleError, check_all_reduce, execute
+from farandole.collectives.checker import ScheduleError, check_all_reduce, check_all_to_all, execute
 from farandole.collectives.costs import coefficients
 from farandole.collectives.doubling import DOUBLING
 from farandole.collectives.folding import folded, power_of_two
 from farandole.collectives.halving_doubling import HALVING_DOUBLING
 from farandole.collectives.hierarchical import hierarchical
+from farandole.collectives.recursive import DOUBLING_ALL_GATHER, HALVING_REDUCE_SCATTER
+from farandole.collectives.recursive import owned as owned_after_halving
 from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER, RING, segmented
 from farandole.collectives.schedules import SCHEDULES
 from farandole.collectives.steps import Exchange, Schedule, Step, Steps, Together, chunk_slices
@@ -134,6 +137,63 @@ def test_all_gather_spreads_what_reduce_scatter_left(size: int) -> None:
     assert all(chunk == Counter(range(size)) for chunks in execution.held for chunk in chunks)
 
 
+@pytest.mark.parametrize("size", [*range(1, 18), 31, 33, 64])
+def test_recursive_halving_and_doubling_give_each_rank_one_chunk_and_all_chunks(size: int) -> None:
+    scattered = execute(HALVING_REDUCE_SCATTER, size)
+    owned = [owned_after_halving(rank, size) for rank in range(size)]
+    assert sorted(owned) == list(range(size))
+    assert [scattered.held[rank][chunk] for rank, chunk in enumerate(owned)] == [Counter(range(size))] * size
+    gathered = execute(DOUBLING_ALL_GATHER, size, start=scattered.held)
+    assert all(chunk == Counter(range(size)) for chunks in gathered.held for chunk in chunks)
+    core = power_of_two(size)
+    rounds = core.bit_length() - 1 + (0 if size == core else 2)
+    assert len(scattered.rounds) == len(gathered.rounds) == rounds
+    if size == core:
+        assert scattered.chunks_sent == gathered.chunks_sent == [size - 1] * size, "the bytes of the ring"
+    for schedule in (HALVING_REDUCE_SCATTER, DOUBLING_ALL_GATHER):
+        assert coefficients(schedule, size) == pytest.approx(coefficients(replace(schedule, critical=None), size))
+
+
+@pytest.mark.parametrize("size", [*range(1, 18), 31, 33, 64])
+def test_an_all_to_all_takes_every_block_to_its_rank_at_the_cost_of_the_formula(size: int) -> None:
+    execution = check_all_to_all(PAIRWISE, size)
+    assert execution.steps == [size - 1] * size
+    assert execution.chunks_sent == [size - 1] * size
+    assert len(execution.rounds) == size - 1, "all ranks work in every round"
+    assert coefficients(PAIRWISE, size) == pytest.approx((size - 1, (size - 1) / size, 0))
+
+    execution = check_all_to_all(BRUCK, size)
+    rounds = (size - 1).bit_length()
+    assert execution.steps == [rounds] * size
+    assert len(execution.rounds) == rounds
+    assert execution.chunks_sent == [sum(distance.bit_count() for distance in range(size))] * size
+    if size == power_of_two(size):
+        assert coefficients(BRUCK, size) == pytest.approx((rounds, rounds / 2, 0))
+
+
+def to_the_next(rank: int, size: int) -> Iterator[Exchange]:
+    """Every step sends to the next rank, and not to the one that the block is for."""
+    for step in PAIRWISE.steps(rank, size):
+        yield replace(step, to=(rank + 1) % size, source=(rank - 1) % size)  # type: ignore[call-overload]
+
+
+def one_bit_less(rank: int, size: int) -> Iterator[Step]:
+    yield from list(BRUCK.steps(rank, size))[:-1]
+
+
+@pytest.mark.parametrize(
+    ("steps", "complaint"),
+    [
+        (to_the_next, "wrong on 4 ranks: chunk 2 on rank 0 is the block of 3 for 1, not the block of 2 for 0"),
+        (one_bit_less, "wrong on 4 ranks: chunk 2 on rank 0 is the block of 0 for 2, not the block of 2 for 0"),
+    ],
+)
+def test_the_checker_finds_a_block_that_is_lost(steps: Steps, complaint: str) -> None:
+    with pytest.raises(ScheduleError) as found:
+        check_all_to_all(Schedule("wrong", steps, chunks=lambda size: size), 4)
+    assert str(found.value) == complaint
+
+
 @pytest.mark.parametrize("size", [2, 5])
 def test_ring_talks_to_neighbours_only(size: int) -> None:
     for rank in range(size):
@@ -224,20 +284,20 @@ def test_as_many_messages_as_a_step_has_pair_up_in_order(order: list[int]) -> No
             execute(schedule, 2)
 
 
-def all_to_all(rank: int, size: int) -> Iterator[Together]:
+def all_with_all(rank: int, size: int) -> Iterator[Together]:
     """All ranks swap everything in one step."""
     others = [other for other in range(size) if other != rank]
     yield Together(tuple(Exchange(0, other, 0, other, reduce=True) for other in others))
 
 
 def test_two_sums_may_arrive_in_one_chunk_while_it_is_sent() -> None:
-    execution = check_all_reduce(Schedule("all at once", all_to_all, chunks=lambda size: 1), 3)
+    execution = check_all_reduce(Schedule("all at once", all_with_all, chunks=lambda size: 1), 3)
     assert len(execution.rounds) == 1
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 7, 12])
 def test_an_algorithm_with_several_messages_in_a_step_is_folded_too(size: int) -> None:
-    execution = check_all_reduce(folded(Schedule("all at once", all_to_all, chunks=lambda size: 1)), size)
+    execution = check_all_reduce(folded(Schedule("all at once", all_with_all, chunks=lambda size: 1)), size)
     assert len(execution.rounds) == (1 if size == power_of_two(size) else 3)
 
 
@@ -282,6 +342,8 @@ def test_a_step_in_words() -> None:
     both = Exchange(send=0, to=4, recv=2, source=3, reduce=True, count=2)
     assert str(both) == "send chunks 0 to 1 to 4, add chunks 2 to 3 from 3"
     assert str(Exchange(recv=5, source=1, count=3)) == "take chunks 5 to 7 from 1"
+    swapped = Exchange(send=1, to=4, recv=1, source=3, offsets=(0, 2, 4))
+    assert str(swapped) == "send chunks 1, 3 and 5 to 4, take chunks 1, 3 and 5 from 3"
     one_way = (Exchange(send=1, to=2), Exchange(recv=0, source=2))
     assert str(Together(one_way)) == "(send chunk 1 to 2) and (take chunk 0 from 2)"
 

@@ -14,6 +14,7 @@ from matplotlib.image import imread
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from farandole.collectives import ring
+from farandole.collectives.all_to_all import BRUCK, PAIRWISE
 from farandole.collectives.bidirectional_ring import BIDIRECTIONAL_RING
 from farandole.collectives.central import CENTRAL
 from farandole.collectives.checker import ScheduleError, execute
@@ -35,7 +36,7 @@ def arrows(figure: Figure, title: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "schedule", [RING, CENTRAL, REDUCE_SCATTER, BIDIRECTIONAL_RING], ids=lambda schedule: schedule.name
+    "schedule", [RING, CENTRAL, REDUCE_SCATTER, BIDIRECTIONAL_RING, PAIRWISE, BRUCK], ids=lambda schedule: schedule.name
 )
 @pytest.mark.parametrize("size", SIZES)
 def test_replaying_the_rounds_ends_where_the_checker_ended(schedule: Schedule, size: int) -> None:

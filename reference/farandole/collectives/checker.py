@@ -1,7 +1,8 @@
 """Is a schedule right? Run all its ranks in one process, on symbols instead of numbers.
 
 Each chunk on each rank is a multiset: how often every rank's contribution is in it. After an
-all-reduce every chunk on every rank must hold every contribution exactly once. Messages are
+all-reduce every chunk on every rank must hold every contribution exactly once; after an all-to-all
+the block for rank s must be on rank s. Messages are
 rendezvous: a send completes only when the partner receives, so a schedule that merely relies on
 MPI buffering small messages is found to deadlock here, whatever the message size.
 """
@@ -104,6 +105,28 @@ def check_all_reduce(schedule: Schedule, size: int) -> Execution:
     return execution
 
 
+def check_all_to_all(schedule: Schedule, size: int) -> Execution:
+    """Assert that every block ends where it belongs: chunk i of rank r, which is for rank r + i, as chunk i of r + i.
+
+    Raises:
+        ScheduleError: naming the first chunk that does not.
+    """
+    start = [[Counter({_block(rank, rank + chunk, size): 1}) for chunk in range(size)] for rank in range(size)]
+    execution = execute(schedule, size, start)
+    for rank, chunks in enumerate(execution.held):
+        for chunk, contents in enumerate(chunks):
+            if contents != Counter({_block(rank - chunk, rank, size): 1}):
+                where = f"{schedule.name} on {size} ranks: chunk {chunk} on rank {rank}"
+                blocks = " and ".join(f"the block of {each // size} for {each % size}" for each in contents.elements())
+                raise ScheduleError(f"{where} is {blocks}, not the block of {(rank - chunk) % size} for {rank}")
+    return execution
+
+
+def _block(source: int, to: int, size: int) -> int:
+    """Return a number for the block that `source` has for `to`."""
+    return source % size * size + to % size
+
+
 def _completable(current: dict[int, Step]) -> set[int]:
     """The largest set of ranks whose steps all find their partners within the set."""
     ready = set(current)
@@ -149,8 +172,9 @@ def _check_order_is_no_matter(rank: int, step: Step) -> None:
     """Refuse a step that replaces a chunk of another of its messages; a chunk that is added to may be in several."""
     uses: Counter[int] = Counter()
     for each in step.exchanges:
-        uses.update(each.sent)
         uses.update(each.received)
+        if not each.swaps:  # the executor sends a copy of what it replaces
+            uses.update(each.sent)
     for each in step.exchanges:
         for chunk in each.received:
             if not each.reduce and uses[chunk] > 1:

@@ -128,9 +128,9 @@ def _coefficients_of(steps: Iterable[Step], chunks: int) -> tuple[float, float, 
     for step in steps:
         sent = received = 0
         for each in step.exchanges:
-            sent += each.count if each.to is not None else 0
-            received += each.count if each.source is not None else 0
-            added += each.count if each.reduce else 0
+            sent += len(each.sent)
+            received += len(each.received)
+            added += len(each.received) if each.reduce else 0
         alphas += 1
         longer += max(sent, received)
     return alphas, longer / chunks, added / chunks

@@ -1,11 +1,12 @@
 """Running a schedule over MPI: chunks become slices of a buffer, steps become messages.
 
-The only extra memory is a scratch buffer for what the largest step adds; chunks to replace are received in place.
+Chunks to replace are received in place. The only extra memory is a scratch buffer for what the largest step adds, and
+a copy of what a step packs, or sends and replaces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -38,24 +39,44 @@ def run(schedule: Schedule, comm: Communicator, buffer: Buffer) -> None:
         raise ValueError(f"one contiguous vector is needed, not shape {buffer.shape}: give buffer.reshape(-1)")
     plan = _plan(schedule, comm.rank, comm.size)
     parts = chunk_slices(len(buffer), schedule.chunks(comm.size))
-    added = (sum(_length(parts, each) for each in step.exchanges if each.reduce) for step in plan)
+    added = (sum(_length(parts, each.received) for each in step.exchanges if each.reduce) for step in plan)
     scratch = np.empty(max(added, default=0), buffer.dtype)
     for step in plan:
-        sends, receives, sums, used = [], [], [], 0
+        sends, receives, sums, packed, used = [], [], [], [], 0
         for each in step.exchanges:
-            own = arriving = buffer[_span(parts, each.received)]
-            if each.reduce:
-                arriving = scratch[used : used + len(own)]
-                used += len(own)
-                sums.append((own, arriving))
+            if each.offsets:
+                arriving = np.empty(_length(parts, each.received), buffer.dtype)
+                packed.append((each, arriving))
+            else:
+                own = arriving = buffer[_span(parts, each.received)]
+                if each.reduce:
+                    arriving = scratch[used : used + len(own)]
+                    used += len(own)
+                    sums.append((own, arriving))
             if each.to is not None:
-                sends.append((_on_wire(buffer[_span(parts, each.sent)]), each.to))
+                sends.append((_on_wire(_leaving(buffer, parts, each)), each.to))
             if each.source is not None:
                 receives.append((_on_wire(arriving), each.source))
         _communicate(comm, sends, receives)
+        for each, arriving in packed:
+            _unpack(arriving, buffer, [parts[chunk] for chunk in each.received], add=each.reduce)
         with np.errstate(over="ignore", invalid="ignore"):  # of a training that diverges, whose loss reports it
             for own, arriving in sums:
                 np.add(own, arriving, out=own)
+
+
+def run_all_to_all(schedule: Schedule, comm: Communicator, blocks: Buffer) -> Buffer:
+    """Return the blocks that all ranks have for this one, in order of the ranks. Collective.
+
+    Args:
+        schedule: an all-to-all.
+        blocks: (ranks, …), contiguous; block s is for rank s. The shape and the type are the same on all ranks.
+    """
+    there = [(comm.rank + distance) % comm.size for distance in range(comm.size)]
+    back = [(comm.rank - distance) % comm.size for distance in range(comm.size)]
+    moving = blocks[there]  # a copy, in which block i is for the rank i further on
+    run(schedule, comm, moving.reshape(-1))
+    return moving[back]  # the block from rank s has come the distance rank − s
 
 
 def run_segmented_ring(comm: Communicator, buffer: Buffer) -> None:
@@ -82,12 +103,28 @@ def _on_wire(part: Buffer) -> Buffer:
     return part.view(np.uint16) if part.dtype == np.float16 else part
 
 
-def _length(parts: list[slice], exchange: Exchange) -> int:
-    """Return the number of elements that arrive."""
-    span = _span(parts, exchange.received)
-    return int(span.stop - span.start)
+def _leaving(buffer: Buffer, parts: list[slice], exchange: Exchange) -> Buffer:
+    """Return what is sent; a copy where it is packed, or replaced in the same step."""
+    if exchange.offsets:
+        return np.concatenate([buffer[parts[chunk]] for chunk in exchange.sent])
+    own = buffer[_span(parts, exchange.sent)]
+    return own.copy() if exchange.swaps else own
 
 
-def _span(parts: list[slice], chunks: range) -> slice:
+def _unpack(arrived: Buffer, buffer: Buffer, parts: list[slice], *, add: bool) -> None:
+    """Put one message's chunks into their places."""
+    begin = 0
+    for part in parts:
+        chunk = arrived[begin : begin + part.stop - part.start]
+        buffer[part] = buffer[part] + chunk if add else chunk
+        begin += len(chunk)
+
+
+def _length(parts: list[slice], chunks: Sequence[int]) -> int:
+    """Return the number of elements of these chunks."""
+    return sum(parts[chunk].stop - parts[chunk].start for chunk in chunks)
+
+
+def _span(parts: list[slice], chunks: Sequence[int]) -> slice:
     """Where chunks that follow each other lie in the vector."""
     return slice(parts[chunks[0]].start, parts[chunks[-1]].stop) if chunks else slice(0, 0)

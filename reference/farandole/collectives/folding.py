@@ -31,7 +31,7 @@ def folded(schedule: Schedule) -> Schedule:
             return
         if rank < 2 * extra:
             yield Exchange(recv=0, source=rank - 1, reduce=True, count=whole)
-        for step in schedule.steps(_place(rank, extra), core):
+        for step in schedule.steps(place_of(rank, extra), core):
             yield _between_ranks(step, extra)
         if rank < 2 * extra:
             yield Exchange(send=0, to=rank - 1, count=whole)
@@ -51,17 +51,19 @@ def power_of_two(size: int) -> int:
 def _between_ranks(step: Step, extra: int) -> Step:
     """Return a step for a power of two with each place replaced by the rank that plays it."""
     if isinstance(step, Together):
-        places = [replace(each, to=_rank(each.to, extra), source=_rank(each.source, extra)) for each in step.exchanges]
+        places = [
+            replace(each, to=rank_at(each.to, extra), source=rank_at(each.source, extra)) for each in step.exchanges
+        ]
         return Together(tuple(places))
-    return replace(step, to=_rank(step.to, extra), source=_rank(step.source, extra))
+    return replace(step, to=rank_at(step.to, extra), source=rank_at(step.source, extra))
 
 
-def _place(rank: int, extra: int) -> int:
+def place_of(rank: int, extra: int) -> int:
     """Return a rank's place in the power of two."""
     return rank // 2 if rank < 2 * extra else rank - extra
 
 
-def _rank(place: int | None, extra: int) -> int | None:
+def rank_at(place: int | None, extra: int) -> int | None:
     """Return the rank at a place."""
     if place is None:
         return None

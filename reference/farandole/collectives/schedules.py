@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from farandole.collectives import bidirectional_ring, central, doubling, halving_doubling, ring, tree
+from farandole.collectives import all_to_all, bidirectional_ring, central, doubling, halving_doubling, ring, tree
 from farandole.collectives.hierarchical import hierarchical
+from farandole.collectives.recursive import DOUBLING_ALL_GATHER, HALVING_REDUCE_SCATTER
 from farandole.collectives.steps import Schedule
 
 
@@ -47,6 +48,18 @@ COLLECTIVES: dict[str, Collective] = {
     ),
     "all-gather": Collective(
         "All get each rank's part: the other half of a ring all-reduce.", ring.ALL_GATHER, is_all_reduce=False
+    ),
+    "reduce-scatter-halving": Collective(
+        "Each rank gets one part of the sum, in lgP rounds.", HALVING_REDUCE_SCATTER, is_all_reduce=False
+    ),
+    "all-gather-doubling": Collective(
+        "All get each rank's part, in lgP rounds.", DOUBLING_ALL_GATHER, is_all_reduce=False
+    ),
+    "all-to-all": Collective(
+        "Each rank has a block for each other one: one partner per step.", all_to_all.PAIRWISE, is_all_reduce=False
+    ),
+    "all-to-all-bruck": Collective(
+        "All-to-all in lgP rounds, each block in several of them.", all_to_all.BRUCK, is_all_reduce=False
     ),
     "central": Collective("All-reduce by one rank that adds everything up.", central.CENTRAL),
     "tree": Collective("All-reduce up a tree and down again.", tree.TREE, is_simulated=True),

@@ -10,7 +10,7 @@ A step is one `Exchange`, with at most one message in each direction, or several
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -18,11 +18,15 @@ from dataclasses import dataclass
 class Exchange:
     """Send a chunk and receive another at the same time; either half may be absent.
 
+    The chunk that arrives may replace the one that leaves, which is sent as it was before.
+
     Attributes:
         send, to: the chunk that leaves, and for which rank.
         recv, source: the chunk that arrives, and from which rank.
         reduce: add the arriving chunk to our own; otherwise it replaces ours.
         count: number of consecutive chunks, from the named ones on, that form one message.
+        offsets: of the chunks that form one message, counted from the named one, where they are not consecutive; the
+            message is packed and unpacked. It replaces `count`.
     """
 
     send: int | None = None
@@ -31,6 +35,7 @@ class Exchange:
     source: int | None = None
     reduce: bool = False
     count: int = 1
+    offsets: tuple[int, ...] = ()
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -38,14 +43,26 @@ class Exchange:
         return (self,)
 
     @property
-    def sent(self) -> range:
+    def sent(self) -> Sequence[int]:
         """The chunks that leave."""
-        return range(0) if self.send is None else range(self.send, self.send + self.count)
+        return self._from(self.send)
 
     @property
-    def received(self) -> range:
+    def received(self) -> Sequence[int]:
         """The chunks that arrive."""
-        return range(0) if self.recv is None else range(self.recv, self.recv + self.count)
+        return self._from(self.recv)
+
+    @property
+    def swaps(self) -> bool:
+        """Whether the chunks that arrive replace those that leave."""
+        return self.send is not None and self.send == self.recv and not self.reduce
+
+    def _from(self, first: int | None) -> Sequence[int]:
+        if first is None:
+            return range(0)
+        if self.offsets:
+            return tuple(first + offset for offset in self.offsets)
+        return range(first, first + self.count)
 
     def __str__(self) -> str:
         sending = f"send {named(self.sent)} to {self.to}" if self.to is not None else ""
@@ -99,6 +116,10 @@ def chunk_slices(length: int, chunks: int) -> list[slice]:
     return [chunk_slice(length, chunks, chunk) for chunk in range(chunks)]
 
 
-def named(chunks: range) -> str:
+def named(chunks: Sequence[int]) -> str:
     """In words."""
-    return f"chunk {chunks[0]}" if len(chunks) == 1 else f"chunks {chunks[0]} to {chunks[-1]}"
+    if len(chunks) == 1:
+        return f"chunk {chunks[0]}"
+    if isinstance(chunks, range):
+        return f"chunks {chunks[0]} to {chunks[-1]}"
+    return f"chunks {', '.join(map(str, chunks[:-1]))} and {chunks[-1]}"

@@ -11,6 +11,7 @@ stripe for every rank whose contribution it holds, in that rank's colour. What i
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.animation import FuncAnimation, PillowWriter
@@ -148,7 +149,9 @@ def _panel(axes: Axes, title: str, messages: Round, held: Held, size: int) -> No
             _chunk(axes, (left, top, 1, height), held[rank][chunk], size)
     in_a_ring = all(step.to in ((rank + 1) % size, (rank - 1) % size) for rank, step in messages)
     in_a_ring = in_a_ring and {rank for rank, _ in messages} == set(range(size))
-    alike: dict[range, list[tuple[int, int]]] = {}  # messages that carry the same chunks must not hide each other
+    alike: dict[
+        Sequence[int], list[tuple[int, int]]
+    ] = {}  # messages that carry the same chunks must not hide each other
     for rank, step in messages:
         if step.to is not None:
             alike.setdefault(step.sent, []).append((rank, step.to))

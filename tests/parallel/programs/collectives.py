@@ -9,7 +9,8 @@ from simulated_nodes import on_nodes_of
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.checker import execute
-from farandole.collectives.executor import run
+from farandole.collectives.executor import run, run_all_to_all
+from farandole.collectives.recursive import owned
 from farandole.collectives.schedules import SCHEDULES
 from farandole.collectives.steps import chunk_slices
 from farandole.runtime.communicator import Communicator
@@ -60,7 +61,8 @@ def check_the_others(length: int) -> None:
     parts = chunk_slices(length, size)
     counts = [part.stop - part.start for part in parts]
     own = mine(length, "float32")
-    moved = {name: own.copy() for name in ("broadcast", "reduce", "scatter", "gather", "reduce-scatter", "all-gather")}
+    names = ("broadcast", "reduce", "scatter", "gather", "reduce-scatter", "all-gather")
+    moved = {name: own.copy() for name in (*names, "reduce-scatter-halving", "all-gather-doubling")}
     for name, buffer in moved.items():
         run(SCHEDULES[name][0], comm, buffer)
 
@@ -70,19 +72,45 @@ def check_the_others(length: int) -> None:
     assert np.array_equal(moved["scatter"][parts[rank]], expected[parts[rank]]), "the root's part"
     world.Allreduce(own, expected)
     assert rank != 0 or np.array_equal(moved["reduce"], expected)
-    owned = parts[(rank + 1) % size]  # in a ring
-    assert np.array_equal(moved["reduce-scatter"][owned], expected[owned])
+    summed = parts[(rank + 1) % size]  # in a ring
+    assert np.array_equal(moved["reduce-scatter"][summed], expected[summed])
+    summed = parts[owned(rank, size)]
+    assert np.array_equal(moved["reduce-scatter-halving"][summed], expected[summed])
     world.Allgatherv(own[parts[rank]], (expected, counts))
     assert rank != 0 or np.array_equal(moved["gather"], expected)
-    for owner in range(size):
-        theirs = own.copy()
-        world.Bcast(theirs, owner)
-        expected[parts[(owner + 1) % size]] = theirs[parts[(owner + 1) % size]]
-    assert np.array_equal(moved["all-gather"], expected)
+    for name, chunk_of in {
+        "all-gather": lambda r: (r + 1) % size,
+        "all-gather-doubling": lambda r: owned(r, size),
+    }.items():
+        for owner in range(size):
+            theirs = own.copy()
+            world.Bcast(theirs, owner)
+            expected[parts[chunk_of(owner)]] = theirs[parts[chunk_of(owner)]]
+        assert np.array_equal(moved[name], expected)
+
+
+def check_all_to_all(name: str) -> None:
+    """As MPI's, on all types, on blocks of any shape; in the messages and bytes of the schedule."""
+    schedule, _ = SCHEDULES[name]
+    for kind in TYPES:
+        for shape in ((0,), (1,), (3, 5), (4099,)):
+            own = mine(size * int(np.prod(shape)), kind).reshape(size, *shape)
+            kept, expected = own.copy(), np.empty_like(own)
+            world.Alltoall(own, expected)
+            comm = Communicator(world)
+            found = run_all_to_all(schedule, comm, own)
+            assert found.dtype == kind
+            assert np.array_equal(found, expected), (name, kind, shape)
+            assert np.array_equal(own, kept), "what is sent stays as it was"
+            execution = execute(schedule, size)
+            assert comm.bytes_sent == execution.chunks_sent[rank] * own[0].nbytes
+            assert comm.messages_sent == execution.steps[rank]
 
 
 for length in LENGTHS:
     check_the_others(length)
+for name in ("all-to-all", "all-to-all-bruck"):
+    check_all_to_all(name)
 checked = sum(check(name, Communicator(world)) for name in ALL_REDUCES)
 checked += sum(check("hierarchical", on_nodes_of(per_node)) for per_node in (1, 2, 3))
 
