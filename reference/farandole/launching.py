@@ -64,7 +64,7 @@ def launch(
     config = parse(module.Config, to_arguments(options))
     crowding.check_memory(asked, config.least_bytes())
     with folders.claimed(scenario, config.out, module.Config.resumes) as folder:
-        crowding.prepare(ranks)
+        crowding.prepare(asked)
         arguments = to_arguments(options | {"out": folder})
         program = ["-m", module.__name__, *arguments]
         try:

@@ -108,6 +108,20 @@ def test_the_fork_server_imports_the_requested_modules(tmp_path: Path) -> None:
     assert shown == "True\n"
 
 
+def test_the_fork_server_imports_what_a_fork_had_to(tmp_path: Path) -> None:
+    ask = "import sys; print('torch.fx.experimental.symbolic_shapes' in sys.modules)"
+    with owner() as (_, environment):
+
+        def knows() -> bool:
+            shown, _ = rank(tmp_path, ask, environment).communicate(timeout=PATIENCE_S)
+            return shown == "True\n"
+
+        assert not knows()
+        use = "import torch; torch.ones(2, requires_grad=True).exp().backward(torch.ones(2))"
+        rank(tmp_path, use, environment).communicate(timeout=PATIENCE_S)
+        until(knows)
+
+
 def test_the_fork_server_leaves_no_cache_of_torchs_compiler(tmp_path: Path) -> None:
     show = "import sys; print('torch._dynamo' in sys.modules)"
     with owner(START_WITH="torch._dynamo", TMPDIR=str(tmp_path)) as (_, environment):

@@ -88,8 +88,9 @@ def drive(scenario: str, options: ElasticHorovodOptions) -> Summary:
     folder = open_folder(scenario, options)  # only now, so that refused options leave it free
     shares = divide_data(train, options.workers, folder)
     (folder / WORKERS).mkdir()
-    program = [sys.executable, "-P", "-m", f"farandole.scenarios.{scenario}", *_words(options, folder)]
-    workers = Workers(hosts, folder, program)
+    # Without MPI, since the workers talk by gloo.
+    worker = [sys.executable, "-P", "-m", "farandole.runtime", "--without-mpi", "-m", f"farandole.scenarios.{scenario}"]
+    workers = Workers(hosts, folder, [*worker, *_words(options, folder)])
     _drive(options, workers, interface)
     left = [Finished.read(file) for file in sorted((folder / WORKERS).glob("*.json"))]
     if not any(each.leader for each in left):

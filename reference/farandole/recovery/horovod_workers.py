@@ -87,17 +87,18 @@ class Workers:
         )
         while process.poll() is None and not any(event.is_set() for event in (*events, self.waited_in_vain)):
             time.sleep(POLL_S)
-        if process.poll() is None:
-            if not self.waited_in_vain.is_set():
-                self.ended.append(number)
-                self._departed(number, "ended")
-            with suppress(psutil.NoSuchProcess):
-                processes.end([psutil.Process(process.pid)])
-        elif process.returncode == TIMED_OUT:
+        living, to_end = process.poll() is None, any(event.is_set() for event in events)
+        if process.returncode == TIMED_OUT:
             self.waited_in_vain.set()
+        elif (living or process.returncode) and to_end:  # one that has ended itself did so because of this
+            self.ended.append(number)
+            self._departed(number, "ended")
         elif process.returncode:
             self.failed.append(number)
             self._departed(number, "lost")
+        if living:
+            with suppress(psutil.NoSuchProcess):
+                processes.end([psutil.Process(process.pid)])
         return process.wait()
 
     def _begin(self, first_rank: int) -> int:

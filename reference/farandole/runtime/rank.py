@@ -3,6 +3,7 @@
     mpirun -n 4 python -m farandole.runtime PROGRAM [ARG ...]
     mpirun -n 4 python -m farandole.runtime -m MODULE [ARG ...]
     python -m farandole.runtime --as NUMBER …                     a process that comes later (`joining`)
+    python -m farandole.runtime --without-mpi …                   a worker of another library, as Horovod's
 
 The launcher starts every program through this module: it sends the rank's output where the
 launcher collects it, and turns whatever ends the program early into one report and the end of
@@ -192,12 +193,20 @@ def initialise_mpi() -> None:
             MPI.Init_thread()
 
 
-def run_program(arguments: list[str]) -> None:
+def run_program(arguments: list[str], with_mpi: bool = True) -> None:
     """Run a script, or a module after "-m", as ``python`` would, but with the working folder last on the path.
 
     So the program finds modules in that folder, but a file named like a library, as random.py, does not replace it.
+
+    Args:
+        with_mpi: false where no mpirun has started this process: then importing MPI must not initialise it.
     """
-    initialise_mpi()
+    if with_mpi:
+        initialise_mpi()
+    else:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
     sys.path.append(os.getcwd())
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
@@ -210,14 +219,17 @@ def run_program(arguments: list[str]) -> None:
 
 def main() -> None:
     program = sys.argv[1:]
-    if program[:1] == ["--as"]:
+    with_mpi = program[:1] != ["--without-mpi"]
+    if not with_mpi:
+        program = program[1:]
+    elif program[:1] == ["--as"]:
         os.environ[NUMBER], program = program[1], program[2:]
     if folder := scratch():
         redirect_output(folder)
     if comes_later():
         meet_the_caller()
     with suppress(SystemExit):  # of 0; whatever else ends the program early does not come here
-        run_rank(lambda: run_program(program))
+        run_rank(lambda: run_program(program, with_mpi))
     if folder:
         (folder / f"{early_rank()}.done").touch()
     end()

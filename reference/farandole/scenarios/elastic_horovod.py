@@ -31,9 +31,6 @@ def main(config: Config) -> None:
     except ImportError as error:
         raise UsageError("Horovod is not installed: make setup builds it (a C++ compiler is needed)") from error
     if "HOROVOD_ELASTIC" in os.environ:  # Horovod's driver has started this process
-        import mpi4py
-
-        mpi4py.rc.initialize = False  # no mpirun has: the workers talk by gloo
         from farandole.recovery.elastic_horovod import work
 
         work(config)

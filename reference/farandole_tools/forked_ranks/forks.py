@@ -9,6 +9,7 @@ forks. When the process that has started this one ends, so does standard input, 
 from __future__ import annotations
 
 import ast
+import atexit
 import gc
 import importlib
 import os
@@ -27,6 +28,8 @@ from typing import Any, NoReturn
 from farandole_tools.forked_ranks.fork_client import FORWARDED, LIMITS, NUMBER, STREAMS
 
 IMPORTED = ("torch", "cyclopts.validators", "rich.console", "rich.table")  # by nearly every rank
+# By the ranks of some programs only: imported after the first fork that has imported it. The second contains the first.
+LATER = ("torch.fx.experimental.symbolic_shapes", "torch._dynamo")
 # Of this package: with what they import, nearly all that a method needs. None of them may initialise MPI.
 OWN = (
     "farandole.compression.choices",
@@ -81,11 +84,13 @@ class ForkServer:
                 importlib.import_module(name)
             self.sources = changed([str(sys.modules[name].__file__) for name in own_modules()])
         gc.freeze()  # else the first collection in each fork would write to all of torch's objects, and so copy them
+        self.imported, self.imported_by_fork = os.pipe()  # bytes: which of LATER forks had to import themselves
         self.listener = listener
         self.forks: set[Fork] = set()
         self.events = selectors.DefaultSelector()
         self.events.register(listener, selectors.EVENT_READ, self._fork)
         self.events.register(sys.stdin, selectors.EVENT_READ, self._end)
+        self.events.register(self.imported, selectors.EVENT_READ, self._learn)
 
     def serve(self) -> Request:
         """Serve requests for ever; in a fork, return the request that it is to do."""
@@ -105,6 +110,7 @@ class ForkServer:
         if not pid:
             client.close()
             self._close()
+            atexit.register(tell_imported, self.imported_by_fork, [name not in sys.modules for name in LATER])
             if request.state["path"] != self.path or changed(self.sources) != self.sources:
                 forget_own_modules()
             return request
@@ -117,6 +123,12 @@ class ForkServer:
         with suppress(OSError):
             client.sendall(NUMBER.pack(pid))
         return None
+
+    def _learn(self) -> None:
+        """Import what a fork had to, so that the next ones need not."""
+        for number in set(os.read(self.imported, 4096)):
+            importlib.import_module(LATER[number])
+        gc.freeze()
 
     def _kill(self, fork: Fork) -> None:
         if fork in self.forks:
@@ -145,6 +157,7 @@ class ForkServer:
         """In a fork: close what only the server needs."""
         self.events.close()
         self.listener.close()
+        os.close(self.imported)
         for fork in self.forks:
             _close(fork)
 
@@ -177,6 +190,13 @@ def become(request: Request) -> None:
         default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, signal.SIG_IGN if int(number) in state["ignored"] else default)
     sys.argv, sys.path = state["argv"], state["path"]
+
+
+def tell_imported(server: int, missing: Sequence[bool]) -> None:
+    """At a fork's end: tell the server which of LATER this process had to import; `missing` are those not shared."""
+    numbers = [number for number, name in enumerate(LATER) if missing[number] and name in sys.modules]
+    with suppress(OSError):  # the server has ended, or the program has closed all descriptors
+        os.write(server, bytes(numbers))
 
 
 def own_modules() -> list[str]:
