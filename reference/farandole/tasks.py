@@ -172,15 +172,24 @@ def _built(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
         made = make()
         if not isinstance(made, nn.Module):
             raise UsageError(f"the task's model() returned {type(made).__name__}, and should return an nn.Module")
-        for name, module in made.named_modules():
-            if isinstance(module, nn.SyncBatchNorm):
-                raise UsageError(
-                    f"the model's {name or 'layer'} is a SyncBatchNorm, which communicates by torch.distributed on "
-                    "GPUs: give BatchNorm (each rank normalises its part of the batch), GroupNorm or LayerNorm"
-                )
+        check_layers(made)
         return made
 
     return model
+
+
+def check_layers(model: nn.Module) -> None:
+    """Refuse layers that would communicate in a way of their own.
+
+    Raises:
+        UsageError: a SyncBatchNorm.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, nn.SyncBatchNorm):
+            raise UsageError(
+                f"the model's {name or 'layer'} is a SyncBatchNorm, which communicates by torch.distributed on "
+                "GPUs: give BatchNorm (each rank normalises its part of the batch), GroupNorm or LayerNorm"
+            )
 
 
 class _Checked:

@@ -31,6 +31,7 @@ WITH_STATISTICS: list[tuple[str, int, dict[str, Any], int, int]] = [
     ("federated", 1, {"clients": 1, "per_round": 1, "epochs": 1, "concentration": "inf"}, 1, 1),
     ("restart", 2, {"optimizer": "sgd"}, 2, 1),
     ("membership", 2, {"optimizer": "sgd"}, 2, 1),
+    ("elastic_horovod", 2, {"optimizer": "sgd"}, 2, 1),
     ("backup", 4, {"optimizer": "sgd"}, 4, 1),
     ("layer_split", 2, {"optimizer": "sgd"}, 1, 1),
 ]
@@ -110,6 +111,13 @@ def test_without_a_spare_the_others_keep_their_statistics(tmp_path: Path) -> Non
     run = trained("backup", 4, {"optimizer": "sgd", "fail": "rank=2,step=7"}, "normalised", tmp_path)
     _, error = with_statistics(4, 1)
     assert run.summary.test_metrics == {"error": pytest.approx(error, rel=0.2)}, "other parts, a similar model"
+
+
+def test_a_spare_that_nobody_kept_anything_for_begins_with_anothers_statistics(tmp_path: Path) -> None:
+    """It takes only two steps itself: with a new model's statistics the error would be twice as large."""
+    run = trained("membership", 3, {"optimizer": "sgd", "spares": 1, "fail": "rank=1,step=10"}, "normalised", tmp_path)
+    _, error = with_statistics(2, 1)
+    assert run.summary.test_metrics == {"error": pytest.approx(error, rel=0.1)}
 
 
 def test_a_restart_has_the_statistics_again(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
             next(iter(loop.batches(Stream(), 6)))
         with pytest.raises(UsageError, match="log belongs to a batch"):
             loop.log(1.0)
+        with pytest.raises(UsageError, match="the model's 1 is a SyncBatchNorm"):
+            loop.share(torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.SyncBatchNorm(1)))
     assert loop.summary
     assert loop.summary.final_loss is None, "none was logged"
     with pytest.raises(UsageError, match="Unknown option"):

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from farandole import UsageError
-from farandole.own_loop.trees import put_together, taken_apart
+from farandole.own_loop.trees import flatten, unflatten
 
 
 def there_and_back(tree: Any) -> Any:
     tensors: dict[str, Tensor] = {}
-    form = json.loads(json.dumps(taken_apart(tree, "it", tensors)))
-    return put_together(form, tensors)
+    form = json.loads(json.dumps(flatten(tree, "it", tensors)))
+    return unflatten(form, tensors)
 
 
 def test_an_optimizers_state_comes_back_and_is_a_copy() -> None:

@@ -32,7 +32,7 @@ from farandole.data_parallel.loss_log import LossLog
 from farandole.errors import UsageError
 from farandole.own_loop.loop_method import ENDLESS
 from farandole.own_loop.synchronous import DistributedOptimizer, Synchronous
-from farandole.own_loop.trees import put_together, taken_apart
+from farandole.own_loop.trees import flatten, unflatten
 from farandole.recovery.backup import BackupProtection
 from farandole.recovery.checkpoint import Checkpoint
 from farandole.recovery.fault_tolerant_training import FaultTolerantSteps, check, form_members
@@ -177,7 +177,7 @@ class OwnState:
     def state(self, step: int) -> TrainingState:
         """Return all that decides how the loop continues with `step`; the tensors are the originals."""
         shared: dict[str, Tensor] = {f"model/{name}": each.data for name, each in self.model.named_parameters()}
-        forms = [taken_apart(each.state_dict(), f"kept/{n}", shared) for n, each in enumerate(self.stateful)]
+        forms = [flatten(each.state_dict(), f"kept/{n}", shared) for n, each in enumerate(self.stateful)]
         return TrainingState(step, shared, self._own(), {"forms": forms})
 
     def restore(self, saved: Checkpoint) -> None:
@@ -186,7 +186,7 @@ class OwnState:
             for name, parameter in self.model.named_parameters():
                 parameter.copy_(saved.shared[f"model/{name}"])
         for each, form in zip(self.stateful, saved.values["forms"], strict=True):
-            each.load_state_dict(put_together(form, saved.shared))
+            each.load_state_dict(unflatten(form, saved.shared))
         slot, is_same = self.world.comm.rank, saved.ranks == self.world.comm.size
         set_buffers(self.model, saved.own.get(slot % max(1, saved.ranks), {}))
         if is_same:

@@ -52,7 +52,7 @@ from farandole.runtime.buffers import sha256
 from farandole.runtime.command_line import parse, to_arguments
 from farandole.runtime.record import Summary
 from farandole.runtime.world import World
-from farandole.tasks import Metric
+from farandole.tasks import Metric, check_layers
 
 METHODS: dict[str, type[LoopMethod]] = {kind.name: kind for kind in (Synchronous, LocalSGD, Gossip, Served, Protected)}
 
@@ -116,7 +116,11 @@ class OwnLoop:
 
         Returns:
             The same model.
+
+        Raises:
+            UsageError: it has a SyncBatchNorm.
         """
+        check_layers(model)
         self.method.model = model.to(self.world.device)
         state = [*model.parameters(), *model.buffers()]
         if state:

@@ -1,4 +1,4 @@
-"""A `state_dict` taken apart: its tensors by name, and the rest as JSON can hold it.
+"""A `state_dict` flattened: its tensors by name, and the rest as JSON can hold it.
 
 So what an optimizer or a schedule remembers can be kept, sent and compared as any other state (`recovery.state`).
 """
@@ -18,7 +18,7 @@ MAPPINGS: dict[str, Any] = {"dict": dict, "OrderedDict": OrderedDict, "Counter":
 SEQUENCES: dict[str, Any] = {"list": list, "tuple": tuple, "set": set, "deque": deque}
 
 
-def taken_apart(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+def flatten(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     """Return `tree` without its tensors, which are added to `tensors`, by names that contain `name`.
 
     Raises:
@@ -35,22 +35,22 @@ def taken_apart(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     kind = type(tree).__name__
     if kind in MAPPINGS:
         pairs = [
-            [taken_apart(key, f"{name}/{number}", tensors), taken_apart(value, f"{name}/{key}", tensors)]
+            [flatten(key, f"{name}/{number}", tensors), flatten(value, f"{name}/{key}", tensors)]
             for number, (key, value) in enumerate(tree.items())
         ]
         return {kind: pairs}
     if kind in SEQUENCES:
-        return {kind: [taken_apart(value, f"{name}/{number}", tensors) for number, value in enumerate(tree)]}
+        return {kind: [flatten(value, f"{name}/{number}", tensors) for number, value in enumerate(tree)]}
     raise UsageError(f"{name} is a {kind}, which cannot be kept: keep what has tensors, numbers and texts")
 
 
-def put_together(form: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
-    """Return the tree that `taken_apart` has made `form` and `tensors` of; its tensors are copies."""
+def unflatten(form: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
+    """Return the tree of which `flatten` has made `form` and `tensors`; its tensors are copies."""
     [(kind, content)] = form.items()
     if kind == "tensor":
         return torch.clone(tensors[content])
     if kind == "value":
         return content
     if kind in MAPPINGS:
-        return MAPPINGS[kind]({put_together(key, tensors): put_together(value, tensors) for key, value in content})
-    return SEQUENCES[kind]([put_together(each, tensors) for each in content])
+        return MAPPINGS[kind]({unflatten(key, tensors): unflatten(value, tensors) for key, value in content})
+    return SEQUENCES[kind]([unflatten(each, tensors) for each in content])

@@ -24,6 +24,7 @@ from typing import Any
 import horovod.torch as hvd
 import torch
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from numpy.typing import NDArray
 from torch import nn
 
 from farandole import tasks
@@ -37,7 +38,7 @@ from farandole.recovery.options import ElasticHorovodOptions
 from farandole.recovery.replica import without_some_inputs
 from farandole.runtime import devices
 from farandole.runtime.board import Board
-from farandole.runtime.buffers import sha256
+from farandole.runtime.buffers import mean_statistics, sha256
 from farandole.runtime.files import json_text
 from farandole.runtime.progress import progress
 from farandole.runtime.trace import to_json
@@ -93,6 +94,8 @@ class Worker:
                     self.world.event_log.write("first step", self.world.number, step)
                 if state.step % self.options.commit_every == 0 or state.step == self.options.steps:
                     self._commit(state)
+            with self.world.waiting("the mean of the statistics"):
+                mean_statistics(state.model, _sum_over_workers, hvd.size())
         except HorovodInternalError:
             self.world.event_log.write("noticed", UNKNOWN, state.step, "lost")  # Horovod does not report which worker
             self.world.watchdog.begin("the rendezvous after a failure", -1)
@@ -184,6 +187,10 @@ class Worker:
             final_loss=state.window[-1]["loss"],
             test_metrics=test_metrics,
         )
+
+
+def _sum_over_workers(values: NDArray[Any]) -> None:
+    hvd.allreduce_(torch.from_numpy(values), op=hvd.Sum, name="statistics")
 
 
 def work(options: ElasticHorovodOptions) -> None:

@@ -5,7 +5,8 @@ they compare how far each has come. A step whose all-reduce was interrupted has 
 taken again. Where one worker received its result and another did not, the one behind is sent the state of the
 one ahead. So no step is lost and none is done twice. A spare that takes a slot is sent the state as well.
 
-    lost     what was the dead worker's alone: its random numbers, its part of the last losses
+    lost     what was the dead worker's alone: its random numbers, its part of the last losses, its statistics (as
+             BatchNorm's: a spare begins with those of the rank that sends it the state)
 
 Cost: nothing while no rank dies; after a death one all-gather of 8 bytes, and a broadcast of the state if it is needed.
 """
@@ -13,6 +14,7 @@ Cost: nothing while no rank dies; after a death one all-gather of 8 bytes, and a
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 from mpi4py import MPI
@@ -25,6 +27,7 @@ from farandole.recovery.protection import NOT_STARTED
 from farandole.recovery.state import TrainingState
 from farandole.recovery.training_record import TrainingRecord
 from farandole.runtime import devices
+from farandole.runtime.buffers import buffers_as_bytes
 from farandole.runtime.communicator import broadcast_text
 from farandole.runtime.record import Summary
 
@@ -71,11 +74,14 @@ class MembershipProtection:
             if newest == NOT_STARTED:
                 raise NoWorkerLeft("every worker has died, and with them what the spares would need to know")
             if (everyones != furthest).any():
-                state = send_state(comm.mpi, replica.state(newest), int(everyones.argmax()))
+                ours = replica.state(newest)
+                ours = replace(ours, shared=ours.shared | buffers_as_bytes(replica.model))
+                state = send_state(comm.mpi, ours, int(everyones.argmax()))
                 if own[0] != furthest:
                     replica.adopt(state)
                     rate.concluded_at = newest if concluded else NOT_STARTED
                 if reached == NOT_STARTED:
+                    replica.set_statistics(state.shared)  # the others keep their own
                     devices.seed_rank(self.worker.options.seed, self.world.rank, newest)
         replica.rewind(newest)
         return newest

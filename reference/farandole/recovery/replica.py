@@ -131,7 +131,7 @@ class Replica:
         if same:
             self._set_own(own)
         else:
-            self._set_statistics(saved.own.get(self.world.comm.rank % max(1, saved.ranks), {}))
+            self.set_statistics(saved.own.get(self.world.comm.rank % max(1, saved.ranks), {}))
             devices.seed_rank(self.options.seed, self.world.rank, saved.step)
 
     def adopt(self, state: TrainingState) -> None:
@@ -211,13 +211,14 @@ class Replica:
             states["random on the card"] = torch.cuda.get_rng_state(self.world.device)
         return states
 
-    def _set_statistics(self, states: Mapping[str, Tensor]) -> None:
+    def set_statistics(self, states: Mapping[str, Tensor]) -> None:
+        """Set the model's buffers, as BatchNorm's statistics, to those in `states`, of `buffers_as_bytes`."""
         set_buffers(self.model, states)
         if self.half:
             self.half.adopt_statistics()
 
     def _set_own(self, states: Mapping[str, Tensor]) -> None:
-        self._set_statistics(states)
+        self.set_statistics(states)
         torch.set_rng_state(states["random"])
         if "random on the card" in states and self.world.device.type == "cuda":
             torch.cuda.set_rng_state(states["random on the card"], self.world.device)
