@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from farandole import launch
+from farandole import Run, launch
+from farandole.runtime.launcher import run_ranks
 
 pytestmark = [
     pytest.mark.gpu,
@@ -50,6 +52,27 @@ def test_mixed_precision(precision: str, tmp_path: Path) -> None:
     full = launch("sync_sgd", 2, steps=200, device="cuda", out=tmp_path / "full")
     assert half.summary.test_accuracy == pytest.approx(full.summary.test_accuracy, abs=0.03)
     assert (tmp_path / "half" / "model.pt2").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("local_sgd", {"period": 5}),
+        ("dpsgd", {"topology": "ring"}),
+        ("parameter_server", {"place": "servers=0,workers=1-2", "sync": "bsp"}),
+        ("backup", {"backup_every": 3, "fail": "rank=1,step=7"}),
+    ],
+)
+def test_a_loop_of_ones_own_equals_one_process(method: str, options: dict[str, Any], tmp_path: Path) -> None:
+    program = str(Path(__file__).parent / "programs" / "own_loop_methods.py")
+    words = [method, json.dumps({"device": "cuda"} | options), str(tmp_path / "run")]
+    run_ranks([program, *words], 3, timeout_s=120)
+    run = Run.open(tmp_path / "run")
+    ends = [json.loads(file.read_text()) for file in (tmp_path / "run").glob("rank-*.json")]
+    assert len(ends) == 3 - (method == "backup")
+    assert run.summary.device.startswith("cuda")
+    assert max(end["apart"] for end in ends) < 1e-9
+    assert min(end["moved"] for end in ends) > 1e-2
 
 
 def test_a_search_whose_trials_move(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def new_optimizer(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def vector(model: nn.Module) -> torch.Tensor:
-    return torch.cat([each.detach().reshape(-1) for each in model.parameters()])
+    return torch.cat([each.detach().cpu().reshape(-1) for each in model.parameters()])
 
 
 def set_vector(model: nn.Module, values: torch.Tensor) -> None:
@@ -115,7 +115,7 @@ def in_step(first: nn.Module, ranks: int) -> list[list[torch.Tensor]]:
 
 
 method, options, out = sys.argv[1], json.loads(sys.argv[2]), Path(sys.argv[3])
-with OwnLoop(method, out=out, wait_timeout=30, device="cpu", **options) as loop:
+with OwnLoop(method, out=out, wait_timeout=30, **({"device": "cpu"} | options)) as loop:
     torch.manual_seed(loop.world.rank)
     model = loop.share(new_model())
     slot, slots = loop.method.slot  # after a death others have it, but all copies are alike then
@@ -139,9 +139,9 @@ with OwnLoop(method, out=out, wait_timeout=30, device="cpu", **options) as loop:
         loop.log(loss)
 if method != "ssp" and (steps or method != "backup"):
     apart = max(apart, float((vector(model) - expected[-1][slot]).abs().max()))
-with torch.no_grad():
-    error = float((model(torch.from_numpy(X)) - torch.from_numpy(Y)).abs().mean())
 moved = float((vector(model) - expected[0][slot]).abs().max())
+with torch.no_grad():
+    error = float((model.cpu()(torch.from_numpy(X)) - torch.from_numpy(Y)).abs().mean())
 (out / f"rank-{loop.world.rank}.json").write_text(
     json.dumps({"apart": apart, "steps": steps, "moved": moved, "error": error})
 )
