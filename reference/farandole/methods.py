@@ -75,6 +75,7 @@ class Method:
 MEASURES = "it measures ranks and links, and decides by that"
 AS_RING = "its network is that of ring, and what it computes or sends instead is not modelled"
 AS_GOSSIP = "its network is that of gossip, and what it computes or sends instead is not modelled"
+BY_FORMULA = "model_parallel/context/traffic.py has its bytes and memory by formula"
 PIPELINED = "farandole draw gives a pipeline's idle time, and farandole advise the time of every division"
 AS_SERVER = "its network is that of bsp and async, and how it learns is not modelled"
 RECOVERS = "failures are simulated with any method: --fail-every"
@@ -207,6 +208,10 @@ METHODS: dict[str, Method] = {
         "model_parallel", "Blocks of the matrix, tensor parallel",
         why_not_simulated=PIPELINED,
         measured=(Measured("tensor split"),),
+    ),
+    "context_parallel": Method(
+        "model_parallel", "Sequences too long for one device, context parallel",
+        why_not_simulated=BY_FORMULA,
     ),
     "adaptive": Method(
         "model_parallel", "Adaptive strategy: the mode is chosen from memory and measured speeds",

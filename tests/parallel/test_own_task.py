@@ -63,7 +63,7 @@ OTHERS: list[tuple[str, int, dict[str, Any]]] = [
     ("search", 2, {"trials": 4}),
     ("sync_cost", 2, {"batch": 30, "methods": ("ring", "top-k"), "calibration_steps": 5}),
 ]
-OF_ITS_OWN = {"small_network", "hybrid_parameters", "online", "adaptive", "tensor_split"}
+OF_ITS_OWN = {"small_network", "hybrid_parameters", "online", "adaptive", "tensor_split", "context_parallel"}
 
 
 def descended(name: str) -> tuple[list[float], dict[str, float]]:

@@ -30,6 +30,7 @@ RANKS = {
     "central_directions": 4,
     "choco_sgd": 4,
     "compressed_sgd": 4,
+    "context_parallel": 4,
     "ddp_sgd": 4,
     "downpour": 6,
     "dpsgd": 4,

@@ -102,12 +102,17 @@ def footprint(layers: Iterable[nn.Module], inputs: Tensor, *, loss: bool, tensor
 def _like_outputs(layer: nn.Module, inputs: Tensor) -> Tensor:
     """A tensor like what `layer` makes of `inputs`.
 
-    The perceptron's layers are told by hand: computing on the meta device makes torch load its compiler, 0.7 s.
+    Most layers' shapes are known: computing on the meta device makes torch load its compiler, 0.7 s.
     """
     match layer:
         case nn.Linear():
             return inputs.new_empty((*inputs.shape[:-1], layer.out_features))
-        case nn.ReLU():
+        case nn.ReLU() | Block():
             return inputs.new_empty(inputs.shape)
+        case Embedding():
+            table = layer.places.weight
+            return table.new_empty((*inputs.shape, table.shape[1]), device=inputs.device)
+        case Head():
+            return inputs.new_empty((*inputs.shape[:-1], layer.logits.out_features))
     outputs: Tensor = layer(inputs)
     return outputs

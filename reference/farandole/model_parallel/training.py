@@ -16,6 +16,7 @@ from torch import nn
 from farandole.data import batch as batches
 from farandole.data_parallel.evaluation import judged
 from farandole.model_parallel.accounting import account
+from farandole.model_parallel.batches import Shard
 from farandole.model_parallel.options import ModelParallelOptions
 from farandole.model_parallel.parts import Layout, Parts
 from farandole.model_parallel.steps import Times
@@ -120,13 +121,19 @@ class Losses:
         What each rank knows stays as it is: where stages may die it is asked for again.
         """
         known_here = parts.place["tensor"] == 0  # every tensor rank has the same loss
+        return self.add_up(parts.world, parts.shard, known_here)
+
+    def add_up(self, world: World, shard: Shard, known_here: bool = True) -> float:
+        """Add up all ranks' parts of each loss, write metrics.jsonl, and return the last loss. Collective.
+
+        Args:
+            known_here: whether this rank's losses count.
+        """
         losses = self.weighted.copy() if known_here else np.zeros_like(self.weighted)  # 0 times infinity is no number
         walls_s = self.wall_s.copy()
-        world = parts.world
         with world.comm.waiting("sum of losses", -1):
             world.control.Allreduce(MPI.IN_PLACE, losses)
             world.control.Allreduce(MPI.IN_PLACE, walls_s, MPI.MAX)
         for step, (loss, wall_s) in enumerate(zip(losses, walls_s, strict=True)):
-            samples = parts.shard.whole(step)
-            self.recorder.log(step=step, wall_s=float(wall_s), loss=float(loss), samples=samples)
+            self.recorder.log(step=step, wall_s=float(wall_s), loss=float(loss), samples=shard.whole(step))
         return float(losses[-1])
