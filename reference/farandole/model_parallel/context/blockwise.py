@@ -34,7 +34,7 @@ class BlockwiseAttention:
 
     Args:
         query: (samples, heads, positions, head width).
-        own: the positions of the queries.
+        own: the positions of the queries; a part of these and one of the keys are the same or have nothing in common.
     """
 
     def __init__(self, query: Tensor, own: Parts) -> None:

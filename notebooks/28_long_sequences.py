@@ -1,0 +1,342 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 28 · Long sequences
+#
+# **Question:** a model fits on one device, but the activations of one long text do not. How can several ranks share
+# *one* sequence, when each position has to look back at all positions before it?
+#
+# Document 004 gives the reason for cutting matrices: some are so large that the card's memory cannot hold them
+# (显存塞不下). In attention the largest matrix has a row and a column for every position. This notebook first avoids
+# that matrix, and then divides the sequence in two ways: **ring attention** and **Ulysses**.
+
+# %%
+# %load_ext farandole
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from matplotlib.patches import Rectangle
+from torch.nn.functional import scaled_dot_product_attention
+
+from farandole import launch
+from farandole.model_parallel.context import steps
+from farandole.model_parallel.context.blockwise import BlockwiseAttention
+from farandole.model_parallel.context.placement import contiguous, work, zigzag
+from farandole.model_parallel.context.steps import Attend
+from farandole.model_parallel.context.traffic import attention_bytes
+from farandole.model_parallel.memory import ActivationMeter
+from farandole.models.transformer import FeedForward
+from farandole.report import timeline
+from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+RANKS = (BLUE, ORANGE, GREEN, PURPLE)
+
+# %% [markdown]
+# ## 1 Why attention's memory grows
+#
+# With T positions, attention computes a score for every query and every key: T × T numbers per head. The
+# straightforward program keeps the softmax of all of them for the backward pass. `ActivationMeter` counts what autograd
+# keeps.
+#
+# **Predict:** T doubles. How much more do attention and the feed-forward network keep?
+
+
+# %% tags=["nbval-check-output"]
+def kept(compute, *inputs):
+    """Bytes that autograd keeps for the backward pass of `compute`."""
+    meter = ActivationMeter([])
+    with meter.watching():
+        outputs = compute(*inputs)
+    del outputs
+    return meter.most
+
+
+def naive(query, key, value):
+    scores = query @ key.mT / query.shape[-1] ** 0.5
+    after = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    return scores.masked_fill(after, -torch.inf).softmax(-1) @ value
+
+
+def fused(query, key, value):
+    return scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+lengths = [64, 128, 256, 512, 1024]
+feed_forward = FeedForward(64)
+grown = {"all scores kept": [], "in blocks": [], "feed-forward": []}
+for T in lengths:
+    heads = [torch.randn(1, 4, T, 16, requires_grad=True) for _ in range(3)]
+    grown["all scores kept"].append(kept(naive, *heads))
+    grown["in blocks"].append(kept(fused, *heads))
+    grown["feed-forward"].append(kept(feed_forward, torch.randn(1, T, 64, requires_grad=True)))
+for name, bytes_kept in grown.items():
+    print(
+        f"{name:16}",
+        *(f"{each / 2**20:8.2f} MiB" for each in bytes_kept),
+        f"  last doubling: ×{bytes_kept[-1] / bytes_kept[-2]:.1f}",
+    )
+
+# %%
+figure, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
+for (name, bytes_kept), colour in zip(grown.items(), (ORANGE, BLUE, GREY), strict=True):
+    ax.loglog(lengths, np.array(bytes_kept) / 2**20, "o-", color=colour, label=name)
+ax.set(xlabel="positions T", ylabel="MiB kept", xticks=lengths, xticklabels=lengths)
+ax.minorticks_off()
+ax.legend(frameon=False)
+ax.spines[["top", "right"]].set_visible(False)
+
+# %% [markdown]
+# The scores grow as T², everything else as T. Torch's fused attention (`in blocks`) never stores them: it keeps
+# queries, keys, values, the answer, and one number per row. How can a softmax be computed without its whole row?
+#
+# ## 2 A softmax in blocks
+#
+# A softmax over all keys can be joined from softmaxes over blocks of keys. For a query and a block of keys, let L be
+# the logarithm of the sum of exp(score), and o the block's answer. Then for two blocks a and b
+#
+# $$ L = \log(e^{L_a} + e^{L_b}), \qquad o = e^{L_a - L}\,o_a + e^{L_b - L}\,o_b $$
+#
+# **Predict:** does the order of the blocks matter? What if the scores are as large as 1,000?
+
+# %% tags=["nbval-check-output"]
+torch.manual_seed(0)
+T = 16
+query, key, value = torch.randn(3, 1, 1, T, 8, dtype=torch.float64)
+query = 300 * query
+largest = round((query @ key.mT).abs().max().item() / 8**0.5)
+print("largest score:", largest, "– its exponential alone would overflow")
+exact = fused(query, key, value)
+parts = [range(4), range(4, 8), range(8, 12), range(12, 16)]
+for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
+    attention = BlockwiseAttention(query, parts)
+    for number in order:
+        rows = slice(parts[number].start, parts[number].stop)
+        attention.add(key[:, :, rows], value[:, :, rows], [parts[number]])
+    found, log_sum = attention.result
+    print("blocks in the order", order, "equal attention to 1e-12:", bool((found - exact).abs().max() < 1e-12))
+
+# %% [markdown]
+# The order does not matter. So a rank can attend to whichever block it has now, and to another later. That is all that
+# ring attention needs.
+#
+# ## 3 Ring attention
+#
+# Each rank keeps its queries. The blocks of keys and values go around: in step t rank r has the block of rank r − t. It
+# attends to this block, while it sends it to its right neighbour and receives the next one from the left.
+#
+# **Predict:** with 4 ranks, which block does rank 1 have in step 3?
+
+# %%
+P = 4
+figure, ax = plt.subplots(figsize=(7, 2.9), layout="constrained")
+for rank in range(P):
+    blocks = [step.block for step in steps.forward(rank, P) if isinstance(step, Attend)]
+    for step, block in enumerate(blocks):
+        ax.add_patch(Rectangle((1.6 * step, -rank - 0.8), 1, 0.8, facecolor=RANKS[block]))
+        ax.text(1.6 * step + 0.5, -rank - 0.4, f"block {block}", ha="center", va="center", color="white")
+        if step < P - 1:
+            down = -1 if rank < P - 1 else P - 1
+            ax.annotate("", (1.6 * step + 1.58, -rank - 0.4 + down * 0.97), (1.6 * step + 1.02, -rank - 0.4),
+                        arrowprops={"arrowstyle": "->", "color": RANKS[block], "alpha": 0.8})  # fmt: skip
+    ax.text(-0.15, -rank - 0.4, f"rank {rank}", ha="right", va="center")
+for step in range(P):
+    ax.text(1.6 * step + 0.5, 0.2, f"step {step}", ha="center")
+ax.set(xlim=(-0.9, 6), ylim=(-4, 0.5))
+ax.set_axis_off()
+
+# %% [markdown]
+# The backward pass goes around once more. Now each block takes the gradient of its keys and values along, and every
+# rank adds its part. After one hop more than the block itself makes, the gradient is on the rank that the block came
+# from.
+#
+# ## 4 Who has how much to do
+#
+# The last position looks back at everything, the first one at nothing but itself. Each small square below is one part
+# of the queries (row) with one part of the keys (column), coloured by the rank that computes it. The number is the step
+# of the ring in which it does.
+#
+# **Predict:** the sequence is cut into 4 parts, one per rank. In which step does rank 0 stop working? How many ranks
+# work in the last step?
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(9, 4.3), layout="constrained")
+for ax, (title, placement) in zip(axes, (("contiguous", contiguous(8, P)), ("zig-zag", zigzag(8, P))), strict=True):
+    owner = {position: rank for rank, parts in enumerate(placement) for part in parts for position in part}
+    for row in range(8):
+        for column in range(row + 1):
+            step = (owner[row] - owner[column]) % P
+            ax.add_patch(Rectangle((column, -row - 1), 0.94, 0.94, facecolor=RANKS[owner[row]]))
+            ax.text(column + 0.47, -row - 0.53, str(step), ha="center", va="center", color="white")
+        ax.text(-0.2, -row - 0.5, f"rank {owner[row]}", ha="right", va="center", fontsize=9)
+    ax.set(xlim=(-1.2, 8), ylim=(-8.1, 0.1), aspect="equal", title=f"{title}: queries down, keys to the right")
+    ax.set_axis_off()
+
+# %% tags=["nbval-check-output"]
+T = 64
+for title, placement in (("contiguous", contiguous(T, P)), ("zig-zag", zigzag(T, P))):
+    per_rank = work(placement)
+    print(f"{title}: pairs of a query and a key, by rank and step")
+    for rank, pairs in enumerate(per_rank):
+        print(f"   rank {rank}:", *(f"{each:4}" for each in pairs), "  together", sum(pairs))
+    slowest = sum(max(of_rank[step] for of_rank in per_rank) for step in range(P))
+    mean = sum(map(sum, per_rank)) / P
+    print(f"   the slowest rank of each step, all steps: {slowest}, and the mean per rank is {mean:g}")
+
+# %% [markdown]
+# With contiguous parts rank 0 has nothing to do after step 0, and rank 3 computes in every step. All others wait for
+# the slowest, which in each of the later steps computes a whole square. A **zig-zag** gives each rank an early part and
+# a late one. Then every rank computes half a square in every later step, and the whole takes little more than half the
+# time.
+#
+# ## 5 Does it learn the same?
+#
+# The scenario `context_parallel` trains the character-level transformer with each text of 64 characters divided over
+# the ranks. Everything else in a transformer computes each position by itself. Two details remain: a position's
+# embedding is that of its place in the *whole* text, and each rank's loss counts with its share of the characters.
+
+# %%
+recipe = {"batch": 16, "steps": 3, "precision": "float64"}
+runs = {P: launch("context_parallel", ranks=P, **recipe, out=folder / f"ring-{P}") for P in (1, 2, 4)}
+ulysses = {P: launch("context_parallel", ranks=P, attention="ulysses", **recipe, out=folder / f"u-{P}") for P in (2, 4)}
+
+# %% [markdown]
+# **Predict:** the bytes. Let n be the bytes of the keys of all positions, 8 · 16 · 64 · 64 (samples, positions, width).
+# How much does a rank send per layer, forward and backward? And for the gradients of the parameters?
+
+# %% tags=["nbval-check-output"]
+losses = {P: np.array([line["loss"] for line in run.metrics]) for P, run in runs.items()}
+n, layers = 8 * 16 * 64 * 64, 2
+parameters = runs[1].summary.memory["measured"]["parameters"][0]
+for P in (2, 4):
+    summary = runs[P].summary
+    print(f"{P} ranks: the same losses as one rank, to 1e-10: {abs(losses[P] - losses[1]).max() < 1e-10};",
+          f"the same parameters on all ranks: {len(set(summary.params_sha256)) == 1}")  # fmt: skip
+    forward, backward = 2 * (P - 1) * n // P, 2 * (P - 1) * n // P + 2 * n
+    gradients = 2 * (P - 1) * parameters / P
+    per_step, counted = layers * (forward + backward) + gradients, summary.bytes_sent[0] / 3
+    print(
+        f"   {layers} layers: {layers * forward:,} forward, {layers * backward:,} backward; gradients {gradients:,.0f}"
+    )
+    print(f"   per step: {per_step:,.0f}; counted by rank 0: {counted:,.0f}")
+
+# %% [markdown]
+# Forward, P − 1 blocks of keys and values. Backward, the same again and P gradients of blocks. All ranks have all
+# parameters, so their gradients are added up as in data parallel.
+#
+# And the memory, which was the reason for all this:
+
+# %% tags=["nbval-check-output"]
+alone = runs[1].summary.memory["measured"]["activations"][0]
+for name, several in (("ring", runs), ("Ulysses", ulysses)):
+    for P, run in several.items():
+        memory = run.summary.memory
+        shares = [each / alone for each in memory["measured"]["activations"]]
+        pairs = zip(memory["measured"]["activations"], memory["formula"]["activations"], strict=True)
+        close = all(abs(measured / formula - 1) < 0.01 for measured, formula in pairs)
+        print(f"{name:7} on {P} ranks: activations {max(shares):.1%} of one rank's; within 1 % of the formula: {close}")
+
+# %% [markdown]
+# A P-th on each rank, with no part that stays whole. (A tensor split leaves a quarter undivided: notebook
+# `14_tensor_split`.) Parameters are not divided at all. Ulysses keeps one vector more per position and layer:
+# the answer by head as well as by position.
+#
+# In the step below, attention's messages lie within compute: forward, then backward, which sends more than twice as
+# much. At the end all gradients are added up. Where there are more ranks than cores, much of the grey is waiting for a
+# core.
+
+# %%
+figure, ax = plt.subplots(figsize=(9.5, 2.8), layout="constrained")
+timeline.plot(runs[4], ax, steps=1, title="ring attention on 4 ranks, one step")
+
+# %% [markdown]
+# ## 6 Ulysses: positions for heads
+#
+# Heads do not look at each other. So a rank that has *all positions of some heads* can compute their attention by
+# itself, in the ordinary way. Everything else wants *some positions with all heads*. An **all-to-all** leads from one
+# to the other: every rank sends every other a different block.
+
+# %%
+figure, axes = plt.subplots(1, 3, figsize=(9.5, 2.7), layout="constrained")
+titles = ("before: projections, by position", "between: attention, by head", "after: by position again")
+for ax, title, by_head in zip(axes, titles, (False, True, False), strict=True):
+    for head in range(4):
+        for part in range(4):
+            colour = RANKS[head if by_head else part]
+            ax.add_patch(Rectangle((part, -head), 0.94, 0.94, facecolor=colour))
+    ax.set(xlim=(-0.1, 4), ylim=(-3.1, 1.1), aspect="equal")
+    ax.set_title(title, fontsize=10)
+    ax.set_xticks([0.47, 3.47], ["first\npositions", "last"])
+    ax.set_yticks([0.47, -2.53], ["head 0", "head 3"])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+
+# %% tags=["nbval-check-output"]
+for P, run in ulysses.items():
+    found = np.array([line["loss"] for line in run.metrics])
+    blocks = 4 * (P - 1) * n // P**2
+    per_step = 2 * layers * blocks + 2 * (P - 1) * parameters / P
+    print(f"{P} ranks: the same losses as one rank, to 1e-12: {abs(found - losses[1]).max() < 1e-12}")
+    counted = run.summary.bytes_sent[0] / 3
+    print(f"   per layer {blocks:,} forward and as much backward; per step {per_step:,.0f}; counted {counted:,.0f}")
+
+# %% [markdown]
+# Queries, keys and values go there, the answers come back: four times a rank's own (P − 1)/P of n/P. **Predict:** with
+# more ranks, which of the two sends less per rank, and what limits it?
+
+# %%
+ranks = [2, 4, 8, 16, 32]
+figure, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
+for name, colour in (("ring", ORANGE), ("ulysses", BLUE)):
+    sent = [sum(attention_bytes(name, zigzag(64, P), 0, 1024).values()) / 64 / 1024 for P in ranks]
+    ax.plot(ranks, sent, "o-", color=colour, label=f"{name}, by formula")
+for several, colour in ((runs, ORANGE), (ulysses, BLUE)):
+    for P, run in several.items():
+        if P > 1:
+            gradients = 2 * (P - 1) * parameters / P
+            ax.plot(P, (run.summary.bytes_sent[0] / 3 - gradients) / layers / n, "s", color=colour, markersize=11,
+                    fillstyle="none", label="counted above" if P == 2 else None)  # fmt: skip
+ax.set(xscale="log", xticks=ranks, xticklabels=ranks, xlabel="ranks", ylabel="sent per layer and rank, in n", ylim=0)
+ax.minorticks_off()
+ax.legend(frameon=False)
+ax.spines[["top", "right"]].set_visible(False)
+
+# %% [markdown]
+# Ulysses: a rank's block shrinks with P, and so does what it sends. But the ranks must divide the heads: this model has
+# four, so eight ranks are refused. The ring's bytes stay, but so does its freedom: any number of ranks. And a ring's
+# message travels while the rank computes: with T/P positions per rank, a step's attention takes (T/P)² operations and
+# its message T/P numbers, so with long enough parts the message costs no time.
+#
+# ## What you have seen
+#
+# - The scores of attention grow as T². In blocks they are never all there, and the result is the same.
+# - Ring attention passes blocks of keys and values around; the order in which a rank gets them does not matter.
+# - A causal mask makes contiguous parts unequal work; a zig-zag makes it equal, in every step.
+# - Ulysses changes positions for heads and back by all-to-all; its bytes fall with P, and heads limit P.
+# - Both learn what the unsplit model learns, with 1/P of its activations. Bytes and memory are those of the formulas.
+#
+# ## What to try
+#
+# 1. `placement="contiguous"` in section 5, and the timeline again. Which rank waits for which?
+# 2. `launch("context_parallel", ranks=3, …)`: the parts are of 10 and 11 positions. Do the losses still agree?
+# 3. `attention="ulysses"` on three ranks: what is said? Which `hidden` would do?
+# 4. `mpirun -n 4 python -m farandole.model_parallel.context.minimal` is the ring in one file. Take out the scaling of
+#    the sum when a larger score comes. For which inputs is the result still right?
