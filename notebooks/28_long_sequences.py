@@ -340,3 +340,4 @@ ax.spines[["top", "right"]].set_visible(False)
 # 3. `attention="ulysses"` on three ranks: what is said? Which `hidden` would do?
 # 4. `mpirun -n 4 python -m farandole.model_parallel.context.minimal` is the ring in one file. Take out the scaling of
 #    the sum when a larger score comes. For which inputs is the result still right?
+# 5. Lab `18_ring_attention` has you write the ring and the softmax in blocks.

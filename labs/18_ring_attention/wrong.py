@@ -1,0 +1,175 @@
+"""Known wrong answers of lab 18, as changes of `reference.py`."""
+
+from __future__ import annotations
+
+from farandole_tools.lab.mutants import Mutant
+
+MUTANTS = [
+    Mutant(
+        name="adds_the_answers",
+        says="Adds the answers of two blocks, as if each were a part of a sum.",
+        fails={"join": "is the sum of the two", "attention": "is right"},
+        changes={
+            "return share[:, None] * answer + other_share[:, None] * other_answer, joined": """
+            return answer + other_answer, joined
+            """,
+        },
+    ),
+    Mutant(
+        name="forgets_the_largest_score",
+        says="Takes exp of the scores as they are, which overflows where they are large.",
+        fails={"large scores": "exp(10,000) is no float"},
+        changes={"largest[np.isinf(largest)] = 0": "largest[:] = 0"},
+    ),
+    Mutant(
+        name="forgets_the_root",
+        says="Leaves the scores as large as the width makes them.",
+        fails={"block": "not divided by √width", "large scores": "is right", "attention": "is right"},
+        changes={"query @ key.T / np.sqrt(query.shape[1])": "query @ key.T"},
+    ),
+    Mutant(
+        name="gathers_all_scores",
+        says="Keeps the scores of every block, and takes the softmax of whole rows at the end.",
+        fails={"memory": "blocks of scores at a time"},
+        changes={
+            """
+            answer, log_sum = attend(query, block[0], block[1], 0)
+            for step in range(1, comm.size):
+            """: """
+            scores, values = [], []
+            for step in range(comm.size):
+                if step:
+            """,
+            """
+                arriving = np.empty_like(block)
+                comm.exchange(block, right, arriving, left)
+                block = arriving
+                owner = (comm.rank - step) % comm.size
+                ahead = (comm.rank - owner) * len(query)
+                answer, log_sum = join(answer, log_sum, *attend(query, block[0], block[1], ahead))
+            return answer
+            """: """
+                    arriving = np.empty_like(block)
+                    comm.exchange(block, right, arriving, left)
+                    block = arriving
+                owner = (comm.rank - step) % comm.size
+                ahead = (comm.rank - owner) * len(query)
+                scores.append(query @ block[0].T / np.sqrt(query.shape[1]))
+                scores[-1][np.arange(len(query)) > np.arange(len(query))[:, None] + ahead] = -np.inf
+                values.append(block[1])
+            scores = np.concatenate(scores, axis=1)
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+            return weights @ np.concatenate(values) / weights.sum(axis=1, keepdims=True)
+            """,
+        },
+    ),
+    Mutant(
+        name="gathers_the_blocks_first",
+        says="Receives all blocks, and attends to them only then: the keys and values of the whole sequence at once.",
+        fails={"memory": "blocks of keys and values: it needs the one that is here"},
+        changes={
+            """
+            answer, log_sum = attend(query, block[0], block[1], 0)
+            for step in range(1, comm.size):
+                arriving = np.empty_like(block)
+                comm.exchange(block, right, arriving, left)
+                block = arriving
+                owner = (comm.rank - step) % comm.size
+            """: """
+            blocks = [block]
+            for _ in range(1, comm.size):
+                blocks.append(np.empty_like(block))
+                comm.exchange(blocks[-2], right, blocks[-1], left)
+            answer, log_sum = attend(query, block[0], block[1], 0)
+            for step in range(1, comm.size):
+                block = blocks[step]
+                owner = (comm.rank - step) % comm.size
+            """,
+        },
+    ),
+    Mutant(
+        name="hides_its_own_key",
+        says="Lets a query see only the keys before its own.",
+        fails={"block": "does not see its own key", "attention": "is right"},
+        changes={"np.arange(len(key)) > np.arange(len(query))": "np.arange(len(key)) >= np.arange(len(query))"},
+    ),
+    Mutant(
+        name="keeps_its_own_block",
+        says="Attends to its own block in every step, and passes the others on unread.",
+        fails={"attention": "is that of its own keys"},
+        changes={
+            "join(answer, log_sum, *attend(query, block[0], block[1], ahead))": """
+            join(answer, log_sum, *attend(query, key, value, 0))
+            """,
+        },
+    ),
+    Mutant(
+        name="looks_ahead",
+        says="Forgets that a block comes from other positions, and lets every query see all of it.",
+        fails={"attention": "each with its own positions"},
+        changes={"ahead = (comm.rank - owner) * len(query)": "ahead = len(query)"},
+    ),
+    Mutant(
+        name="passes_them_home",
+        says="Passes the blocks on after the last step too, until each is back on its own rank.",
+        fails={"bytes": "after the last one the ring has no need"},
+        changes={
+            """
+                answer, log_sum = join(answer, log_sum, *attend(query, block[0], block[1], ahead))
+            return answer
+            """: """
+                answer, log_sum = join(answer, log_sum, *attend(query, block[0], block[1], ahead))
+            comm.exchange(block, right, np.empty_like(block), left)
+            return answer
+            """,
+        },
+    ),
+    Mutant(
+        name="sees_everything_in_a_block",
+        says="Leaves out the causal mask.",
+        fails={
+            "block": "every query sees every key",
+            "attention": "has seen keys after the query",
+        },
+        changes={"scores[np.arange(len(key)) > np.arange(len(query))[:, None] + ahead] = -np.inf": "pass"},
+    ),
+    Mutant(
+        name="sends_to_each",
+        says="Sends its own block to every rank itself, instead of passing on what has come from the left.",
+        fails={"neighbours": "in a ring it knows only"},
+        changes={
+            "comm.exchange(block, right, arriving, left)": """
+            own, to, source = np.stack((key, value)), (comm.rank + step) % comm.size, (comm.rank - step) % comm.size
+            comm.exchange(own, to, arriving, source)
+            """,
+        },
+    ),
+    Mutant(
+        name="stumbles_over_nothing",
+        says="Compares with L even where no key has been seen in either block: −inf − (−inf).",
+        fails={"join": "−inf − (−inf) is none"},
+        changes={"np.where(np.isinf(joined), 0, joined)": "joined"},
+    ),
+    Mutant(
+        name="takes_the_mean",
+        says="Takes the mean of two blocks' answers, however much weight each has.",
+        fails={"join": "is the mean of the two", "attention": "is right"},
+        changes={
+            "return share[:, None] * answer + other_share[:, None] * other_answer, joined": """
+            return (answer + other_answer) / 2, joined
+            """,
+        },
+    ),
+    Mutant(
+        name="takes_the_sums_themselves",
+        says="Computes with exp(L), which is too large for any float where scores are large.",
+        fails={"join": "use L only in differences"},
+        changes={
+            "share, other_share = np.exp(log_sum - reference), np.exp(other_log_sum - reference)": """
+            total = np.exp(log_sum) + np.exp(other_log_sum)
+            total = np.where(total == 0, 1, total)
+            share, other_share = np.exp(log_sum) / total, np.exp(other_log_sum) / total
+            """,
+        },
+    ),
+]
