@@ -18,8 +18,8 @@ READY := .venv/.ready
 tour: $(READY)
 	$(BIN)/farandole tour
 
-# Three tests at a time, and Slurm's jobs beside them: most of a test is several processes that start, or wait for each
-# other, and whoever waits leaves the core to others. Then those that are to be alone.
+# Three tests at a time, and Slurm's jobs, types and documentation beside them: most of a test is several processes that
+# start, or wait for each other, and whoever waits leaves the core to others. Then those that are to be alone.
 # Thousands of processes start: each would compile all modules anew where no bytecode may be written, and have threads
 # for linear algebra that wait at full speed. A rank that waits beside other tests looks for messages every 0.1 ms, not
 # all the time: its wait takes half the processor time, and a short message twice as long.
@@ -28,8 +28,7 @@ test: export OPENBLAS_NUM_THREADS = 1
 test: export OMP_NUM_THREADS = 1
 test: export OMP_WAIT_POLICY = PASSIVE
 test: $(READY)
-	$(MAKE) --jobs=2 --output-sync=target lint docs
-	$(MAKE) --jobs=2 --keep-going tests-beside tests-slurm
+	$(MAKE) --jobs=4 --keep-going lint docs tests-beside tests-slurm
 	$(BIN)/pytest tests -m alone
 
 # The longest first, so that no worker begins one when the others are done.
