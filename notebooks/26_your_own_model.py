@@ -310,7 +310,7 @@ print("steps in the record:", len(killed.metrics), "and", len(quiet.metrics))
 #
 # ## 6 As a task: every method
 #
-# A loop of your own has five methods. As a *task* the model has them all, also those that cut it, restart it or sample
+# A loop of your own has six methods. As a *task* the model has them all, also those that cut it, restart it or sample
 # their clients. A task says what the loop said: model, data, loss, metrics.
 
 # %%

@@ -117,6 +117,10 @@ METHODS: dict[str, Method] = {
         measured=(Measured("local SGD, 8 steps", {"period": 8}),),
         tour=(Stop("local SGD", "8 steps apart, then the mean of the parameters", {"period": 8}),),
     ),
+    "diloco": Method(
+        "data_parallel", "Synchronising less often",
+        why_not_simulated="local-sgd simulates its rounds, which take as long",
+    ),
     "agnostic_sgd": Method(
         "data_parallel", "Synchronisation-agnostic SGD",
         why_not_simulated="dynamic-rounds simulates its rule, with a controller that plans the steps",

@@ -46,6 +46,17 @@ def test_local_sgd_equals_the_loop_in_one_process(ranks: int, period: int, alpha
     assert len(set(run.summary.params_sha256 or [])) == 1
 
 
+@pytest.mark.parametrize(("ranks", "period", "momentum"), [(1, 5, 0.9), (2, 4, 0.0), (3, 5, 0.9), (4, 1, 0.9)])
+def test_diloco_equals_the_loop_in_one_process(ranks: int, period: int, momentum: float, tmp_path: Path) -> None:
+    run, ends = trained("diloco", ranks, tmp_path / "run", period=period, outer_lr=0.7, outer_momentum=momentum)
+    assert max(end["apart"] for end in ends) < 1e-12
+    assert min(end["moved"] for end in ends) > 1e-2
+    outer_steps = -(-STEPS // period)
+    assert run.summary.messages_sent == [2 * (ranks - 1) * outer_steps] * ranks
+    assert sum(run.summary.bytes_sent or []) == 2 * (ranks - 1) * outer_steps * PARAMETERS * 8
+    assert len(set(run.summary.params_sha256 or [])) == 1
+
+
 @pytest.mark.parametrize(
     ("ranks", "graph", "every"), [(1, "ring", 1), (2, "ring", 1), (3, "complete", 2), (4, "ring", 1), (7, "torus", 1)]
 )
@@ -134,6 +145,7 @@ def test_with_a_spare_the_end_is_bitwise_that_of_an_undisturbed_run(tmp_path: Pa
     [
         ("sync_sgd", {}),
         ("local_sgd", {"period": 4}),
+        ("diloco", {"period": 4, "outer_momentum": 0.5}),
         ("dpsgd", {}),
         ("parameter_server", {"place": "servers=0,workers=1-2", "sync": "bsp"}),
         ("backup", {"fail": "rank=1,step=7"}),

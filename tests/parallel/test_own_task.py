@@ -34,6 +34,7 @@ PROMISED: list[tuple[str, int, dict[str, Any]]] = [
     ("horovod_sgd", 2, {}),
     ("ddp_sgd", 2, {}),
     ("local_sgd", 3, {"period": 1}),
+    ("diloco", 2, {"optimizer": "sgd", "weight_decay": 0.0, "period": 1, "outer_lr": 1.0, "outer_momentum": 0.0}),
     ("agnostic_sgd", 2, {}),
     ("central_directions", 2, {"own_weight": 0.0}),
     ("parameter_server", 4, {"sync": "bsp", "servers": 2}),

@@ -32,6 +32,7 @@ RANKS = {
     "compressed_sgd": 4,
     "context_parallel": 4,
     "ddp_sgd": 4,
+    "diloco": 4,
     "downpour": 6,
     "dpsgd": 4,
     "dynamic_sync": 4,

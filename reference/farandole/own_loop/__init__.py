@@ -4,8 +4,9 @@
     parts          this rank's part of each batch
     loop_method    what a method does around the batches
     synchronous    the mean gradient of all ranks, by an all-reduce in each step
-    apart          ranks that take their own steps: what the next three share
+    apart          ranks that take their own steps: what the next four share
     local_sgd      all average their parameters now and then
+    diloco         all follow an outer optimizer now and then, by the mean of their moves
     gossip         each averages with its neighbours only
     server         workers pull parameters and push gradients; the servers step
     backup         the synchronous method, and survivors that continue after a death

@@ -16,6 +16,7 @@ Another method is another name in the first line:
 
     sync_sgd           each step follows the mean gradient of all ranks; Horovod has the same five lines
     local_sgd          each rank takes its own steps, and every `period` of them all average their parameters
+    diloco             each rank takes its own steps, and every `period` of them an outer step follows the mean of all
     dpsgd              each rank takes its own steps, and averages with its neighbours in a graph
     parameter_server   workers pull parameters and push gradients; the servers step; "ssp" names its policy at once
     backup             as sync_sgd; the loop continues when a rank has died
@@ -41,6 +42,7 @@ from farandole.data_parallel.evaluation import judged_in_shares, mean_of_statist
 from farandole.errors import UsageError
 from farandole.methods import named, with_policy
 from farandole.own_loop.backup import Protected, Stateful
+from farandole.own_loop.diloco import DiLoCo
 from farandole.own_loop.gossip import Gossip
 from farandole.own_loop.local_sgd import LocalSGD
 from farandole.own_loop.loop_method import LoopMethod
@@ -54,7 +56,9 @@ from farandole.runtime.record import Summary
 from farandole.runtime.world import World
 from farandole.tasks import Metric, check_layers
 
-METHODS: dict[str, type[LoopMethod]] = {kind.name: kind for kind in (Synchronous, LocalSGD, Gossip, Served, Protected)}
+METHODS: dict[str, type[LoopMethod]] = {
+    kind.name: kind for kind in (Synchronous, LocalSGD, DiLoCo, Gossip, Served, Protected)
+}
 
 
 class OwnLoop:

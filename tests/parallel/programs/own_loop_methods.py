@@ -84,6 +84,27 @@ def local_sgd(first: nn.Module, ranks: int, period: int, alpha: float) -> list[l
     return [*seen, [vector(model) for model in copies.models]]
 
 
+def diloco(first: nn.Module, ranks: int, period: int, outer_lr: float, momentum: float) -> list[list[torch.Tensor]]:
+    """As `local_sgd`; the outer optimizer is torch's SGD with Nesterov momentum."""
+    copies, seen, shares = Copies(first, ranks), [], []
+    common = nn.Parameter(vector(first).clone())
+    outer = torch.optim.SGD([common], lr=outer_lr, momentum=momentum, nesterov=momentum > 0)
+    for step in range(STEPS):
+        seen.append([vector(model) for model in copies.models])
+        shares.append(copies.gradients(weighted=False))
+        for optimizer in copies.optimizers:
+            optimizer.step()
+        if (step + 1) % period == 0 or step + 1 == STEPS:
+            weights = torch.tensor(shares, dtype=torch.float64).mean(dim=0)
+            mean = sum(weight * vector(model) for weight, model in zip(weights, copies.models, strict=True))
+            common.grad = common.detach() - mean
+            outer.step()
+            for model in copies.models:
+                set_vector(model, common.detach())
+            shares.clear()
+    return [*seen, [vector(model) for model in copies.models]]
+
+
 def dpsgd(first: nn.Module, ranks: int, graph: str, every: int) -> list[list[torch.Tensor]]:
     copies, seen, rounds = Copies(first, ranks), [], 0
     for step in range(STEPS):
@@ -121,6 +142,8 @@ with OwnLoop(method, out=out, wait_timeout=30, **({"device": "cpu"} | options)) 
     slot, slots = loop.method.slot  # after a death others have it, but all copies are alike then
     if method == "local_sgd":
         expected = local_sgd(model, slots, options["period"], options.get("alpha", 1.0))
+    elif method == "diloco":
+        expected = diloco(model, slots, options["period"], options["outer_lr"], options["outer_momentum"])
     elif method == "dpsgd":
         expected = dpsgd(model, slots, options["topology"], options.get("mixing_every", 1))
     else:
