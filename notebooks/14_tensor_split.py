@@ -391,7 +391,8 @@ figure.tight_layout()
 #
 # 4w are the inputs of both branches and what the norms make of them: whole, on each rank. 12w are queries, keys,
 # values, what attention has found, and both sides of the four times wider bend: divided. So with many ranks a quarter
-# of it stays on everyone. (Korthikanti et al. 2022 divide that, too, by places: sequence parallel. We do not.)
+# of it stays on everyone. (Korthikanti et al. 2022 divide that, too, by places: sequence parallel, which
+# `--sequence-parallel` is here.)
 #
 # ## 7 When it pays
 #

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from farandole import launch
+from farandole.errors import UsageError
 
 RANKS = [1, 2, 3, 4, 7]  # of 8 heads 3 and 7 ranks get unequal shares
 
@@ -33,6 +37,41 @@ def test_every_step_equals_the_unsplit_model(under_mpirun: Callable[..., Any], r
                 assert found[what] <= tolerance, (kind, name, what)
             assert found["moved"] > 0.05, f"{name} was trained at all"
             assert found["copies"] == 1, f"{name}: replicated parameters and the loss are the same bits on all ranks"
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_dividing_the_sequence_too_changes_nothing_but_memory(under_mpirun: Callable[..., Any], ranks: int) -> None:
+    """The program asserts the bytes of a block, and that replicated parameters are the same bits on all ranks."""
+    answer = under_mpirun("tensor_sequence.py", ranks)
+    assert answer["block"] <= 1e-12
+    for kind, tolerance in TOLERANCE.items():
+        assert answer[kind]["parameters"] <= tolerance, kind
+        assert answer[kind]["loss"] <= tolerance, kind
+        assert answer[kind]["moved"] > 0.05, kind
+
+
+def test_a_sequence_that_is_divided_leaves_a_part_of_the_activations(tmp_path: Path) -> None:
+    text: dict[str, Any] = {"data": "pydoc", "model": "transformer", "hidden": 64, "batch": 8, "steps": 2}
+    runs = {
+        (ranks, sequence): launch(
+            "tensor_split", ranks, sequence_parallel=sequence, precision="float64", out=tmp_path / f"{ranks}{sequence}",
+            **text,
+        )
+        for ranks, sequence in ((1, False), (2, False), (2, True))
+    }  # fmt: skip
+    losses = {case: [line["loss"] for line in run.metrics] for case, run in runs.items()}
+    assert losses[2, True] == pytest.approx(losses[1, False], abs=1e-12)
+    memory = {case: run.summary.memory or {} for case, run in runs.items()}
+    held = {case: max(found["measured"]["activations"]) for case, found in memory.items()}
+    assert held[2, True] / held[1, False] == pytest.approx(1 / 2, abs=0.005)
+    assert held[2, False] / held[1, False] > 0.6
+    for found in memory.values():
+        assert found["measured"]["activations"] == pytest.approx(found["formula"]["activations"], rel=0.01)
+
+
+def test_only_text_has_positions_to_divide(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="divides the positions of text: give --model transformer"):
+        launch("tensor_split", 2, sequence_parallel=True, out=tmp_path / "run")
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

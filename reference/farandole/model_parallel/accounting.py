@@ -18,6 +18,7 @@ from farandole.model_parallel.memory import Memory
 from farandole.model_parallel.parts import Parts
 from farandole.model_parallel.schedules import pipedream
 from farandole.model_parallel.tensor.division import divisions
+from farandole.model_parallel.tensor.sequence import shares_of
 from farandole.model_parallel.versions import StashingStage
 
 STATE_PER_PARAMETER = {"sgd": 0, "momentum": 1, "adam": 2}
@@ -76,7 +77,11 @@ def _most_held(parts: Parts, micro_batches: int, left: dict[int, Footprint | Non
 def _footprint(parts: Parts, virtual: int, piece: nn.Sequential) -> Footprint | None:
     opened = [layer for unit in piece for layer in (unit if isinstance(unit, nn.Sequential) else [unit])]
     loss = virtual == parts.last
-    return footprint(opened, _like_inputs(parts, virtual), loss=loss, tensor_ranks=parts.layout.tensor)
+    inputs = _like_inputs(parts, virtual)
+    own = None
+    if parts.layout.sequence and parts.tensor.size > 1:
+        own = shares_of(inputs.shape[1], parts.tensor)[parts.tensor.rank]
+    return footprint(opened, inputs, loss=loss, tensor_ranks=parts.layout.tensor, positions=own)
 
 
 def _like_inputs(parts: Parts, virtual: int) -> Tensor:

@@ -7,7 +7,8 @@ in a block of the transformer, of width w, for each character
 
 Both branches' inputs and both norms' outputs are whole (and of each norm, mean and deviation);
 divided are queries, keys, values, what attention found (with one number per head) and, four times
-as wide, both sides of the bend. The loss keeps its softmax and the targets. How many micro-batches
+as wide, both sides of the bend. Where the tensor ranks divide the sequence too, all of it is
+divided: (16w + h + 4)/t. The loss keeps its softmax and the targets. How many micro-batches
 are held at once is the schedule's matter (`checker.most_held`). Source: Korthikanti et al.,
 "Reducing activation recomputation in large transformer models", 2022, whose count is of
 half-precision bytes and with dropout.
@@ -40,7 +41,9 @@ class Footprint:
     late: int
 
 
-def footprint(layers: Iterable[nn.Module], inputs: Tensor, *, loss: bool, tensor_ranks: int = 1) -> Footprint | None:
+def footprint(
+    layers: Iterable[nn.Module], inputs: Tensor, *, loss: bool, tensor_ranks: int = 1, positions: int | None = None
+) -> Footprint | None:
     """What one micro-batch leaves in these layers.
 
     Args:
@@ -48,6 +51,7 @@ def footprint(layers: Iterable[nn.Module], inputs: Tensor, *, loss: bool, tensor
         inputs: of the first layer, likewise.
         loss: the outputs go into a cross-entropy.
         tensor_ranks: how many ranks share each layer.
+        positions: of a sequence, those of this rank, where tensor ranks divide it too (``tensor.sequence``); None: all.
 
     Returns:
         None where a layer's formula is not known.
@@ -57,11 +61,12 @@ def footprint(layers: Iterable[nn.Module], inputs: Tensor, *, loss: bool, tensor
     saved = True  # the tensor between two layers has been counted
     parts = 1  # into how many it is divided
     first = inputs.nbytes
+    whole = 1.0 if positions is None else positions / inputs.shape[1]  # of what layers leave undivided
     for layer in layers:
         outputs = _like_outputs(layer, inputs)
         rows, width = prod(inputs.shape[:-1]), inputs.shape[-1]
         if isinstance(layer, nn.Linear | nn.Conv2d | nn.MaxPool2d | Block | Head) and not saved:
-            kept += inputs.nbytes / parts
+            kept += inputs.nbytes * whole / parts
         match layer:
             case nn.Flatten():
                 outputs_saved = saved
@@ -79,15 +84,15 @@ def footprint(layers: Iterable[nn.Module], inputs: Tensor, *, loss: bool, tensor
                 kept += 8 * outputs.numel()  # where each maximum was
                 outputs_saved = False
             case Embedding():
-                kept += 8 * inputs.shape[1]  # the places' numbers
+                kept += 8 * inputs.shape[1] * whole  # the places' numbers
                 outputs_saved = False
             case Block():
                 heads = width // layer.attention.head_width
-                kept += rows * (3 * width + (12 * width + heads) / tensor_ranks + 4) * inputs.itemsize
+                kept += rows * (whole * (3 * width + 4) + (12 * width + heads) / tensor_ranks) * inputs.itemsize
                 late += 16 * inputs.nbytes
                 outputs_saved = False
             case Head():
-                kept += rows * (width + 2) * inputs.itemsize
+                kept += rows * whole * (width + 2) * inputs.itemsize
                 parts = tensor_ranks
                 late += inputs.nbytes + outputs.nbytes
                 outputs_saved = False

@@ -28,6 +28,7 @@ from farandole.model_parallel.stage import Stage
 from farandole.model_parallel.steps import Schedule, Times
 from farandole.model_parallel.tensor.cross_entropy import cross_entropy as divided_cross_entropy
 from farandole.model_parallel.tensor.exchange import TensorGroup
+from farandole.model_parallel.tensor.sequence import add_up_replicated
 from farandole.model_parallel.tensor.split import split, whole
 from farandole.model_parallel.tensor.units import units
 from farandole.model_parallel.versions import StashingStage, SynchronisedStage
@@ -51,6 +52,7 @@ class Layout:
         shard_optimizer: divide the optimizer's state over the data axis.
         balance: what the stages are to have equally much of.
         pace: how long each pass of a stage takes at least, in seconds.
+        sequence: whether tensor ranks divide the positions where a layer is not divided.
         vertical_sync: whether, without a flush, all stages use the version of the parameters that the first one used.
     """
 
@@ -64,6 +66,7 @@ class Layout:
     balance: layer_split.Balance = "time"
     pace: Times | None = None
     vertical_sync: bool = False
+    sequence: bool = False
 
     @property
     def parts_of_a_batch(self) -> int:
@@ -115,7 +118,7 @@ class Parts:
             self.plan = layer_split.agree(self._cut(layers) if root else None, world)
             pieces = layer_split.send_parts(self.plan, self.layers, layers, self.holders, world)
         if layout.tensor > 1:
-            pieces = {v: nn.Sequential(*(split(unit, self.tensor) for unit in piece)) for v, piece in pieces.items()}
+            pieces = {v: self._split(piece) for v, piece in pieces.items()}
         self.pieces = pieces
         self.module = nn.ModuleList(pieces.values())
         self.flat = FlatBuffers(self.module)
@@ -130,7 +133,7 @@ class Parts:
             self.stage,
             dict(enumerate(self.plan.shapes)),
             self.dtype,
-            self.optimizer.step,
+            self.update,
             self._name("pipeline"),
             layout.pace,
         )
@@ -140,6 +143,12 @@ class Parts:
         if self.tensor.size == 1:
             return self.criterion(outputs, targets)
         return divided_cross_entropy(outputs, targets, tasks.number_of_classes(self.task), self.tensor)
+
+    def update(self) -> None:
+        """Move the parameters by the gradients of all micro-batches."""
+        if self.layout.sequence and self.tensor.size > 1:
+            add_up_replicated(self.pieces.values(), self.tensor)
+        self.optimizer.step()
 
     @property
     def splits(self) -> Splits[Samples]:
@@ -170,6 +179,11 @@ class Parts:
                 "have model() return nn.Sequential of its layers"
             )
         return units(model) if self.layout.tensor > 1 else list(model)
+
+    def _split(self, piece: nn.Sequential) -> nn.Sequential:
+        """This rank's part of every unit of a piece; of a sequence too, where the layout says so."""
+        context = self.plan.shapes[0][0] if self.layout.sequence else None
+        return nn.Sequential(*(split(unit, self.tensor, context) for unit in piece))
 
     def _type(self) -> torch.dtype:
         """Return the type that is computed in: of --precision, or float64 if that is the type of the user's model."""

@@ -5,6 +5,7 @@ layer's columns on each rank, the next layer's rows, and one all-reduce; attenti
 
     farandole run tensor_split -n 2
     farandole run tensor_split -n 4 --data pydoc --model transformer --hidden 64
+    farandole run tensor_split -n 4 --data pydoc --model transformer --hidden 64 --sequence-parallel
     mpirun -n 3 python -m farandole.scenarios.tensor_split --precision float64
 """
 
@@ -21,13 +22,19 @@ from farandole.scenarios import run_as_program
 class Config(ModelParallelOptions):
     """Options of tensor_split."""
 
+    sequence_parallel: bool = False
+    """Of text, also divide norms and sums, by positions: nothing of a block's activations is whole on every rank."""
+
 
 def main(config: Config) -> None:
     from farandole.model_parallel.parts import Layout
     from farandole.model_parallel.training import train
     from farandole.report.table import print_summary
 
-    print_summary(train("tensor_split", config, lambda ranks: Layout(tensor=ranks)), config.json)
+    print_summary(
+        train("tensor_split", config, lambda ranks: Layout(tensor=ranks, sequence=config.sequence_parallel)),
+        config.json,
+    )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,10 @@ class VocabularyEmbedding(nn.Embedding, Divided):
         self.weight = self.divided["weight"].part(whole.weight, group.rank)
 
     def forward(self, symbols: Tensor) -> Tensor:
+        return sum_of_parts(self.part(symbols), self.group)
+
+    def part(self, symbols: Tensor) -> Tensor:
+        """Return this rank's summand: the vectors of the symbols that it has, and 0 elsewhere."""
         rows = symbols - self.first
         elsewhere = (rows < 0) | (rows >= self.num_embeddings)
-        found = super().forward(rows.masked_fill(elsewhere, 0)).masked_fill(elsewhere.unsqueeze(-1), 0)
-        return sum_of_parts(found, self.group)
+        return super().forward(rows.masked_fill(elsewhere, 0)).masked_fill(elsewhere.unsqueeze(-1), 0)

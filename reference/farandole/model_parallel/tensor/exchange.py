@@ -96,6 +96,23 @@ class TensorGroup:
                 self.comm.exchange(leaving.numpy(), right, arriving.numpy(), left)
             return torch.cat(blocks, dimension).to(part.device)
 
+    def reduce_scatter(self, part: Tensor, shares: Sequence[int], dimension: int) -> Tensor:
+        """Σ of all ranks' parts, of which rank r gets `shares[r]` along `dimension`. Collective.
+
+        The first half of a ring all-reduce, with a block per rank: rank r's block travels from rank r + 1 once around.
+        """
+        if self.size == 1:
+            return part
+        with self._communicating("reduce-scatter"):
+            blocks = [on_host(block) for block in part.detach().split(list(shares), dimension)]
+            right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+            for step in range(self.size - 1):
+                leaving, own = blocks[(self.rank - step - 1) % self.size], (self.rank - step - 2) % self.size
+                arriving = torch.empty_like(blocks[own])
+                self.comm.exchange(leaving.numpy(), right, arriving.numpy(), left)
+                blocks[own] = arriving.add_(blocks[own])
+            return blocks[self.rank].to(part.device)
+
     @contextmanager
     def _communicating(self, name: str) -> Iterator[None]:
         if self._world is None:

@@ -17,20 +17,25 @@ from farandole.errors import UsageError
 from farandole.model_parallel.tensor.division import divisions
 from farandole.model_parallel.tensor.exchange import TensorGroup
 from farandole.model_parallel.tensor.linear import ColumnLinear, RowLinear
+from farandole.model_parallel.tensor.sequence import SequenceBlock, SequenceEmbedding, SequenceHead
 from farandole.model_parallel.tensor.transformer import ParallelBlock, ParallelEmbedding, ParallelHead
 from farandole.model_parallel.tensor.units import units
 from farandole.models.transformer import Block, Embedding, Head
 
 
-def split(unit: nn.Module, group: TensorGroup) -> nn.Module:
+def split(unit: nn.Module, group: TensorGroup, context: int | None = None) -> nn.Module:
     """This rank's part of one of the model's `units`; takes and gives whole activations, a head divided logits.
 
     Args:
         unit: the same on all ranks; it is copied from and not kept.
+        context: positions of a sequence, which are divided as well (``sequence``): activations between units are then
+            those of this rank's positions; None: they are whole.
 
     Raises:
-        UsageError: more ranks than heads, symbols, inputs or outputs, or no unit of a model.
+        UsageError: more ranks than heads, symbols, inputs or outputs, or no unit of a model, or none with positions.
     """
+    if context is not None:
+        return _split_sequence(unit, group, context)
     if isinstance(unit, Embedding):
         return ParallelEmbedding(unit, group)
     if isinstance(unit, Block):
@@ -42,9 +47,13 @@ def split(unit: nn.Module, group: TensorGroup) -> nn.Module:
     raise UsageError(f"the tensor split cannot divide {type(unit).__name__}: give one of the model's units")
 
 
-def split_model(model: nn.Sequential, group: TensorGroup) -> nn.Sequential:
-    """This rank's part of every unit of `model`, in order; its output is divided logits."""
-    return nn.Sequential(*(split(unit, group) for unit in units(model)))
+def split_model(model: nn.Sequential, group: TensorGroup, context: int | None = None) -> nn.Sequential:
+    """This rank's part of every unit of `model`, in order; its output is divided logits.
+
+    Args:
+        context: as of `split`.
+    """
+    return nn.Sequential(*(split(unit, group, context) for unit in units(model)))
 
 
 def whole(module: nn.Module, group: TensorGroup) -> nn.Module:
@@ -63,6 +72,17 @@ def whole(module: nn.Module, group: TensorGroup) -> nn.Module:
         parameters[name] = own
     unsplit.load_state_dict(parameters, assign=True)
     return unsplit
+
+
+def _split_sequence(unit: nn.Module, group: TensorGroup, context: int) -> nn.Module:
+    match unit:
+        case Embedding():
+            return SequenceEmbedding(unit, group)
+        case Block():
+            return SequenceBlock(unit, group, context)
+        case Head():
+            return SequenceHead(unit, group, context)
+    raise UsageError("--sequence-parallel divides the positions of text: give --model transformer --data pydoc")
 
 
 def _split_perceptron(unit: nn.Sequential, group: TensorGroup) -> nn.Sequential:

@@ -47,6 +47,9 @@ class ParallelAttention(Attention):
         UsageError: more ranks than heads.
     """
 
+    query: ColumnLinear
+    key: ColumnLinear
+    value: ColumnLinear
     output: RowLinear
 
     def __init__(self, whole: Attention, group: TensorGroup) -> None:
@@ -67,6 +70,9 @@ class ParallelAttention(Attention):
 
 class ParallelFeedForward(FeedForward):
     """Every rank has some of the numbers in the middle."""
+
+    expand: ColumnLinear
+    contract: RowLinear
 
     def __init__(self, whole: FeedForward, group: TensorGroup) -> None:
         nn.Module.__init__(self)
