@@ -217,6 +217,11 @@ METHODS: dict[str, Method] = {
         "model_parallel", "Sequences too long for one device, context parallel",
         why_not_simulated=BY_FORMULA,
     ),
+    "sharded": Method(
+        "sharded", "Training state divided over data-parallel ranks: ZeRO, FSDP",
+        aliases=("zero", "fsdp"),
+        why_not_simulated="its network is that of ring, and half as much again in stage 3",
+    ),
     "adaptive": Method(
         "model_parallel", "Adaptive strategy: the mode is chosen from memory and measured speeds",
         why_not_simulated=MEASURES,

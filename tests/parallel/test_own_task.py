@@ -33,6 +33,7 @@ PROMISED: list[tuple[str, int, dict[str, Any]]] = [
     ("sync_sgd", 2, {"collective": "window", "background_metrics": True}),
     ("horovod_sgd", 2, {}),
     ("ddp_sgd", 2, {}),
+    ("sharded", 3, {"optimizer": "sgd"}),
     ("local_sgd", 3, {"period": 1}),
     ("diloco", 2, {"optimizer": "sgd", "weight_decay": 0.0, "period": 1, "outer_lr": 1.0, "outer_momentum": 0.0}),
     ("agnostic_sgd", 2, {}),

@@ -53,6 +53,7 @@ RANKS = {
     "restart": 4,
     "search": 4,
     "search_array": 2,
+    "sharded": 4,
     "small_network": 2,
     "sync_cost": 4,
     "sync_sgd": 4,

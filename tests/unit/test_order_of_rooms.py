@@ -24,6 +24,7 @@ ORDER = [
     "decentralised",
     "federated",
     "model_parallel",
+    "sharded",
     "recovery",
     "parameter_server",
     "methods",

@@ -33,16 +33,20 @@ def batch_size(share: int, steps: int, step: int) -> int:
     return share // steps + (step < share % steps)
 
 
-def check_filled(shares: Sequence[int], batch: int, steps: int) -> None:
+def check_filled(shares: Sequence[int], batch: int, steps: int, on_every_rank: bool = False) -> None:
     """Refuse a batch so small that in some of the first `steps` steps no share would have a sample left.
+
+    Args:
+        on_every_rank: refuse one with which any share would have none.
 
     Raises:
         UsageError: saying what would fit.
     """
     epoch = steps_per_epoch(sum(shares), batch)
-    if min(steps, epoch) > max(shares):
+    first_empty = min(shares) if on_every_rank else max(shares)
+    if min(steps, epoch) > first_empty:
         raise UsageError(
-            f"--batch {batch}: {len(shares)} ranks share the samples, and would have none left for step {max(shares)}; "
+            f"--batch {batch}: {len(shares)} ranks share the samples, and would have none left for step {first_empty}; "
             f"give {len(shares)} or more"
         )
 

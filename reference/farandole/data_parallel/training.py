@@ -52,12 +52,14 @@ class Strategy(Protocol):
         optimizer: what moves it; one of ours lets its `lr` be changed between two steps.
         bytes_are_counted: False where a library communicates on its own.
         ring_bytes: where gradients are compressed, what a ring all-reduce would have sent so far without.
+        needs_samples: whether every rank must have a sample in each step.
     """
 
     model: nn.Module
     optimizer: Any
     bytes_are_counted: bool
     ring_bytes: int | None = None
+    needs_samples: bool = False
 
     def step(self, batch: Batch, share: float) -> float:
         """Take one step on this rank's part of the batch.
@@ -81,6 +83,10 @@ class Strategy(Protocol):
     def finish(self) -> None:
         """Make `model` the trained model, after the last step. Collective."""
         return  # for most strategies it is already
+
+    def memory(self) -> dict[str, dict[str, int | None]] | None:
+        """Return the bytes that this rank has held, "measured" and by "formula" (`Summary.memory`), or None."""
+        return None  # every rank has held the whole model
 
 
 MakeStrategy = Callable[[World, nn.Module, Loss], Strategy]
@@ -179,6 +185,7 @@ def train(
             staleness=outcome.staleness,
             lead=outcome.lead,
             ring_bytes=strategy.ring_bytes,
+            memory=strategy.memory(),
         )
         if options.export and recorder.folder:
             from farandole.data_parallel.export import write  # loads torch's compiler
@@ -203,7 +210,7 @@ def synchronous_loop(
     stop: StopRequest,
 ) -> Outcome:
     """Take all steps, each on all ranks."""
-    check_filled(shares, options.batch, options.steps)
+    check_filled(shares, options.batch, options.steps, strategy.needs_samples)
     epoch = steps_per_epoch(sum(shares), options.batch)
     sampler = EpochSampler(len(shard), epoch, options.seed, world.rank)
     reader = ahead(shard.on(world.device), copy(sampler), options.seed, world.rank)

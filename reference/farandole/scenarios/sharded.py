@@ -1,0 +1,45 @@
+"""Sharded data parallel (ZeRO, FSDP): the ranks divide optimizer state, gradients and parameters.
+
+Each rank keeps a part of them, and gathers a layer's parameters only while it computes with them. So a model may be
+larger than one rank's memory, though every rank works on all layers. The training is that of one process.
+
+    farandole run sharded -n 4
+    farandole run sharded -n 4 --stage 1
+    farandole run sharded -n 4 --stage 2 --optimizer momentum --lr 0.05
+    farandole run sharded -n 4 --data pydoc --model transformer --hidden 64 --batch 32
+    mpirun -n 3 python -m farandole.scenarios.sharded --stage 3
+"""
+
+from dataclasses import dataclass
+
+from cyclopts import Parameter
+
+from farandole.scenarios import run_as_program
+from farandole.sharded.options import ShardedOptions
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Config(ShardedOptions):
+    """Options of sharded."""
+
+
+def main(config: Config) -> None:
+    from torch import nn
+
+    from farandole.data_parallel.training import train
+    from farandole.models.optimizers import maker
+    from farandole.report.table import print_summary
+    from farandole.runtime.world import World
+    from farandole.sharded.training import ShardedSGD
+    from farandole.tasks import Loss
+
+    def strategy(world: World, model: nn.Module, loss: Loss) -> ShardedSGD:
+        make_optimizer = maker(config.optimizer, config.lr, config.l2, config.weight_decay)
+        return ShardedSGD(world, model, loss, make_optimizer, config.stage, config.optimizer)
+
+    print_summary(train("sharded", config, strategy), config.json)
+
+
+if __name__ == "__main__":
+    run_as_program(Config, main)

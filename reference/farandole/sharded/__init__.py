@@ -1,0 +1,11 @@
+"""Data parallel without copies of everything: optimizer state, gradients and parameters divided over the ranks (ZeRO).
+
+In data-parallel training every rank holds the whole model, its gradient and the optimizer's state, so a model must fit
+into one device. Here the ranks divide them, and the training stays that of one process. Read in this order:
+
+1. ``minimal``: a whole training with divided parameters (ZeRO-3, FSDP), in numpy and mpi4py.
+2. ``plan``: the units of a model, whose parameters are gathered together.
+3. ``unit``: one unit's vectors, and its collectives.
+4. ``training``: the three stages, as one definition with three switches.
+5. ``memory``: what a rank holds, counted, and by the formula of the ZeRO paper.
+"""

@@ -1,0 +1,157 @@
+"""Divided training against one process on the whole batch: parameters after every step, bytes and memory.
+
+Each of several models, in each stage, for a few steps of another optimizer. The answer: model → stage → what was found.
+"""
+
+import json
+
+import numpy as np
+import torch
+from oracle import found_by_one
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from farandole.data.shares import equal_shares, slices
+from farandole.models.optimizers import maker
+from farandole.models.transformer import transformer
+from farandole.runtime.buffers import sha256
+from farandole.runtime.communicator import gather_text
+from farandole.runtime.options import RunOptions
+from farandole.runtime.world import World
+from farandole.sharded.training import ShardedSGD
+
+STEPS, BATCH, CLASSES = 4, 30, 5
+
+
+class Branches(nn.Module):
+    """Tied and frozen parameters, a list of modules, a parameter of its own, and a branch that odd steps leave out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, 6)
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.BatchNorm1d(6)) for _ in range(3)])
+        self.shift = nn.Parameter(torch.zeros(6))
+        self.frozen = nn.Linear(6, 6).requires_grad_(False)
+        self.twice = nn.Linear(6, 6)
+        self.head = nn.Linear(6, 11, bias=False)
+        self.head.weight = self.embedding.weight
+        self.calls = 0
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        self.calls += self.training
+        x = self.embedding(numbers).mean(dim=1) + self.shift
+        for number, block in enumerate(self.blocks):
+            if number != 1 or self.calls % 2:
+                x = x + block(x)
+        return self.head(self.twice(torch.tanh(self.twice(self.frozen(x)))))
+
+
+def perceptron() -> nn.Module:
+    layers = [layer for _ in range(7) for layer in (nn.Linear(24, 24), nn.Tanh())]
+    return nn.Sequential(*layers, nn.Linear(24, CLASSES))
+
+
+def inputs_of(name: str, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    noise = torch.Generator().manual_seed(step)
+    if name == "perceptron":
+        return torch.randn(BATCH, 24, generator=noise).double(), torch.randint(CLASSES, (BATCH,), generator=noise)
+    words = 128 if name == "transformer" else 11
+    numbers = torch.randint(words, (BATCH, 8), generator=noise)
+    return numbers, numbers if name == "transformer" else numbers[:, 0]
+
+
+MODELS = {
+    "perceptron": (perceptron, maker("adam", 0.01), lambda p: torch.optim.Adam(p, lr=0.01)),
+    "transformer": (
+        lambda: transformer((8,), 128, hidden=16, depth=2),
+        maker("momentum", 0.05, decay=0.1),
+        lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+    ),
+    "branches": (Branches, maker("sgd", 0.1), lambda p: torch.optim.SGD(p, lr=0.1)),
+}
+
+
+def fresh(name: str) -> nn.Module:
+    torch.manual_seed(3)
+    return MODELS[name][0]().double()
+
+
+def loss_of(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    return cross_entropy(model(batch[0]).movedim(-1, 1), batch[1])
+
+
+def vector(parameters: list[torch.Tensor]) -> np.ndarray:
+    return torch.cat([each.detach().reshape(-1) for each in parameters]).numpy()
+
+
+def by_one_process(name: str, ranks: int) -> list[np.ndarray]:
+    """The parameters after each step. Each rank's part is normalised by itself, as BatchNorm does."""
+    model = fresh(name)
+    trained = [each for each in model.parameters() if each.requires_grad]
+    decay = 0.1 if name == "transformer" else 0.0
+    optimizer, seen = MODELS[name][2](trained), [vector(trained)]
+    for step in range(STEPS):
+        x, y = inputs_of(name, step)
+        optimizer.zero_grad()
+        if isinstance(model, Branches):
+            calls = model.calls
+        for part in slices(equal_shares(BATCH, ranks)):
+            if isinstance(model, Branches):
+                model.calls = calls
+            (loss_of(model, (x[part], y[part])) * (part.stop - part.start) / BATCH).backward()
+        with torch.no_grad():
+            for each in trained:
+                each.mul_(1 - 0.05 * decay)
+                if each.grad is None:  # torch would leave it where it is
+                    each.grad = torch.zeros_like(each)
+        optimizer.step()
+        seen.append(vector(trained))
+    return seen
+
+
+def largest_difference(strategy: ShardedSGD, expected: np.ndarray, places: dict[int, slice]) -> float:
+    """Of this rank's parts of all units."""
+    found = 0.0
+    for unit in strategy.units:
+        whole = np.concatenate([expected[places[id(each)]] for each in unit.parameters])
+        found = max(found, np.abs(unit.shard.numpy() - whole[unit.own]).max(initial=0))
+    return found
+
+
+answer: dict[str, dict[int, dict[str, object]]] = {}
+with World.start(RunOptions(wait_timeout=30)) as world:
+    own = slices(equal_shares(BATCH, world.size))[world.rank]
+    for name, (_, make_optimizer, _) in MODELS.items():
+        expected = found_by_one(world, lambda name=name: by_one_process(name, world.size))
+        answer[name] = {}
+        for stage in (1, 2, 3):
+            model = fresh(name)
+            places, begin = {}, 0
+            for each in model.parameters():
+                if each.requires_grad:
+                    places[id(each)] = slice(begin, begin + each.numel())
+                    begin += each.numel()
+            kind = {"perceptron": "adam", "transformer": "momentum", "branches": "sgd"}[name]
+            strategy = ShardedSGD(world, model, loss_of, make_optimizer, stage, kind)
+            sent, apart = world.comm.bytes_sent, 0.0
+            for step in range(STEPS):
+                x, y = inputs_of(name, step)
+                strategy.step((x[own], y[own]), (own.stop - own.start) / BATCH)
+                apart = max(apart, largest_difference(strategy, expected[step + 1], places))
+            sent = world.comm.bytes_sent - sent
+            strategy.finish()
+            digests = gather_text(world.control, sha256(model))
+            of_all = [json.loads(text) for text in gather_text(world.control, json.dumps([apart, sent]))]
+            memory = gather_text(world.control, json.dumps(strategy.memory()))
+            units = {unit.name: unit.nbytes for unit in strategy.units}
+            if world.rank == 0:
+                answer[name][stage] = {
+                    "apart": max(each[0] for each in of_all),
+                    "sent": sum(each[1] for each in of_all),
+                    "digests": sorted(set(digests)),
+                    "moved": float(np.abs(expected[-1] - expected[0]).max()),
+                    "memory": [json.loads(text) for text in memory],
+                    "units": units,
+                }
+    if world.rank == 0:
+        print(json.dumps(answer))
