@@ -36,6 +36,11 @@ TEXT = {"data": "pydoc", "model": "transformer", "hidden": 32, "depth": 1, "batc
         ("compressed_sgd", {"compressor": "float16"}),
         ("compressed_sgd", {"compressor": "powersgd"}),
         ("ddp_sgd", {}),
+        ("diloco", {"period": 5}),
+        ("sharded", {"stage": 1}),
+        ("sharded", {"stage": 2, "optimizer": "momentum", "lr": 0.05}),
+        ("sharded", {"stage": 3}),
+        ("sharded", TEXT | {"stage": 3}),
     ],
 )
 def test_the_card_learns_what_the_processor_learns(scenario: str, options: dict[str, Any], tmp_path: Path) -> None:
