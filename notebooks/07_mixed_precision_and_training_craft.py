@@ -603,17 +603,13 @@ text |= {"batch": 64, "lr_batch": 8, "lr": 0.005, "optimizer": "adam"}
 figure, ax = plt.subplots(figsize=(8, 3))
 at_the_end = {}
 for warm_up, colour in ((0, ORANGE), (12, GREEN)):
-    for seed in range(2):
-        out = folder / f"warm-up-{warm_up}-{seed}"
-        run = launch("sync_sgd", ranks=1, **text, warm_up=warm_up, seed=seed, out=out)
-        losses = np.array([line["loss"] for line in run.metrics])
-        at_the_end[warm_up, seed] = losses[-10:].mean()
-        ax.plot(smooth(losses), color=colour, linewidth=1, label=None if seed else f"warm-up of {warm_up} steps")
+    run = launch("sync_sgd", ranks=1, **text, warm_up=warm_up, out=folder / f"warm-up-{warm_up}")
+    losses = np.array([line["loss"] for line in run.metrics])
+    at_the_end[warm_up] = losses[-10:].mean()
+    ax.plot(smooth(losses), color=colour, linewidth=1, label=f"warm-up of {warm_up} steps")
 ax.set(xlabel="step", ylabel="training loss")
 tidy(ax)
-for seed in range(2):
-    without, warmed = at_the_end[0, seed], at_the_end[12, seed]
-    print(f"start {seed}: loss at the end {without:.2f} without a warm-up, {warmed:.2f} with one")
+print(f"loss at the end: {at_the_end[0]:.2f} without a warm-up, {at_the_end[12]:.2f} with one")
 
 # %% [markdown]
 # Some layers have gradients that are long beside their parameters. **LARS** (You et al. 2017) gives each layer a
