@@ -36,6 +36,7 @@ RANKS = {
     "14_gossip_mixing": 4,
     "15_predict_then_measure": 4,
     "16_bring_your_own_loop": 1,
+    "17_zero": 4,
     "18_ring_attention": 4,
 }
 HARMLESS_ON_FEW = {

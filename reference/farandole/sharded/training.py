@@ -99,8 +99,7 @@ class ShardedSGD(Strategy):
         return self._memory
 
     def _account(self) -> dict[str, dict[str, int | None]]:
-        itemsizes = [unit.shard.itemsize for unit in self.units]
-        own = [unit.shard.numel() * itemsize for unit, itemsize in zip(self.units, itemsizes, strict=True)]
+        own = [unit.shard.nbytes for unit in self.units]
         root = self.units[0].nbytes if self.units[0].name == ROOT else 0
         formula = by_formula(self.stage, [unit.nbytes for unit in self.units], own, root, self._optimizer)
         return account(self._meter, formula)

@@ -1,0 +1,145 @@
+"""Known wrong answers of lab 17, as changes of `reference.py`."""
+
+from __future__ import annotations
+
+from farandole_tools.lab.mutants import Mutant
+
+MUTANTS = [
+    Mutant(
+        name="adds_in_place",
+        says="Adds what arrives to the vector that it was given.",
+        fails={"reduce-scatter": "changes the vector that it was given"},
+        changes={"np.split(vector.copy(), comm.size)": "np.split(vector, comm.size)"},
+    ),
+    Mutant(
+        name="averages_over_its_own_samples",
+        says="Divides the error by the samples of this rank, so that the sum of all gradients is P times the mean.",
+        fails={"step": "P times as far"},
+        changes={"len(inputs) * comm.size": "len(inputs)"},
+    ),
+    Mutant(
+        name="averages_the_gradients",
+        says="Divides the sum of the gradients by the number of ranks.",
+        fails={"optimizer": "are averaged", "step": "a P-th of the way", "reduce-scatter": "is right"},
+        changes={"return parts[comm.rank].copy()": "return parts[comm.rank] / comm.size"},
+    ),
+    Mutant(
+        name="forgets_the_velocity",
+        says="Steps along the gradient of this step alone.",
+        fails={"optimizer": "has v been kept"},
+        changes={"self.velocity = self.momentum * self.velocity + own": "self.velocity = own"},
+    ),
+    Mutant(
+        name="keeps_all_layers",
+        says="Gathers each layer once, and keeps it whole until its backward pass.",
+        fails={"bytes": "gathered twice and reduced once", "memory": "gather it again"},
+        changes={
+            """
+            outputs = [inputs]
+            for part, shape in zip(parts, shapes, strict=True):
+                outputs.append(layer_forward(all_gather(part, comm).reshape(shape), outputs[-1]))
+            """: """
+            outputs, kept = [inputs], []
+            for part, shape in zip(parts, shapes, strict=True):
+                kept.append(all_gather(part, comm).reshape(shape))
+                outputs.append(layer_forward(kept[-1], outputs[-1]))
+            """,
+            "weights = all_gather(parts[number], comm).reshape(shapes[number])": "weights = kept[number]",
+        },
+    ),
+    Mutant(
+        name="keeps_a_view",
+        says="Keeps a part of the parameters that is a view, and with it all parameters.",
+        fails={"state": "a view keeps all of it"},
+        changes={
+            "self.part = np.split(parameters, comm.size)[comm.rank].copy()": """
+            self.part = np.split(parameters, comm.size)[comm.rank]
+            """,
+            "self.part = self.part - self.lr * self.velocity": "self.part -= self.lr * self.velocity",
+        },
+    ),
+    Mutant(
+        name="keeps_every_velocity",
+        says="Keeps the velocity of all parameters, of which it uses a part.",
+        fails={"state": "the largest is .velocity"},
+        changes={
+            "self.velocity = np.zeros_like(self.part)": "self.velocity = np.zeros_like(parameters)",
+            """
+                self.velocity = self.momentum * self.velocity + own
+                self.part = self.part - self.lr * self.velocity
+            """: """
+                mine = np.split(self.velocity, self.comm.size)[self.comm.rank]
+                mine[:] = self.momentum * mine + own
+                self.part = self.part - self.lr * mine
+            """,
+        },
+    ),
+    Mutant(
+        name="leaves_the_parts_alone",
+        says="Binds the name to a new array in place of changing the one in the list.",
+        fails={
+            "step": "in place",
+        },
+        changes={"parts[number] -= lr * reduce_scatter": "moved = parts[number] - lr * reduce_scatter"},
+    ),
+    Mutant(
+        name="moves_along_its_own_gradient",
+        says="Takes its part of its own gradient, without the other ranks'.",
+        fails={"reduce-scatter": "nothing has been added", "optimizer": "is right", "step": "is right"},
+        changes={"parts[(comm.rank - step - 1) % comm.size] += arriving": "pass"},
+    ),
+    Mutant(
+        name="passes_the_error_back_by_new_weights",
+        says="Moves the weights first, and passes the error back by what they are then.",
+        fails={"step": "by the weights before", "memory": "layers of 12"},
+        changes={
+            """
+                gradient, error = layer_backward(weights, outputs[number], outputs[number + 1], error)
+                parts[number] -= lr * reduce_scatter(gradient.reshape(-1), comm)
+            """: """
+                gradient, _ = layer_backward(weights, outputs[number], outputs[number + 1], error)
+                parts[number] -= lr * reduce_scatter(gradient.reshape(-1), comm)
+                moved = weights - lr * gradient
+                _, error = layer_backward(moved, outputs[number], outputs[number + 1], error)
+            """,
+        },
+    ),
+    Mutant(
+        name="reduces_and_gathers",
+        says="Forms the sum by an all-reduce, and takes its part.",
+        fails={"bytes": "an all-reduce sends twice as much", "memory": "layers of 12"},
+        changes={
+            "return parts[comm.rank].copy()": """
+            whole = all_gather(parts[comm.rank], comm)
+            return np.split(whole, comm.size)[comm.rank]
+            """,
+        },
+    ),
+    Mutant(
+        name="rotated",
+        says="Begins the ring with its own part, and ends with its right neighbour's.",
+        fails={"reduce-scatter": "is the sum of part", "optimizer": "is right", "step": "is right"},
+        changes={
+            """
+                comm.exchange(parts[(comm.rank - step) % comm.size], right, arriving, left)
+                parts[(comm.rank - step - 1) % comm.size] += arriving
+            return parts[comm.rank].copy()
+            """: """
+                comm.exchange(parts[(comm.rank - step + 1) % comm.size], right, arriving, left)
+                parts[(comm.rank - step) % comm.size] += arriving
+            return parts[(comm.rank + 1) % comm.size].copy()
+            """,
+        },
+    ),
+    Mutant(
+        name="starts_one_further",
+        says="Puts each part one place further on.",
+        fails={
+            "all-gather": "rank r's part is the r-th",
+            "optimizer": "is right",
+            "step": "is right",
+            "memory": "layers of 12",
+        },
+        changes={"return parts.reshape(-1)": "return np.roll(parts, 1, axis=0).reshape(-1)"},
+    ),
+]

@@ -1,0 +1,205 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 27 · Sharded data parallel
+#
+# **Question:** in data parallel every rank holds the whole model, its gradient, and what the optimizer remembers. All
+# ranks hold the same. Can each keep a part only, and the training still be that of one process?
+#
+# The answer is **ZeRO**, the zero redundancy optimizer (零冗余优化器), in three stages; the third is known as **FSDP**.
+# Document 004 says why it is needed: a model may be too large for one card's memory.
+
+# %%
+# %load_ext farandole
+import inspect
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.patches import Rectangle
+
+from farandole import launch
+from farandole.models.classifiers import mlp
+from farandole.report import timeline
+from farandole.report.colours import BLUE, GREEN, GREY, ORANGE
+from farandole.sharded.plan import units
+from farandole.sharded.training import ShardedSGD
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+KINDS = {"parameters": BLUE, "gradients": ORANGE, "optimizer_state": GREEN}
+
+# %% [markdown]
+# ## 1 What a rank holds
+#
+# Let Ψ be the bytes of the parameters. The gradient is as large. Adam remembers two numbers for each parameter, so its
+# state takes 2Ψ: together 4Ψ, on every rank. In mixed precision it is worse: parameters and gradients of 2 bytes, and
+# beside them Adam's two numbers and a copy of the parameters in 4 bytes. The ZeRO paper therefore counts 2 + 2 + 12
+# bytes for each parameter.
+#
+# **Predict:** a model of 7.5 billion parameters, on 64 cards of 32 GB. Does it fit if only the optimizer's state is
+# divided? If the gradients are divided too?
+
+# %% tags=["nbval-check-output"]
+parameters, N, K = 7.5e9, 64, 12
+held = {
+    "data parallel": 2 + 2 + K,
+    "stage 1: optimizer state divided": 2 + 2 + K / N,
+    "stage 2: gradients too": 2 + 2 / N + K / N,
+    "stage 3: parameters too": 2 / N + 2 / N + K / N,
+}
+for name, bytes_per_parameter in held.items():
+    print(f"{name:33} {bytes_per_parameter * parameters / 1e9:6.1f} GB on each of {N} cards")
+
+# %% [markdown]
+# These are the numbers of the paper's first figure. In stage 3 each card holds a 64th of everything.
+#
+# ## 2 The three stages, measured
+#
+# The scenario `sharded` does this for any model. Here a perceptron of 13 layers learns the digits, with Adam, on four
+# ranks. Each rank counts what it holds while it trains, and the record has the largest amounts.
+
+# %%
+recipe = {"hidden": 64, "depth": 12, "steps": 60}
+alone = launch("sharded", ranks=1, stage=1, **recipe, out=folder / "alone")
+runs = {stage: launch("sharded", ranks=4, stage=stage, **recipe, out=folder / str(stage)) for stage in (1, 2, 3)}
+
+# %%
+figure, ax = plt.subplots(figsize=(8, 3.2), layout="constrained")
+bars = {"one rank": alone, **{f"stage {stage}": run for stage, run in runs.items()}}
+for number, run in enumerate(bars.values()):
+    below = 0.0
+    for kind, colour in KINDS.items():
+        height = run.summary.memory["measured"][kind][0] / 1024
+        label = kind.replace("_", " ") if number == 0 else None
+        ax.bar(number, height, bottom=below, color=colour, width=0.6, label=label)
+        below += height
+ax.set_xticks(range(len(bars)), bars)
+ax.set(ylabel="KiB held at most")
+ax.legend(frameon=False)
+ax.spines[["top", "right"]].set_visible(False)
+
+# %% [markdown]
+# **Predict:** by the formula, stage 3 on four ranks should hold a quarter of what one rank holds. Why is it more here?
+
+# %% tags=["nbval-check-output"]
+whole = alone.summary.memory["measured"]["parameters"][0]
+paper = {1: whole * (2 + 2 / 4), 2: whole * (1 + 1 / 4 + 2 / 4), 3: whole * (1 / 4 + 1 / 4 + 2 / 4)}
+sizes = {
+    each.name: sum(one.numel() * one.itemsize for one in each.parameters) for each in units(mlp((1, 8, 8), 10, 64, 12))
+}
+largest = max(sizes.values())
+print(f"{len(sizes)} units, the largest of {largest:,} bytes; all together {whole:,}")
+for stage, run in runs.items():
+    measured = [sum(run.summary.memory["measured"][kind][rank] for kind in KINDS) for rank in range(4)]
+    formula = [sum(run.summary.memory["formula"][kind][rank] for kind in KINDS) for rank in range(4)]
+    extra = max(measured) - paper[stage]
+    print(f"stage {stage}: {max(measured):9,} bytes, as by our formula: {measured == formula};",
+          f"beyond the paper's: {extra / largest:.2f} times the largest unit")  # fmt: skip
+
+# %% [markdown]
+# A rank needs the layer that it computes with, whole. So beside its part of everything it holds one **unit** for a
+# moment: in stage 2 the gradient of one layer, in stage 3 also its parameters. The more units a model has, the less
+# this matters. That is why a model is cut into its blocks, and not taken as one.
+#
+# ## 3 Is it the same training?
+#
+# Beside them, plain data parallel on the same batches: `sync_sgd`, whose ranks hold everything.
+#
+# **Predict:** which of the three stages end with the same parameters, to the bit? And which sends the most?
+
+# %% tags=["nbval-check-output"]
+plain = launch("sync_sgd", ranks=4, optimizer="adam", lr=0.003, **recipe, out=folder / "plain")
+digests = {run.summary.params_sha256[rank] for run in runs.values() for rank in range(4)}
+print("all ranks of all stages have the same bits:", len(digests) == 1)
+apart = [a["loss"] - b["loss"] for a, b in zip(runs[3].metrics, plain.metrics, strict=True)]
+print("for 40 steps the losses are those of plain data parallel, to 1e-4:", max(map(abs, apart[:40])) < 1e-4)
+steps, N = recipe["steps"], 4
+in_plain = sum(plain.summary.bytes_sent) / steps
+print(f"plain:   all ranks together send {in_plain / ((N - 1) * whole):.2f} times (N − 1)Ψ in a step")
+for stage, run in runs.items():
+    at_last = whole * (N - 1) if stage == 3 else 0  # the model is gathered, to be judged
+    sent = (sum(run.summary.bytes_sent) - at_last) / steps
+    print(f"stage {stage}: all ranks together send {sent / ((N - 1) * whole):.2f} times (N − 1)Ψ in a step")
+
+# %% [markdown]
+# Plain data parallel adds the same numbers in another order, since its ring goes around the whole vector and not around
+# each unit. Such differences of rounding grow in the course of any training.
+#
+# Stages 1 and 2 send what an all-reduce sends, since that is what they are: a **reduce-scatter**, after which each rank
+# has the sum of one part of the gradient, and an **all-gather** of the parameters that were moved. Between the two
+# halves each rank moves its part. So dividing optimizer state and gradients costs no byte. Stage 3 gathers the
+# parameters twice, since they are forgotten after the forward pass: half as much again.
+#
+# ## 4 A step of stage 3
+#
+# Blue: the unit's parameters are whole on this rank. Orange: so is its gradient. Forward goes through the units from
+# the first to the last, backward returns. What each rank keeps for ever is a quarter of each, and is not drawn.
+
+# %%
+names = list(sizes)[:6]
+figure, ax = plt.subplots(figsize=(9, 2.9), layout="constrained")
+for row, _ in enumerate(names):
+    ax.add_patch(Rectangle((row, -row - 0.8), 1, 0.8, facecolor=BLUE))
+    back = 2 * len(names) - 1 - row
+    ax.add_patch(Rectangle((back + 0.3, -row - 0.8), 1, 0.8, facecolor=BLUE))
+    ax.add_patch(Rectangle((back + 0.3, -row - 0.8), 1, 0.35, facecolor=ORANGE))
+    ax.annotate("gather", (row + 0.02, -row - 0.9), va="top", fontsize=7, color=GREY)
+    ax.annotate("gather", (back + 0.32, -row - 0.9), va="top", fontsize=7, color=GREY)
+    ax.annotate("reduce", (back + 1.3, -row + 0.02), va="bottom", ha="right", fontsize=7, color=GREY)
+    ax.text(-0.2, -row - 0.4, f"layer {row}", ha="right", va="center")
+ax.text(3, 0.25, "forward", ha="center")
+ax.text(9.3, 0.25, "backward", ha="center")
+ax.set(xlim=(-1.3, 12.6), ylim=(-6.2, 0.6))
+ax.set_axis_off()
+
+# %% [markdown]
+# And a real step, of rank 0 to 3: computing in pieces, with a gather or a reduction between any two. They are short
+# messages, each of which waits for all ranks. FSDP gathers the next unit while this one computes, which hides them and
+# takes the memory of one more unit. Ours does not.
+
+# %%
+figure, ax = plt.subplots(figsize=(9.5, 2.8), layout="constrained")
+timeline.plot(runs[3], ax, steps=1, title="stage 3 on 4 ranks, one step")
+
+# %% [markdown]
+# ## 5 How it is written
+#
+# A step is the same for all stages. Hooks of torch do what differs: before a unit's forward it is gathered, after it
+# freed; when backward comes to its outputs it is gathered again; when its last gradient is there it is reduced.
+
+# %% tags=["nbval-check-output"]
+print(inspect.getsource(ShardedSGD.step))
+print(inspect.getsource(ShardedSGD._hooked))
+
+# %% [markdown]
+# One thing is hidden in `saved_tensors_hooks`. A layer's backward needs its weights, so autograd saves them, and would
+# keep the whole vector from forward to backward: nothing would be saved. Instead it is given the *place* of what it
+# wants to save, and looks there when the unit has been gathered again.
+#
+# ## What you have seen
+#
+# - Data parallel holds everything N times. ZeRO keeps one copy, divided: first the optimizer's state, then gradients,
+#   then parameters.
+# - The training is the same, to the bit in all stages.
+# - Stages 1 and 2 cost no byte more than an all-reduce. Stage 3 sends half as much again, and holds one layer whole.
+# - Activations are not divided by any of them. For these there are pipelines, tensor and sequence parallel
+#   (notebooks `13_pipelines`, `14_tensor_split`, `28_long_sequences`).
+#
+# **Try:** `farandole run sharded -n 4 --data pydoc --model transformer --hidden 64 --batch 32` and look at `memory` in
+# its summary.json · your own model: `--task my_task.py` (notebook `26_your_own_model`) · `sharded/minimal.py`, stage 3
+# in one file, with the messages written out · lab `17_zero`, in which you write them.
