@@ -50,7 +50,8 @@ soak: $(READY)
 		tests/parallel/test_elastic_horovod.py tests/parallel/test_bench_recovery.py \
 		tests/parallel/test_same_parameters.py tests/slurm/test_scripts.py tests/labs/test_known_answers.py
 
-check: $(READY) lint unit
+check: $(READY)
+	$(MAKE) --jobs=2 --keep-going lint unit
 
 unit: $(READY)
 	$(BIN)/pytest tests/unit --numprocesses 2 --dist worksteal
