@@ -37,6 +37,9 @@ def check_bytes(stages: dict[str, Any], ranks: int, name: str) -> None:
     units = stages["1"]["units"]
     whole, root = sum(units.values()), units.get("root", 0)
     assert stages["1"]["sent"] == stages["2"]["sent"] == 2 * (ranks - 1) * whole * STEPS, "as data parallel"
+    largest = max(nbytes for unit, nbytes in units.items() if unit != "root")
+    assert stages["1"]["alive"] == stages["2"]["alive"] == [0, 0], "nothing is gathered before its use"
+    assert stages["3"]["alive"] == [root + largest, root], "one unit at a time, and none between forward and backward"
     if name != "branches":  # which leaves a unit out, and uses another twice
         assert root == 0
         assert stages["3"]["sent"] == 3 * (ranks - 1) * whole * STEPS, "half as much again"

@@ -4,6 +4,7 @@ Each of several models, in each stage, for a few steps of another optimizer. The
 """
 
 import json
+import weakref
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from farandole.data.shares import equal_shares, slices
 from farandole.models.optimizers import maker
 from farandole.models.transformer import transformer
+from farandole.runtime import devices
 from farandole.runtime.buffers import sha256
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.options import RunOptions
@@ -24,7 +26,7 @@ STEPS, BATCH, CLASSES = 4, 30, 5
 
 
 class Branches(nn.Module):
-    """Tied and frozen parameters, a list of modules, a parameter of its own, and a branch that odd steps leave out."""
+    """Tied and frozen parameters, a list of modules, a parameter beside it, and a branch that odd steps leave out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,6 +120,29 @@ def largest_difference(strategy: ShardedSGD, expected: np.ndarray, places: dict[
     return found
 
 
+class Gathered:
+    """Counts the bytes of gathered vectors that are alive, whoever holds them: autograd's graph, too."""
+
+    def __init__(self) -> None:
+        self.alive = self.most = self.after_forward = 0
+
+    def empty(self, shape: list[int], dtype: torch.dtype, _: torch.device) -> torch.Tensor:
+        """In place of `devices.empty_on_host`: memory of numpy's, which tells when torch has let go of it."""
+        array = np.empty(shape, np.dtype(str(dtype).removeprefix("torch.")))
+        weakref.finalize(array, self._hold, -array.nbytes)
+        self._hold(array.nbytes)
+        return torch.from_numpy(array)
+
+    def loss(self, model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        found = loss_of(model, batch)
+        self.after_forward = max(self.after_forward, self.alive)
+        return found
+
+    def _hold(self, nbytes: int) -> None:
+        self.alive += nbytes
+        self.most = max(self.most, self.alive)
+
+
 answer: dict[str, dict[int, dict[str, object]]] = {}
 with World.start(RunOptions(wait_timeout=30)) as world:
     own = slices(equal_shares(BATCH, world.size))[world.rank]
@@ -132,13 +157,15 @@ with World.start(RunOptions(wait_timeout=30)) as world:
                     places[id(each)] = slice(begin, begin + each.numel())
                     begin += each.numel()
             kind = {"perceptron": "adam", "transformer": "momentum", "branches": "sgd"}[name]
-            strategy = ShardedSGD(world, model, loss_of, make_optimizer, stage, kind)
+            devices.empty_on_host = (gathered := Gathered()).empty
+            strategy = ShardedSGD(world, model, gathered.loss, make_optimizer, stage, kind)
             sent, apart = world.comm.bytes_sent, 0.0
             for step in range(STEPS):
                 x, y = inputs_of(name, step)
                 strategy.step((x[own], y[own]), (own.stop - own.start) / BATCH)
                 apart = max(apart, largest_difference(strategy, expected[step + 1], places))
             sent = world.comm.bytes_sent - sent
+            alive = [gathered.most, gathered.after_forward]
             strategy.finish()
             digests = gather_text(world.control, sha256(model))
             of_all = [json.loads(text) for text in gather_text(world.control, json.dumps([apart, sent]))]
@@ -152,6 +179,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
                     "moved": float(np.abs(expected[-1] - expected[0]).max()),
                     "memory": [json.loads(text) for text in memory],
                     "units": units,
+                    "alive": alive,
                 }
     if world.rank == 0:
         print(json.dumps(answer))
