@@ -168,7 +168,7 @@ ax.set_axis_off()
 # rank adds its part. After one hop more than the block itself makes, the gradient is on the rank that the block came
 # from.
 #
-# ## 4 Who has how much to do
+# ## 4 How the work is divided
 #
 # The last position looks back at everything, the first one at nothing but itself. Each small square below is one part
 # of the queries (row) with one part of the keys (column), coloured by the rank that computes it. The number is the step

@@ -57,7 +57,9 @@ def check_reduce_scatter(student: Any, comm: Comm) -> None:
     what, right = f"rank {comm.rank}'s part", part_of(whole, comm)
     if comm.size > 1:
         expect(not alike(found, whole), f"{what} is the whole sum: return this rank's part of it, of {PART} numbers")
-        expect(not alike(found, part_of(before, comm)), f"{what} is that of its own vector: nothing has been added")
+        expect(
+            not alike(found, part_of(before, comm)), f"{what} is a part of this rank's vector: nothing has been added"
+        )
         for other, theirs in enumerate(np.split(whole, comm.size)):
             expect(other == comm.rank or not alike(found, theirs), f"{what} is the sum of part {other}")
     equal(what, found, right, ": is every rank's part added once?")

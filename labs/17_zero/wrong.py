@@ -84,7 +84,7 @@ MUTANTS = [
     ),
     Mutant(
         name="moves_along_its_own_gradient",
-        says="Takes its part of its own gradient, without the other ranks'.",
+        says="Takes a part of this rank's gradient, and adds nothing of the other ranks'.",
         fails={"reduce-scatter": "nothing has been added", "optimizer": "is right", "step": "is right"},
         changes={"parts[(comm.rank - step - 1) % comm.size] += arriving": "pass"},
     ),

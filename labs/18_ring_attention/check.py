@@ -165,7 +165,7 @@ def check_attention(student: Any, comm: Comm) -> None:
         return
     what = f"the answer on rank {comm.rank}"
     alone = attention(query[here], key[here], value[here], 0)[0]
-    expect(not alike(found, alone), f"{what} is that of its own keys: those of the ranks before it count too")
+    expect(not alike(found, alone), f"{what} has seen this rank's keys alone: those of the ranks before it count too")
     everything = attention(query, key, value, 10_000)[0][here]
     expect(not alike(found, everything), f"{what} has seen keys after the query: which positions has the block now?")
     equal(what, found, right, ": are the blocks of all ranks attended to, each with its own positions?")

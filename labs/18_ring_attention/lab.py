@@ -36,7 +36,7 @@ scores, values = np.array([1.0, 3.0, 2.0, 0.0, 4.0, 1.0]), np.array([10, 20, 30,
 print(f"{np.exp(scores) @ values / np.exp(scores).sum():.6f}")
 
 # %% [markdown]
-# Now the keys come in two blocks of three. Each block has an answer of its own. Which mean of the two is the whole?
+# Now the keys come in two blocks of three. Each block has an answer. Which mean of the two is the whole?
 
 # %%
 answers = [np.exp(s) @ v / np.exp(s).sum() for s, v in zip(np.split(scores, 2), np.split(values, 2), strict=True)]

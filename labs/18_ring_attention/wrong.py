@@ -96,7 +96,7 @@ MUTANTS = [
     Mutant(
         name="keeps_its_own_block",
         says="Attends to its own block in every step, and passes the others on unread.",
-        fails={"attention": "is that of its own keys"},
+        fails={"attention": "has seen this rank's keys alone"},
         changes={
             "join(answer, log_sum, *attend(query, block[0], block[1], ahead))": """
             join(answer, log_sum, *attend(query, key, value, 0))

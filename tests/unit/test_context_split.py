@@ -1,4 +1,4 @@
-"""The context split without MPI: who has which positions, who attends to which block when, attention from blocks."""
+"""The context split without MPI: each rank's positions, the block it attends to in each step, attention in blocks."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 With Ψ bytes of parameters, K times as much optimizer state and N ranks:
 
-    stage 1    Ψ + Ψ + KΨ/N        only the optimizer's state is divided
-    stage 2    Ψ + (Ψ/N + u) + KΨ/N                gradients too
-    stage 3    (Ψ/N + u + r) + (Ψ/N + u + r) + KΨ/N          and parameters
+    stage 1    Ψ + Ψ + KΨ/N                         only the optimizer's state is divided
+    stage 2    Ψ + (Ψ/N + u + r) + KΨ/N             gradients too
+    stage 3    2·(Ψ/N + u + r) + KΨ/N               and parameters
 
 The paper's formulas are those without u and r. They are what a rank holds for a moment: u, the largest unit, while it
 is gathered, or until its gradient is reduced; r, the root unit, which is gathered during the whole step.
@@ -18,9 +18,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from farandole.model_parallel.accounting import STATE_PER_PARAMETER
 from farandole.model_parallel.memory import Memory
-
-STATE_PER_PARAMETER = {"sgd": 0, "momentum": 1, "adam": 2}
 
 
 class Meter:
@@ -35,7 +34,7 @@ class Meter:
         self.most: Counter[str] = Counter()
 
     def hold(self, kind: str, nbytes: int) -> None:
-        """So many bytes more (or fewer, if negative) are held."""
+        """Count `nbytes` more bytes of `kind`, or fewer where it is negative."""
         self._now[kind] += nbytes
         self.most[kind] = max(self.most[kind], self._now[kind])
 
@@ -44,25 +43,18 @@ def by_formula(stage: int, nbytes: Sequence[int], own: Sequence[int], root: int,
     """Return what a rank should hold, in bytes, by kind.
 
     Args:
-        nbytes: of the parameters of each unit.
+        nbytes: of the parameters of each unit; where there is a root unit, it is the first.
         own: of this rank's part of each.
         root: of the root unit, 0 if there is none.
+        optimizer: its name.
     """
     whole, part = sum(nbytes), sum(own)
-    largest = max((each for number, each in enumerate(nbytes) if number or not root), default=0)
-    gradients = {1: whole, 2: part + _in_flight(nbytes, root), 3: part + _in_flight(nbytes, root)}[stage]
-    parameters = part + root + largest if stage == 3 else whole
+    in_parts = part + root + max(nbytes[1:] if root else nbytes, default=0)
     return {
-        "parameters": parameters,
-        "gradients": gradients,
+        "parameters": in_parts if stage == 3 else whole,
+        "gradients": in_parts if stage > 1 else whole,
         "optimizer_state": STATE_PER_PARAMETER[optimizer] * part,
     }
-
-
-def _in_flight(nbytes: Sequence[int], root: int) -> int:
-    """Return the bytes of the gradients that wait for their reduction at the same time, at most."""
-    others = nbytes[1:] if root else nbytes
-    return root + max(others, default=0)
 
 
 def account(measured: Meter, formula: dict[str, int]) -> dict[str, dict[str, int | None]]:

@@ -51,10 +51,8 @@ class Unit:
                     f"unit {self.name} has parameters of {each.dtype} and {first.dtype}: the parameters of a unit must "
                     "all be float32, float64 or float16, or be frozen (requires_grad=False)"
                 )
-        self._shapes, self._numels = (
-            [each.shape for each in self.parameters],
-            [each.numel() for each in self.parameters],
-        )
+        self._shapes = [each.shape for each in self.parameters]
+        self._numels = [each.numel() for each in self.parameters]
         self.whole: Tensor | None = torch.cat([each.data.reshape(-1) for each in self.parameters])
         self.numel, self.nbytes = self.whole.numel(), self.whole.nbytes
         self.own = ShardedOptimizer.part_of(self.numel, world.comm.rank, world.comm.size)

@@ -60,7 +60,7 @@ def forward(rank: int, size: int) -> Iterator[Attend | PassBlock]:
 
 
 def backward(rank: int, size: int) -> Iterator[Step]:
-    """Yield one rank's steps of a backward pass, after which it has the gradient of its own block."""
+    """Yield one rank's steps of a backward pass, after which it has the gradient of the block it began with."""
     for step in range(size):
         block, following = (rank - step) % size, (rank - step - 1) % size
         if step < size - 1:
