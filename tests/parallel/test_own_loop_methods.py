@@ -86,7 +86,7 @@ def test_servers_in_rounds_step_as_one_process(
 
 
 def test_a_stale_server_lets_workers_take_each_others_steps(tmp_path: Path) -> None:
-    slow = "rank=2,factor=30"
+    slow = "rank=2,factor=8"
     run, ends = trained("ssp", 5, tmp_path / "run", staleness=3, slow=slow)
     assert sum(len(end["steps"]) for end in ends) == 3 * STEPS
     assert set(run.summary.lead or {}) <= {"0", "1", "2", "3"}
