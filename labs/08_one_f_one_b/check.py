@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.model_parallel.checker import UNIT, Execution, ScheduleError, execute, most_held
+from farandole.model_parallel.checker import UNIT, Execution, ScheduleError, execute
 from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
+from farandole.model_parallel.step_costs import most_held
 from farandole.model_parallel.steps import (
     Backward,
     Computation,

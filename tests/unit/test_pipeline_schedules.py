@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from farandole.errors import UsageError
 from farandole.model_parallel import checker
-from farandole.model_parallel.checker import ScheduleError, check, execute, most_held
-from farandole.model_parallel.schedules import NAMES, choose, pipedream
+from farandole.model_parallel.checker import ScheduleError, check, execute
+from farandole.model_parallel.schedules import FLUSHED, NAMES, choose, pipedream
+from farandole.model_parallel.step_costs import most_held
 from farandole.model_parallel.steps import (
     Backward,
     BackwardInput,
@@ -29,13 +31,17 @@ from farandole.model_parallel.steps import (
     with_messages,
 )
 
+ROOT = Path(__file__).parents[2]
 STAGES, MICRO_BATCHES = range(1, 9), range(1, 17)
 TIMES = [Times(), Times(1, 1.2, 0.8), Times(2, 3, 1), Times(1, 1, 2), Times(2, 0.5, 1), Times(0.5, 2, 1)]
 CHOICES = [*((name, 1) for name in NAMES if name != "interleaved"), *(("interleaved", v) for v in (1, 2, 3))]
 
 
-def idle_time(schedule: Schedule, p: int, m: int, times: Times) -> float:
-    """Return each stage's idle time by the formula of the schedule's docstring: p stages, m micro-batches."""
+def idle_time(schedule: Schedule, p: int, m: int, times: Times) -> float | None:
+    """Return each stage's idle time by the formula of the schedule's docstring: p stages, m micro-batches, one batch.
+
+    None: the docstring has no formula for these numbers.
+    """
     forward, inputs, weights = times.forward, times.backward_input, times.backward_weight
     match schedule.name:
         case "naive":
@@ -46,7 +52,25 @@ def idle_time(schedule: Schedule, p: int, m: int, times: Times) -> float:
             return (p - 1) * times.both / schedule.chunks
         case "zero-bubble":
             return (p - 1) * (forward + inputs) - (min(p, m) - 1) * min(forward, inputs, weights)
+        case "zb-h2":
+            return max((p - 1) * forward, (p - 1) * (forward + inputs - 2 * weights)) if full_h2(p, m, times) else None
     raise NotImplementedError(f"no formula for {schedule.name}")
+
+
+def full_h2(p: int, m: int, times: Times) -> bool:
+    """Whether ZB-H2 has as many micro-batches as it can hold, and gradients of parameters that fit into the gaps."""
+    return m >= 2 * p - 1 and times.backward_weight <= times.forward
+
+
+def idle_of_period(schedule: Schedule, p: int, m: int, times: Times) -> float | None:
+    """Return the idle time per batch of the stage that works longest, where batches follow each other, by formula."""
+    forward, inputs, weights = times.forward, times.backward_input, times.backward_weight
+    match schedule.name:
+        case "zero-bubble":
+            return (p - 1) * (forward + inputs) - (min(p, m) - 1) * min(forward, weights)
+        case "zb-h2":
+            return max(0.0, (p - 1) * (forward + inputs) - min(2 * (p - 1), m - 1) * min(forward, weights))
+    return idle_time(schedule, p, m, times)  # the first stage is both the first to begin and the last to end
 
 
 def stash(schedule: Schedule, s: int, p: int, m: int) -> int:
@@ -63,6 +87,8 @@ def stash(schedule: Schedule, s: int, p: int, m: int) -> int:
             return min(2 * (p - s - 1) + (v - 1) * p + 1, v * m)
         case "zero-bubble":
             return min(p, m)
+        case "zb-h2":
+            return min(2 * p - 1, m)
     raise NotImplementedError(f"no formula for {schedule.name}")
 
 
@@ -85,11 +111,45 @@ def test_order_memory_and_bubble(name: str, chunks: int) -> None:
             assert execution.times == times
             assert execution.stash == [stash(schedule, s, stages, micro_batches) for s in range(stages)], where
             work, idle = micro_batches * times.both, idle_time(schedule, stages, micro_batches, times)
-            assert execution.total == pytest.approx(work + idle), where
-            assert execution.bubble_of_total == pytest.approx(idle / (idle + work)), where
-            assert execution.bubble_of_ideal == pytest.approx(idle / work), where
+            most = work + (stages - 1) * times.both * (micro_batches if name == "naive" else 1)
+            assert execution.period <= execution.total <= most + 1e-9, f"{where}: no more idle time than 1F1B"
+            if idle is not None:
+                assert execution.total == pytest.approx(work + idle), where
+                assert execution.bubble_of_total == pytest.approx(idle / (idle + work)), where
+                assert execution.bubble_of_ideal == pytest.approx(idle / work), where
+            idle = idle_of_period(schedule, stages, micro_batches, times)
+            if idle is not None:
+                assert execution.period == pytest.approx(work + idle), where
+                assert execution.bubble_of_period == pytest.approx(idle / (idle + work)), where
             messages = 2 * micro_batches * (stages * schedule.chunks - 1)
             assert sum(execution.messages) == messages, where
+
+
+def repeated(schedule: Schedule, batches: int) -> Schedule:
+    """So many batches, one after the other, with no update: what a training's steps are for the messages."""
+
+    def computations(stage: int, stages: int, micro_batches: int) -> Iterator[Computation]:
+        each = micro_batches // batches
+        for batch in range(batches):
+            for step in schedule.computations(stage, stages, each):
+                if not isinstance(step, Update):
+                    yield replace(step, micro_batch=step.micro_batch + batch * each)
+
+    return replace(schedule, computations=computations)
+
+
+@pytest.mark.parametrize("name", FLUSHED)
+def test_each_further_batch_takes_the_period(name: str) -> None:
+    """The longest stage decides: two batches last one period longer than one, and three two."""
+    schedule = choose(name)
+    for stages, micro_batches in [(1, 2), (2, 4), (4, 8), (4, 12), (5, 10), (5, 15)]:
+        if (stages, micro_batches) not in sizes(schedule):
+            continue
+        for times in TIMES:
+            once = check(schedule, stages, micro_batches, times)
+            for batches in (2, 3):
+                found = execute(repeated(schedule, batches), stages, batches * micro_batches, times).total
+                assert found == pytest.approx(once.total + (batches - 1) * once.period)
 
 
 def test_what_the_papers_say() -> None:
@@ -105,8 +165,24 @@ def test_what_the_papers_say() -> None:
     assert gpipe.stash == [8, 8, 8, 8]
     assert one_f_one_b.stash == [4, 3, 2, 1]
     assert naive.stash == [1, 1, 1, 1]
+    twice_the_memory = check(choose("zb-h2"), 4, 8)
+    assert twice_the_memory.bubble_of_period == 0
+    assert twice_the_memory.stash == [2 * 4 - 1] * 4
+    assert zero_bubble.stash == [4] * 4
     # Megatron-LM's warm-up, 2(p − s − 1) + (v − 1)p forward passes of a chunk, and the one that follows it.
     assert check(choose("interleaved", 2), 4, 8).stash == [11, 9, 7, 5]
+
+
+def test_the_documentations_table_is_what_the_checker_counts() -> None:
+    """Idle time per batch and micro-batches held, at 4 stages and 8 micro-batches, with equal times."""
+    text = (ROOT / "docs" / "model_parallel.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "/schedules/" in line]
+    assert {row[0].split("`")[1] for row in rows} == set(NAMES)
+    for row in rows:
+        schedule = choose(row[0].split("`")[1])
+        execution = check(schedule, 4, 8)
+        assert float(row[2]) == pytest.approx(execution.period - 8 * execution.times.both), row
+        assert [float(held) for held in row[4].split(",")] == [held / schedule.chunks for held in execution.stash], row
 
 
 def test_interleaving_wants_whole_groups() -> None:

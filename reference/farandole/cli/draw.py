@@ -257,11 +257,16 @@ def _draw(schedule: Schedule, stages: int, micro_batches: int, file: Path) -> No
 
 
 def _bubble(execution: Execution) -> Table:
-    """Return the idle time over the whole time, and over that of a pipeline without idle time."""
+    """Return the idle time over the whole time, and over that of a pipeline without idle time.
+
+    Where batches that follow each other overlap, also the idle time over the time of one of them.
+    """
     table = Table("bubble")
     table.add_column("counted", justify="right")
     table.add_row("/total", f"{execution.bubble_of_total:.1%}")
     table.add_row("/ideal", f"{execution.bubble_of_ideal:.1%}")
+    if execution.overlaps:
+        table.add_row("/period", f"{execution.bubble_of_period:.1%}")
     return table
 
 

@@ -26,10 +26,11 @@ from typing import Any
 from farandole.collectives.costs import Link
 from farandole.cost.cost_function import all_reduce_s
 from farandole.cost.layer_costs import FORWARD_AND_BACKWARD, LayerCost, ModelCost
-from farandole.model_parallel.checker import execute, most_held
+from farandole.model_parallel.checker import execute
 from farandole.model_parallel.hybrid import factorisations
 from farandole.model_parallel.partition import min_max_partition
 from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
+from farandole.model_parallel.step_costs import most_held
 
 STATE = {"sgd": 0, "momentum": 1, "adam": 2}  # numbers that the optimizer keeps per parameter
 MOST_MICRO_BATCHES = 64

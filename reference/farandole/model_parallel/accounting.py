@@ -2,7 +2,7 @@
 
 Measured are the buffers themselves and what autograd has kept (`memory`). By formula, a rank's share
 of the parameters gives parameters, gradients and state; shapes (`footprint`) and the schedule's
-high-water mark (`checker.most_held`) give the activations.
+high-water mark (`step_costs.most_held`) give the activations.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import asdict
 import torch
 from torch import Tensor, nn
 
-from farandole.model_parallel.checker import most_held
 from farandole.model_parallel.footprint import Footprint, footprint
 from farandole.model_parallel.memory import Memory
 from farandole.model_parallel.parts import Parts
 from farandole.model_parallel.schedules import pipedream
+from farandole.model_parallel.step_costs import most_held
 from farandole.model_parallel.tensor.division import divisions
 from farandole.model_parallel.tensor.sequence import shares_of
 from farandole.model_parallel.versions import StashingStage

@@ -8,9 +8,9 @@ micro-batch and every piece of the model.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from farandole.model_parallel.step_costs import duration, most_held
 from farandole.model_parallel.steps import (
     Backward,
     BackwardInput,
@@ -72,8 +72,31 @@ class Execution:
         return self.total - sum(own.end - own.start for own in self.intervals if own.stage == stage)
 
     @property
+    def period(self) -> float:
+        """Return the time per batch where batches follow each other: the longest from a stage's first step to its last.
+
+        Nothing synchronises the stages at an update, so a stage that has updated begins the next batch at once.
+        """
+        begun: dict[int, float] = {}
+        longest = 0.0
+        for own in self.intervals:
+            longest = max(longest, own.end - begun.setdefault(own.stage, own.start))
+        return longest
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the next batch begins on some stages before this one has ended on all: the period is shorter."""
+        return self.period < self.total * (1 - 1e-9)
+
+    @property
+    def bubble_of_period(self) -> float:
+        """Return the idle time of all stages over all their time where batches follow each other, 0 to 1."""
+        work = sum(own.end - own.start for own in self.intervals)
+        return 1 - work / (self.stages * self.period) if self.period else 0.0
+
+    @property
     def bubble_of_total(self) -> float:
-        """Idle time of all stages over all their time, 0 to 1."""
+        """Idle time of all stages over all their time, for a single batch, 0 to 1."""
         return sum(map(self.idle, range(self.stages))) / (self.stages * self.total) if self.total else 0.0
 
     @property
@@ -144,52 +167,6 @@ def check(schedule: Schedule, stages: int, micro_batches: int, times: Times = UN
     for stage in range(stages):
         _check_stage(schedule, stage, micro_batches, [own.step for own in execution.intervals if own.stage == stage])
     return execution
-
-
-def duration(step: Computation, times: Times, chunks: int) -> float:
-    """Return the time of one computation; an update takes no time."""
-    match step:
-        case Forward():
-            return times.forward / chunks
-        case Backward():
-            return times.backward / chunks
-        case BackwardInput():
-            return times.backward_input / chunks
-        case BackwardWeight():
-            return times.backward_weight / chunks
-        case Update():
-            return 0.0
-
-
-def most_held(
-    steps: Iterable[Computation],
-    kept: Mapping[int, int],
-    late: Mapping[int, int] | None = None,
-    again: Mapping[int, int] | None = None,
-) -> int:
-    """The largest amount that a stage holds at once, in any unit.
-
-    Args:
-        steps: the stage's computations, in order.
-        kept: chunk → what a micro-batch leaves there by its forward pass, until its backward pass has ended.
-        late: chunk → what stays between the two halves of a backward pass; by default all of it.
-        again: chunk → what is computed again, and held only, during a backward pass.
-    """
-    held = most = 0
-    for step in steps:
-        match step:
-            case Forward(_, chunk):
-                held += kept[chunk]
-            case Backward(_, chunk):
-                most = max(most, held + again[chunk] if again else held)
-                held -= kept[chunk]
-            case BackwardInput(_, chunk):
-                most = max(most, held + again[chunk] if again else held)
-                held += (late or kept)[chunk] - kept[chunk]
-            case BackwardWeight(_, chunk):
-                held -= (late or kept)[chunk]
-        most = max(most, held)
-    return most
 
 
 def _check_stage(schedule: Schedule, stage: int, micro_batches: int, steps: list[Computation]) -> None:

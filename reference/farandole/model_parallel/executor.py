@@ -21,8 +21,8 @@ import torch
 from mpi4py import MPI
 from torch import Tensor
 
-from farandole.model_parallel.checker import duration
 from farandole.model_parallel.stage import MicroBatches, Stage
+from farandole.model_parallel.step_costs import duration
 from farandole.model_parallel.steps import (
     NAMES,
     Backward,

@@ -9,7 +9,7 @@ Both branches' inputs and both norms' outputs are whole (and of each norm, mean 
 divided are queries, keys, values, what attention found (with one number per head) and, four times
 as wide, both sides of the bend. Where the tensor ranks divide the sequence too, all of it is
 divided: (16w + h + 4)/t. The loss keeps its softmax and the targets. How many micro-batches
-are held at once is the schedule's matter (`checker.most_held`). Source: Korthikanti et al.,
+are held at once is the schedule's matter (`step_costs.most_held`). Source: Korthikanti et al.,
 "Reducing activation recomputation in large transformer models", 2022, whose count is of
 half-precision bytes and with dropout.
 """

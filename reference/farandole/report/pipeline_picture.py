@@ -23,7 +23,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from farandole.errors import UsageError
-from farandole.model_parallel.checker import UNIT, Interval, check, most_held
+from farandole.model_parallel.checker import UNIT, Execution, Interval, check
+from farandole.model_parallel.step_costs import most_held
 from farandole.model_parallel.steps import (
     NAMES,
     Backward,
@@ -104,7 +105,7 @@ def scheduled(
     pieces = f" of {schedule.chunks} chunks" if schedule.chunks > 1 else ""
     sizes = f"{_count(stages, 'stage')}{pieces}, {batches}"
     return TimeLine(
-        title=f"{schedule.name}, {sizes}: bubble/total {execution.bubble_of_total:.1%}",
+        title=f"{schedule.name}, {sizes}: bubble/total {execution.bubble_of_total:.1%}{_in_a_row(execution)}",
         rows=[f"stage {stage}" for stage in range(stages)],
         intervals=execution.intervals,
         end=execution.total,
@@ -272,6 +273,11 @@ def _computation(name: str) -> Computation | None:
         kind, micro_batch, chunk = found.groups()
         return PASSES[kind](int(micro_batch), int(chunk or 0))
     return None
+
+
+def _in_a_row(execution: Execution) -> str:
+    """Return the bubble where batches follow each other, if they overlap then."""
+    return f", /period {execution.bubble_of_period:.1%}" if execution.overlaps else ""
 
 
 def _is_pass(own: Interval) -> bool:

@@ -1,6 +1,7 @@
 """The pipeline schedules, one file each, under the names of ``--schedule``: the one table of them.
 
-Reading order: ``naive``, ``gpipe``, ``one_f_one_b``, ``interleaved``, ``pipedream``, ``zero_bubble``.
+Reading order: ``naive``, ``gpipe``, ``one_f_one_b``, ``interleaved``, ``pipedream``, ``zero_bubble``,
+``zero_bubble_h2``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from farandole.model_parallel.schedules.naive import NAIVE
 from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
 from farandole.model_parallel.schedules.pipedream import PIPEDREAM
 from farandole.model_parallel.schedules.zero_bubble import ZERO_BUBBLE
+from farandole.model_parallel.schedules.zero_bubble_h2 import ZERO_BUBBLE_H2
 from farandole.model_parallel.steps import Schedule
 
 # By the number of the model's pieces on each rank, which one of them uses.
@@ -24,6 +26,7 @@ SCHEDULES: dict[str, Callable[[int], Schedule]] = {
     "interleaved": interleaved,
     "pipedream": lambda chunks: PIPEDREAM,
     "zero-bubble": lambda chunks: ZERO_BUBBLE,
+    "zb-h2": lambda chunks: ZERO_BUBBLE_H2,
 }
 NAMES = tuple(SCHEDULES)
 FLUSHED = tuple(name for name in NAMES if name != PIPEDREAM.name)  # all micro-batches of a step before its update

@@ -14,8 +14,10 @@ stages leave less to fill with:
 
     idle  = (p − 1)(F + B) − (min(p, m) − 1)·min(F, B, W)    m micro-batches
 
-Named after its aim: with twice the memory (ZB-H2) the idle time becomes (p − 1)(F + B − 2W), which
-is 0 where all are equal. Source: Qi et al., "Zero bubble pipeline parallelism", 2023.
+(Where batches follow each other, min(F, W): with a short B the last stage ends last, but it has also begun last.)
+
+What is left over is the filling, which `zero_bubble_h2` removes by holding more micro-batches and `zero_bubble_v` by
+two pieces of the model on each rank. Source: Qi et al., "Zero bubble pipeline parallelism", 2023.
 """
 
 from __future__ import annotations
@@ -26,8 +28,17 @@ from farandole.model_parallel.steps import BackwardInput, BackwardWeight, Comput
 
 
 def computations(stage: int, stages: int, micro_batches: int) -> Iterator[Computation]:
-    warm_up = min(stages - stage - 1, micro_batches)
-    late = min(stage, micro_batches)
+    yield from in_halves(stages - stage - 1, stage, micro_batches)
+
+
+def in_halves(warm_up: int, late: int, micro_batches: int) -> Iterator[Computation]:
+    """Yield 1F1B with backward passes in two halves, and the update.
+
+    Args:
+        warm_up: forward passes before the first pair of a forward and a backward pass.
+        late: by how many micro-batches the parameters' gradients are behind the inputs' gradients.
+    """
+    warm_up, late = min(warm_up, micro_batches), min(late, micro_batches)
     for micro_batch in range(warm_up):
         yield Forward(micro_batch)
     for micro_batch in range(micro_batches):
