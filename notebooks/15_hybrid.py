@@ -128,8 +128,9 @@ from torch.nn.functional import cross_entropy
 
 from farandole.data import datasets
 from farandole.model_parallel.hybrid import factorisations
+from farandole.model_parallel.layout import Layout
 from farandole.model_parallel.options import ModelParallelOptions
-from farandole.model_parallel.parts import Layout, Parts
+from farandole.model_parallel.parts import Parts
 from farandole.model_parallel.schedules import choose
 from farandole.models import choices
 from farandole.runtime.world import World

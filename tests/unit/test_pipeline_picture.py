@@ -22,13 +22,14 @@ from farandole.model_parallel.checker import Execution, check
 from farandole.model_parallel.schedules import NAMES, choose
 from farandole.model_parallel.steps import Times, Update
 from farandole.report import pipeline_picture
-from farandole.report.pipeline_picture import COLOURS, PASSES, measured, scheduled
+from farandole.report.pass_colours import COLOURS, INK, PASSES
+from farandole.report.pipeline_picture import measured, scheduled
 from farandole.runtime.record import Run
 from farandole.runtime.trace import Span, chrome_trace
 from tests.unit.test_table import summary_of
 
-PARALLELOGRAMS = {"zb-h2"}  # stages that begin later also end later: batches in a row have no bubble
-UPDATE = to_rgb(pipeline_picture.INK)
+PARALLELOGRAMS = {"zb-h2", "zb-v"}  # stages that begin later also end later: batches in a row have no bubble
+UPDATE = to_rgb(INK)
 
 
 def drawn(figure: Figure) -> Axes:
@@ -60,7 +61,7 @@ def record(folder: Path, executions: list[Execution], schedule: str, lag: float 
             if isinstance(own.step, Update):
                 spans.append(Span(own.stage, "update", "compute", start, end + lag / 1e3))
                 continue
-            chunk = f", chunk {own.step.chunk}" if "interleaved" in schedule else ""
+            chunk = f", chunk {own.step.chunk}" if choose(schedule).chunks > 1 else ""
             name = f"{names[type(own.step)]} {own.step.micro_batch}{chunk}"
             spans.append(Span(own.stage, name, "compute", start, end))
             spans.append(Span(own.stage, "forward 99", "compute", start, end, depth=1))  # inside: not a pass
@@ -119,6 +120,7 @@ def test_what_a_stage_holds_stands_beside_it_in_micro_batches() -> None:
     assert held("gpipe") == ["holds 8"] * 4
     assert held("1f1b") == ["holds 4", "holds 3", "holds 2", "holds 1"]
     assert held("zb-h2") == ["holds 7"] * 4
+    assert held("zb-v") == ["holds 4"] * 4
     assert held("interleaved") == ["holds 5.5", "holds 4.5", "holds 3.5", "holds 2.5"]  # chunks are halves
 
 

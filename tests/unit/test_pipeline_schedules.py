@@ -34,7 +34,9 @@ from farandole.model_parallel.steps import (
 ROOT = Path(__file__).parents[2]
 STAGES, MICRO_BATCHES = range(1, 9), range(1, 17)
 TIMES = [Times(), Times(1, 1.2, 0.8), Times(2, 3, 1), Times(1, 1, 2), Times(2, 0.5, 1), Times(0.5, 2, 1)]
-CHOICES = [*((name, 1) for name in NAMES if name != "interleaved"), *(("interleaved", v) for v in (1, 2, 3))]
+TWO_CHUNKS = {"zb-v"}
+CHOICES = [*((name, 1 + (name in TWO_CHUNKS)) for name in NAMES if name != "interleaved"),
+           *(("interleaved", v) for v in (1, 2, 3))]  # fmt: skip
 
 
 def idle_time(schedule: Schedule, p: int, m: int, times: Times) -> float | None:
@@ -54,6 +56,8 @@ def idle_time(schedule: Schedule, p: int, m: int, times: Times) -> float | None:
             return (p - 1) * (forward + inputs) - (min(p, m) - 1) * min(forward, inputs, weights)
         case "zb-h2":
             return max((p - 1) * forward, (p - 1) * (forward + inputs - 2 * weights)) if full_h2(p, m, times) else None
+        case "zb-v":
+            return None
     raise NotImplementedError(f"no formula for {schedule.name}")
 
 
@@ -70,6 +74,11 @@ def idle_of_period(schedule: Schedule, p: int, m: int, times: Times) -> float | 
             return (p - 1) * (forward + inputs) - (min(p, m) - 1) * min(forward, weights)
         case "zb-h2":
             return max(0.0, (p - 1) * (forward + inputs) - min(2 * (p - 1), m - 1) * min(forward, weights))
+        case "zb-v" if forward == inputs == weights:
+            return max(0, 2 * p - 1 - m) * forward
+        case "zb-v":
+            full = m >= 2 * p - 1 and weights <= min(forward, inputs)
+            return (p - 1) * (max(forward, inputs) - weights) if full else None
     return idle_time(schedule, p, m, times)  # the first stage is both the first to begin and the last to end
 
 
@@ -89,7 +98,17 @@ def stash(schedule: Schedule, s: int, p: int, m: int) -> int:
             return min(p, m)
         case "zb-h2":
             return min(2 * p - 1, m)
+        case "zb-v":
+            return min(2 * p, 2 * m, m + s + 1)
     raise NotImplementedError(f"no formula for {schedule.name}")
+
+
+def borders(schedule: Schedule, p: int) -> int:
+    """Return how often a micro-batch goes from one stage to another on its way through the model."""
+    match schedule.name:
+        case "zb-v":
+            return 2 * (p - 1)
+    return p * schedule.chunks - 1 if p > 1 else 0
 
 
 def sizes(schedule: Schedule) -> Iterator[tuple[int, int]]:
@@ -121,8 +140,7 @@ def test_order_memory_and_bubble(name: str, chunks: int) -> None:
             if idle is not None:
                 assert execution.period == pytest.approx(work + idle), where
                 assert execution.bubble_of_period == pytest.approx(idle / (idle + work)), where
-            messages = 2 * micro_batches * (stages * schedule.chunks - 1)
-            assert sum(execution.messages) == messages, where
+            assert sum(execution.messages) == 2 * micro_batches * borders(schedule, stages), where
 
 
 def repeated(schedule: Schedule, batches: int) -> Schedule:
@@ -169,6 +187,9 @@ def test_what_the_papers_say() -> None:
     assert twice_the_memory.bubble_of_period == 0
     assert twice_the_memory.stash == [2 * 4 - 1] * 4
     assert zero_bubble.stash == [4] * 4
+    v = check(choose("zb-v"), 4, 8)
+    assert v.bubble_of_period == 0
+    assert v.stash == [2 * 4] * 4, "of pieces half as large: as much as 1F1B's first stage holds"
     # Megatron-LM's warm-up, 2(p − s − 1) + (v − 1)p forward passes of a chunk, and the one that follows it.
     assert check(choose("interleaved", 2), 4, 8).stash == [11, 9, 7, 5]
 
@@ -182,7 +203,9 @@ def test_the_documentations_table_is_what_the_checker_counts() -> None:
         schedule = choose(row[0].split("`")[1])
         execution = check(schedule, 4, 8)
         assert float(row[2]) == pytest.approx(execution.period - 8 * execution.times.both), row
-        assert [float(held) for held in row[4].split(",")] == [held / schedule.chunks for held in execution.stash], row
+        assert [float(held) for held in row[4].split(",")] == [
+            held / schedule.placement.passes for held in execution.stash
+        ], row
 
 
 def test_interleaving_wants_whole_groups() -> None:
@@ -283,18 +306,20 @@ def test_a_wrong_schedule_is_found(
         check(wrong, stages, 8)
 
 
-@pytest.mark.parametrize("chunks", [1, 2, 3])
+@pytest.mark.parametrize(("name", "chunks"), [("interleaved", 1), ("interleaved", 2), ("interleaved", 3), ("zb-v", 2)])
 @pytest.mark.parametrize("stages", [1, 2, 3, 5])
-def test_each_message_names_the_stage_that_has_the_other_end(stages: int, chunks: int) -> None:
-    schedule = choose("interleaved", chunks)
+def test_each_message_names_the_stage_that_has_the_other_end(stages: int, name: str, chunks: int) -> None:
+    schedule = choose(name, chunks)
+    there = [*range(stages), *reversed(range(stages))] if name == "zb-v" else [*range(stages)] * chunks
     for stage in range(stages):
-        for step in with_messages(schedule.computations(stage, stages, stages), stage, stages, chunks):
+        steps = schedule.computations(stage, stages, stages)
+        for step in with_messages(steps, stage, stages, schedule.placement):
             if isinstance(step, SendActivation | SendGradient):
-                assert step.peer == step.virtual_stage % stages, "the stage that will use it"
+                assert step.peer == there[step.virtual_stage], "the stage that will use it"
             elif isinstance(step, ReceiveActivation):
-                assert step.peer == (step.virtual_stage - 1) % stages
+                assert step.peer == there[step.virtual_stage - 1]
             elif isinstance(step, ReceiveGradient):
-                assert step.peer == (step.virtual_stage + 1) % stages
+                assert step.peer == there[step.virtual_stage + 1]
 
 
 def test_every_piece_of_a_stage_is_checked() -> None:

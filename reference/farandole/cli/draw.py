@@ -252,7 +252,7 @@ def _draw(schedule: Schedule, stages: int, micro_batches: int, file: Path) -> No
     execution = check(schedule, stages, micro_batches)
     console = Console()
     console.print(_bubble(execution))
-    console.print(_by_stage(execution, schedule.chunks))
+    console.print(_by_stage(execution, schedule.placement.passes))
     print(f"the picture: {file}")
 
 
@@ -270,15 +270,15 @@ def _bubble(execution: Execution) -> Table:
     return table
 
 
-def _by_stage(execution: Execution, chunks: int) -> Table:
+def _by_stage(execution: Execution, passes: int) -> Table:
     """Return what each stage holds at most, in micro-batches' activations, and how many messages it sends.
 
     Args:
-        chunks: pieces of the model on each stage.
+        passes: through how many pieces of the model on each stage a micro-batch goes.
     """
     table = Table()
     for heading in ("stage", "holds", "messages"):
         table.add_column(heading, justify="right")
     for stage, (held, messages) in enumerate(zip(execution.stash, execution.messages, strict=True)):
-        table.add_row(str(stage), f"{held / chunks:.3g}", str(messages))
+        table.add_row(str(stage), f"{held / passes:.3g}", str(messages))
     return table

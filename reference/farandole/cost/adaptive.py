@@ -15,8 +15,9 @@ from farandole.cost import machine
 from farandole.cost.layer_costs import of_model
 from farandole.cost.modes import Device, Mode, ranked
 from farandole.errors import UsageError
+from farandole.model_parallel.layout import Layout
 from farandole.model_parallel.options import AdaptiveOptions
-from farandole.model_parallel.parts import DTYPES, Layout, Parts
+from farandole.model_parallel.parts import DTYPES, Parts
 from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
 from farandole.model_parallel.training import finish, loop, write_plan
 from farandole.models import choices

@@ -45,7 +45,10 @@ def by_formula(parts: Parts) -> Memory:
     with torch.device("meta"):
         layers = parts.layers()
         pieces = {virtual: nn.Sequential(*layers[parts.plan.parts[virtual]]) for virtual in parts.pieces}
-        left = {virtual // layout.pipeline: _footprint(parts, virtual, piece) for virtual, piece in pieces.items()}
+        left = {}
+        for chunk in range(schedule.chunks):
+            virtual = schedule.placement.virtual_stage(parts.place["pipeline"], chunk, layout.pipeline)
+            left[chunk] = _footprint(parts, virtual, pieces[virtual])
     size = sum(_size(parts, virtual, piece) for virtual, piece in pieces.items())
     versions = 0
     if not schedule.flushes:

@@ -53,7 +53,7 @@ class Execution:
     Attributes:
         intervals: every computation, in order of each stage.
         stash: for each stage the largest number of chunks' activations held at once.
-        messages: how many each stage has sent.
+        messages: how many each stage has sent to others.
         times: how long computations took.
     """
 
@@ -112,7 +112,7 @@ def execute(schedule: Schedule, stages: int, micro_batches: int, times: Times = 
         ScheduleError: some stages wait for messages that never come, or messages are never received.
     """
     plans = [
-        list(with_messages(schedule.computations(stage, stages, micro_batches), stage, stages, schedule.chunks))
+        list(with_messages(schedule.computations(stage, stages, micro_batches), stage, stages, schedule.placement))
         for stage in range(stages)
     ]
     clock, at = [0.0] * stages, [0] * stages
@@ -132,9 +132,9 @@ def execute(schedule: Schedule, stages: int, micro_batches: int, times: Times = 
                     clock[stage] = max(clock[stage], under_way.pop(key))
                 elif isinstance(step, SendActivation | SendGradient):
                     under_way[type(step), step.micro_batch, step.virtual_stage, stage, step.peer] = clock[stage]
-                    messages[stage] += 1
+                    messages[stage] += step.peer != stage
                 else:
-                    start, clock[stage] = clock[stage], clock[stage] + duration(step, times, schedule.chunks)
+                    start, clock[stage] = clock[stage], clock[stage] + duration(step, times, schedule.placement.passes)
                     intervals.append(Interval(stage, step, start, clock[stage]))
                 at[stage] += 1
                 moved = True

@@ -82,12 +82,12 @@ class Pipeline:
 
     def run(self, micro_batches: int, batches: MicroBatches) -> None:
         """Carry out this rank's part of the schedule. All ranks of the pipeline take part."""
-        rank, size, chunks = self.comm.rank, self.comm.size, self.schedule.chunks
+        rank, size, placement = self.comm.rank, self.comm.size, self.schedule.placement
         self.runs += 1
-        for step in with_messages(self.schedule.computations(rank, size, micro_batches), rank, size, chunks):
+        for step in with_messages(self.schedule.computations(rank, size, micro_batches), rank, size, placement):
             match step:
                 case ReceiveActivation() | ReceiveGradient() if step.peer == rank:
-                    pass  # one rank has all pieces, and handed it on to itself
+                    pass  # this rank has the next piece, too, and handed it on to itself
                 case SendActivation() | SendGradient() if step.peer == rank:
                     own = step.virtual_stage, step.micro_batch
                     self._arrived[own] = self._made.pop(own)
@@ -123,11 +123,12 @@ class Pipeline:
             start = time.perf_counter()
             self._pass(step, batches)
             if self.pace:
-                left = duration(step, self.pace, self.schedule.chunks) - (time.perf_counter() - start)
+                left = duration(step, self.pace, self.schedule.placement.passes) - (time.perf_counter() - start)
                 time.sleep(max(0.0, left))
 
     def _pass(self, step: Pass, batches: MicroBatches) -> None:
-        virtual, micro_batch = step.chunk * self.comm.size + self.comm.rank, step.micro_batch
+        virtual = self.schedule.placement.virtual_stage(self.comm.rank, step.chunk, self.comm.size)
+        micro_batch = step.micro_batch
         match step:
             case Forward():
                 inputs = self._arrived.pop((virtual, micro_batch)) if virtual else batches.inputs(micro_batch)

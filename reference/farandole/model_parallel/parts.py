@@ -7,7 +7,6 @@ themselves. A scenario that uses one axis of the grid has length 1 on the others
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -22,10 +21,9 @@ from farandole.model_parallel import layer_split
 from farandole.model_parallel.batches import Shard
 from farandole.model_parallel.executor import Pipeline
 from farandole.model_parallel.layer_split import Plan
+from farandole.model_parallel.layout import Layout
 from farandole.model_parallel.options import ModelParallelOptions
-from farandole.model_parallel.schedules.naive import NAIVE
 from farandole.model_parallel.stage import Stage
-from farandole.model_parallel.steps import Schedule, Times
 from farandole.model_parallel.tensor.cross_entropy import cross_entropy as divided_cross_entropy
 from farandole.model_parallel.tensor.exchange import TensorGroup
 from farandole.model_parallel.tensor.sequence import add_up_replicated
@@ -40,38 +38,6 @@ from farandole.runtime.world import World
 from farandole.tasks import Task
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a model is spread over the ranks, and in which order its parts work.
-
-    Attributes:
-        data, pipeline, tensor: lengths of the grid's axes; their product is the number of ranks.
-        recompute: keep only each stage's inputs.
-        shard_optimizer: divide the optimizer's state over the data axis.
-        balance: what the stages are to have equally much of.
-        pace: how long each pass of a stage takes at least, in seconds.
-        sequence: whether tensor ranks divide the positions where a layer is not divided.
-        vertical_sync: whether, without a flush, all stages use the version of the parameters that the first one used.
-    """
-
-    data: int = 1
-    pipeline: int = 1
-    tensor: int = 1
-    schedule: Schedule = NAIVE
-    micro_batches: int = 1
-    recompute: bool = False
-    shard_optimizer: bool = False
-    balance: layer_split.Balance = "time"
-    pace: Times | None = None
-    vertical_sync: bool = False
-    sequence: bool = False
-
-    @property
-    def parts_of_a_batch(self) -> int:
-        """Into how many micro-batches a pipeline's batch is cut; without a flush it is not."""
-        return self.micro_batches if self.schedule.flushes else 1
 
 
 @lru_cache(maxsize=1)  # a training that outlives its ranks makes its parts anew
@@ -103,12 +69,12 @@ class Parts:
         self.tensor = TensorGroup(self.grid.axis("tensor"), world)
         self.schedule = layout.schedule
         list(self.schedule.computations(0, layout.pipeline, layout.micro_batches))  # says what it cannot do
-        self.last = layout.pipeline * self.schedule.chunks - 1
+        self.last = layout.last
         self.dtype = self._type()
         self.shard = self._shard()
         self._check_micro_batches()
 
-        self.holders = {virtual: self._holders(virtual) for virtual in range(self.last + 1)}
+        self.holders = {virtual: layout.holders(virtual) for virtual in range(self.last + 1)}
         if plan:
             self.plan, empty = plan, layer_split.empty_parts(plan, self.layers, self.holders, world)
             pieces = {virtual: piece.to(world.device) for virtual, piece in empty.items()}
@@ -229,15 +195,6 @@ class Parts:
                 f"--micro-batches {layout.micro_batches}: a pipeline's smallest batch has {smallest} samples; "
                 "give at most so many, or a larger --batch"
             )
-
-    def _holders(self, virtual: int) -> list[int]:
-        """The ranks of `world.comm` that have a virtual stage, on all pipelines and tensor ranks."""
-        stage, layout = virtual % self.layout.pipeline, self.layout
-        return [
-            (data * layout.pipeline + stage) * layout.tensor + tensor
-            for data in range(layout.data)
-            for tensor in range(layout.tensor)
-        ]
 
     def _stage(self) -> Stage:
         if self.layout.vertical_sync:

@@ -15,17 +15,21 @@ from farandole.model_parallel.steps import (
 )
 
 
-def duration(step: Computation, times: Times, chunks: int) -> float:
-    """Return the time of one computation; an update takes no time."""
+def duration(step: Computation, times: Times, passes: int) -> float:
+    """Return the time of one computation; an update takes no time.
+
+    Args:
+        passes: how many chunks of a stage share its work on a micro-batch.
+    """
     match step:
         case Forward():
-            return times.forward / chunks
+            return times.forward / passes
         case Backward():
-            return times.backward / chunks
+            return times.backward / passes
         case BackwardInput():
-            return times.backward_input / chunks
+            return times.backward_input / passes
         case BackwardWeight():
-            return times.backward_weight / chunks
+            return times.backward_weight / passes
         case Update():
             return 0.0
 

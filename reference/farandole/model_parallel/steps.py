@@ -1,17 +1,18 @@
 """The vocabulary of pipeline schedules: the steps of a stage.
 
-A batch is cut into micro-batches, a model into stages, one per rank; where a rank holds several
-pieces of the model, each is a *chunk*, and the pieces are numbered as *virtual stages* along the
-model: virtual stage = chunk · stages + stage. A schedule is a generator that yields one stage's
-computations in order and knows nothing of tensors, MPI or time. It contains no messages:
-`with_messages` inserts them. The result is run over MPI (`executor`), checked and timed without it (`checker`), and
-drawn.
+A batch is cut into micro-batches, a model into stages, one per rank; where a rank holds several pieces of the model,
+each is a *chunk*, and the pieces are numbered as *virtual stages* along the model (`placement`). A schedule is a
+generator that yields one stage's computations in order and knows nothing of tensors, MPI or time. It contains no
+messages: `with_messages` inserts them. The result is run over MPI (`executor`), checked and timed without it
+(`checker`), and drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+
+from farandole.model_parallel.placement import ONE_PIECE, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class Schedule:
 
     Attributes:
         computations: (stage, stages, micro_batches) → that stage's computations, in order.
-        chunks: pieces of the model on each stage.
+        placement: the pieces of the model on each stage.
         flushes: all gradients of a batch come before its one update; otherwise batches are not cut, and
             each has its own.
         halves: backward passes are taken in two halves.
@@ -131,20 +132,27 @@ class Schedule:
 
     name: str
     computations: Callable[[int, int, int], Iterator[Computation]]
-    chunks: int = 1
+    placement: Placement = ONE_PIECE
     flushes: bool = True
     halves: bool = False
 
+    @property
+    def chunks(self) -> int:
+        """Return how many pieces of the model each stage holds."""
+        return self.placement.chunks
 
-def with_messages(computations: Iterable[Computation], stage: int, stages: int, chunks: int = 1) -> Iterator[Step]:
-    """Yield the computations of one stage, each with the messages that it needs."""
-    last = stages * chunks - 1
-    before, after = (stage - 1) % stages, (stage + 1) % stages
+
+def with_messages(
+    computations: Iterable[Computation], stage: int, stages: int, placement: Placement = ONE_PIECE
+) -> Iterator[Step]:
+    """Yield the computations of one stage, each with the messages that it needs; some may be from a stage to itself."""
+    last = placement.pieces(stages) - 1
     for step in computations:
         if isinstance(step, Update | BackwardWeight):
             yield step
             continue
-        here = step.chunk * stages + stage
+        here = placement.virtual_stage(stage, step.chunk, stages)
+        before, after = (placement.holder(virtual, step.chunk, stages) for virtual in (here - 1, here + 1))
         if isinstance(step, Forward):
             if here > 0:
                 yield ReceiveActivation(step.micro_batch, here, before)

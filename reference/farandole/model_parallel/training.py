@@ -17,8 +17,9 @@ from farandole.data import batch as batches
 from farandole.data_parallel.evaluation import judged
 from farandole.model_parallel.accounting import account
 from farandole.model_parallel.batches import Shard
+from farandole.model_parallel.layout import Layout
 from farandole.model_parallel.options import ModelParallelOptions
-from farandole.model_parallel.parts import Layout, Parts
+from farandole.model_parallel.parts import Parts
 from farandole.model_parallel.steps import Times
 from farandole.runtime.buffers import sha256
 from farandole.runtime.progress import progress

@@ -28,7 +28,8 @@ import torch
 from torch import Tensor
 
 from farandole.model_parallel.layer_split import Plan
-from farandole.model_parallel.parts import Layout, Parts
+from farandole.model_parallel.layout import Layout
+from farandole.model_parallel.parts import Parts
 from farandole.model_parallel.training import Losses, finish, take_step, write_plan
 from farandole.recovery.heartbeat import Heart
 from farandole.recovery.membership import Membership

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from farandole import tasks
 from farandole.errors import UsageError
-from farandole.model_parallel.parts import Layout
+from farandole.model_parallel.layout import Layout
 from farandole.recovery.buddies import Buddies
 from farandole.recovery.fault_tolerant_training import FaultTolerantTraining, check, form_members
 from farandole.recovery.membership import Membership

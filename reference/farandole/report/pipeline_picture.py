@@ -18,37 +18,27 @@ from pathlib import Path
 from statistics import median
 
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 
 from farandole.errors import UsageError
 from farandole.model_parallel.checker import UNIT, Execution, Interval, check
+from farandole.model_parallel.schedules import SCHEDULES, choose
 from farandole.model_parallel.step_costs import most_held
 from farandole.model_parallel.steps import (
-    NAMES,
-    Backward,
-    BackwardInput,
-    BackwardWeight,
     Computation,
-    Forward,
-    Pass,
     Schedule,
     Times,
     Update,
 )
-from farandole.report.colours import BLUE, GREEN, PURPLE, YELLOW
+from farandole.report.pass_colours import INK, PASSES, Key, colour_of, ink_on
 from farandole.runtime.record import Run
 
-INK = "#222222"
-PASSES = {name: kind for kind, name in NAMES.items()}
-COLOURS: dict[type[Pass], str] = {Forward: BLUE, Backward: GREEN, BackwardInput: PURPLE, BackwardWeight: YELLOW}
 EVENT = re.compile(r"(forward|backward(?: \((?:inputs|weights)\))?) (\d+)(?:, chunk (\d+))?")
-PALEST = 0.55  # how much white is in the colour of a rank's last chunk
 MOST_BOXES = 4000
 WIDTH_IN, WIDEST_IN = 10.0, 40.0
 USUAL_IN = 0.16  # a box in which two figures can be read
-ROW_IN, EDGES_IN = 0.36, 1.1
+ROW_IN, EDGES_IN, KEY_IN = 0.36, 1.1, 0.17
 SMALLEST_FONT = 3.5
 
 
@@ -73,6 +63,11 @@ class TimeLine:
     unit: str
 
     @property
+    def key(self) -> Key:
+        """Return the legend of what occurs."""
+        return Key({type(own.step) for own in self.intervals}, self.chunks)
+
+    @property
     def idle_share(self) -> float:
         """Share of all rows' time in which nothing is computed, 0 to 1."""
         work = sum(min(own.end, self.end) - max(own.start, 0.0) for own in self.intervals)
@@ -95,7 +90,8 @@ def scheduled(
         UsageError: the schedule does not go with these numbers, or there is more to draw than can be seen.
         ScheduleError: the schedule is wrong.
     """
-    boxes = 2 * stages * micro_batches * schedule.chunks
+    passes = schedule.placement.passes
+    boxes = 2 * stages * micro_batches * passes
     if boxes > MOST_BOXES:
         raise UsageError(
             f"a picture of {boxes:,} passes: give fewer stages or micro-batches, {MOST_BOXES:,} passes can be seen"
@@ -109,7 +105,7 @@ def scheduled(
         rows=[f"stage {stage}" for stage in range(stages)],
         intervals=execution.intervals,
         end=execution.total,
-        held=[most / schedule.chunks for most in execution.stash],
+        held=[most / passes for most in execution.stash],
         chunks=schedule.chunks,
         unit=unit,
     )
@@ -152,13 +148,14 @@ def measured(run: Run, step: int | None = None, steps: int = 1) -> TimeLine:
     name = run.config.get("schedule", run.summary.scenario)
     which = f"step {first}" if steps == 1 else f"steps {first} to {last}"
     chunks = 1 + max(own.chunk for own in passes)
+    shared = choose(name, chunks).placement.passes if name in SCHEDULES else 1
     one_each = dict.fromkeys(range(chunks), 1)
     line = TimeLine(
         title=f"{name}, measured, {which} of {known}",
         rows=run.rank_names,
         intervals=seen,
         end=end,
-        held=[most_held((step for step, _ in groupby(own.step for own in row)), one_each) / chunks for row in rows],
+        held=[most_held((step for step, _ in groupby(own.step for own in row)), one_each) / shared for row in rows],
         chunks=chunks,
         unit="milliseconds",
     )
@@ -175,7 +172,7 @@ def figure(*lines: TimeLine) -> Figure:
     """The same, not written; lines of the same unit share its axis."""
     usual = min(median(own.end - own.start for own in line.intervals if _is_pass(own)) / line.end for line in lines)
     width = min(max(WIDTH_IN, USUAL_IN / usual), WIDEST_IN)
-    heights = [EDGES_IN + ROW_IN * len(line.rows) for line in lines]
+    heights = [EDGES_IN + KEY_IN * (line.key.rows - 1) + ROW_IN * len(line.rows) for line in lines]
     drawing = Figure(figsize=(width, sum(heights)), layout="constrained")
     together = len({line.unit for line in lines}) == 1
     for axes, line in zip(drawing.subplots(len(lines), squeeze=False, height_ratios=heights)[:, 0], lines, strict=True):
@@ -197,11 +194,11 @@ def plot(line: TimeLine, axes: Axes, end: float | None = None) -> None:
     axes.set_yticks(range(len(line.rows)), line.rows)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.set_title(line.title, loc="left", fontsize=10, pad=18)
+    axes.set_title(line.title, loc="left", fontsize=10, pad=18 + 72 * KEY_IN * (line.key.rows - 1))
     for stage, held in enumerate(line.held):
         axes.annotate(f"holds {held:.3g}", (1, stage), (6, 0), xycoords=("axes fraction", "data"),
                       textcoords="offset points", va="center", fontsize=8.5)  # fmt: skip
-    _key(axes, line)
+    line.key.draw(axes)
 
 
 def _box(axes: Axes, own: Interval, line: TimeLine, points: float) -> None:
@@ -210,40 +207,13 @@ def _box(axes: Axes, own: Interval, line: TimeLine, points: float) -> None:
         axes.add_patch(Rectangle((own.start, own.stage - 0.45), own.end - own.start, 0.9, facecolor=INK,
                                  edgecolor=INK, linewidth=1.6, zorder=3))  # fmt: skip
         return
-    colour = _shade(COLOURS[type(own.step)], own.step.chunk, line.chunks)
+    colour = colour_of(type(own.step), own.step.chunk, line.chunks)
     axes.add_patch(Rectangle((own.start, own.stage - 0.4), own.end - own.start, 0.8, facecolor=colour,
                              edgecolor="white", linewidth=0.6))  # fmt: skip
     number, middle = str(own.step.micro_batch), (own.start + own.end) / 2
     size = min(9.0, 0.9 * points * (own.end - own.start) / (0.62 * len(number)))
     if 0 < middle < line.end and size > SMALLEST_FONT:
-        axes.text(middle, own.stage, number, ha="center", va="center_baseline", fontsize=size, color=_ink_on(colour))
-
-
-def _key(axes: Axes, line: TimeLine) -> None:
-    """A legend of what occurs: passes, chunks, updates."""
-    kinds = {type(own.step) for own in line.intervals}
-    patches = [
-        Patch(color=_shade(COLOURS[kind], chunk, line.chunks), label=name + f", chunk {chunk}" * (line.chunks > 1))
-        for name, kind in PASSES.items()
-        for chunk in range(line.chunks)
-        if kind in kinds
-    ]
-    if Update in kinds:
-        patches.append(Patch(color=INK, label="update"))
-    axes.legend(handles=patches, ncols=len(patches), loc="lower left", bbox_to_anchor=(0, 1), frameon=False,
-                fontsize=8, borderpad=0, borderaxespad=0.3, handlelength=1, columnspacing=1.2)  # fmt: skip
-
-
-def _shade(colour: str, chunk: int, chunks: int) -> tuple[float, float, float]:
-    """The colour with the more white in it the later the chunk."""
-    white = PALEST * chunk / max(1, chunks - 1)
-    red, green, blue = (part + (1 - part) * white for part in to_rgb(colour))
-    return red, green, blue
-
-
-def _ink_on(colour: tuple[float, float, float]) -> str:
-    red, green, blue = colour
-    return INK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.55 else "white"
+        axes.text(middle, own.stage, number, ha="center", va="center_baseline", fontsize=size, color=ink_on(colour))
 
 
 def _by_rank(run: Run) -> list[list[Interval]]:

@@ -45,7 +45,7 @@ class Config(PipelineOptions):
 
 def main(config: Config) -> None:
     from farandole.model_parallel.hybrid import factors
-    from farandole.model_parallel.parts import Layout
+    from farandole.model_parallel.layout import Layout
     from farandole.model_parallel.schedules import choose
     from farandole.model_parallel.training import pace, train
     from farandole.report.table import print_summary

@@ -30,7 +30,7 @@ class Config(PipelineBackupOptions):
 
 
 def main(config: Config) -> None:
-    from farandole.model_parallel.parts import Layout
+    from farandole.model_parallel.layout import Layout
     from farandole.model_parallel.schedules import choose
     from farandole.model_parallel.training import pace, train
     from farandole.recovery import stage_backup

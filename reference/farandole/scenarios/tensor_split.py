@@ -27,7 +27,7 @@ class Config(ModelParallelOptions):
 
 
 def main(config: Config) -> None:
-    from farandole.model_parallel.parts import Layout
+    from farandole.model_parallel.layout import Layout
     from farandole.model_parallel.training import train
     from farandole.report.table import print_summary
 

@@ -20,7 +20,8 @@ from mpi4py import MPI
 
 from farandole.data.shares import equal_shares, slices
 from farandole.model_parallel.batches import CutBatch
-from farandole.model_parallel.parts import Layout, Parts
+from farandole.model_parallel.layout import Layout
+from farandole.model_parallel.parts import Parts
 from farandole.model_parallel.schedules import choose
 from farandole.runtime.world import World
 from farandole_tools.bench.pipeline_task import LAYER_SPLIT, SCHEDULES, Measured, Task

@@ -21,8 +21,9 @@ from farandole.data import datasets
 from farandole.data.sampler import EpochSampler
 from farandole.data.shares import slices
 from farandole.model_parallel.accounting import account
+from farandole.model_parallel.layout import Layout
 from farandole.model_parallel.options import ModelParallelOptions
-from farandole.model_parallel.parts import DTYPES, Layout, Parts
+from farandole.model_parallel.parts import DTYPES, Parts
 from farandole.model_parallel.schedules import choose
 from farandole.model_parallel.versions import StashingStage
 from farandole.models import choices

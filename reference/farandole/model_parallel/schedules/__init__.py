@@ -1,7 +1,8 @@
 """The pipeline schedules, one file each, under the names of ``--schedule``: the one table of them.
 
 Reading order: ``naive``, ``gpipe``, ``one_f_one_b``, ``interleaved``, ``pipedream``, ``zero_bubble``,
-``zero_bubble_h2``.
+``zero_bubble_h2``,
+``zero_bubble_v``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
 from farandole.model_parallel.schedules.pipedream import PIPEDREAM
 from farandole.model_parallel.schedules.zero_bubble import ZERO_BUBBLE
 from farandole.model_parallel.schedules.zero_bubble_h2 import ZERO_BUBBLE_H2
+from farandole.model_parallel.schedules.zero_bubble_v import ZERO_BUBBLE_V
 from farandole.model_parallel.steps import Schedule
 
 # By the number of the model's pieces on each rank, which one of them uses.
@@ -27,6 +29,7 @@ SCHEDULES: dict[str, Callable[[int], Schedule]] = {
     "pipedream": lambda chunks: PIPEDREAM,
     "zero-bubble": lambda chunks: ZERO_BUBBLE,
     "zb-h2": lambda chunks: ZERO_BUBBLE_H2,
+    "zb-v": lambda chunks: ZERO_BUBBLE_V,
 }
 NAMES = tuple(SCHEDULES)
 FLUSHED = tuple(name for name in NAMES if name != PIPEDREAM.name)  # all micro-batches of a step before its update

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from farandole.errors import UsageError
+from farandole.model_parallel.placement import Placement
 from farandole.model_parallel.steps import Backward, Computation, Forward, Schedule, Update
 
 
@@ -53,4 +54,4 @@ def interleaved(chunks: int) -> Schedule:
         yield from backward[len(forward) - ahead :]
         yield Update()
 
-    return Schedule("interleaved", computations, chunks)
+    return Schedule("interleaved", computations, Placement(chunks))

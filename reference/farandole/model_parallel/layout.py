@@ -1,0 +1,55 @@
+"""How a model is spread over the grid of data × pipeline × tensor ranks, and in which order its parts work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from farandole.model_parallel import layer_split
+from farandole.model_parallel.schedules.naive import NAIVE
+from farandole.model_parallel.steps import Schedule, Times
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a model is spread over the ranks, and in which order its parts work.
+
+    Attributes:
+        data, pipeline, tensor: lengths of the grid's axes; their product is the number of ranks.
+        recompute: keep only each stage's inputs.
+        shard_optimizer: divide the optimizer's state over the data axis.
+        balance: what the stages are to have equally much of.
+        pace: how long each pass of a stage takes at least, in seconds.
+        sequence: whether tensor ranks divide the positions where a layer is not divided.
+        vertical_sync: whether, without a flush, all stages use the version of the parameters that the first one used.
+    """
+
+    data: int = 1
+    pipeline: int = 1
+    tensor: int = 1
+    schedule: Schedule = NAIVE
+    micro_batches: int = 1
+    recompute: bool = False
+    shard_optimizer: bool = False
+    balance: layer_split.Balance = "time"
+    pace: Times | None = None
+    vertical_sync: bool = False
+    sequence: bool = False
+
+    @property
+    def parts_of_a_batch(self) -> int:
+        """Into how many micro-batches a pipeline's batch is cut; without a flush it is not."""
+        return self.micro_batches if self.schedule.flushes else 1
+
+    @property
+    def last(self) -> int:
+        """Return the last virtual stage."""
+        return self.schedule.placement.pieces(self.pipeline) - 1
+
+    def holders(self, virtual: int) -> list[int]:
+        """Return the ranks that have a virtual stage, on all pipelines and tensor ranks, in order."""
+        return [
+            (data * self.pipeline + stage) * self.tensor + tensor
+            for data in range(self.data)
+            for stage in self.schedule.placement.stages_with(virtual, self.pipeline)
+            for tensor in range(self.tensor)
+        ]
