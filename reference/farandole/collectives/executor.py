@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from farandole.collectives.all_to_all import PAIRWISE
 from farandole.collectives.ring import segmented
 from farandole.collectives.steps import Exchange, Schedule, Step, chunk_slices
 from farandole.runtime.communicator import Buffer, Communicator
@@ -77,6 +78,27 @@ def run_all_to_all(schedule: Schedule, comm: Communicator, blocks: Buffer) -> Bu
     moving = blocks[there]  # a copy, in which block i is for the rank i further on
     run(schedule, comm, moving.reshape(-1))
     return moving[back]  # the block from rank s has come the distance rank − s
+
+
+def run_unequal_all_to_all(comm: Communicator, leaving: Sequence[Buffer], arriving: Sequence[Buffer]) -> None:
+    """Send `leaving[s]` to rank s, and fill `arriving[s]` with what rank s has for this one. Collective.
+
+    The pairwise all-to-all with blocks of any lengths, as MPI_Alltoallv; both sides know the length of each block. An
+    empty block is no message.
+
+    Args:
+        leaving, arriving: a contiguous array for each rank, all of one type that MPI knows.
+
+    Cost: at most (P−1)α, and nβ for the n bytes that leave for other ranks, or arrive, whichever are more.
+    """
+    arriving[comm.rank][...] = leaving[comm.rank]
+    for step in _plan(PAIRWISE, comm.rank, comm.size):
+        for each in step.exchanges:
+            assert each.to is not None
+            assert each.source is not None
+            sends = [(leaving[each.to], each.to)] if leaving[each.to].size else []
+            receives = [(arriving[each.source], each.source)] if arriving[each.source].size else []
+            _communicate(comm, sends, receives)
 
 
 def run_segmented_ring(comm: Communicator, buffer: Buffer) -> None:
