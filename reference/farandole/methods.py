@@ -76,6 +76,7 @@ MEASURES = "it measures ranks and links, and decides by that"
 AS_RING = "its network is that of ring, and what it computes or sends instead is not modelled"
 AS_GOSSIP = "its network is that of gossip, and what it computes or sends instead is not modelled"
 BY_FORMULA = "model_parallel/context/traffic.py has its bytes and memory by formula"
+EXPERTS_BY_FORMULA = "model_parallel/expert/traffic.py has its bytes and memory by formula"
 PIPELINED = "farandole draw gives a pipeline's idle time, and farandole advise the time of every division"
 AS_SERVER = "its network is that of bsp and async, and how it learns is not modelled"
 RECOVERS = "failures are simulated with any method: --fail-every"
@@ -216,6 +217,10 @@ METHODS: dict[str, Method] = {
     "context_parallel": Method(
         "model_parallel", "Sequences too long for one device, context parallel",
         why_not_simulated=BY_FORMULA,
+    ),
+    "expert_parallel": Method(
+        "model_parallel", "Mixture of experts, expert parallel",
+        why_not_simulated=EXPERTS_BY_FORMULA,
     ),
     "sharded": Method(
         "sharded", "Training state divided over data-parallel ranks: ZeRO, FSDP",

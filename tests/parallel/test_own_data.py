@@ -99,7 +99,10 @@ LEARNING: list[tuple[str, int, dict[str, Any]]] = [
     ("downpour", 3, {}),
 ]
 # Their data are their own, and they take no task at all.
-NO_TASK = {"small_network", "hybrid_parameters", "online", "adaptive", "tensor_split", "context_parallel"}
+NO_TASK = {
+    *("small_network", "hybrid_parameters", "online", "adaptive"),
+    *("tensor_split", "context_parallel", "expert_parallel"),
+}
 NUMBERED = sorted(set(METHODS) - NO_TASK - {method for method, _, _ in (*DESCENDING, *LEARNING)})
 
 

@@ -65,7 +65,10 @@ OTHERS: list[tuple[str, int, dict[str, Any]]] = [
     ("search", 2, {"trials": 4}),
     ("sync_cost", 2, {"batch": 30, "methods": ("ring", "top-k"), "calibration_steps": 5}),
 ]
-OF_ITS_OWN = {"small_network", "hybrid_parameters", "online", "adaptive", "tensor_split", "context_parallel"}
+OF_ITS_OWN = {
+    *("small_network", "hybrid_parameters", "online", "adaptive"),
+    *("tensor_split", "context_parallel", "expert_parallel"),
+}
 
 
 def descended(name: str) -> tuple[list[float], dict[str, float]]:

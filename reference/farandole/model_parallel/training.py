@@ -5,7 +5,7 @@ In the end rank 0 gathers the whole model and judges it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -124,11 +124,14 @@ class Losses:
         known_here = parts.place["tensor"] == 0  # every tensor rank has the same loss
         return self.add_up(parts.world, parts.shard, known_here)
 
-    def add_up(self, world: World, shard: Shard, known_here: bool = True) -> float:
+    def add_up(
+        self, world: World, shard: Shard, known_here: bool = True, beside: Sequence[Mapping[str, float]] = ()
+    ) -> float:
         """Add up all ranks' parts of each loss, write metrics.jsonl, and return the last loss. Collective.
 
         Args:
             known_here: whether this rank's losses count.
+            beside: for each step what else its line is to have, the same on all ranks; none: nothing.
         """
         losses = self.weighted.copy() if known_here else np.zeros_like(self.weighted)  # 0 times infinity is no number
         walls_s = self.wall_s.copy()
@@ -136,5 +139,6 @@ class Losses:
             world.control.Allreduce(MPI.IN_PLACE, losses)
             world.control.Allreduce(MPI.IN_PLACE, walls_s, MPI.MAX)
         for step, (loss, wall_s) in enumerate(zip(losses, walls_s, strict=True)):
-            self.recorder.log(step=step, wall_s=float(wall_s), loss=float(loss), samples=shard.whole(step))
+            more = beside[step] if beside else {}
+            self.recorder.log(step=step, wall_s=float(wall_s), loss=float(loss), samples=shard.whole(step), **more)
         return float(losses[-1])
