@@ -105,6 +105,7 @@ def test_a_wait_ends_where_the_message_is_sent(tmp_path: Path) -> None:
         ("layer_split", 7, {}, "6 layers cannot be cut into 7 parts: use at most 6"),
         ("pipeline", 4, {"schedule": "interleaved", "chunks": 2}, "6 layers cannot be cut into 8 parts"),
         ("pipeline", 3, {"schedule": "interleaved", "micro_batches": 8}, "8 micro-batches are not whole groups of 3"),
+        ("pipeline", 3, {"schedule": "dualpipe"}, "dualpipe takes an even number of stages, as 4, not 3"),
         ("pipeline", 2, {"micro_batches": 65}, "a pipeline's smallest batch has"),
         ("hybrid", 4, {"pipeline_ranks": 3}, "pipeline 3 × tensor 1 does not make 4 ranks"),
         ("hybrid", 4, {"data_ranks": 2, "tensor_ranks": 4}, "data 2 × pipeline 1 × tensor 4 does not make 4 ranks"),

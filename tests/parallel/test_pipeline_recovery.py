@@ -102,6 +102,16 @@ def test_the_first_and_then_the_last_stage_are_restored(whole_interleaved: Run, 
     assert struck(run) == [(0, 13, 3), (2, 31, 1)], "5 is the default"
 
 
+def test_stages_that_hold_the_same_pieces_of_two_models_are_restored(tmp_path: Path) -> None:
+    """DualPipe: one of two stages dies; afterwards the two add up their gradients as before."""
+    options: dict[str, Any] = RECIPE | {"schedule": "dualpipe", "micro_batches": 4}
+    undisturbed = launch("pipeline", 2, **options, out=tmp_path / "whole")
+    run = launch("pipeline", 3, spares=1, backup_every=EVERY, fail="rank=1,step=23", **options, out=tmp_path / "run")
+    assert_nothing_shows(run, undisturbed)
+    assert run.summary.members == [0, 2]
+    assert len(set(by_stage(run).values())) == 1, "both have all pieces"
+
+
 def test_deaths_during_a_backup_and_during_the_rollback(whole_interleaved: Run, tmp_path: Path) -> None:
     """A stage dies as the fourth backup is being exchanged, and the spare that has been restored in its place."""
     run = train_with_deaths("1@backup,3@go-back", 5, tmp_path / "run", spares=2, **INTERLEAVED)

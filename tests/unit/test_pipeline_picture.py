@@ -83,6 +83,8 @@ def shifted(events: list[dict[str, Any]], microseconds: float) -> list[dict[str,
 @pytest.mark.parametrize(("stages", "micro_batches"), [(1, 1), (2, 4), (4, 8), (8, 16)])
 def test_there_is_a_box_for_each_computation_with_its_number(name: str, stages: int, micro_batches: int) -> None:
     schedule = choose(name)
+    if name == "dualpipe" and stages == 1:
+        return  # it wants pairs of stages
     execution = check(schedule, stages, micro_batches)
     axes = drawn(pipeline_picture.figure(scheduled(schedule, stages, micro_batches)))
     passes = [own for own in execution.intervals if not isinstance(own.step, Update)]
@@ -121,6 +123,7 @@ def test_what_a_stage_holds_stands_beside_it_in_micro_batches() -> None:
     assert held("1f1b") == ["holds 4", "holds 3", "holds 2", "holds 1"]
     assert held("zb-h2") == ["holds 7"] * 4
     assert held("zb-v") == ["holds 4"] * 4
+    assert held("dualpipe") == ["holds 5"] * 4  # chunks of two models: each is a whole stage's
     assert held("interleaved") == ["holds 5.5", "holds 4.5", "holds 3.5", "holds 2.5"]  # chunks are halves
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from farandole.errors import UsageError
 from farandole.model_parallel import checker
 from farandole.model_parallel.checker import ScheduleError, check, execute
+from farandole.model_parallel.placement import Placement
 from farandole.model_parallel.schedules import FLUSHED, NAMES, choose, pipedream
 from farandole.model_parallel.step_costs import most_held
 from farandole.model_parallel.steps import (
@@ -34,7 +36,7 @@ from farandole.model_parallel.steps import (
 ROOT = Path(__file__).parents[2]
 STAGES, MICRO_BATCHES = range(1, 9), range(1, 17)
 TIMES = [Times(), Times(1, 1.2, 0.8), Times(2, 3, 1), Times(1, 1, 2), Times(2, 0.5, 1), Times(0.5, 2, 1)]
-TWO_CHUNKS = {"zb-v"}
+TWO_CHUNKS = {"zb-v", "dualpipe"}
 CHOICES = [*((name, 1 + (name in TWO_CHUNKS)) for name in NAMES if name != "interleaved"),
            *(("interleaved", v) for v in (1, 2, 3))]  # fmt: skip
 
@@ -58,6 +60,8 @@ def idle_time(schedule: Schedule, p: int, m: int, times: Times) -> float | None:
             return max((p - 1) * forward, (p - 1) * (forward + inputs - 2 * weights)) if full_h2(p, m, times) else None
         case "zb-v":
             return None
+        case "dualpipe":
+            return (p / 2 - 1) * forward if forward == inputs == weights else None
     raise NotImplementedError(f"no formula for {schedule.name}")
 
 
@@ -100,6 +104,8 @@ def stash(schedule: Schedule, s: int, p: int, m: int) -> int:
             return min(2 * p - 1, m)
         case "zb-v":
             return min(2 * p, 2 * m, m + s + 1)
+        case "dualpipe":
+            return p + 1
     raise NotImplementedError(f"no formula for {schedule.name}")
 
 
@@ -108,14 +114,19 @@ def borders(schedule: Schedule, p: int) -> int:
     match schedule.name:
         case "zb-v":
             return 2 * (p - 1)
+        case "dualpipe":
+            return p - 1
     return p * schedule.chunks - 1 if p > 1 else 0
 
 
 def sizes(schedule: Schedule) -> Iterator[tuple[int, int]]:
     for stages in STAGES:
         for micro_batches in MICRO_BATCHES:
-            if schedule.name != "interleaved" or micro_batches % stages == 0:
-                yield stages, micro_batches
+            if schedule.name == "interleaved" and micro_batches % stages:
+                continue
+            if schedule.name == "dualpipe" and (stages % 2 or micro_batches % 2 or micro_batches < 2 * stages):
+                continue
+            yield stages, micro_batches
 
 
 @pytest.mark.parametrize(("name", "chunks"), CHOICES)
@@ -190,6 +201,9 @@ def test_what_the_papers_say() -> None:
     v = check(choose("zb-v"), 4, 8)
     assert v.bubble_of_period == 0
     assert v.stash == [2 * 4] * 4, "of pieces half as large: as much as 1F1B's first stage holds"
+    dualpipe = check(choose("dualpipe"), 4, 8)
+    assert dualpipe.stash == [4 + 1] * 4
+    assert [dualpipe.idle(stage) for stage in range(4)] == [1.0] * 4
     # Megatron-LM's warm-up, 2(p − s − 1) + (v − 1)p forward passes of a chunk, and the one that follows it.
     assert check(choose("interleaved", 2), 4, 8).stash == [11, 9, 7, 5]
 
@@ -211,6 +225,77 @@ def test_the_documentations_table_is_what_the_checker_counts() -> None:
 def test_interleaving_wants_whole_groups() -> None:
     with pytest.raises(UsageError, match=r"6 micro-batches are not whole groups of 4: .* as 8"):
         execute(choose("interleaved", 2), 4, 6)
+
+
+def overlapping(computations: Iterable[Computation], stage: int, stages: int, placement: Placement) -> Iterator[Step]:
+    """DualPipe's steps, if a forward and a backward pass of opposite directions overlap: both send when both are done.
+
+    As in the paper's figure the two middle stages' first such pair does not overlap.
+    """
+    steps = list(with_messages(computations, stage, stages, placement))
+    kinds = (Forward, Backward, BackwardInput, BackwardWeight)
+    places = [place for place, step in enumerate(steps) if isinstance(step, kinds)]
+    first = min(place for place, step in enumerate(steps) if isinstance(step, Backward))
+    for before, after in pairwise(places):
+        pair = steps[before], steps[after]
+        if isinstance(pair[0], Forward) and isinstance(pair[1], Backward):
+            if after == first and stages // 2 - 1 <= stage <= stages // 2:
+                continue
+            start = before - isinstance(steps[before - 1], ReceiveActivation)
+            end = after + 1 + isinstance(steps[after + 1], SendGradient)
+            part = steps[start:end]
+            steps[start:end] = [
+                *(step for step in part if isinstance(step, ReceiveActivation | ReceiveGradient)),
+                *pair,
+                *(step for step in part if isinstance(step, SendActivation | SendGradient)),
+            ]
+    return iter(steps)
+
+
+@pytest.mark.parametrize("stages", [2, 4, 6, 8, 16])
+def test_dualpipe_with_overlapping_passes_has_the_papers_bubble(stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """(p/2 − 1)(F&B + B − 3W), B the whole backward pass, where F&B takes as long as both passes; and half without."""
+    for micro_batches in (2 * stages, 3 * stages):
+        plain = check(choose("dualpipe"), stages, micro_batches)
+        with monkeypatch.context() as patch:
+            patch.setattr(checker, "with_messages", overlapping)
+            execution = check(choose("dualpipe"), stages, micro_batches)
+        forward, backward, weights = 1, 2, 1
+        bubble = (stages / 2 - 1) * ((forward + backward) + backward - 3 * weights)
+        assert execution.total - 3 * micro_batches == pytest.approx(bubble)
+        assert plain.total - 3 * micro_batches == pytest.approx(bubble / 2)
+        assert execution.stash == [stages + 1] * stages
+
+
+@pytest.mark.parametrize(
+    ("stages", "micro_batches", "says"),
+    [
+        (3, 8, "dualpipe takes an even number of stages, as 4, not 3"),
+        (1, 8, "dualpipe takes an even number of stages, as 2, not 1"),
+        (4, 9, "an even number of micro-batches, at least 2 for each stage: with 4 stages 10, not 9"),
+        (4, 6, "an even number of micro-batches, at least 2 for each stage: with 4 stages 8, not 6"),
+    ],
+)
+def test_dualpipe_wants_pairs_of_stages_and_enough_micro_batches(stages: int, micro_batches: int, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        execute(choose("dualpipe"), stages, micro_batches)
+
+
+def test_each_micro_batch_goes_in_one_direction() -> None:
+    right = choose("dualpipe")
+
+    def in_both(stage: int, stages: int, micro_batches: int) -> Iterator[Computation]:
+        yield from (step for step in right.computations(stage, stages, micro_batches) if not isinstance(step, Update))
+        yield from (Forward(0, chunk=1), Backward(0, chunk=1), Update())
+
+    def in_none(stage: int, stages: int, micro_batches: int) -> Iterator[Computation]:
+        steps = right.computations(stage, stages, micro_batches)
+        yield from (step for step in steps if isinstance(step, Update) or step.micro_batch != 3)
+
+    with pytest.raises(ScheduleError, match="takes micro-batch 3 forward"):
+        check(replace(right, computations=in_none), 2, 4)
+    with pytest.raises(ScheduleError, match="micro-batch 0 through the model in both directions"):
+        check(replace(right, computations=in_both), 2, 4)
 
 
 def test_an_unknown_schedule_is_said_in_one_line() -> None:

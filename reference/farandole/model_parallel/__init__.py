@@ -2,7 +2,7 @@
 
 Reading order: ``partition`` (where to cut), ``layer_split`` (upload, cut, send, gather), then the
 pipelines: ``placement`` (which stage holds which pieces), ``steps`` (the vocabulary), ``schedules`` (one
-file each, from the naive one to ZB-V), ``checker`` with ``step_costs`` (is it right, how much memory,
+file each, from the naive one to DualPipe), ``checker`` with ``step_costs`` (is it right, how much memory,
 how large the bubble?), ``stage`` (one part of a model; ``deferred`` and ``versions`` for zero-bubble and
 PipeDream), ``executor`` (a schedule over MPI). ``tensor`` cuts inside the layers and ``context`` the
 sequences; ``expert`` divides the experts of a mixture and ``zero`` the optimizer's state; ``hybrid`` says

@@ -156,8 +156,8 @@ def execute(schedule: Schedule, stages: int, micro_batches: int, times: Times = 
 def check(schedule: Schedule, stages: int, micro_batches: int, times: Times = UNIT) -> Execution:
     """Run the schedule and hold it to every rule of a pipeline.
 
-    Each piece of the model takes every micro-batch forward once, then backward once, whole or in two
-    halves in order; the parameters move after all gradients of their batch. The messages ensure that a forward pass
+    Each piece of the model (of one of its copies) takes every micro-batch forward once, then backward once, whole or in
+    two halves in order; the parameters move after all gradients of their batch. The messages ensure that a forward pass
     follows that of the piece before, and a backward pass that of the piece behind (`execute`).
 
     Raises:
@@ -183,8 +183,9 @@ def _check_stage(schedule: Schedule, stage: int, micro_batches: int, steps: list
     ]
     if foreign:
         raise ScheduleError(f"{where} does {foreign[0]}, which does not exist")
-    for chunk in range(schedule.chunks):
-        for micro_batch in range(micro_batches):
+    routes = _routes(schedule, where, steps)
+    for micro_batch in range(micro_batches):
+        for chunk in routes.get(micro_batch, schedule.placement.routes[0]):
             passes = {
                 kind: done.get(kind(micro_batch, chunk)) for kind in (Forward, Backward, BackwardInput, BackwardWeight)
             }
@@ -201,6 +202,21 @@ def _check_stage(schedule: Schedule, stage: int, micro_batches: int, steps: list
                     f"{where} takes micro-batch {micro_batch} backward before forward, or its halves swapped"
                 )
     _check_updates(schedule, where, micro_batches, steps)
+
+
+def _routes(schedule: Schedule, where: str, steps: list[Computation]) -> dict[int, range]:
+    """Return micro-batch → the chunks that it goes through, for those that occur."""
+    chunks: dict[int, set[int]] = defaultdict(set)
+    for step in steps:
+        if not isinstance(step, Update):
+            chunks[step.micro_batch].add(step.chunk)
+    found = {}
+    for micro_batch, own in chunks.items():
+        routes = [route for route in schedule.placement.routes if own & {*route}]
+        if len(routes) > 1:
+            raise ScheduleError(f"{where} takes micro-batch {micro_batch} through the model in both directions")
+        found[micro_batch] = routes[0]
+    return found
 
 
 def _check_updates(schedule: Schedule, where: str, micro_batches: int, steps: list[Computation]) -> None:

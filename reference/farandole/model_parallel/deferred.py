@@ -32,8 +32,8 @@ class WeightGradients:
 
     def __init__(self, hold: Callable[[Tensor], object]) -> None:
         self.hold = hold
-        self._left: dict[Hashable, list[Work]] = {}
-        self._collecting: list[Work] | None = None
+        self._left: dict[Hashable, list[tuple[Work, list[object]]]] = {}
+        self._collecting: list[tuple[Work, list[object]]] | None = None
 
     @contextmanager
     def collecting(self, occasion: Hashable) -> Iterator[None]:
@@ -44,17 +44,17 @@ class WeightGradients:
         finally:
             self._collecting = None
 
-    def add(self, work: Work) -> None:
-        """Put `work` off, or do it now where nothing is being put off."""
+    def add(self, work: Work, *needs: Tensor) -> None:
+        """Put `work` off and hold what it needs, or do it now where nothing is being put off."""
         if self._collecting is None:
             work()
         else:
-            self._collecting.append(work)
+            self._collecting.append((work, [self.hold(tensor) for tensor in needs]))
 
     def compute(self, occasion: Hashable) -> None:
         """Do what was put off on that occasion."""
         with torch.no_grad():
-            for work in self._left.pop(occasion):
+            for work, _ in self._left.pop(occasion):
                 work()
 
 
@@ -83,15 +83,14 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (x,), layer = ctx.saved_tensors, ctx.layer
-        held = layer.late.hold(x), layer.late.hold(gradient)
 
-        def weights(_: object = held) -> None:
+        def weights() -> None:
             rows = gradient.flatten(0, -2)
             _accumulate(layer.weight, rows.T @ x.flatten(0, -2))
             if layer.bias is not None:
                 _accumulate(layer.bias, rows.sum(0))
 
-        layer.late.add(weights)
+        layer.late.add(weights, x, gradient)
         return (gradient @ layer.weight if ctx.needs_input_grad[0] else None), None, None
 
 

@@ -30,9 +30,10 @@ from farandole.model_parallel.tensor.sequence import add_up_replicated
 from farandole.model_parallel.tensor.split import split, whole
 from farandole.model_parallel.tensor.units import units
 from farandole.model_parallel.versions import StashingStage, SynchronisedStage
-from farandole.model_parallel.zero import ReplicatedOptimizer, ShardedOptimizer
+from farandole.model_parallel.zero import ReplicatedOptimizer, ShardedOptimizer, add_up_gradients
 from farandole.models.optimizers import maker
 from farandole.runtime.buffers import FlatBuffers
+from farandole.runtime.communicator import Communicator
 from farandole.runtime.grid import Grid, coordinates
 from farandole.runtime.world import World
 from farandole.tasks import Task
@@ -89,6 +90,7 @@ class Parts:
         self.module = nn.ModuleList(pieces.values())
         self.flat = FlatBuffers(self.module)
         self.stage = self._stage()
+        self.copies = self._copies()
         make = maker(options.optimizer, options.lr)
         divided = ShardedOptimizer if layout.shard_optimizer else ReplicatedOptimizer
         self.optimizer = divided(world, self.grid.axis("data"), self.flat, make, self._name("data"))
@@ -114,6 +116,8 @@ class Parts:
         """Move the parameters by the gradients of all micro-batches."""
         if self.layout.sequence and self.tensor.size > 1:
             add_up_replicated(self.pieces.values(), self.tensor)
+        if self.copies:
+            add_up_gradients(self.world, self.copies, self.flat, self._name("pipeline"))
         self.optimizer.step()
 
     @property
@@ -195,6 +199,12 @@ class Parts:
                 f"--micro-batches {layout.micro_batches}: a pipeline's smallest batch has {smallest} samples; "
                 "give at most so many, or a larger --batch"
             )
+
+    def _copies(self) -> Communicator | None:
+        """Return the ranks of this pipeline that hold the same pieces; None if no other rank does. Collective."""
+        placement, stage, stages = self.schedule.placement, self.place["pipeline"], self.layout.pipeline
+        holders = placement.stages_with(placement.virtual_stage(stage, 0, stages), stages)
+        return self.grid.axis("pipeline").split(holders[0], key=stage) if len(holders) > 1 else None
 
     def _stage(self) -> Stage:
         if self.layout.vertical_sync:

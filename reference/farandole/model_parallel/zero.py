@@ -25,6 +25,18 @@ from farandole.runtime.communicator import Communicator
 from farandole.runtime.world import World
 
 
+def add_up_gradients(world: World, comm: Communicator, flat: FlatBuffers, group: str = "") -> None:
+    """Replace the gradients by their sum over `comm`, bitwise equal on all its ranks.
+
+    Args:
+        group: a name for these ranks, for the trace.
+    """
+    with world.communicate("all-reduce", group=group):
+        flat.to_host()
+        run(RING, comm, flat.gradients_np)
+        flat.from_host()
+
+
 class ReplicatedOptimizer:
     """Every rank has the whole state.
 
@@ -56,10 +68,7 @@ class ReplicatedOptimizer:
     def step(self) -> None:
         """Add up the gradients over `comm`, move the parameters, and set the gradients to zero."""
         if self.comm.size > 1:
-            with self.world.communicate("all-reduce", group=self.group):
-                self.flat.to_host()
-                run(RING, self.comm, self.flat.gradients_np)
-                self.flat.from_host()
+            add_up_gradients(self.world, self.comm, self.flat, self.group)
         with self.world.compute("update"):
             if self.accept is None or self.accept():
                 self.optimizer.step()

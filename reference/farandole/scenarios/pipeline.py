@@ -1,12 +1,13 @@
 """Pipeline parallel: batches are cut into micro-batches, so that all stages work at the same time.
 
-Naive, GPipe, 1F1B, interleaved, PipeDream and zero-bubble differ in the order in which a stage takes
-the micro-batches forward and backward, and so in memory and in idle time. With --spares the pipeline
+Naive, GPipe, 1F1B, interleaved, PipeDream, zero-bubble (ZB-H1), ZB-H2, ZB-V and DualPipe differ in the order in which a
+stage takes the micro-batches forward and backward, and so in memory and in idle time. With --spares the pipeline
 outlives its ranks: the state of each stage is in the memory of the next.
 
     farandole run pipeline -n 4 --schedule 1f1b --micro-batches 8
     farandole run pipeline -n 4 --schedule gpipe --recompute
     farandole run pipeline -n 4 --schedule zero-bubble --pace-ms 5
+    farandole run pipeline -n 4 --schedule dualpipe --depth 3
     farandole run pipeline -n 4 --schedule pipedream --vertical-sync
     farandole run pipeline -n 5 --spares 1 --backup-every 5 --fail rank=2,step=23
     mpirun -n 2 python -m farandole.scenarios.pipeline --schedule interleaved --chunks 3 --depth 6

@@ -2,7 +2,7 @@
 
 Reading order: ``naive``, ``gpipe``, ``one_f_one_b``, ``interleaved``, ``pipedream``, ``zero_bubble``,
 ``zero_bubble_h2``,
-``zero_bubble_v``.
+``zero_bubble_v``, ``dualpipe``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from farandole.errors import UsageError
+from farandole.model_parallel.schedules.dualpipe import DUALPIPE
 from farandole.model_parallel.schedules.gpipe import GPIPE
 from farandole.model_parallel.schedules.interleaved import interleaved
 from farandole.model_parallel.schedules.naive import NAIVE
@@ -30,6 +31,7 @@ SCHEDULES: dict[str, Callable[[int], Schedule]] = {
     "zero-bubble": lambda chunks: ZERO_BUBBLE,
     "zb-h2": lambda chunks: ZERO_BUBBLE_H2,
     "zb-v": lambda chunks: ZERO_BUBBLE_V,
+    "dualpipe": lambda chunks: DUALPIPE,
 }
 NAMES = tuple(SCHEDULES)
 FLUSHED = tuple(name for name in NAMES if name != PIPEDREAM.name)  # all micro-batches of a step before its update
