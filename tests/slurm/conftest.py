@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +52,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("own")
     yield path
     sandbox.down(path)
+
+
+@pytest.fixture(autouse=True)
+def soon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranks of a test's jobs are forked from a process that has imported torch (`starts.sitecustomize`).
+
+    Not in `make soak`, nor in tests marked `cold`, whose ranks start as on a cluster.
+    """
+    if "FARANDOLE_SOAK" in os.environ or "cold" in request.keywords or "cluster" not in request.fixturenames:
+        return
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "starts"))
+    show = [sys.executable, "-P", "-c", "import os, sys; print(os.pathsep.join(sys.path))"]
+    as_forks = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    path = subprocess.run(show, env=as_forks, capture_output=True, text=True, check=True).stdout.strip()
+    monkeypatch.setenv("FARANDOLE_PATH_OF_FORKS", path)
 
 
 @pytest.fixture

@@ -13,7 +13,9 @@ from tests.slurm.jobs import run
 SCRIPTS = Path(__file__).resolve().parents[2] / "slurm"
 
 
-@pytest.mark.parametrize(("name", "left"), [("membership", [0, 1, 3, 4]), ("backup", [0, 1, 3])])
+@pytest.mark.parametrize(
+    ("name", "left"), [pytest.param("membership", [0, 1, 3, 4], marks=pytest.mark.cold), ("backup", [0, 1, 3])]
+)
 def test_a_spare_of_another_node_takes_the_place(cluster: Sandbox, checkout: Path, name: str, left: list[int]) -> None:
     job = run(cluster, checkout, SCRIPTS / f"{name}.sbatch", "--steps", "40", "--fail", "rank=2,step=17")
     assert job.state == "COMPLETED", job.output

@@ -83,6 +83,7 @@ def digest(cluster: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> str:
     return (run.summary.params_sha256 or [])[0]
 
 
+@pytest.mark.cold
 def test_before_its_time_limit_it_saves_itself_and_goes_on(cluster: Sandbox, checkout: Path) -> None:
     """Slurm itself sends the signal, half a minute after the limit is set at the latest."""
     submitted = time.monotonic()

@@ -25,6 +25,7 @@ def test_a_task_of_ones_own_is_submitted(cluster: Sandbox, checkout: Path) -> No
     assert set(Run.open(job.folder).summary.test_metrics or {}) == {"error"}
 
 
+@pytest.mark.cold
 def test_hierarchical_all_reduce_sends_only_what_crosses(cluster: Sandbox, checkout: Path) -> None:
     options = ("--steps", str(STEPS), "--hidden", "32", "--collective", "hierarchical")
     job = run(cluster, checkout, SCRIPT, *options)

@@ -20,10 +20,14 @@ NUMBER = struct.Struct("=q")
 STREAMS = (0, 1, 2)
 
 
-def run() -> None:
-    """Have this process's work done by a fork, and end as the fork ends; return if there is no fork server."""
+def run(in_slurm: bool = False) -> None:
+    """Have this process's work done by a fork, and end as the fork ends; return if there is no fork server.
+
+    Args:
+        in_slurm: in a Slurm job, too, whose processes Slurm then neither counts nor limits.
+    """
     executable, _, path = os.environ.get(ADDRESS, "").rpartition(":")
-    if executable != sys.executable or "SLURM_JOB_ID" in os.environ:
+    if executable != sys.executable or ("SLURM_JOB_ID" in os.environ and not in_slurm):
         return
     connection = socket.socket(socket.AF_UNIX)
     try:
