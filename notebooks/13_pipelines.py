@@ -186,7 +186,69 @@ run("zero-bubble", pace_ms=50)
 # The yellow boxes fill what was empty at the end. What is left is the filling. The price is memory: a micro-batch is
 # held until its yellow box is done.
 #
-# ## 6 Measured against the formula
+# ## 6 No bubble at all, and its price
+#
+# Three schedules fill the filling, too. **ZB-H2** (the same paper) takes more micro-batches forward, until the first
+# gradient is back. **ZB-V** gives each rank two thin pieces of the model, placed in a V: rank 0 has the first one and
+# the last one, so its first gradient is back early. **DualPipe** (DeepSeek-AI 2024) holds the model twice. Half of the
+# micro-batches enter at rank 0 and half at rank 3, and a rank that would wait for the ones computes for the others.
+#
+# **Predict:** which of them holds the fewest micro-batches, and which one the most?
+
+# %%
+further = ("zb-h2", "zb-v", "dualpipe")
+lines = [scheduled(choose(name), P, M) for name in ("zero-bubble", *further)]
+Image(filename=str(pipeline_picture.draw(folder / "further.png", *lines)))
+
+# %% [markdown]
+# In ZB-H2 and ZB-V each stage begins a little later than the one before, and also ends later. For a single batch these
+# slanted sides are still a bubble. But nothing synchronises the stages at an update: stage 0 begins the next batch
+# while the others are in this one. What counts in a training is a stage's own time from its first box to its last, and
+# that has no gap. The checker calls the longest of these times the *period*.
+#
+# In DualPipe the micro-batches from rank 3 go through the pale boxes. Only the first and the last backward passes are
+# in halves, where another stage would wait for the whole.
+
+# %% tags=["nbval-check-output"]
+print(f"{'':14}idle of 24   holds at most   pieces of 1/{P} of the model on each rank")
+for name in ("1f1b", "zero-bubble", *further):
+    schedule, execution = choose(name), check(choose(name), P, M)
+    passes = schedule.placement.passes  # through so many pieces on each rank goes a micro-batch
+    idle, most = execution.period - M * Times().both, max(execution.stash) / passes
+    print(f"{name:14}{idle:10g}{most:16g}{schedule.chunks // passes:10}")
+
+# %% [markdown]
+# So the bubble can be bought with activations (ZB-H2), or nearly so with parameters (DualPipe); ZB-V has it for nothing
+# but messages. DualPipe is made for more than that: on a GPU, a forward pass of one direction computes while a backward
+# pass of the other communicates. Our models do not communicate inside a pass, so this does not show here.
+#
+# ZB-V, measured in two batches that follow each other:
+
+# %%
+in_a_row = launch("pipeline", ranks=P, **recipe | {"pace_ms": 50, "steps": 2}, schedule="zb-v", out=folder / "zb-v")
+lines = scheduled(choose("zb-v"), P, M, Times(50, 50, 50), "milliseconds"), measured(in_a_row, step=0, steps=2)
+Image(filename=str(pipeline_picture.draw(folder / "zb-v.png", *lines)))
+
+# %% [markdown]
+# The batches interlock: there is a slanted side only before the first one and after the last. (Thin gaps are messages,
+# and what else this computer does.)
+#
+# **Predict:** after a DualPipe training, which ranks have the same parameters?
+
+# %% tags=["nbval-check-output"]
+both = launch("pipeline", ranks=P, **recipe | {"pace_ms": 0}, schedule="dualpipe", out=folder / "dualpipe").summary
+for first in (0, 1):
+    same = [rank for rank, digest in enumerate(both.params_sha256) if digest == both.params_sha256[first]]
+    print(f"ranks with the same parameters as rank {first}, to the bit: {same}")
+sizes = [sum(one.memory["measured"]["parameters"]) for one in (both, runs["1f1b"].summary)]
+print(f"parameters on all ranks, 1f1b's = 1: {sizes[0] / sizes[1]:g}")
+print("the same loss as 1f1b, to 1e-12:", abs(both.final_loss - runs["1f1b"].summary.final_loss) < 1e-12)
+
+# %% [markdown]
+# Before each update the two ranks that hold the same pieces add up their gradients: each has seen half of the
+# micro-batches. It is data parallel training in miniature.
+#
+# ## 7 Measured against the formula
 #
 # The table has each bubble as a share of the total time. *By formula* is what the papers say for passes of equal
 # length: with GPipe and 1F1B each rank is idle for the time of p − 1 micro-batches, with interleaving for half of that,
@@ -210,7 +272,7 @@ for name, formula in formulas.items():
     print(f"{name:14}the schedule's bubble is the formula's: {abs(bubble / formula - 1) < 1e-12}")
 
 # %% [markdown]
-# ## 7 The same model, whatever the order
+# ## 8 The same model, whatever the order
 #
 # None of these schedules changes *what* is computed. Each micro-batch's loss counts with its share of the batch, its
 # gradients are added up, and the parameters move once, when all are there. It is the unsplit model's step.
@@ -231,7 +293,7 @@ print("1f1b and gpipe leave the same parameters, to the bit:", digests["1f1b"] =
 # differently: the last digit of a float64. (Interleaved divides the layers differently, so that the ranks'
 # digests cannot be compared at all.)
 #
-# ## 8 Memory, and how to buy it with time
+# ## 9 Memory, and how to buy it with time
 #
 # The record says how many bytes of activations each rank held at most, as torch itself reports what it keeps.
 # **Predict** from the "holds …" of the pictures: how many times more does GPipe hold than 1F1B, on each stage?
@@ -260,7 +322,7 @@ print("recomputing holds, of that:", [f"{share:.0%}" for share in held["gpipe, r
 print("and leaves the same parameters, to the bit:", again.summary.params_sha256 == digests["gpipe"])
 
 # %% [markdown]
-# ## 9 PipeDream: never empty
+# ## 10 PipeDream: never empty
 #
 # The bubble comes from waiting until all gradients of a batch are there, before the next batch may begin. **PipeDream**
 # (Narayanan et al. 2019) does not wait. It does not cut the batches either; they follow each other through the
@@ -376,6 +438,9 @@ for name, one in (("stashing alone", never_empty), ("vertical sync", together)):
 # | 1F1B | (p − 1)/m of the ideal | p − s | yes |
 # | interleaved | (p − 1)/(v m) of the ideal | more than 1F1B | yes |
 # | zero-bubble | a third of 1F1B's, if the three kinds of passes take equally long | p | yes |
+# | ZB-H2 | none, if they take equally long and batches follow each other | 2p − 1 | yes |
+# | ZB-V | none, as ZB-H2 | p, in two pieces | yes |
+# | DualPipe | p/2 − 1 forward passes, if they take equally long | p + 1, and two copies of the model | yes |
 # | PipeDream | only at the beginning and the end | p − s, and as many versions of the parameters | no: delayed SGD |
 # | PipeDream, vertical sync | only at the beginning and the end | p − s, and p versions | no: SGD, p − 1 updates late |
 #
@@ -389,7 +454,9 @@ for name, one in (("stashing alone", never_empty), ("vertical sync", together)):
 # 1. `farandole draw 1f1b --stages 8 --micro-batches 32`: for how long are all stages busy? And with 4 micro-batches?
 # 2. In section 1 repair `eager` so that the checker is content, and compare its bubble with GPipe's.
 # 3. Draw zero-bubble with `Times(30, 30, 10)` and `Times(30, 10, 30)`. Which helps it more?
-# 4. `run("interleaved", chunks=4, depth=10)`: how many messages, by `runs["interleaved"].summary.messages_sent`?
-# 5. Make a stage slow: `slow="rank=2,factor=2"`. What do the boxes of the *other* stages look like?
-# 6. PipeDream with learning rates between 0.1 and 1. Where does the delay begin to hurt? And with two stages?
-# 7. `recompute=True` with 1F1B and a `pace_ms` of 0: what does it cost in `wall_s`, and what does it save?
+# 4. `farandole draw dualpipe --stages 8 --micro-batches 20` is the figure of DeepSeek's report. Draw ZB-V with the
+#    times of question 3: is it still without a bubble?
+# 5. `run("interleaved", chunks=4, depth=10)`: how many messages, by `runs["interleaved"].summary.messages_sent`?
+# 6. Make a stage slow: `slow="rank=2,factor=2"`. What do the boxes of the *other* stages look like?
+# 7. PipeDream with learning rates between 0.1 and 1. Where does the delay begin to hurt? And with two stages?
+# 8. `recompute=True` with 1F1B and a `pace_ms` of 0: what does it cost in `wall_s`, and what does it save?

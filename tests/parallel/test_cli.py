@@ -137,7 +137,7 @@ def test_draw_writes_a_picture_and_prints_its_figures(tmp_path: Path) -> None:
         assert picture.width > 900
 
     drawn = farandole("draw", "zb-h2", "--out", "mine.svg", cwd=tmp_path)
-    assert "/period │     0.0%" in drawn.stdout
+    assert "│ /period │    0.0% │" in drawn.stdout
     again = farandole("draw", "interleaved", "-n", "2", "--chunks", "3", "--out", "mine.svg", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert sorted(file.name for file in tmp_path.iterdir()) == ["1f1b-4x8.png", "mine.svg"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from itertools import groupby
 from pathlib import Path
 from statistics import median
@@ -20,6 +21,7 @@ from statistics import median
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from PIL import Image
 
 from farandole.errors import UsageError
 from farandole.model_parallel.checker import UNIT, Execution, Interval, check
@@ -36,6 +38,7 @@ from farandole.runtime.record import Run
 
 EVENT = re.compile(r"(forward|backward(?: \((?:inputs|weights)\))?) (\d+)(?:, chunk (\d+))?")
 MOST_BOXES = 4000
+COLOURS_OF_A_PNG = 128  # with shades at the edges of figures
 WIDTH_IN, WIDEST_IN = 10.0, 40.0
 USUAL_IN = 0.16  # a box in which two figures can be read
 ROW_IN, EDGES_IN, KEY_IN = 0.36, 1.1, 0.17
@@ -163,8 +166,17 @@ def measured(run: Run, step: int | None = None, steps: int = 1) -> TimeLine:
 
 
 def draw(file: Path, *lines: TimeLine) -> Path:
-    """Draw the time lines below each other as a picture in `file`."""
-    figure(*lines).savefig(file, dpi=100)
+    """Draw the time lines below each other as a picture in `file`.
+
+    They are plain areas of few colours: as a palette's numbers a .png has a third of the bytes.
+    """
+    drawing = figure(*lines)
+    if file.suffix.lower() != ".png":
+        drawing.savefig(file)
+        return file
+    pixels = BytesIO()
+    drawing.savefig(pixels, format="png", dpi=100)
+    Image.open(pixels).convert("RGB").quantize(COLOURS_OF_A_PNG, dither=Image.Dither.NONE).save(file, optimize=True)
     return file
 
 
