@@ -38,6 +38,7 @@ RANKS = {
     "16_bring_your_own_loop": 1,
     "17_zero": 4,
     "18_ring_attention": 4,
+    "19_expert_dispatch": 4,
 }
 HARMLESS_ON_FEW = {
     "all_at_once_without_overlap",

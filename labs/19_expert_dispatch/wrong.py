@@ -1,0 +1,187 @@
+"""Known wrong answers of lab 19, as changes of `reference.py`."""
+
+from __future__ import annotations
+
+from farandole_tools.lab.mutants import Mutant
+
+MUTANTS = [
+    Mutant(
+        name="accepts_the_last",
+        says="Lets an expert accept the last tokens that choose it.",
+        fails={
+            "accept": "the last tokens are accepted",
+            "capacity": "is right",
+            "experts": "rows that are not those of its tokens",
+        },
+        changes={
+            "place = before + chosen.cumsum(axis=0)": "place = before + chosen[::-1].cumsum(axis=0)[::-1]",
+        },
+    ),
+    Mutant(
+        name="adds_the_token",
+        says="Gives a dropped token back as its own answer, which the residual connection then adds a second time.",
+        fails={"capacity": "is x where a token is dropped"},
+        changes={"y = np.zeros_like(x)": "y = x.copy()"},
+    ),
+    Mutant(
+        name="chooses_the_last_of_equals",
+        says="Chooses the expert with the highest number among equal scores.",
+        fails={"route": "among equal scores the lower number"},
+        changes={
+            "choice = odds.argmax(axis=1)": "choice = odds.shape[1] - 1 - odds[:, ::-1].argmax(axis=1)",
+        },
+    ),
+    Mutant(
+        name="computes_with_everything",
+        says="Lets every expert of a rank compute with all rows that have come to the rank, and chooses afterwards.",
+        fails={"experts": "it computes with those that it accepts"},
+        changes={
+            "answers[expert_of == number] = expert(rows[expert_of == number])": """
+            answers[expert_of == number] = expert(rows)[expert_of == number]
+            """,
+        },
+    ),
+    Mutant(
+        name="counts_from_zero",
+        says="Takes the number of tokens before a token for that up to it, so that one more is accepted.",
+        fails={"accept": "one token too many", "capacity": "has more bytes", "experts": "has more bytes"},
+        changes={"[np.arange(len(choice)), choice] <= capacity": "[np.arange(len(choice)), choice] - 1 <= capacity"},
+    ),
+    Mutant(
+        name="forgets_the_lower_ranks",
+        says="Gives each rank a capacity of its own.",
+        fails={"capacity": "of *each rank*", "experts": "it computes with those that it accepts"},
+        changes={"before = counts.cumsum(axis=0) - counts": "before = np.zeros_like(counts)"},
+    ),
+    Mutant(
+        name="forgets_the_weight",
+        says="Returns the expert's answer without the weight, of which the router would learn nothing.",
+        fails={"mixture": "multiply it by the token's weight", "capacity": "is right"},
+        changes={"y[order] = weight[order, None] * back": "y[order] = back"},
+    ),
+    Mutant(
+        name="has_the_wrong_neighbour",
+        says="Puts each block where the one belongs that has come from the other side.",
+        fails={
+            "all to all": "comes from another rank",
+            "bytes": "the message from rank",
+            "mixture": "the message from rank",
+            "capacity": "the message from rank",
+            "experts": "the message from rank",
+        },
+        ranks=3,
+        changes={
+            "return arrived": "return arrived[: comm.rank + 1] + arrived[:comm.rank:-1]",
+        },
+    ),
+    Mutant(
+        name="ignores_the_capacity",
+        says="Accepts whatever comes.",
+        fails={"capacity": "is that without a capacity", "experts": "it computes with those that it accepts"},
+        changes={
+            "accepted = np.flatnonzero(accept(choice, before[comm.rank], capacity))": """
+            capacity = len(x) * 1000
+            accepted = np.arange(len(x))
+            """,
+        },
+    ),
+    Mutant(
+        name="leaves_them_as_they_return",
+        says="Puts the answers in the order in which they return.",
+        fails={"mixture": "but for the order", "capacity": "is right"},
+        changes={"y[order] = weight[order, None] * back": "y[: len(order)] = weight[order, None] * back"},
+    ),
+    Mutant(
+        name="lets_scores_overflow",
+        says="Takes exp of the scores as they are, which overflows where they are large.",
+        fails={"route": "exp(10,000) is no float"},
+        changes={"odds = np.exp(scores - scores.max(axis=1, keepdims=True))": "odds = np.exp(scores)"},
+    ),
+    Mutant(
+        name="normalises_the_weight",
+        says="Divides the weight by the sum of the chosen weights, which is itself.",
+        fails={"route": "every weight is 1", "mixture": "multiply it by the token's weight", "capacity": "is right"},
+        changes={"return choice, odds[np.arange(len(odds)), choice]": "return choice, np.ones(len(odds))"},
+    ),
+    Mutant(
+        name="pads_the_blocks",
+        says="Pads all blocks to the longest, so that all messages are equally long.",
+        fails={"bytes": "need not be padded"},
+        changes={
+            """
+                comm.exchange(blocks[to], to, arrived[source], source)
+            return arrived
+            """: """
+                padded = np.zeros((max(3, *map(len, blocks), *lengths), *blocks[0].shape[1:]), blocks[0].dtype)
+                most = np.array([len(padded)])
+                comm.mpi.Allreduce(most.copy(), most, MPI.MAX)
+                padded.resize((int(most[0]), *blocks[0].shape[1:]))
+                padded[: len(blocks[to])] = blocks[to]
+                came = np.empty_like(padded)
+                comm.exchange(padded, to, came, source)
+                arrived[source][...] = came[: lengths[source]]
+            return arrived
+            """,
+            "import numpy as np": """
+            import numpy as np
+            from mpi4py import MPI
+            """,
+        },
+    ),
+    Mutant(
+        name="sends_before_it_receives",
+        says="Sends all blocks first, while every other rank sends too, and none receives.",
+        fails={
+            "all to all": "deadlock: ",
+            "bytes": "deadlock: ",
+            "mixture": "deadlock: ",
+            "capacity": "deadlock: ",
+            "experts": "deadlock: ",
+        },
+        ranks=2,
+        changes={
+            """
+                comm.exchange(blocks[to], to, arrived[source], source)
+            """: """
+                comm.send(blocks[to], to)
+                comm.receive(arrived[source], source)
+            """,
+        },
+    ),
+    Mutant(
+        name="sends_itself_a_message",
+        says="Sends the block that stays here through the communicator.",
+        fails={"bytes": "a rank's block for itself"},
+        changes={
+            "arrived[comm.rank][...] = blocks[comm.rank]": "",
+            "for distance in range(1, comm.size):": "for distance in range(comm.size):",
+        },
+    ),
+    Mutant(
+        name="sends_tokens_to_all",
+        says="Sends every token to every rank, where the experts take those that are theirs.",
+        fails={"bytes": "and to no other"},
+        changes={
+            """
+            rows = np.concatenate(all_to_all(leaving, here.sum(axis=1), comm))
+            """: """
+            everything = [x[order]] * comm.size
+            totals = kept.sum(axis=1)
+            came = np.concatenate(all_to_all(everything, totals, comm))
+            experts_of_all = np.repeat(np.tile(np.arange(kept.shape[1]), comm.size), kept.ravel())
+            rows = came[experts_of_all // len(experts) == comm.rank]
+            """,
+        },
+    ),
+    Mutant(
+        name="swaps_the_experts",
+        says="Numbers the experts of a rank from the last to the first.",
+        fails={"mixture": "is right", "capacity": "is right", "experts": "it computes with those that it accepts"},
+        changes={
+            "answers[expert_of == number] = expert(rows[expert_of == number])": """
+            theirs = expert_of == len(experts) - 1 - number
+            answers[theirs] = expert(rows[theirs])
+            """,
+        },
+    ),
+]
