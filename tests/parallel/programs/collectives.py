@@ -9,7 +9,7 @@ from simulated_nodes import on_nodes_of
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.checker import execute
-from farandole.collectives.executor import run, run_all_to_all
+from farandole.collectives.executor import run, run_all_to_all, run_unequal_all_to_all
 from farandole.collectives.recursive import owned
 from farandole.collectives.schedules import SCHEDULES
 from farandole.collectives.steps import chunk_slices
@@ -107,10 +107,27 @@ def check_all_to_all(name: str) -> None:
             assert comm.messages_sent == execution.steps[rank]
 
 
+def check_unequal_all_to_all() -> None:
+    """As MPI's Alltoallv, some blocks empty; in as many messages and bytes as there are for other ranks."""
+    lengths = np.array([[(3 * source + 5 * to) % 4 for to in range(size)] for source in range(size)])
+    for kind in TYPES:
+        leaving = [np.arange(5 * n, dtype=kind) + 100 * rank + to for to, n in enumerate(lengths[rank])]
+        arriving = [np.empty(5 * n, kind) for n in lengths[:, rank]]
+        expected = np.empty(5 * lengths[:, rank].sum(), kind)
+        world.Alltoallv([np.concatenate(leaving), 5 * lengths[rank]], [expected, 5 * lengths[:, rank]])
+        comm = Communicator(world)
+        run_unequal_all_to_all(comm, leaving, arriving)
+        assert np.array_equal(np.concatenate(arriving), expected), kind
+        others = [block for to, block in enumerate(leaving) if to != rank]
+        assert comm.bytes_sent == sum(block.nbytes for block in others)
+        assert comm.messages_sent == sum(block.size > 0 for block in others)
+
+
 for length in LENGTHS:
     check_the_others(length)
 for name in ("all-to-all", "all-to-all-bruck"):
     check_all_to_all(name)
+check_unequal_all_to_all()
 checked = sum(check(name, Communicator(world)) for name in ALL_REDUCES)
 checked += sum(check("hierarchical", on_nodes_of(per_node)) for per_node in (1, 2, 3))
 

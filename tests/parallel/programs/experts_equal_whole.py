@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from farandole import tasks
-from farandole.collectives.executor import run_unequal_all_to_all
 from farandole.data.sampler import EpochSampler
 from farandole.model_parallel.context.traffic import gradient_bytes
 from farandole.model_parallel.expert import minimal
@@ -87,24 +86,6 @@ def owners(experts):
 
 def largest(pairs):
     return max((a - b).abs().max().item() if a.numel() else 0.0 for a, b in pairs)
-
-
-def unequal_blocks():
-    """As MPI's Alltoallv, with some empty blocks; in messages and bytes of the blocks that leave."""
-    for kind in ("float64", "float32", "int64"):
-        lengths = np.array([[(3 * a + 5 * b) % 4 for b in range(world.size)] for a in range(world.size)])
-        leaving = [(np.arange(5 * n) + 100 * world.rank + to).astype(kind) for to, n in enumerate(lengths[world.rank])]
-        arriving = [np.empty(5 * n, kind) for n in lengths[:, world.rank]]
-        comm = Communicator(world.control)
-        run_unequal_all_to_all(comm, leaving, arriving)
-        expected = np.empty(5 * lengths[:, world.rank].sum(), kind)
-        world.control.Alltoallv(
-            [np.concatenate(leaving), 5 * lengths[world.rank]], [expected, 5 * lengths[:, world.rank]]
-        )
-        assert np.array_equal(np.concatenate(arriving), expected), kind
-        others = [block for to, block in enumerate(leaving) if to != world.rank]
-        assert comm.bytes_sent == sum(block.nbytes for block in others)
-        assert comm.messages_sent == sum(block.size > 0 for block in others)
 
 
 def tokens_of_ranks():
@@ -305,7 +286,6 @@ def training_of(**options):
 
 with World.start(RunOptions(wait_timeout=30)) as world:
     alone = world.control.Split(world.rank)
-    unequal_blocks()
     answer = {"layer": {}}
     for k, (factor, routes) in product((1, 2), LAYERS):
         answer["layer"][f"top-{k} {factor:g} {routes}"] = layer_of(k, factor, 5, routes)

@@ -23,7 +23,7 @@ Source: Fedus, Zoph & Shazeer, "Switch transformers", 2021.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -35,28 +35,18 @@ Integers = NDArray[np.int64]
 WIDTH, HIDDEN, BALANCE = 8, 16, 0.01
 
 
-@dataclass
-class Way:
-    """How the tokens have travelled, and what backward needs of them.
+class Way(NamedTuple):
+    """How the tokens have travelled, for `backward`."""
 
-    Attributes:
-        odds: the router's probabilities, (tokens, experts).
-        sent: the tokens of this rank that were sent, in order of their experts.
-        expert: of each token that was sent; `here`: of each that has arrived.
-        leaving, arriving: number of tokens to each rank, and from each.
-        shares: f, of each expert.
-        tokens, answers: what has arrived here, and what has come back, (tokens, width).
-    """
-
-    odds: Array
-    sent: Integers
-    expert: Integers
-    here: Integers
-    leaving: Integers
-    arriving: Integers
-    shares: Array
-    tokens: Array
-    answers: Array
+    odds: Array  # the router's probabilities, (tokens, experts)
+    sent: Integers  # which tokens of this rank were sent, in order of their experts
+    expert: Integers  # of each token that was sent
+    here: Integers  # the expert of each token that has arrived
+    leaving: Integers  # number of tokens to each rank
+    arriving: Integers  # … and from each
+    shares: Array  # f, of each expert
+    tokens: Array  # that have arrived, (tokens, width)
+    answers: Array  # that have come back, (tokens, width)
 
 
 def exchange(comm: MPI.Intracomm, rows: Array, leaving: Integers, arriving: Integers) -> Array:
