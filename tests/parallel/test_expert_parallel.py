@@ -66,7 +66,7 @@ def test_the_scenario_learns_and_its_record_says_how_tokens_were_routed(tmp_path
         loads = [line[f"load_0_{expert}"] for expert in range(3)]
         assert sum(loads) == pytest.approx(1)
         assert line["dropped"] == pytest.approx(sum(max(0, load - 1.25 / 3) for load in loads), abs=2e-3)
-        assert 1 - 1e-6 <= line["balance_loss"] <= 3
+        assert 3 * min(loads) - 1e-5 <= line["balance_loss"] <= 3 * max(loads) + 1e-5, "E times a mean of the loads"
     memory = run.summary.memory
     assert memory is not None
     assert memory["measured"]["parameters"] == memory["formula"]["parameters"]
