@@ -13,10 +13,12 @@ Nothing in the task's loss keeps the router from sending all tokens to one exper
     L = E·Σ_e f_e·P_e        f_e: the share of all choices that are e;  P_e: the mean of p_e over all tokens
 
 It is E times a mean of the loads f_e with the weights P_e: 1 for an even load, and up to E where one expert has
-everything. f is a count and has no gradient; P has, and lowers p_e where f_e is large. Both are of the *whole* batch. A product of means is not the mean of the ranks' products,
-so a mean of losses that the ranks compute each by itself would be another function. But given f of the whole batch, L
-is linear in P: each rank computes E·Σ_e f_e·(sum of its tokens' p_e)/(number of all tokens), and these add up to L.
-Their gradients add up as all gradients do, and f comes with the counts that the ranks exchange anyway (`plan`).
+everything. f is a count and has no gradient; P has, and lowers p_e where f_e is large.
+
+f and P are of the *whole* batch. A product of means is not the mean of the ranks' products, so a mean of losses that
+the ranks compute each by itself would be another function. But given f of the whole batch, L is linear in P: each rank
+computes E·Σ_e f_e·(sum of its tokens' p_e)/(number of all tokens), and these add up to L. Their gradients add up as all
+gradients do, and f comes with the counts that the ranks exchange anyway (`plan`).
 
 Sources: Shazeer et al., "Outrageously large neural networks: the sparsely-gated mixture-of-experts layer", 2017;
 Lepikhin et al., "GShard", 2020; Fedus, Zoph & Shazeer, "Switch transformers", 2021, section 2.2, whose k is 1.
