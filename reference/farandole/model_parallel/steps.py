@@ -152,7 +152,7 @@ def with_messages(
             yield step
             continue
         here = placement.virtual_stage(stage, step.chunk, stages)
-        before, after = (placement.holder(virtual, step.chunk, stages) for virtual in (here - 1, here + 1))
+        before, after = placement.holder(here - 1, step.chunk, stages), placement.holder(here + 1, step.chunk, stages)
         if isinstance(step, Forward):
             if here > 0:
                 yield ReceiveActivation(step.micro_batch, here, before)
