@@ -168,16 +168,63 @@ ax.set(xlim=(-1.3, 12.6), ylim=(-6.2, 0.6))
 ax.set_axis_off()
 
 # %% [markdown]
-# And a real step, of rank 0 to 3: computing in pieces, with a gather or a reduction between any two. They are short
-# messages, each of which waits for all ranks. FSDP gathers the next unit while this one computes, which hides them and
-# takes the memory of one more unit. Ours does not.
+# And a real step, of rank 0 and 1, over a link of 100 Mbit/s: computing in pieces, with a gather or a reduction between
+# any two. The processor waits for the network, then the network for the processor.
+#
+# **Prefetch** (预取): from the step before, a rank knows which unit comes next. It gathers that one, in a second thread,
+# while this one computes. The thread also adds up the gradients.
+#
+# **Predict:** what does it cost in memory? Can it save more than half of the time?
 
 # %%
-figure, ax = plt.subplots(figsize=(9.5, 2.8), layout="constrained")
-timeline.plot(runs[3], ax, steps=1, title="stage 3 on 4 ranks, one step")
+busy = {"hidden": 128, "depth": 6, "steps": 12, "link_mbps": 100, "slow": [f"rank={rank},factor=15" for rank in (0, 1)]}
+waiting = launch("sharded", ranks=2, **busy, out=folder / "waiting")
+ahead = launch("sharded", ranks=2, prefetch=True, **busy, out=folder / "ahead")
+figure, axes = plt.subplots(2, 1, figsize=(9.5, 5.2), layout="constrained")
+timeline.plot(waiting, axes[0], steps=1, title="stage 3, each unit gathered when it is needed")
+timeline.plot(ahead, axes[1], steps=1, title="with prefetch: the thread's messages below each rank's own line")
+
+# %% tags=["nbval-check-output"]
+print("the same bits:", ahead.summary.params_sha256 == waiting.summary.params_sha256)
+print("the same bytes:", ahead.summary.bytes_sent == waiting.summary.bytes_sent)
+one, two = (run.summary.memory["measured"]["parameters"][0] for run in (waiting, ahead))
+sizes_here = {
+    each.name: sum(one.numel() * one.itemsize for one in each.parameters) for each in units(mlp((1, 8, 8), 10, 128, 6))
+}
+print(f"more parameters held: {(two - one) / max(sizes_here.values()):.2f} times the largest unit")
 
 # %% [markdown]
-# ## 5 How it is written
+# It hides what lasts shorter than the computation beside it: at best a step takes as long as the longer of the two, so
+# half the time is the most that it can save.
+#
+# ## 5 What else FSDP does
+#
+# Numbers in **bfloat16** are gathered, two bytes for four; each rank keeps its own part in float32, and moves that one.
+# **Hybrid sharding** divides the model over the ranks of a node only, and each node has a copy: what crosses the network
+# between nodes is one all-reduce of a rank's part. And the optimizer's state, which only the update needs, can lie in a
+# file (**offload**).
+#
+# **Predict:** the bytes that a rank sends, beside stage 3: in bfloat16, when the sums of gradients stay in float32? And
+# in groups of two, of four ranks?
+
+# %% tags=["nbval-check-output"]
+variants = {
+    "bfloat16": {"precision": "bfloat16"},
+    "groups of two": {"shard_over": 2},
+    "state in a file": {"offload": "disk"},
+}
+found = {name: launch("sharded", ranks=4, **recipe, **options, out=folder / name) for name, options in variants.items()}
+for name, run in {"stage 3": runs[3], **found}.items():
+    held = [run.summary.memory["measured"][kind][0] / whole for kind in KINDS]
+    at_last = whole * (1 / 2 if name == "groups of two" else 3 / 4)  # the model is gathered, to be judged
+    sent = (run.summary.bytes_sent[0] - at_last) / steps / whole
+    print(f"{name:15} sends {sent:.2f} Ψ in a step; holds "
+          + ", ".join(f"{share:.2f} Ψ of {kind.replace('_', ' ')}" for kind, share in zip(KINDS, held, strict=True)))  # fmt: skip
+
+# %% [markdown]
+# In bfloat16 the parts count as optimizer state, as in the paper: they are what the update needs, and no pass does.
+#
+# ## 6 How it is written
 #
 # A step is the same for all stages. Hooks of torch do what differs: before a unit's forward it is gathered, after it
 # freed; when backward comes to its outputs it is gathered again; when its last gradient is there it is reduced.
@@ -197,6 +244,7 @@ print(inspect.getsource(ShardedSGD._hooked))
 #   then parameters.
 # - The training is the same, to the bit in all stages.
 # - Stages 1 and 2 cost no byte more than an all-reduce. Stage 3 sends half as much again, and holds one layer whole.
+# - Prefetch hides the messages behind the computation, for the memory of one more layer.
 # - Activations are not divided by any of them. For these there are pipelines, tensor and sequence parallel
 #   (notebooks `13_pipelines`, `14_tensor_split`, `28_long_sequences`).
 #

@@ -7,13 +7,18 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
-from farandole import UsageError, launch
+from farandole import LaunchError, UsageError, launch
 from farandole.runtime import mpirun
+from farandole.runtime.launcher import run_ranks
+from farandole.sharded.half import compute_in_bfloat16
+from tests.parallel.conftest import PROGRAMS
 
 STEPS = 4
 STATE = {"perceptron": 2, "transformer": 1, "branches": 0}
@@ -23,46 +28,68 @@ STATE = {"perceptron": 2, "transformer": 1, "branches": 0}
 def test_every_stage_equals_one_process_at_every_step(under_mpirun: Callable[..., Any], ranks: int) -> None:
     answer = under_mpirun("sharded_equals_single.py", ranks)
     assert list(answer) == list(STATE)
-    for name, stages in answer.items():
-        assert list(stages) == ["1", "2", "3"]
-        for stage, found in stages.items():
-            assert found["apart"] < 1e-12, (name, stage)
-            assert found["moved"] > 0.03, (name, stage)
-        assert len({digest for found in stages.values() for digest in found["digests"]}) == 1, "the same bits in all"
-        check_bytes(stages, ranks, name)
-        check_memory(stages, ranks, name)
+    for name, variants in answer.items():
+        assert list(variants) == ["1", "2", "3", "prefetch", "disk", "groups"]
+        for variant, found in variants.items():
+            assert found["apart"] < 1e-12, (name, variant)
+            assert found["moved"] > 0.03, (name, variant)
+        bits = {digest for key, found in variants.items() if key != "groups" for digest in found["digests"]}
+        assert len(bits) == 1, "the same bits in all, for the sums are the same"
+        check_bytes(variants, ranks, name)
+        check_memory(variants, ranks, name)
 
 
-def check_bytes(stages: dict[str, Any], ranks: int, name: str) -> None:
-    units = stages["1"]["units"]
+def check_bytes(variants: dict[str, Any], ranks: int, name: str) -> None:
+    units = variants["1"]["units"]
     whole, root = sum(units.values()), units.get("root", 0)
-    assert stages["1"]["sent"] == stages["2"]["sent"] == 2 * (ranks - 1) * whole * STEPS, "as data parallel"
+    sent = {variant: found["sent"] for variant, found in variants.items()}
+    alive = {variant: found["alive"] for variant, found in variants.items()}
+    assert sent["1"] == sent["2"] == 2 * (ranks - 1) * whole * STEPS, "as data parallel"
     largest = max(nbytes for unit, nbytes in units.items() if unit != "root")
-    assert stages["1"]["alive"] == stages["2"]["alive"] == [0, 0], "nothing is gathered before its use"
-    assert stages["3"]["alive"] == [root + largest, root], "one unit at a time, and none between forward and backward"
+    assert alive["1"] == alive["2"] == [0, 0], "nothing is gathered before its use"
+    assert alive["3"] == [root + largest, root], "one unit at a time, and none between forward and backward"
+    assert sent["disk"] == sent["3"]
     if name != "branches":  # which leaves a unit out, and uses another twice
         assert root == 0
-        assert stages["3"]["sent"] == 3 * (ranks - 1) * whole * STEPS, "half as much again"
+        assert sent["3"] == 3 * (ranks - 1) * whole * STEPS, "half as much again"
+        assert sent["prefetch"] == sent["3"]
+        assert largest < alive["prefetch"][0] <= 2 * largest
+        group = 2 if ranks == 4 else 1
+        in_groups = (ranks // group) * 3 * (group - 1) * whole
+        across = group * 2 * (ranks // group - 1) * whole // group
+        assert sent["groups"] == (in_groups + across) * STEPS
 
 
-def check_memory(stages: dict[str, Any], ranks: int, name: str) -> None:
+def check_memory(variants: dict[str, Any], ranks: int, name: str) -> None:
     """By the paper's formula, with the largest unit that is gathered, and the root unit."""
-    units = stages["1"]["units"]
+    units = variants["1"]["units"]
     whole, root = sum(units.values()), units.get("root", 0)
-    largest = max(nbytes for unit, nbytes in units.items() if unit != "root")
-    for stage, found in stages.items():
+    others = [nbytes for unit, nbytes in units.items() if unit != "root"]
+    for variant, found in variants.items():
         for memory in found["memory"]:
             measured = memory["measured"]
-            assert measured == memory["formula"], (name, stage)
-            in_flight = root + largest
-            parameters, gradients = {
-                "1": (whole, whole), "2": (whole, whole / ranks + in_flight),
-                "3": (whole / ranks + in_flight, whole / ranks + in_flight),
-            }[stage]  # fmt: skip
+            if (name, variant) != ("branches", "prefetch"):  # a branch's unit is not always between its neighbours
+                assert measured == memory["formula"], (name, variant)
+            pairs = pairwise(others)
+            in_flight = root + (max(map(sum, pairs)) if variant == "prefetch" else max(others))
+            part = whole / ((2 if ranks == 4 else 1) if variant == "groups" else ranks)
+            gradients = whole if variant == "1" else part + in_flight
+            parameters = whole if variant in ("1", "2") else part + in_flight
             rounding = 8 * len(units)  # a chunk may have one element more than another
-            assert measured["parameters"] == pytest.approx(parameters, abs=rounding)
-            assert measured["gradients"] == pytest.approx(gradients, abs=rounding)
-            assert measured["optimizer_state"] == pytest.approx(STATE[name] * whole / ranks, abs=2 * rounding)
+            if (name, variant) != ("branches", "prefetch"):
+                assert measured["parameters"] == pytest.approx(parameters, abs=rounding)
+                assert measured["gradients"] == pytest.approx(gradients, abs=rounding)
+            state = 0 if variant == "disk" else STATE[name] * part
+            assert measured["optimizer_state"] == pytest.approx(state, abs=2 * rounding)
+
+
+@pytest.mark.parametrize(("ranks", "over"), [(3, 3), (4, 2)])
+def test_it_equals_torchs_fsdp2(under_mpirun: Callable[..., Any], ranks: int, over: int) -> None:
+    answer = under_mpirun("sharded_like_fsdp2.py", ranks, str(over))
+    assert list(answer) == ["plain", "prefetch", "half", "groups"]
+    for variant, found in answer.items():
+        assert found["apart"] < (1e-7 if variant == "half" else 1e-14), variant
+        assert found["moved"] > 0.01, variant
 
 
 def test_the_larger_the_number_of_layers_the_closer_to_the_papers_formula(tmp_path: Path) -> None:
@@ -75,6 +102,46 @@ def test_the_larger_the_number_of_layers_the_closer_to_the_papers_formula(tmp_pa
     whole = run.summary.memory["formula"]["optimizer_state"][0] * 4 / 2
     by_paper = [whole * (1 + 1 + 2 / 4), whole * (1 + 1 / 4 + 2 / 4), whole * (1 / 4 + 1 / 4 + 2 / 4)]
     assert held == pytest.approx(by_paper, rel=0.1)
+
+
+@pytest.mark.parametrize("kind", ["prefetch", "when needed"])
+def test_ranks_that_take_different_branches_end_in_one_line(kind: str) -> None:
+    """They gather different units; neither takes the one's parameters for the other's."""
+    line = "rank [01] at step 2 has waited 2 s for rank [01] in exchange; ended by --wait-timeout 2"
+    with pytest.raises(LaunchError, match=line):
+        run_ranks([str(PROGRAMS / "sharded_apart.py"), kind], 2, timeout_s=60)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (
+            {"stage": 2, "prefetch": True},
+            "--prefetch is for --stage 3: with --stage 2 the parameters are on every rank",
+        ),
+        ({"shard_over": 3}, "--shard-over 3: 4 ranks make groups of 1, 2, 4"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options: dict[str, Any], line: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=re.escape(line)):
+        launch("sharded", 4, **options, out=tmp_path / "run")
+
+
+def test_statistics_that_need_float32_are_not_kept_in_bfloat16() -> None:
+    with pytest.raises(UsageError, match=r"--precision bfloat16: 1.running_mean must stay in float32, and cannot"):
+        compute_in_bfloat16(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+
+
+def test_it_learns_in_bfloat16_in_groups_with_the_state_on_a_disk(tmp_path: Path) -> None:
+    options = {"steps": 60, "hidden": 32, "prefetch": True, "precision": "bfloat16", "shard_over": 2, "offload": "disk"}
+    run = launch("sharded", 4, **options, max_norm=1.0, out=tmp_path / "run")
+    assert run.summary.test_accuracy > 0.8
+    assert len(set(run.summary.params_sha256)) == 1
+    assert run.summary.memory["measured"] == run.summary.memory["formula"]
+    whole = launch("sharded", 4, steps=1, hidden=32, stage=1, out=tmp_path / "whole").summary.memory["measured"]
+    in_flight = run.summary.memory["measured"]["parameters"]
+    assert max(in_flight) < 2 * whole["parameters"][0] / 2, "two bytes for four, and not all at once"
+    assert run.summary.memory["measured"]["optimizer_state"][0] == pytest.approx(whole["parameters"][0] / 2, rel=0.01)
 
 
 def test_it_learns_and_every_rank_needs_samples_in_each_step(tmp_path: Path) -> None:

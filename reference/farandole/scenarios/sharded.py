@@ -6,6 +6,7 @@ larger than one rank's memory, though every rank works on all layers. The traini
     farandole run sharded -n 4
     farandole run sharded -n 4 --stage 1
     farandole run sharded -n 4 --stage 2 --optimizer momentum --lr 0.05
+    farandole run sharded -n 4 --shard-over 2 --prefetch --precision bfloat16
     farandole run sharded -n 4 --data pydoc --model transformer --hidden 64 --batch 32
     mpirun -n 3 python -m farandole.scenarios.sharded --stage 3
 """
@@ -36,7 +37,7 @@ def main(config: Config) -> None:
 
     def strategy(world: World, model: nn.Module, loss: Loss) -> ShardedSGD:
         make_optimizer = maker(config.optimizer, config.lr, config.l2, config.weight_decay)
-        return ShardedSGD(world, model, loss, make_optimizer, config.stage, config.optimizer)
+        return ShardedSGD(world, model, loss, make_optimizer, config.sharding(world.size), config.optimizer)
 
     print_summary(train("sharded", config, strategy), config.json)
 

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 
 from farandole.model_parallel.accounting import STATE_PER_PARAMETER
 from farandole.model_parallel.memory import Memory
+from farandole.sharded.options import Sharding
 
 
 class Meter:
@@ -39,21 +41,42 @@ class Meter:
         self.most[kind] = max(self.most[kind], self._now[kind])
 
 
-def by_formula(stage: int, nbytes: Sequence[int], own: Sequence[int], root: int, optimizer: str) -> dict[str, int]:
-    """Return what a rank should hold, in bytes, by kind.
+@dataclass(frozen=True)
+class Sizes:
+    """How large a model's units are, in bytes.
+
+    Attributes:
+        units: of each, in the type in which it computes; where there is a root unit, it is the first.
+        parts: of this rank's parts of all, in the type in which they are kept.
+        root: of the root unit, 0 if there is none.
+    """
+
+    units: Sequence[int]
+    parts: int
+    root: int
+
+    def in_flight(self, prefetch: bool) -> int:
+        """Return the most that is gathered at once: the root unit, and another one, or two that follow each other."""
+        others = [*(self.units[1:] if self.root else self.units), 0]
+        pairs = pairwise(others) if prefetch else ((each, 0) for each in others)
+        return self.root + max(map(sum, pairs))
+
+
+def by_formula(sharding: Sharding, sizes: Sizes, optimizer: str, on_device: bool) -> dict[str, int]:
+    """Return what a rank should hold on its device, in bytes, by kind.
 
     Args:
-        nbytes: of the parameters of each unit; where there is a root unit, it is the first.
-        own: of this rank's part of each.
-        root: of the root unit, 0 if there is none.
         optimizer: its name.
+        on_device: whether the rank's parts are there.
     """
-    whole, part = sum(nbytes), sum(own)
-    in_parts = part + root + max(nbytes[1:] if root else nbytes, default=0)
+    whole, in_flight = sum(sizes.units), sizes.in_flight(sharding.prefetch)
+    parts = sizes.parts if on_device else 0
+    masters = parts if sharding.half else 0
+    divided = sharding.stage > 1 or masters
     return {
-        "parameters": in_parts if stage == 3 else whole,
-        "gradients": in_parts if stage > 1 else whole,
-        "optimizer_state": STATE_PER_PARAMETER[optimizer] * part,
+        "parameters": parts - masters + in_flight if sharding.stage == 3 else whole,
+        "gradients": (whole if sharding.stage == 1 else in_flight) + (parts if divided else 0),
+        "optimizer_state": masters + (STATE_PER_PARAMETER[optimizer] * parts if sharding.offload != "disk" else 0),
     }
 
 

@@ -15,8 +15,8 @@ The sums and the moves are the same in all stages, so all end with the same bits
 whole batch, to rounding.
 
 Cost per step and rank, for n bytes of parameters: 2(N−1)/N·n in stages 1 and 2, as plain data parallel, and half as
-much again in stage 3, 3(N−1)/N·n (the root unit is gathered only once). Memory: `memory`. The all-gathers are not
-overlapped with computation here. FSDP fetches the next unit in advance, which takes the memory of one more unit.
+much again in stage 3, 3(N−1)/N·n (the root unit is gathered only once). Memory: `memory`. With prefetch, stage 3
+communicates beside the computation (`communication`); in groups, less of it crosses the network (`unit`).
 
 Autograd would keep each unit's whole vector from forward to backward, since a layer's backward needs its weights. What
 autograd saves of it is therefore replaced by its place in the unit, and looked up when backward asks for it.
@@ -39,35 +39,52 @@ from farandole.data.batch import Batch
 from farandole.data_parallel.training import Strategy
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.world import World
-from farandole.sharded.memory import Meter, account, by_formula
+from farandole.sharded.communication import Communication
+from farandole.sharded.half import compute_in_bfloat16
+from farandole.sharded.memory import Meter, Sizes, account, by_formula
+from farandole.sharded.norm import shorten
+from farandole.sharded.options import Sharding
 from farandole.sharded.plan import ROOT, units
 from farandole.sharded.unit import Unit
 from farandole.tasks import Loss
 
 
 class ShardedSGD(Strategy):
-    """A model whose training state is divided over the ranks.
+    """A model whose training state is divided over the ranks. Made by all ranks together.
 
     Args:
-        stage: 1, 2 or 3.
         optimizer: its name, for the formula of its memory.
+
+    Raises:
+        UsageError: the model cannot compute in bfloat16, or `Unit` refuses.
     """
 
     bytes_are_counted = True
     needs_samples = True  # a rank without any would not know when to gather what
 
     def __init__(
-        self, world: World, model: nn.Module, loss: Loss, make_optimizer: MakeOptimizer, stage: int, optimizer: str
+        self,
+        world: World,
+        model: nn.Module,
+        loss: Loss,
+        make_optimizer: MakeOptimizer,
+        sharding: Sharding,
+        optimizer: str,
     ) -> None:
-        self.world, self.model, self.loss, self.stage = world, model, loss, stage
+        self.world, self.model, self.loss, self.sharding = world, model, loss, sharding
         self._optimizer, self._meter = optimizer, Meter()
         self._memory: dict[str, dict[str, int | None]] | None = None
-        self.units = [Unit(world, planned, stage, make_optimizer, self._meter) for planned in units(model)]
+        self._hooks = compute_in_bfloat16(model) if sharding.half else []
+        self.communication = Communication(world, sharding.prefetch)
+        self.units = [
+            Unit(world, planned, sharding, make_optimizer, self._meter, self.communication) for planned in units(model)
+        ]
         self.optimizer = Optimizers(self.units)
-        self._hooks = [hook for unit in self.units for hook in self._hooked(unit)]
+        self._hooks += [hook for unit in self.units for hook in self._hooked(unit)]
 
     def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
+            self.communication.begin()
             for unit in self.units:
                 unit.begin()
                 if unit.module is None:
@@ -78,12 +95,17 @@ class ShardedSGD(Strategy):
             for unit in self.units:
                 if not unit.is_reduced:  # stage 1, the root unit, or a parameter that this step had no use for
                     unit.reduce()
+            self.communication.finish()
+            if self.sharding.max_norm:
+                shorten([unit.shard_gradient for unit in self.units], self.sharding.max_norm, self.units[0].group)
         with self.world.compute("update"):
             for unit in self.units:
                 unit.optimizer.step()
-        if self.stage < 3:
-            for unit in self.units:
+        for unit in self.units:
+            if self.sharding.stage < 3:
                 unit.share()
+            else:
+                unit.free()  # what was gathered in advance, and in vain
         return mean_loss.item()
 
     def finish(self) -> None:
@@ -92,24 +114,25 @@ class ShardedSGD(Strategy):
             hook.remove()
         self._memory = self._account()
         for unit in self.units:
-            unit.gather()
+            unit.complete()
+        self.communication.close()
 
     def memory(self) -> dict[str, dict[str, int | None]] | None:
         """Return what this rank has held while it trained."""
         return self._memory
 
     def _account(self) -> dict[str, dict[str, int | None]]:
-        own = [unit.shard.nbytes for unit in self.units]
         root = self.units[0].nbytes if self.units[0].name == ROOT else 0
-        formula = by_formula(self.stage, [unit.nbytes for unit in self.units], own, root, self._optimizer)
-        return account(self._meter, formula)
+        sizes = Sizes([unit.nbytes for unit in self.units], sum(unit.shard.nbytes for unit in self.units), root)
+        on_device = self.units[0].shard.device == self.units[0].device
+        return account(self._meter, by_formula(self.sharding, sizes, self._optimizer, on_device))
 
     def _hooked(self, unit: Unit) -> list[Any]:
         """Have `unit` gathered, freed and reduced when its time comes; return the hooks' handles."""
         hooks: list[Any] = []
-        if unit.module is not None and self.stage == 3:
+        if unit.module is not None and self.sharding.stage == 3:
             hooks.append(unit.module.register_forward_pre_hook(lambda *_: unit.gather()))
-        if unit.module is not None and self.stage > 1:
+        if unit.module is not None and self.sharding.stage > 1:
             hooks.append(unit.module.register_forward_hook(partial(self._after_forward, unit)))
             ready = partial(self._gradient_is_there, unit)
             hooks += [each.register_post_accumulate_grad_hook(ready) for each in unit.parameters]
@@ -119,7 +142,7 @@ class ShardedSGD(Strategy):
         for each in _tensors(outputs):
             if each.requires_grad:
                 each.register_hook(lambda _: unit.expect_gradients())
-        if self.stage == 3:
+        if self.sharding.stage == 3:
             unit.free()
 
     def _gradient_is_there(self, unit: Unit, _: Tensor) -> None:
@@ -128,7 +151,7 @@ class ShardedSGD(Strategy):
             unit.reduce()
 
     def _packed(self, tensor: Tensor) -> Tensor | Place:
-        if self.stage == 3:
+        if self.sharding.stage == 3:
             start = tensor.untyped_storage().data_ptr()
             for unit in self.units:
                 if unit.whole is not None and unit.whole.untyped_storage().data_ptr() == start:

@@ -1,34 +1,42 @@
 """One unit of a divided model: its parameters as a vector, of which each rank keeps a part, and its collectives.
 
-    all-gather        every rank gets the whole vector             gather
-    reduce-scatter    each rank gets the sum of its part            reduce
+    all-gather        every rank gets the whole vector             gather, share
+    reduce-scatter    each rank gets the sum of its part           reduce
 
 Both are the halves of a ring all-reduce (`collectives.ring`), so a gather and a reduction of n bytes cost a rank
 2(N−1)/N·n bytes, as an all-reduce does. Rank r keeps the chunk that reduce-scatter leaves there.
+
+Where several groups of ranks hold a copy each (hybrid sharding), the ranks of a group divide the vector, and each part
+is then added up by those that hold it in all groups: an all-reduce of 1/S of the gradient, for groups of S. With a
+group for each node, only this part crosses the network between nodes.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from typing import Any
+
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from farandole.collectives.executor import run
-from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER
+from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER, RING
 from farandole.errors import UsageError
 from farandole.model_parallel.zero import ShardedOptimizer
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime import devices
 from farandole.runtime.buffers import KINDS
 from farandole.runtime.world import World
+from farandole.sharded.communication import Communication
 from farandole.sharded.memory import Meter
+from farandole.sharded.offload import onto_disk
+from farandole.sharded.options import Sharding
 from farandole.sharded.plan import Planned
 
 
 class Unit:
-    """A unit on this rank.
-
-    Args:
-        stage: what is divided: 1 the optimizer's state, 2 gradients too, 3 parameters too.
+    """A unit on this rank. Made by all ranks together.
 
     Attributes:
         own: the slice of the vector that this rank keeps and moves.
@@ -41,9 +49,17 @@ class Unit:
         UsageError: the parameters are of different types, or of one that MPI cannot add.
     """
 
-    def __init__(self, world: World, planned: Planned, stage: int, make_optimizer: MakeOptimizer, meter: Meter) -> None:
-        self.world, self.name, self.module, self.stage, self.meter = world, planned.name, planned.module, stage, meter
-        self.parameters = planned.parameters
+    def __init__(
+        self,
+        world: World,
+        planned: Planned,
+        sharding: Sharding,
+        make_optimizer: MakeOptimizer,
+        meter: Meter,
+        communication: Communication,
+    ) -> None:
+        self.name, self.module, self.parameters = planned.name, planned.module, planned.parameters
+        self.stage, self.meter, self.communication = sharding.stage, meter, communication
         first = self.parameters[0]
         for each in self.parameters:
             if each.dtype != first.dtype or each.dtype not in KINDS:
@@ -51,29 +67,50 @@ class Unit:
                     f"unit {self.name} has parameters of {each.dtype} and {first.dtype}: the parameters of a unit must "
                     "all be float32, float64 or float16, or be frozen (requires_grad=False)"
                 )
+        over = sharding.over or world.size
+        self.group = world.comm.split(world.rank // over, world.rank)  # see `communication`
+        self.copies = world.comm.split(world.rank % over, world.rank) if over < world.size else None
+        self.device, self.dtype = first.device, torch.bfloat16 if sharding.half else first.dtype
         self._shapes = [each.shape for each in self.parameters]
         self._numels = [each.numel() for each in self.parameters]
-        self.whole: Tensor | None = torch.cat([each.data.reshape(-1) for each in self.parameters])
-        self.numel, self.nbytes = self.whole.numel(), self.whole.nbytes
-        self.own = ShardedOptimizer.part_of(self.numel, world.comm.rank, world.comm.size)
-        self.gradient: Tensor | None = None
+        self.numel = sum(self._numels)
+        self.nbytes = self.numel * self.dtype.itemsize
+        self.own = ShardedOptimizer.part_of(self.numel, self.group.rank, self.group.size)
         self.missing = 0  # gradients of this step
         self.is_reduced = False
-        meter.hold("parameters", self.nbytes)
+        self._fetching: Future[None] | None = None
+        self._fetched: Tensor | None = None
+        self._reducing: Tensor | None = None
+        self._make_parts(sharding, make_optimizer)
+
+    def _make_parts(self, sharding: Sharding, make_optimizer: MakeOptimizer) -> None:
+        vector = torch.cat([each.data.reshape(-1) for each in self.parameters])
+        self.whole: Tensor | None = vector.to(self.dtype)
+        self.gradient: Tensor | None = None
+        self.meter.hold("parameters", self.nbytes)
         self._show()
-        if stage == 1:
+        if self.stage == 1:
             self._make_gradient()
-            assert self.gradient is not None
-        self.shard = self.whole[self.own]
-        self.shard_gradient = torch.zeros_like(self.shard) if self.gradient is None else self.gradient[self.own]
-        if stage == 3:
-            self.shard = self.shard.clone()
-            meter.hold("parameters", self.shard.nbytes)
-            self.free()
-        if stage > 1:
-            meter.hold("gradients", self.shard_gradient.nbytes)
+        place = torch.device("cpu") if sharding.offload else self.device
+        self.keeps_parts = self.stage == 3 or sharding.half or place != self.device
+        self.shard = vector[self.own].to(place, copy=True) if self.keeps_parts else self.whole[self.own]
+        if self.gradient is None or self.keeps_parts:
+            self.shard_gradient = torch.zeros_like(self.shard)
+        else:
+            self.shard_gradient = self.gradient[self.own]
         self.optimizer = make_optimizer(self.shard, self.shard_gradient)
-        meter.hold("optimizer_state", sum(each.nbytes for each in self.optimizer.state.values() if each.dim()))
+        if place == self.device:
+            if self.keeps_parts:
+                self.meter.hold("optimizer_state" if sharding.half else "parameters", self.shard.nbytes)
+            if self.stage > 1 or self.keeps_parts:
+                self.meter.hold("gradients", self.shard_gradient.nbytes)
+            if sharding.offload != "disk":
+                state = self.optimizer.state.values()
+                self.meter.hold("optimizer_state", sum(each.nbytes for each in state if each.dim()))
+        if sharding.offload == "disk":
+            onto_disk(self.optimizer)
+        if self.stage == 3:
+            self.free()
 
     def begin(self) -> None:
         """A step begins."""
@@ -81,28 +118,33 @@ class Unit:
         if self.gradient is not None:
             self.gradient.zero_()
 
+    def fetch(self) -> None:
+        """Begin to gather the parameters, if nobody has."""
+        if self.whole is None and self._fetching is None:
+            self.meter.hold("parameters", self.nbytes)
+            self._fetching = self.communication.put("all-gather", self._gather)
+
     def gather(self) -> None:
         """Have all parameters on this rank. Collective; nothing happens where they are there."""
-        if self.whole is not None:
-            return
-        with self.world.communicate("all-gather"):
-            whole = devices.empty_on_host([self.numel], self.shard.dtype, self.shard.device)
-            whole[self.own] = self.shard
-            run(ALL_GATHER, self.world.comm, whole.numpy())
-            self.whole = whole.to(self.shard.device)
-        self.meter.hold("parameters", self.nbytes)
-        self._show()
+        if self.whole is None:
+            self.fetch()
+            self._arrive()
+            self._show()
+            self.communication.gathered(self)
 
     def share(self) -> None:
         """Bring the parts that the ranks have moved to all of them (stages 1 and 2). Collective."""
         assert self.whole is not None
-        with self.world.communicate("all-gather"):
-            whole = devices.on_host(self.whole)
-            run(ALL_GATHER, self.world.comm, whole.numpy())
-            self.whole.copy_(whole)
+        if self.keeps_parts:
+            self.whole[self.own] = self.shard.to(self.device, self.dtype)
+        whole = devices.on_host(self.whole)
+        self.communication.wait("all-gather", self.communication.put("all-gather", lambda: self._all_gather(whole)))
+        self.whole.copy_(whole)
 
     def free(self) -> None:
         """Keep only this rank's part of the parameters."""
+        if self._fetching:  # in advance, and in vain
+            self._arrive()
         if self.whole is not None:
             for each in self.parameters:
                 each.data = each.data.new_empty(0)
@@ -123,18 +165,50 @@ class Unit:
         for each, own in zip(self.parameters, self._parts(self.gradient), strict=True):
             if each.grad is not None and each.grad.data_ptr() != own.data_ptr():
                 own.copy_(each.grad.to_dense())
-        with self.world.communicate("reduce-scatter"):
-            gradient = devices.on_host(self.gradient)
-            run(REDUCE_SCATTER, self.world.comm, gradient.numpy())
-            self.shard_gradient.copy_(gradient[self.own])
-        self.is_reduced = True
+        self._reducing, self.is_reduced = self.gradient, True
         if self.stage > 1:
             for each in self.parameters:
                 each.grad = None
             self.gradient = None
-            self.meter.hold("gradients", -self.nbytes)
         if self.stage == 3:
             self.free()
+        self.communication.reduce(self)
+
+    def add_up(self) -> None:
+        """Add up the gradients; in a thread, with prefetch."""
+        assert self._reducing is not None
+        gradient = devices.on_host(self._reducing.to(self.shard.dtype))
+        part = gradient[self.own]
+        run(REDUCE_SCATTER, self.group, gradient.numpy())
+        if self.copies:
+            run(RING, self.copies, part.numpy())
+        self.shard_gradient.copy_(part)
+
+    def added_up(self) -> None:
+        """The sum is there: let go of this rank's own gradient (stages 2 and 3)."""
+        self._reducing = None
+        if self.stage > 1:
+            self.meter.hold("gradients", -self.nbytes)
+
+    def complete(self) -> None:
+        """Have all parameters on this rank, in the type of the parts, to be used without gradients. Collective."""
+        if self.dtype != self.shard.dtype:
+            self.whole, self.dtype = None, self.shard.dtype
+        self.gather()
+
+    def _gather(self) -> None:
+        whole = devices.empty_on_host([self.numel], self.dtype, self.device)
+        whole[self.own] = self.shard.to(whole.device)
+        self._all_gather(whole)
+        self._fetched = whole.to(self.device)
+
+    def _arrive(self) -> None:
+        assert self._fetching is not None
+        self.communication.wait("all-gather", self._fetching)
+        self.whole, self._fetched, self._fetching = self._fetched, None, None
+
+    def _all_gather(self, whole: Tensor) -> None:
+        run(ALL_GATHER, self.group, _as_numpy(whole))
 
     def _make_gradient(self) -> None:
         assert self.whole is not None
@@ -151,3 +225,8 @@ class Unit:
 
     def _parts(self, vector: Tensor) -> list[Tensor]:
         return [part.view(shape) for part, shape in zip(vector.split(self._numels), self._shapes, strict=True)]
+
+
+def _as_numpy(vector: Tensor) -> NDArray[Any]:
+    """The same memory; numpy has no bfloat16, and only moves it here."""
+    return (vector.view(torch.int16) if vector.dtype == torch.bfloat16 else vector).numpy()

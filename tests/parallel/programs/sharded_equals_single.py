@@ -1,6 +1,7 @@
 """Divided training against one process on the whole batch: parameters after every step, bytes and memory.
 
-Each of several models, in each stage, for a few steps of another optimizer. The answer: model → stage → what was found.
+Each of several models, in each stage and its variants, for a few steps of another optimizer. The answer: model →
+variant → what was found.
 """
 
 import json
@@ -20,6 +21,7 @@ from farandole.runtime.buffers import sha256
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
+from farandole.sharded.options import Sharding
 from farandole.sharded.training import ShardedSGD
 
 STEPS, BATCH, CLASSES = 4, 30, 5
@@ -143,13 +145,17 @@ class Gathered:
         self.most = max(self.most, self.alive)
 
 
-answer: dict[str, dict[int, dict[str, object]]] = {}
+answer: dict[str, dict[str, dict[str, object]]] = {}
 with World.start(RunOptions(wait_timeout=30)) as world:
     own = slices(equal_shares(BATCH, world.size))[world.rank]
     for name, (_, make_optimizer, _) in MODELS.items():
         expected = found_by_one(world, lambda name=name: by_one_process(name, world.size))
         answer[name] = {}
-        for stage in (1, 2, 3):
+        variants = {
+            "1": Sharding(1), "2": Sharding(2), "3": Sharding(3), "prefetch": Sharding(prefetch=True),
+            "disk": Sharding(offload="disk"), "groups": Sharding(over=2 if world.size == 4 else 1),
+        }  # fmt: skip
+        for variant, sharding in variants.items():
             model = fresh(name)
             places, begin = {}, 0
             for each in model.parameters():
@@ -158,7 +164,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
                     begin += each.numel()
             kind = {"perceptron": "adam", "transformer": "momentum", "branches": "sgd"}[name]
             devices.empty_on_host = (gathered := Gathered()).empty
-            strategy = ShardedSGD(world, model, gathered.loss, make_optimizer, stage, kind)
+            strategy = ShardedSGD(world, model, gathered.loss, make_optimizer, sharding, kind)
             sent, apart = world.comm.bytes_sent, 0.0
             for step in range(STEPS):
                 x, y = inputs_of(name, step)
@@ -172,7 +178,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
             memory = gather_text(world.control, json.dumps(strategy.memory()))
             units = {unit.name: unit.nbytes for unit in strategy.units}
             if world.rank == 0:
-                answer[name][stage] = {
+                answer[name][variant] = {
                     "apart": max(each[0] for each in of_all),
                     "sent": sum(each[1] for each in of_all),
                     "digests": sorted(set(digests)),
