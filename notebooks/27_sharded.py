@@ -168,16 +168,17 @@ ax.set(xlim=(-1.3, 12.6), ylim=(-6.2, 0.6))
 ax.set_axis_off()
 
 # %% [markdown]
-# And a real step, of rank 0 and 1, over a link of 100 Mbit/s: computing in pieces, with a gather or a reduction between
+# And a real step, of rank 0 and 1, over a link of 200 Mbit/s: computing in pieces, with a gather or a reduction between
 # any two. The processor waits for the network, then the network for the processor.
 #
-# **Prefetch** (预取): from the step before, a rank knows which unit comes next. It gathers that one, in a second thread,
-# while this one computes. The thread also adds up the gradients.
+# **Prefetch** (预取): from the step before, a rank knows which unit comes next. A second thread gathers it while this
+# one computes, and adds up the gradients.
 #
 # **Predict:** what does it cost in memory? Can it save more than half of the time?
 
 # %%
-busy = {"hidden": 128, "depth": 6, "steps": 12, "link_mbps": 100, "slow": [f"rank={rank},factor=15" for rank in (0, 1)]}
+busy = {"hidden": 256, "depth": 4, "batch": 512, "steps": 12, "link_mbps": 200}
+busy["slow"] = [f"rank={rank},factor=4" for rank in (0, 1)]
 waiting = launch("sharded", ranks=2, **busy, out=folder / "waiting")
 ahead = launch("sharded", ranks=2, prefetch=True, **busy, out=folder / "ahead")
 figure, axes = plt.subplots(2, 1, figsize=(9.5, 5.2), layout="constrained")
@@ -189,7 +190,7 @@ print("the same bits:", ahead.summary.params_sha256 == waiting.summary.params_sh
 print("the same bytes:", ahead.summary.bytes_sent == waiting.summary.bytes_sent)
 one, two = (run.summary.memory["measured"]["parameters"][0] for run in (waiting, ahead))
 sizes_here = {
-    each.name: sum(one.numel() * one.itemsize for one in each.parameters) for each in units(mlp((1, 8, 8), 10, 128, 6))
+    each.name: sum(one.numel() * one.itemsize for one in each.parameters) for each in units(mlp((1, 8, 8), 10, 256, 4))
 }
 print(f"more parameters held: {(two - one) / max(sizes_here.values()):.2f} times the largest unit")
 
@@ -200,9 +201,9 @@ print(f"more parameters held: {(two - one) / max(sizes_here.values()):.2f} times
 # ## 5 What else FSDP does
 #
 # Numbers in **bfloat16** are gathered, two bytes for four; each rank keeps its own part in float32, and moves that one.
-# **Hybrid sharding** divides the model over the ranks of a node only, and each node has a copy: what crosses the network
-# between nodes is one all-reduce of a rank's part. And the optimizer's state, which only the update needs, can lie in a
-# file (**offload**).
+# **Hybrid sharding** (混合分片) divides the model over the ranks of a node only, and each node has a copy: what crosses
+# the network between nodes is one all-reduce of a rank's part. And the optimizer's state, which only the update needs,
+# can lie in a file (**offload**).
 #
 # **Predict:** the bytes that a rank sends, beside stage 3: in bfloat16, when the sums of gradients stay in float32? And
 # in groups of two, of four ranks?
@@ -218,8 +219,8 @@ for name, run in {"stage 3": runs[3], **found}.items():
     held = [run.summary.memory["measured"][kind][0] / whole for kind in KINDS]
     at_last = whole * (1 / 2 if name == "groups of two" else 3 / 4)  # the model is gathered, to be judged
     sent = (run.summary.bytes_sent[0] - at_last) / steps / whole
-    print(f"{name:15} sends {sent:.2f} Ψ in a step; holds "
-          + ", ".join(f"{share:.2f} Ψ of {kind.replace('_', ' ')}" for kind, share in zip(KINDS, held, strict=True)))  # fmt: skip
+    kinds = [f"{share:.2f} Ψ of {kind.replace('_', ' ')}" for kind, share in zip(KINDS, held, strict=True)]
+    print(f"{name:15} sends {sent:.2f} Ψ in a step; holds {', '.join(kinds)}")
 
 # %% [markdown]
 # In bfloat16 the parts count as optimizer state, as in the paper: they are what the update needs, and no pass does.

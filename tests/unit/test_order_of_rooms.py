@@ -20,6 +20,7 @@ ORDER = [
     "tasks",
     "collectives",
     "compression",
+    "distributed_checkpoint",
     "data_parallel",
     "decentralised",
     "federated",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
+from farandole.distributed_checkpoint.options import CheckpointOptions
 from farandole.model_parallel.options import FlushedScheduleName, PipelineOptions
 from farandole.runtime.numbers import AtLeastOne
 from farandole.scenarios import run_as_program
@@ -21,7 +22,7 @@ from farandole.scenarios import run_as_program
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Config(PipelineOptions):
+class Config(PipelineOptions, CheckpointOptions):
     """Options of hybrid."""
 
     schedule: FlushedScheduleName = "1f1b"

@@ -17,13 +17,15 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
+from farandole.distributed_checkpoint.options import CheckpointOptions
+from farandole.errors import UsageError
 from farandole.recovery.options import PipelineBackupOptions
 from farandole.scenarios import run_as_program
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Config(PipelineBackupOptions):
+class Config(PipelineBackupOptions, CheckpointOptions):
     """Options of pipeline."""
 
     vertical_sync: bool = False
@@ -49,6 +51,8 @@ def main(config: Config) -> None:
         )
 
     if config.is_protected:
+        if config.save or config.load:
+            raise UsageError("--save and --load are for a pipeline without --spares and --backup-every: leave them out")
         summary = stage_backup.train("pipeline", config, layout)
     else:
         summary = train("pipeline", config, layout)

@@ -15,29 +15,40 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
+from farandole.distributed_checkpoint.options import CheckpointOptions
 from farandole.scenarios import run_as_program
 from farandole.sharded.options import ShardedOptions
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Config(ShardedOptions):
+class Config(ShardedOptions, CheckpointOptions):
     """Options of sharded."""
 
 
 def main(config: Config) -> None:
+    from functools import partial
+
     from torch import nn
 
     from farandole.data_parallel.training import train
+    from farandole.distributed_checkpoint import storage
     from farandole.models.optimizers import maker
     from farandole.report.table import print_summary
     from farandole.runtime.world import World
+    from farandole.sharded.checkpoint import load, save
     from farandole.sharded.training import ShardedSGD
     from farandole.tasks import Loss
 
     def strategy(world: World, model: nn.Module, loss: Loss) -> ShardedSGD:
         make_optimizer = maker(config.optimizer, config.lr, config.l2, config.weight_decay)
-        return ShardedSGD(world, model, loss, make_optimizer, config.sharding(world.size), config.optimizer)
+        made = ShardedSGD(world, model, loss, make_optimizer, config.sharding(world.size), config.optimizer)
+        if config.save:
+            storage.make(config.save, world.control)
+            made.at_end = partial(save, made, config.save)
+        if config.load:
+            load(made, config.load)
+        return made
 
     print_summary(train("sharded", config, strategy), config.json)
 

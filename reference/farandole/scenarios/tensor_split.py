@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
+from farandole.distributed_checkpoint.options import CheckpointOptions
 from farandole.model_parallel.options import ModelParallelOptions
 from farandole.scenarios import run_as_program
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Config(ModelParallelOptions):
+class Config(ModelParallelOptions, CheckpointOptions):
     """Options of tensor_split."""
 
     sequence_parallel: bool = False

@@ -8,6 +8,7 @@ Source: Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neura
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import sqrt
 
 import numpy as np
 from torch import Tensor
@@ -29,7 +30,7 @@ def shorten(parts: Sequence[Tensor], max_norm: float, group: Communicator) -> fl
     """
     squares = np.array([sum(float(each.double().square().sum()) for each in parts)])
     run(RING, group, squares)
-    norm = float(squares[0]) ** 0.5
+    norm = sqrt(float(squares[0]))
     factor = max_norm / (norm + TINY)
     if factor < 1:
         for each in parts:

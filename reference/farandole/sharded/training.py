@@ -27,7 +27,7 @@ Sources: Rajbhandari et al., "ZeRO: memory optimizations toward training trillio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -81,6 +81,7 @@ class ShardedSGD(Strategy):
         ]
         self.optimizer = Optimizers(self.units)
         self._hooks += [hook for unit in self.units for hook in self._hooked(unit)]
+        self.at_end: Callable[[], None] | None = None  # called after the last step, while all is divided
 
     def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
@@ -108,8 +109,16 @@ class ShardedSGD(Strategy):
                 unit.free()  # what was gathered in advance, and in vain
         return mean_loss.item()
 
+    def loaded(self) -> None:
+        """The parts have been given other values (`sharded.checkpoint`). Collective."""
+        if self.sharding.stage < 3:
+            for unit in self.units:
+                unit.share()
+
     def finish(self) -> None:
         """Have the whole model on every rank, to be evaluated. Collective."""
+        if self.at_end:
+            self.at_end()
         for hook in self._hooks:
             hook.remove()
         self._memory = self._account()

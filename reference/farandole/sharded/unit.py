@@ -39,6 +39,7 @@ class Unit:
     """A unit on this rank. Made by all ranks together.
 
     Attributes:
+        shapes: of the parameters.
         own: the slice of the vector that this rank keeps and moves.
         whole: all parameters of the unit, shape (numel,); None while only `shard` is there (stage 3).
         shard, shard_gradient: this rank's part, and the sum of all ranks' gradients of it.
@@ -71,7 +72,7 @@ class Unit:
         self.group = world.comm.split(world.rank // over, world.rank)  # see `communication`
         self.copies = world.comm.split(world.rank % over, world.rank) if over < world.size else None
         self.device, self.dtype = first.device, torch.bfloat16 if sharding.half else first.dtype
-        self._shapes = [each.shape for each in self.parameters]
+        self.shapes = [each.shape for each in self.parameters]
         self._numels = [each.numel() for each in self.parameters]
         self.numel = sum(self._numels)
         self.nbytes = self.numel * self.dtype.itemsize
@@ -224,7 +225,7 @@ class Unit:
             each.data = own
 
     def _parts(self, vector: Tensor) -> list[Tensor]:
-        return [part.view(shape) for part, shape in zip(vector.split(self._numels), self._shapes, strict=True)]
+        return [part.view(shape) for part, shape in zip(vector.split(self._numels), self.shapes, strict=True)]
 
 
 def _as_numpy(vector: Tensor) -> NDArray[Any]:

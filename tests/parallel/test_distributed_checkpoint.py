@@ -1,0 +1,83 @@
+"""Checkpoints that another layout reads: every pair of eleven layouts, plain files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from farandole import UsageError, launch
+from farandole.distributed_checkpoint.storage import MANIFEST, Checkpoint
+from farandole.models.classifiers import mlp
+from farandole.runtime.buffers import sha256
+
+LAYOUTS = 11
+SMALL = {"steps": 2, "hidden": 16, "depth": 2, "batch": 64, "optimizer": "adam", "lr": 0.01}
+
+
+@pytest.mark.parametrize(
+    ("model", "pairs"),
+    [
+        ({"data": "digits", "hidden": 8, "depth": 4, "batch": 1437}, "all"),
+        ({"task": "tests/tasks/letters.py", "batch": 24}, "each"),
+    ],
+    ids=["perceptron", "transformer"],
+)
+def test_what_one_layout_saves_every_other_continues(
+    under_mpirun: Callable[..., Any], model: dict[str, Any], pairs: str, tmp_path: Path
+) -> None:
+    answer = under_mpirun("checkpoints_across_layouts.py", 4, str(tmp_path), json.dumps(model), pairs)
+    assert answer["in_files"] == 0, "the files hold the model that has saved them, to the bit"
+    assert len(answer["copied"]) == (LAYOUTS**2 if pairs == "all" else LAYOUTS)
+    assert {pair: found for pair, found in answer["copied"].items() if found != 0} == {}
+    assert len(answer["continued"]) == LAYOUTS, "each batch has all samples, so a step is the same under all layouts"
+    # Adam makes something of gradients that are 0 but for rounding, as those of a key's bias.
+    assert max(answer["continued"].values()) < (1e-12 if pairs == "all" else 1e-10)
+    assert answer["moved"] > 1e-3
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved")
+    launch("sharded", 3, **SMALL, save=folder / "checkpoint", out=folder / "run")
+    return folder / "checkpoint"
+
+
+def test_what_one_rank_saves_plain_safetensors_reads(saved: Path, tmp_path: Path) -> None:
+    run = launch("tensor_split", 1, **SMALL, load=saved, save=tmp_path / "one", out=tmp_path / "run")
+    tensors = load_file(tmp_path / "one" / "rank-0.safetensors")
+    model = mlp((1, 8, 8), 10, 16, 2)
+    assert {name for name in tensors if not name.startswith("optimizer.")} == model.state_dict().keys()
+    model.load_state_dict({name: tensors[name] for name in model.state_dict()})
+    assert [sha256(model)] == run.summary.params_sha256
+    before = dict(Checkpoint(saved).tensors())
+    assert before.keys() == tensors.keys()
+    assert all(not torch.equal(before[name], tensors[name]) for name in tensors), "it has trained on"
+
+
+def test_what_does_not_fit_is_refused(saved: Path, tmp_path: Path) -> None:
+    def refused(line: str, scenario: str = "layer_split", ranks: int = 1, **options: Any) -> None:
+        with pytest.raises(UsageError, match=line):
+            launch(scenario, ranks, **{**SMALL, "out": tmp_path / "run", **options})
+        assert not (tmp_path / "run").exists()
+
+    refused("manifest.json cannot be read .*: give the folder of a whole checkpoint", load=tmp_path)
+    refused(r"has 1.weight of shape 16 × 64, the model one of shape 8 × 64: give", load=saved, hidden=8)
+    refused("has no optimizer.velocity.1.weight: give a checkpoint of the same", load=saved, optimizer="momentum")
+    refused(r"--save \S+ is not empty: give a new folder", save=saved)
+    refused("are for a pipeline without --spares", "pipeline", 3, spares=1, load=saved)
+    torn = tmp_path / "torn"
+    torn.mkdir()
+    for file in saved.iterdir():
+        (torn / file.name).write_bytes(file.read_bytes())
+    (torn / "rank-1.safetensors").write_bytes(b"torn")
+    refused(r"rank-1.safetensors is missing or damaged .*: give the folder of a whole", load=torn)
+    manifest = json.loads((saved / MANIFEST).read_text())
+    manifest["tensors"]["1.weight"]["pieces"].pop()
+    (torn / MANIFEST).write_text(json.dumps(manifest))
+    refused(r"has \d+ of 1024 elements of 1.weight: give the folder of a whole", load=torn)
