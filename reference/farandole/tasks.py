@@ -17,6 +17,7 @@ own, which ``--task my_task.py`` names. Such a file has a function `task`:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from math import isfinite
 from typing import Any, ClassVar
@@ -37,6 +38,7 @@ from farandole.data.samples import Arrays, Samples, samples_of
 from farandole.data.stream import Stream
 from farandole.errors import UsageError
 from farandole.models import choices
+from farandole.models.operations import counted
 from farandole.models.options import TrainingOptions
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
@@ -129,6 +131,18 @@ class Task:
         object.__setattr__(self, "loss", loss)
         object.__setattr__(self, "model", _built(self.model))
         object.__setattr__(self, "metrics", dict(self.metrics or {"loss": loss}))
+
+    def operations_per_sample(self) -> int | None:
+        """Return the operations of the loss of one test sample, by torch's counter; None where they cannot be counted.
+
+        A new model is built for it, whose parameters have no effect on others.
+        """
+        with suppress(Exception):  # a model of the user's own may need more than one sample, or another device
+            batch = self.data(0).test.on(torch.device("cpu"))[np.arange(1)]
+            with torch.random.fork_rng(devices=[]):
+                model = self.model()
+            return counted(model, lambda built: self.loss(built, batch))
+        return None
 
     def data(self, seed: int) -> Splits[Samples]:
         """Return the samples: to learn from, to choose by, to judge by.

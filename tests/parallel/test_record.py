@@ -19,7 +19,7 @@ SCHEMA = {
     "scenario", "ranks", "members", "seed", "device", "wall_s", "steps", "samples_per_s", "final_loss", "test_accuracy",
     "bytes_sent", "messages_sent", "compute_s", "comm_s", "wait_s", "staleness", "lead", "cleaned", "memory",
     "params_sha256", "faults", "versions", "joined", "compression", "server_changes",
-    "delivery", "tasks", "stopping", "diverged", "unwritten", "test_metrics",
+    "delivery", "tasks", "stopping", "diverged", "unwritten", "test_metrics", "flops", "mfu",
 }  # fmt: skip
 PARAMETERS = 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10
 
@@ -101,8 +101,12 @@ def test_a_slow_rank_makes_the_others_wait(tmp_path: Path) -> None:
 
 
 def test_shards_from_files_train_the_same_model(run: Run, tmp_path: Path) -> None:
-    read = launch("sync_sgd", 3, steps=25, hidden=32, loading="files", out=tmp_path / "run")
+    read = launch("sync_sgd", 3, steps=25, hidden=32, loading="files", peak_flops=1e9, out=tmp_path / "run")
     assert read.summary.params_sha256 == run.summary.params_sha256
+    samples = sum(line["samples"] for line in run.metrics)
+    assert run.summary.flops == read.summary.flops == 3 * 2 * (64 * 32 + 32 * 32 + 32 * 10) * samples
+    assert run.summary.mfu is None
+    assert read.summary.mfu == pytest.approx(read.summary.flops / (read.summary.wall_s * 3 * 1e9))
 
 
 @pytest.mark.parametrize("ranks", [1, 4])

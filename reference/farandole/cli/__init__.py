@@ -17,7 +17,9 @@ from farandole.cli import (
     advise,
     compare,
     draw,
+    flops,
     join,
+    memory,
     new,
     run,
     scenario_list,
@@ -50,6 +52,8 @@ app.command(new.app)
 app.command(show.show)
 app.command(draw.app)
 app.command(advise.advise)
+app.command(memory.memory)
+app.command(flops.flops)
 app.command(simulate.simulate)
 # The tools' commands, each with its line for the list of commands, which imports none of them.
 for name, command, line in (

@@ -8,4 +8,6 @@ messages), ``rounds``, ``gossip`` and ``pairs`` (methods in rounds, on a graph, 
 α and β from two). Then ``sync_cost``: ``methods`` (its table), ``predictions``, ``calibration`` (what is measured
 before), ``strategies`` (what trains), ``options``. Then the choice of a parallel mode: ``layer_costs`` (from shapes),
 ``machine`` (measured), ``modes`` (predicted), ``adaptive`` (the ranks choose theirs), ``advice`` (how many devices).
+Last, the calculators for trainings that are too large for this machine: ``training_plan``, ``memory``, ``volumes``,
+``utilisation``, ``published`` and ``paper_tables``.
 """

@@ -1,12 +1,7 @@
 """What each layer of a model costs, from shapes alone: parameters, operations, bytes of outputs and of exchanges.
 
-Nothing is computed: the layers are on torch's meta device. Operations of one sample in one forward pass:
-
-    linear layer            2·inputs·outputs operations, per place
-    transformer block       24·w² for the six matrices and 4·context·w for attention, per character; w: width
-    convolution             2·k²·channels in·channels out, per pixel
-
-A backward pass takes twice as many. Split over T tensor ranks, a layer exchanges its activations by all-reduce
+Nothing is computed: the layers are on torch's meta device. Operations are those of one sample in one forward pass, by
+the formulas of `models.operations`. Split over T tensor ranks, a layer exchanges its activations by all-reduce
 (`model_parallel.tensor`): a block twice forward and twice backward, a pair of linear layers once each way. Source:
 Narayanan et al., "Efficient large-scale language model training on GPU clusters using Megatron-LM", 2021.
 """
@@ -25,11 +20,9 @@ from farandole.data import datasets
 from farandole.errors import UsageError
 from farandole.model_parallel.footprint import footprint
 from farandole.model_parallel.tensor.units import units
-from farandole.models import choices
+from farandole.models import choices, operations
 from farandole.models.options import TrainingOptions
 from farandole.models.transformer import Block, Embedding, Head
-
-FORWARD_AND_BACKWARD = 3  # times the operations of a forward pass
 
 
 @dataclass(frozen=True)
@@ -119,10 +112,10 @@ def _cost(layer: nn.Module, inputs: Tensor, outputs: Tensor, *, first: bool, las
     opened = _opened(layer)
     size = sum(parameter.numel() for parameter in layer.parameters())
     vectors = sum(parameter.numel() for parameter in layer.parameters() if parameter.dim() == 1)
-    operations, given = 0.0, inputs
+    count, given = 0.0, inputs
     for each in opened:
         made = each(given)
-        operations += _operations(each, given, made)
+        count += _operations(each, given, made)
         given = made
     match layer:
         case Embedding():
@@ -134,7 +127,7 @@ def _cost(layer: nn.Module, inputs: Tensor, outputs: Tensor, *, first: bool, las
             exchanged = [inputs.nbytes]
         case _:  # by columns, then by rows: the sum goes forward, the inputs' gradient backward
             exchanged = ([] if last else [outputs.nbytes]) + ([] if first else [inputs.nbytes])
-    return LayerCost(size - vectors, vectors, operations, outputs.nbytes, tuple(exchanged))
+    return LayerCost(size - vectors, vectors, count, outputs.nbytes, tuple(exchanged))
 
 
 def _operations(layer: nn.Module, inputs: Tensor, outputs: Tensor) -> float:
@@ -142,14 +135,14 @@ def _operations(layer: nn.Module, inputs: Tensor, outputs: Tensor) -> float:
     places = prod(inputs.shape[:-1])
     match layer:
         case nn.Linear():
-            return 2.0 * places * layer.in_features * layer.out_features
+            return float(places * operations.linear(layer.in_features, layer.out_features))
         case nn.Conv2d():
-            return 2.0 * outputs.numel() * layer.weight[0].numel()
+            kernel, _ = layer.kernel_size
+            return float(outputs[0, 0].numel() * operations.convolution(inputs.shape[1], layer.out_channels, kernel))
         case Block():
-            width = inputs.shape[-1]
-            return float(places * (24 * width**2 + 4 * inputs.shape[-2] * width))
+            return float(places * operations.block(*inputs.shape[-2:]))
         case Head():
-            return 2.0 * places * layer.logits.weight.numel()
+            return float(places * operations.linear(layer.logits.in_features, layer.logits.out_features))
     return 0.0
 
 

@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from farandole.cost.calibration import network
-from farandole.cost.layer_costs import FORWARD_AND_BACKWARD, ModelCost
+from farandole.cost.layer_costs import ModelCost
 from farandole.cost.modes import Device
+from farandole.models.operations import FORWARD_AND_BACKWARD
 from farandole.runtime.world import World
 from farandole.tasks import mean_cross_entropy
 

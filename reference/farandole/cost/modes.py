@@ -25,14 +25,15 @@ from typing import Any
 
 from farandole.collectives.costs import Link
 from farandole.cost.cost_function import all_reduce_s
-from farandole.cost.layer_costs import FORWARD_AND_BACKWARD, LayerCost, ModelCost
+from farandole.cost.layer_costs import LayerCost, ModelCost
 from farandole.model_parallel.checker import execute
 from farandole.model_parallel.hybrid import factorisations
 from farandole.model_parallel.partition import min_max_partition
 from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
 from farandole.model_parallel.step_costs import most_held
+from farandole.models.operations import FORWARD_AND_BACKWARD
+from farandole.models.training_state import STATE_PER_PARAMETER
 
-STATE = {"sgd": 0, "momentum": 1, "adam": 2}  # numbers that the optimizer keeps per parameter
 MOST_MICRO_BATCHES = 64
 
 
@@ -145,7 +146,7 @@ def predicted(
     for number, (stage, size) in enumerate(zip(stages, sizes, strict=True)):
         kept = cost.kept(stage.start, stage.stop, rows, tensor)
         held = most_held(ONE_F_ONE_B.computations(number, pipeline, micro_batches), {0: kept})
-        memory = max(memory, size * (2 + STATE[optimizer]) + held)
+        memory = max(memory, size * (2 + STATE_PER_PARAMETER[optimizer]) + held)
     return Mode(
         *grid,
         micro_batches,

@@ -144,3 +144,6 @@ class SearchOptions(TrainingOptions):
 
     def steps_at_most(self, ranks: int) -> int | None:
         return max(1, (self.trials - 1).bit_length())  # a step is a round, and each halves the trials, down to two
+
+    def flops_per_sample(self) -> int | None:
+        return None if self.widths else super().flops_per_sample()  # the trials' models differ

@@ -7,8 +7,9 @@ how large the bubble?), ``stage`` (one part of a model; ``deferred`` and ``versi
 PipeDream), ``executor`` (a schedule over MPI). ``tensor`` cuts inside the layers and ``context`` the
 sequences; ``expert`` divides the experts of a mixture and ``zero`` the optimizer's state; ``hybrid`` says
 which grids of data × pipeline × tensor there are, ``layout`` which one is used, ``parts`` puts a rank into
-it, ``batches`` feeds it and ``training`` runs it. ``memory``, ``footprint`` and ``accounting`` say what each
-rank holds, measured and by formula. ``small_network`` is document 003's example.
+it, ``batches`` feeds it and ``training`` runs it. ``memory``, ``activations``, ``footprint`` and
+``accounting`` say what each rank holds, measured and by formula. ``small_network`` is document 003's
+example.
 
 A *stage* is a rank of a pipeline; a *chunk* is one of the pieces of the model on a stage, which along
 the whole model are numbered as *virtual stages*; a *unit* is a group of layers that tensor ranks

@@ -20,8 +20,7 @@ from farandole.model_parallel.step_costs import most_held
 from farandole.model_parallel.tensor.division import divisions
 from farandole.model_parallel.tensor.sequence import shares_of
 from farandole.model_parallel.versions import StashingStage
-
-STATE_PER_PARAMETER = {"sgd": 0, "momentum": 1, "adam": 2}
+from farandole.models.training_state import STATE_PER_PARAMETER
 
 
 def account(parts: Parts) -> dict[str, dict[str, int | None]]:

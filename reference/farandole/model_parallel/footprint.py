@@ -5,14 +5,10 @@ in a block of the transformer, of width w, for each character
 
     4w + 12w/t + h/t + 4 elements    h heads, t tensor ranks
 
-Both branches' inputs and both norms' outputs are whole (and of each norm, mean and deviation);
-divided are queries, keys, values, what attention found (with one number per head) and, four times
-as wide, both sides of the bend. Where the tensor ranks divide the sequence too, all of it is
+These are the terms of `activations.block`, with fused attention and without dropout, and of each
+norm mean and deviation. Where the tensor ranks divide the sequence too, all of it is
 divided: (16w + h + 4)/t. The loss keeps its softmax and the targets. How many micro-batches
-are held at once is the schedule's matter (`step_costs.most_held`). Source: Korthikanti et al.,
-"Reducing activation recomputation in large transformer models", 2022, whose count is of
-half-precision bytes and with dropout.
-"""
+are held at once is the schedule's matter (`step_costs.most_held`)."""
 
 from __future__ import annotations
 
@@ -22,6 +18,7 @@ from math import prod
 
 from torch import Tensor, nn
 
+from farandole.model_parallel import activations
 from farandole.models.transformer import Block, Embedding, Head
 
 
@@ -88,7 +85,9 @@ def footprint(
                 outputs_saved = False
             case Block():
                 heads = width // layer.attention.head_width
-                kept += rows * (whole * (3 * width + 4) + (12 * width + heads) / tensor_ranks) * inputs.itemsize
+                own = activations.block(width, heads, inputs.shape[-2], inputs.itemsize, fused=True, dropout=False)
+                beside = own.whole + (4 - width) * inputs.itemsize  # its inputs are counted, its norms' means are not
+                kept += rows * (whole * beside + (own.divided + own.attention) / tensor_ranks)
                 late += 16 * inputs.nbytes
                 outputs_saved = False
             case Head():

@@ -9,6 +9,7 @@ from torch import nn
 
 from farandole.errors import UsageError
 
+KERNEL = 3  # a convolution's window is 3×3
 CHANNELS = 16  # of the first convolution; each later one has twice as many as the one before
 
 
@@ -35,7 +36,7 @@ def cnn(shape: Sequence[int], classes: int, hidden: int = 128, depth: int = 2) -
     channels = [shape[0], *(CHANNELS << number for number in range(depth))]
     layers: list[nn.Module] = []
     for before, after in pairwise(channels):
-        layers += [nn.Conv2d(before, after, kernel_size=3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(before, after, kernel_size=KERNEL, padding=KERNEL // 2), nn.ReLU(), nn.MaxPool2d(2)]
     return nn.Sequential(
         *layers,
         nn.Flatten(),

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from farandole import own_task
+from farandole.models.operations import FORWARD_AND_BACKWARD, OPERATIONS
 from farandole.runtime.numbers import AtLeastOne, Positive, whole
 from farandole.runtime.options import RunOptions
 
@@ -44,6 +46,17 @@ class TrainingOptions(RunOptions):
 
     def steps_at_most(self, ranks: int) -> int | None:
         return self.steps
+
+    def flops_per_sample(self) -> int | None:
+        if self.task:  # to be counted, for which torch loads its compiler: 1.4 s, only where they are needed
+            count = getattr(own_task.load(self.task), "operations_per_sample", None) if self.peak_flops else None
+            forward = count() if count else None
+        else:
+            from farandole.data import datasets
+
+            shape, classes = datasets.shape(self.data), datasets.classes(self.data)
+            forward = OPERATIONS[self.model](shape, classes, self.hidden, self.depth)
+        return None if forward is None else FORWARD_AND_BACKWARD * forward
 
     def least_bytes(self) -> int:
         """Return the bytes of the square weight matrices and of their gradients, in float32; of your own model 0."""

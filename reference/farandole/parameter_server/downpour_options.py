@@ -45,5 +45,8 @@ class DownpourOptions(ServerOptions):
     align: bool = True
     """With --label-sets: let the manager map the replicas' labels to one common numbering."""
 
+    def flops_per_sample(self) -> int | None:
+        return None if self.label_sets else super().flops_per_sample()  # the replicas' last layers differ
+
     def steps_at_most(self, ranks: int) -> int | None:
         return self.steps * ranks + self.n_fetch + self.n_push

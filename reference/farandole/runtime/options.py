@@ -46,7 +46,7 @@ class RunOptions:
 
     incidental: ClassVar[frozenset[str]] = frozenset(
         {"out", "device", "slow", "fail", "chaos", "link_mbps", "link_change"}
-        | {"wait_timeout", "expect_ranks", "tensorboard", "json"}
+        | {"wait_timeout", "expect_ranks", "tensorboard", "peak_flops", "json"}
     )
     """Options that do not affect what is computed, and may differ when a run continues."""
 
@@ -85,6 +85,10 @@ class RunOptions:
     tensorboard: Path | None = None
     """Folder for TensorBoard's event files, which are written during the run; runs in one folder are shown together."""
 
+    peak_flops: Positive | None = None
+    """Operations per second of which each rank's device is capable, as 312e12; the record then has `mfu`, the share
+    that the training used. [default: not known]"""
+
     json: Annotated[bool, Parameter(show_default=False)] = False
     """Print the record's summary as JSON, and nothing else, on standard output."""
 
@@ -105,6 +109,13 @@ class RunOptions:
     def least_bytes(self) -> int:
         """Return a lower bound of the memory that all ranks together need for the model; 0 where none is known."""
         return 0
+
+    def flops_per_sample(self) -> int | None:
+        """Return the operations of the model's forward and backward pass over a sample; None where they are not known.
+
+        It is called after the training.
+        """
+        return None
 
     def steps_at_most(self, ranks: int) -> int | None:
         """Return how many steps, as --fail and --slow count them, a rank may come to; None: nothing limits them."""

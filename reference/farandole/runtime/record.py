@@ -86,6 +86,10 @@ class Summary:
         diverged: if a loss was not finite, the first such step and its rank (null: the loss of the whole batch).
             A number that is not finite is null in every file.
         test_metrics: each metric of the task, by its name: its mean over the test set with the final parameters.
+        flops: operations of the forward and backward passes over all samples that were used (model FLOPs: without what
+            is computed again); None where the model's are not known. A task of the user's own is counted only with
+            --peak-flops.
+        mfu: model FLOPs utilisation, flops / (wall_s × ranks × --peak-flops), 0 to 1; None without --peak-flops.
         unwritten: files of the record that could not be written, and why. trace.json is written last, after this
             summary, so its failure is only printed.
     """
@@ -120,6 +124,8 @@ class Summary:
     stopping: dict[str, Any] | None = None
     diverged: dict[str, int | None] | None = None
     test_metrics: dict[str, float | None] | None = None
+    flops: float | None = None
+    mfu: float | None = None
     unwritten: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:

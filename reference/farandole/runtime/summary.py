@@ -55,6 +55,8 @@ def write_summary(
     seconds = trace.seconds_by_category(spans, numbers)
     wall_s = max(rank["wall_s"] for rank in ranks)
     memory = [rank["memory"] for rank in ranks]
+    per_sample = options.flops_per_sample()
+    flops = None if per_sample is None else float(per_sample * samples)
     summary = Summary(
         scenario=scenario,
         ranks=len(ranks),
@@ -76,6 +78,8 @@ def write_summary(
         joined=list(joined),
         compression=_compression(ranks, spans),
         delivery=_delivery(ranks),
+        flops=flops,
+        mfu=flops / (wall_s * len(ranks) * options.peak_flops) if flops and wall_s and options.peak_flops else None,
         **figures,
     )
     # The summary comes first: it is small and holds the results, while the trace is the largest file.

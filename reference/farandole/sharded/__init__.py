@@ -7,5 +7,5 @@ into one device. Here the ranks divide them, and the training stays that of one 
 2. ``plan``: the units of a model, whose parameters are gathered together.
 3. ``unit``: one unit's vectors, and its collectives.
 4. ``training``: the three stages, as one definition with three switches.
-5. ``memory``: what a rank holds, counted, and by the formula of the ZeRO paper.
+5. ``stages`` and ``memory``: what a rank holds, by the formula of the ZeRO paper, and counted.
 """

@@ -41,10 +41,11 @@ from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.world import World
 from farandole.sharded.communication import Communication
 from farandole.sharded.half import compute_in_bfloat16
-from farandole.sharded.memory import Meter, Sizes, account, by_formula
+from farandole.sharded.memory import Meter, account
 from farandole.sharded.norm import shorten
 from farandole.sharded.options import Sharding
 from farandole.sharded.plan import ROOT, units
+from farandole.sharded.stages import Sizes, by_formula
 from farandole.sharded.unit import Unit
 from farandole.tasks import Loss
 

@@ -14,7 +14,6 @@ from torch import nn
 
 from farandole import tasks
 from farandole.data_parallel.evaluation import judged
-from farandole.model_parallel.accounting import STATE_PER_PARAMETER
 from farandole.model_parallel.batches import Shard
 from farandole.model_parallel.context.exchange import ContextGroup
 from farandole.model_parallel.context.options import ContextOptions
@@ -27,6 +26,7 @@ from farandole.model_parallel.parts import DTYPES
 from farandole.model_parallel.training import Losses
 from farandole.model_parallel.zero import ReplicatedOptimizer
 from farandole.models.optimizers import maker
+from farandole.models.training_state import STATE_PER_PARAMETER
 from farandole.models.transformer import heads_of
 from farandole.runtime.buffers import FlatBuffers, sha256
 from farandole.runtime.progress import progress

@@ -38,3 +38,6 @@ class ExpertOptions(ModelParallelOptions):
 
     balance: Factor = 0.01
     """Weight of the loss that balances the load of the experts, beside the loss of the task."""
+
+    def flops_per_sample(self) -> None:
+        """Return None: how many choices the experts accept is known only after they were made."""

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from farandole.model_parallel.accounting import STATE_PER_PARAMETER
 from farandole.model_parallel.expert.model import MixtureBlock
 from farandole.model_parallel.expert.plan import Plan
 from farandole.model_parallel.footprint import footprint
 from farandole.model_parallel.memory import Memory
+from farandole.models.training_state import STATE_PER_PARAMETER
 from farandole.models.transformer import EXPANSION
 
 INTEGER = 8  # bytes

@@ -1,0 +1,76 @@
+"""What each of ZeRO's stages divides over N ranks, and what a rank then holds, by formula.
+
+    stage 1    the optimizer's state        Ψ + Ψ + KΨ/N
+    stage 2    gradients too                Ψ + Ψ/N + KΨ/N
+    stage 3    and parameters               Ψ/N + Ψ/N + KΨ/N
+
+with Ψ bytes of parameters, as many of gradients, and K times as much optimizer state (`held`). A rank that trains holds
+more for a moment (`by_formula`): u, the largest unit, while it is gathered, or until its gradient is reduced; r, the
+root unit, which is gathered during the whole step. Stage 2 then takes u + r more, stage 3 twice that. Source:
+Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", 2020, section 5 and figure
+1; its 2Ψ + 2Ψ + KΨ counts bytes of Ψ half-precision parameters, with K = 12 for Adam and float32 copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from farandole.models.training_state import STATE_PER_PARAMETER
+from farandole.sharded.options import Sharding
+
+DIVIDED = ("optimizer_state", "gradients", "parameters")  # stage s divides the first s of them
+
+
+def is_divided(kind: str, stage: int) -> bool:
+    """Return whether this stage divides parameters, gradients or optimizer_state; stage 0 divides nothing."""
+    return kind in DIVIDED[:stage]
+
+
+def held(whole: Mapping[str, float], stage: int, ranks: int) -> dict[str, float]:
+    """Return the bytes by kind on one of `ranks`, between steps.
+
+    Args:
+        whole: of each kind, where nothing is divided.
+    """
+    return {kind: nbytes / ranks if is_divided(kind, stage) else nbytes for kind, nbytes in whole.items()}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large a model's units are, in bytes.
+
+    Attributes:
+        units: of each, in the type in which it computes; where there is a root unit, it is the first.
+        parts: of this rank's parts of all, in the type in which they are kept.
+        root: of the root unit, 0 if there is none.
+    """
+
+    units: Sequence[int]
+    parts: int
+    root: int
+
+    def in_flight(self, prefetch: bool) -> int:
+        """Return the most that is gathered at once: the root unit, and another one, or two that follow each other."""
+        others = [*(self.units[1:] if self.root else self.units), 0]
+        pairs = pairwise(others) if prefetch else ((each, 0) for each in others)
+        return self.root + max(map(sum, pairs))
+
+
+def by_formula(sharding: Sharding, sizes: Sizes, optimizer: str, on_device: bool) -> dict[str, int]:
+    """Return what a rank should hold on its device, in bytes, by kind.
+
+    Args:
+        optimizer: its name.
+        on_device: whether the rank's parts are there.
+    """
+    whole, in_flight = sum(sizes.units), sizes.in_flight(sharding.prefetch)
+    parts = sizes.parts if on_device else 0
+    masters = parts if sharding.half else 0
+    stage = sharding.stage
+    return {
+        "parameters": parts - masters + in_flight if is_divided("parameters", stage) else whole,
+        "gradients": in_flight + parts if is_divided("gradients", stage) else whole + masters,
+        "optimizer_state": masters + (STATE_PER_PARAMETER[optimizer] * parts if sharding.offload != "disk" else 0),
+    }
