@@ -26,12 +26,16 @@
 # %load_ext farandole
 import inspect
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 from matplotlib.patches import Rectangle
 
 from farandole import launch
+from farandole.cost.memory import Numbers, by_stage
+from farandole.cost.paper_tables import MIXED
+from farandole.cost.published import KORTHIKANTI, MODELS
 from farandole.models.classifiers import mlp
 from farandole.report import timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE
@@ -67,6 +71,27 @@ for name, bytes_per_parameter in held.items():
 
 # %% [markdown]
 # These are the numbers of the paper's first figure. In stage 3 each card holds a 64th of everything.
+#
+# A training holds more than that: activations, and it may be divided by tensor ranks and a pipeline, too. The
+# calculator of `farandole memory` puts all of them together, from the formulas and schedules that run here.
+#
+# **Predict:** GPT-3 (175 billion parameters) on cards of 80 GB, as Megatron-LM's authors trained it: 8 stages of 8
+# tensor ranks. Does it fit? Which of the four kinds takes most, if nothing is computed again in the backward pass? And
+# if 16 such pipelines divide the optimizer's state?
+
+# %% tags=["nbval-check-output"]
+shape, plan = MODELS["gpt3-175b"], KORTHIKANTI["gpt3-175b"]
+for pipelines, stage, recompute in ((1, 0, "none"), (1, 0, "selective"), (16, 1, "selective"), (16, 1, "full")):
+    several = replace(plan, ranks=64 * pipelines, batch=64 * pipelines, zero=stage, recompute=recompute)
+    first = by_stage(shape, several, Numbers(MIXED))[0]
+    kinds = {kind: getattr(first, kind) / 1e9 for kind in (*KINDS, "activations")}
+    print(f"{64 * pipelines:4} cards, recompute {recompute:9}",
+          ", ".join(f"{gb:4.1f} GB of {kind.replace('_', ' ')}" for kind, gb in kinds.items()))  # fmt: skip
+
+# %% [markdown]
+# Without recomputation it does not fit, and activations take most: the first stage holds those of many micro-batches,
+# and attention's square of positions is most of them. To compute that square again takes 1 % more operations, and all
+# layers a third more. `docs/calculators.md` has the tables of the papers.
 #
 # ## 2 The three stages, measured
 #
