@@ -41,7 +41,9 @@ from scipy.optimize import nnls
 from farandole.collectives import doubling
 from farandole.collectives.checker import check_all_reduce, execute, rounds
 from farandole.collectives.costs import Link, Machine, bus_factor, coefficients, predicted_s
+from farandole.collectives.double_binary_tree import double_binary_tree
 from farandole.collectives.hierarchical import hierarchical
+from farandole.collectives.pat import pat_all_gather, transfers
 from farandole.collectives.schedules import SCHEDULES
 from farandole.collectives.shared_memory import SharedVectors
 from farandole.report import schedule_picture
@@ -339,6 +341,51 @@ for name in ("ring", "bidirectional-ring"):
 # %% [markdown]
 # **Try:** the same for 2 ranks, where both neighbours are the same rank. What does `multiport` say then?
 #
+# ### Two trees at once
+#
+# In a tree half of the ranks are leaves, which send and receive the vector once, and wait the rest of the time. NCCL,
+# the library of NVIDIA's GPUs, lets them work too, in a second tree: a **double binary tree** (双二叉树). Whoever is a
+# leaf of one tree is an inner node of the other, and each tree carries one half of the vector.
+
+# %%
+picture(double_binary_tree(1), ranks=8)
+
+# %% [markdown]
+# Each half can be cut into segments that follow each other: while the first one is on its way down, the next comes up.
+#
+# **Predict:** 64 ranks. What does the second segment cost, and the thousandth?
+
+# %% tags=["nbval-check-output"]
+print(f"{P} ranks                            α        nβ        nγ")
+rows = {"tree": schedules["tree"], "ring": schedules["ring"]}
+rows |= {f"double tree, {segments:4} segments": double_binary_tree(segments) for segments in (1, 4, 16, 64)}
+for name, schedule in rows.items():
+    print(f"{name:29}" + "{:6.0f}{:10.2f}{:10.2f}".format(*coefficients(schedule, P)))
+
+# %% [markdown]
+# Each segment adds one α, and makes all messages shorter: nβ goes from 9.5 down to 2, the ring's. Sixteen segments have
+# a fifth of the ring's α. For twice as many ranks the double tree needs two α more, the ring 128. That is why NCCL has
+# it for large clusters.
+#
+# ### The farthest first
+#
+# For a reduce-scatter or an all-gather alone there is **PAT**, parallel aggregated trees (并行聚合树): every chunk goes
+# down a tree of its own, and the trees share their messages. What does rank *r* of 8 send, and to whom?
+
+# %% tags=["nbval-check-output"]
+for aggregated in (8, 2):
+    print(f"at most {aggregated} chunks in a message")
+    for distance, away in transfers(8, aggregated):
+        print(f"    to r + {distance}   chunks of " + ", ".join(f"r - {each}" if each else "r" for each in away))
+print("\n           recursive doubling       PAT")
+for ranks in (6, 7, 8):
+    halves = [coefficients(each, ranks) for each in (schedules["all-gather-doubling"], pat_all_gather(8))]
+    print(f"{ranks} ranks      " + "      ".join(f"{alphas:.0f} α + {lengths:.2f} nβ" for alphas, lengths, _ in halves))
+
+# %% [markdown]
+# The long messages stay near. A limit on the chunks of a message is one on the memory in which they are packed. And
+# there is no folding: six or seven ranks take as many rounds as eight, and nobody receives a chunk twice.
+#
 # ## 4 Several nodes
 #
 # In that model any two ranks are equally far apart. In a cluster several ranks share a **node**, and the node's wire.
@@ -418,6 +465,7 @@ import numpy as np
 from mpi4py import MPI
 
 from farandole.collectives.all_reduce import ALL_REDUCES
+from farandole.collectives.double_binary_tree import double_binary_tree
 from farandole.collectives.ring import segmented
 from farandole.collectives.schedules import SCHEDULES
 from farandole.collectives.steps import chunk_slices
@@ -427,6 +475,7 @@ LENGTH = 400_003  # of float32, and no multiple of anything: chunks are unequal
 world = MPI.COMM_WORLD
 schedules = {name: schedule for name, (schedule, _) in SCHEDULES.items()}
 schedules["segmented-ring"] = segmented(2)  # a chunk has 400 KB, and a message 256 KB at most
+schedules["double-binary-tree"] = double_binary_tree(4)  # a half has 800 KB
 
 
 def by_schedule(schedule):
@@ -661,6 +710,7 @@ figure.tight_layout()
 # | recursive doubling | lg P | lg P · n | short vectors |
 # | halving-doubling | 2 lg P | 2(P − 1)/P · n | longer ones, P a power of two |
 # | ring | 2(P − 1) | 2(P − 1)/P · n | long ones, any P |
+# | double binary tree, k segments | 2 lg P + k − 1 | at most 2n | long ones, many ranks |
 # | bidirectional ring | 2(P − 1) | 2(P − 1)/P · n, half of it each way | the same, with a link to each neighbour |
 # | hierarchical, M nodes of L | 2(L − 1) + 2(M − 1) | 2(P − 1)/P · n | several nodes |
 # | shared memory | two barriers | no messages | one node |

@@ -10,16 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farandole.collectives import halving_doubling, ring
+from farandole.collectives import double_binary_tree as trees
+from farandole.collectives import halving_doubling, pat, ring
 from farandole.collectives.all_to_all import BRUCK, PAIRWISE
 from farandole.collectives.bidirectional_ring import BIDIRECTIONAL_RING
 from farandole.collectives.central import CENTRAL, ROOT
 from farandole.collectives.checker import ScheduleError, check_all_reduce, check_all_to_all, execute
 from farandole.collectives.costs import coefficients
+from farandole.collectives.double_binary_tree import double_binary_tree
 from farandole.collectives.doubling import DOUBLING
 from farandole.collectives.folding import folded, power_of_two
 from farandole.collectives.halving_doubling import HALVING_DOUBLING
 from farandole.collectives.hierarchical import hierarchical
+from farandole.collectives.pat import pat_all_gather, pat_reduce_scatter
 from farandole.collectives.recursive import DOUBLING_ALL_GATHER, HALVING_REDUCE_SCATTER
 from farandole.collectives.recursive import owned as owned_after_halving
 from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER, RING, segmented
@@ -152,6 +155,75 @@ def test_recursive_halving_and_doubling_give_each_rank_one_chunk_and_all_chunks(
         assert scattered.chunks_sent == gathered.chunks_sent == [size - 1] * size, "the bytes of the ring"
     for schedule in (HALVING_REDUCE_SCATTER, DOUBLING_ALL_GATHER):
         assert coefficients(schedule, size) == pytest.approx(coefficients(replace(schedule, critical=None), size))
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+@pytest.mark.parametrize("size", [*range(1, 18), 31, 33, 64])
+def test_a_double_binary_tree_is_right_in_two_depths_and_a_round_for_each_further_segment(
+    size: int, segments: int
+) -> None:
+    execution = check_all_reduce(double_binary_tree(segments), size)
+    depth = (size - 1).bit_length()
+    assert len(execution.rounds) == (2 * depth + segments - 1 if size > 1 else 0)
+    assert max(execution.chunks_sent) <= 4 * segments, "of half of the vector: the bytes of a long ring at most"
+    for messages in execution.rounds:
+        sent = Counter(rank for rank, each in messages if each.to is not None)
+        received = Counter(rank for rank, each in messages if each.source is not None)
+        assert max((sent | received).values()) <= 4
+
+
+@pytest.mark.parametrize("size", [*range(2, 18), 64])
+def test_who_is_an_inner_node_of_one_tree_is_a_leaf_of_the_other(size: int) -> None:
+    inner = [
+        {rank for rank in range(size) if trees.children(trees.place_in(tree, rank, size), size)} for tree in range(2)
+    ]
+    assert inner[0] & inner[1] == ({0} if size % 2 else set())
+    for tree in range(2):
+        assert [trees.rank_at(tree, trees.place_in(tree, rank, size), size) for rank in range(size)] == [*range(size)]
+        for rank in range(size):
+            place = trees.place_in(tree, rank, size)
+            assert len(trees.children(place, size)) <= 2
+            assert all(trees.parent(child, size) == place for child in trees.children(place, size))
+
+
+@pytest.mark.parametrize("ranks", [8, 64])
+def test_with_many_segments_a_double_binary_tree_has_a_trees_rounds_and_nearly_a_rings_bandwidth(ranks: int) -> None:
+    alphas, lengths, adds = coefficients(double_binary_tree(200), ranks)
+    assert alphas == 2 * (ranks.bit_length() - 1) + 199
+    assert 2 * (ranks - 1) / ranks < lengths < 2.1
+    assert adds < 1.1
+    shortest = coefficients(double_binary_tree(1), ranks)
+    assert shortest[0] == coefficients(TREE, ranks)[0]
+    assert shortest[1] < coefficients(TREE, ranks)[1]
+
+
+@pytest.mark.parametrize("aggregated", [1, 2, 4, 64])
+@pytest.mark.parametrize("size", [*range(1, 18), 31, 33, 64])
+def test_pat_gives_each_rank_its_chunk_and_all_chunks(size: int, aggregated: int) -> None:
+    scattered = execute(pat_reduce_scatter(aggregated), size)
+    assert [scattered.held[rank][rank] for rank in range(size)] == [Counter(range(size))] * size
+    gathered = execute(pat_all_gather(aggregated), size, start=scattered.held)
+    assert all(chunk == Counter(range(size)) for chunks in gathered.held for chunk in chunks)
+    assert scattered.chunks_sent == gathered.chunks_sent == [size - 1] * size, "the fewest possible, for every P"
+    messages = [aways for _, aways in pat.transfers(size, aggregated)]
+    assert max(map(len, messages), default=0) <= aggregated
+    if aggregated >= size:
+        assert len(messages) == (size - 1).bit_length()
+    elif aggregated == 1:
+        assert len(messages) == size - 1
+    elif size == power_of_two(size):
+        assert len(messages) == aggregated.bit_length() - 1 + size // aggregated - 1
+
+
+@pytest.mark.parametrize(("size", "aggregated"), [(64, 1), (64, 4), (33, 2), (64, 64)])
+def test_pat_has_the_farthest_first_and_keeps_lg_p_messages_to_send_on(size: int, aggregated: int) -> None:
+    """What has come from far away and has still to be sent nearer lies in a buffer."""
+    transfers = list(pat.transfers(size, aggregated))
+    assert transfers[0] == (power_of_two(size - 1), [0])
+    arrives = {away + distance: at for at, (distance, aways) in enumerate(transfers) for away in aways}
+    leaves = {away: at for at, (_, aways) in enumerate(transfers) for away in aways}  # for the last time
+    buffered = [sum(arrives[away] <= now < leaves.get(away, 0) for away in arrives) for now in range(len(transfers))]
+    assert 0 < max(buffered) <= aggregated * (size - 1).bit_length()
 
 
 @pytest.mark.parametrize("size", [*range(1, 18), 31, 33, 64])

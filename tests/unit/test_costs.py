@@ -15,6 +15,7 @@ from farandole.collectives.doubling import DOUBLING
 from farandole.collectives.fitting import Measurement, fitted
 from farandole.collectives.halving_doubling import HALVING_DOUBLING
 from farandole.collectives.hierarchical import hierarchical
+from farandole.collectives.pat import pat_all_gather, pat_reduce_scatter
 from farandole.collectives.ring import RING, segmented
 from farandole.collectives.schedules import COLLECTIVES
 from farandole.collectives.steps import Exchange, Schedule, Steps, Together
@@ -39,6 +40,8 @@ POWERS_OF_TWO: dict[Schedule, Formula] = {
     REDUCE: lambda p: log2(p) * (ALPHA + N * BETA + N * GAMMA),
     SCATTER: lambda p: log2(p) * ALPHA + (p - 1) / p * N * BETA,
     GATHER: lambda p: log2(p) * ALPHA + (p - 1) / p * N * BETA,
+    pat_all_gather(64): lambda p: log2(p) * ALPHA + (p - 1) / p * N * BETA,
+    pat_reduce_scatter(64): lambda p: log2(p) * ALPHA + (p - 1) / p * N * (BETA + GAMMA),
 }
 
 
@@ -148,6 +151,7 @@ def test_messages_of_one_step_in_one_direction_share_the_port(steps: Steps, expe
 
 
 SYMMETRIC = [row.schedule for row in COLLECTIVES.values() if row.schedule] + [segmented(4), hierarchical(1)]
+SYMMETRIC += [form(aggregated) for form in (pat_all_gather, pat_reduce_scatter) for aggregated in (1, 2, 64)]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 7, 8, 12, 16, 17])

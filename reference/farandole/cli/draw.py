@@ -49,16 +49,34 @@ def _collective(name: str) -> Callable[..., None]:
     return draw
 
 
-def _segmented(*, ranks: Ranks = 4, segments: AtLeastOne = 2, out: Path | None = None) -> None:
-    """Draw a collective.
+def _in_segments(name: str) -> Callable[..., None]:
+    def draw(*, ranks: Ranks = 4, segments: AtLeastOne = 2, out: Path | None = None) -> None:
+        """Draw a collective.
 
-    Args:
-        ranks: how many.
-        segments: messages for each chunk.
-        out: the picture, a .png, .svg, .pdf, or a .gif that moves. [default: as segmented-ring-4x2.png]
-    """
-    family, _ = FAMILIES["segmented-ring"]
-    _draw_collective(family(segments), ranks, out or Path(f"segmented-ring-{ranks}x{segments}.png"))
+        Args:
+            ranks: how many.
+            segments: messages for each chunk of a ring, or for each half of the vector in a tree.
+            out: the picture, a .png, .svg, .pdf, or a .gif that moves. [default: as segmented-ring-4x2.png]
+        """
+        family, _ = FAMILIES[name]
+        _draw_collective(family(segments), ranks, out or Path(f"{name}-{ranks}x{segments}.png"))
+
+    return draw
+
+
+def _aggregated(name: str) -> Callable[..., None]:
+    def draw(*, ranks: Ranks = 4, aggregated: AtLeastOne = 2, out: Path | None = None) -> None:
+        """Draw a collective.
+
+        Args:
+            ranks: how many.
+            aggregated: chunks of a message at most.
+            out: the picture, a .png, .svg, .pdf, or a .gif that moves. [default: as all-gather-pat-4x2.png]
+        """
+        family, _ = FAMILIES[name]
+        _draw_collective(family(aggregated), ranks, out or Path(f"{name}-{ranks}x{aggregated}.png"))
+
+    return draw
 
 
 def _hierarchical(*, ranks: Ranks = 4, per_node: AtLeastOne = 2, out: Path | None = None) -> None:
@@ -165,7 +183,14 @@ for _name in ELECTIONS:
 
 for _name, (_, _about) in SCHEDULES.items():
     app.command(_collective(_name), name=_name, help=_about)
-for _name, _command in (("segmented-ring", _segmented), ("hierarchical", _hierarchical)):
+FORMS = {
+    "segmented-ring": _in_segments("segmented-ring"),
+    "double-binary-tree": _in_segments("double-binary-tree"),
+    "reduce-scatter-pat": _aggregated("reduce-scatter-pat"),
+    "all-gather-pat": _aggregated("all-gather-pat"),
+    "hierarchical": _hierarchical,
+}
+for _name, _command in FORMS.items():
     app.command(_command, name=_name, help=FAMILIES[_name][1])
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from farandole.collectives.all_to_all import PAIRWISE
+from farandole.collectives.double_binary_tree import double_binary_tree
 from farandole.collectives.ring import segmented
 from farandole.collectives.steps import Exchange, Schedule, Step, chunk_slices
 from farandole.runtime.communicator import Buffer, Communicator
@@ -105,6 +106,12 @@ def run_segmented_ring(comm: Communicator, buffer: Buffer) -> None:
     """The ring, in messages of `SEGMENT` bytes at most. Collective."""
     chunk = -(-buffer.nbytes // comm.size)
     run(segmented(max(1, -(-chunk // SEGMENT))), comm, buffer)
+
+
+def run_double_binary_tree(comm: Communicator, buffer: Buffer) -> None:
+    """Each half up and down its tree, in messages of `SEGMENT` bytes at most. Collective."""
+    half = -(-buffer.nbytes // 2)
+    run(double_binary_tree(max(1, -(-half // SEGMENT))), comm, buffer)
 
 
 def _communicate(comm: Communicator, sends: list[tuple[Buffer, int]], receives: list[tuple[Buffer, int]]) -> None:

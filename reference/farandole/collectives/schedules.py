@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from farandole.collectives import all_to_all, bidirectional_ring, central, doubling, halving_doubling, ring, tree
+from farandole.collectives.double_binary_tree import double_binary_tree
 from farandole.collectives.hierarchical import hierarchical
+from farandole.collectives.pat import pat_all_gather, pat_reduce_scatter
 from farandole.collectives.recursive import DOUBLING_ALL_GATHER, HALVING_REDUCE_SCATTER
 from farandole.collectives.steps import Schedule
 
@@ -22,7 +24,7 @@ class Collective:
     Attributes:
         about: what it does, in a line.
         schedule: its steps; None where there are several forms of it, or no messages.
-        form: the steps of one form, by a number: of segments of each chunk, or of ranks of each node.
+        form: the steps of one form, by a number: of segments, of chunks in a message, or of ranks of each node.
         runs: "module:function" that carries it out, if that is not `executor.run` with the schedule.
         is_all_reduce: whether it sums a vector over all ranks, in place, so that a training may use it.
         is_simulated: whether `farandole simulate` offers it; its schedule has a critical rank, for thousands of ranks.
@@ -55,6 +57,16 @@ COLLECTIVES: dict[str, Collective] = {
     "all-gather-doubling": Collective(
         "All get each rank's part, in lgP rounds.", DOUBLING_ALL_GATHER, is_all_reduce=False
     ),
+    "reduce-scatter-pat": Collective(
+        "Each rank gets one part of the sum, up a tree of its own; neighbours first.",
+        form=pat_reduce_scatter,
+        is_all_reduce=False,
+    ),
+    "all-gather-pat": Collective(
+        "All get each rank's part, down a tree for each rank; farthest first.",
+        form=pat_all_gather,
+        is_all_reduce=False,
+    ),
     "all-to-all": Collective(
         "Each rank has a block for each other one: one partner per step.", all_to_all.PAIRWISE, is_all_reduce=False
     ),
@@ -63,6 +75,11 @@ COLLECTIVES: dict[str, Collective] = {
     ),
     "central": Collective("All-reduce by one rank that adds everything up.", central.CENTRAL),
     "tree": Collective("All-reduce up a tree and down again.", tree.TREE, is_simulated=True),
+    "double-binary-tree": Collective(
+        "All-reduce by two trees, each for one half of the vector, in segments.",
+        form=double_binary_tree,
+        runs="farandole.collectives.executor:run_double_binary_tree",
+    ),
     "doubling": Collective("All-reduce in lgP rounds, the whole vector in each.", doubling.DOUBLING),
     "halving-doubling": Collective(
         "All-reduce in 2lgP rounds with the bytes of a ring.", halving_doubling.HALVING_DOUBLING, is_simulated=True

@@ -9,7 +9,9 @@ from simulated_nodes import on_nodes_of
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.checker import execute
+from farandole.collectives.double_binary_tree import double_binary_tree
 from farandole.collectives.executor import run, run_all_to_all, run_unequal_all_to_all
+from farandole.collectives.pat import pat_all_gather, pat_reduce_scatter
 from farandole.collectives.recursive import owned
 from farandole.collectives.schedules import SCHEDULES
 from farandole.collectives.steps import chunk_slices
@@ -18,6 +20,7 @@ from farandole.runtime.communicator import Communicator
 world = MPI.COMM_WORLD
 rank, size = world.rank, world.size
 TYPES = ["float32", "float64", "int32", "int64"]
+AGGREGATED = (1, 2, 8)  # chunks of a message at most, by PAT
 LENGTHS = sorted({0, 1, size - 1, size, size + 1, 1000, 4099, 300_000})
 
 
@@ -65,6 +68,10 @@ def check_the_others(length: int) -> None:
     moved = {name: own.copy() for name in (*names, "reduce-scatter-halving", "all-gather-doubling")}
     for name, buffer in moved.items():
         run(SCHEDULES[name][0], comm, buffer)
+    pats = {form: [own.copy() for _ in AGGREGATED] for form in (pat_reduce_scatter, pat_all_gather)}
+    for form, buffers in pats.items():
+        for aggregated, buffer in zip(AGGREGATED, buffers, strict=True):
+            run(form(aggregated), comm, buffer)
 
     expected = own.copy()
     world.Bcast(expected)
@@ -76,8 +83,12 @@ def check_the_others(length: int) -> None:
     assert np.array_equal(moved["reduce-scatter"][summed], expected[summed])
     summed = parts[owned(rank, size)]
     assert np.array_equal(moved["reduce-scatter-halving"][summed], expected[summed])
+    for buffer in pats[pat_reduce_scatter]:
+        assert np.array_equal(buffer[parts[rank]], expected[parts[rank]])
     world.Allgatherv(own[parts[rank]], (expected, counts))
     assert rank != 0 or np.array_equal(moved["gather"], expected)
+    for buffer in pats[pat_all_gather]:
+        assert np.array_equal(buffer, expected)
     for name, chunk_of in {
         "all-gather": lambda r: (r + 1) % size,
         "all-gather-doubling": lambda r: owned(r, size),
@@ -168,6 +179,17 @@ for name, expected in messages.items():
     chunk_bytes = 4 * 1680 // schedule.chunks(size)
     assert comm.bytes_sent == execute(schedule, size).chunks_sent[rank] * chunk_bytes, name
     assert comm.messages_sent == expected, name
+
+schedule, comm = double_binary_tree(1), Communicator(world)  # one segment: the vector is short
+ALL_REDUCES["double-binary-tree"](comm, np.zeros(1680, np.float32))
+assert comm.messages_sent == execute(schedule, size).chunks_sent[rank]
+assert comm.bytes_sent == comm.messages_sent * 4 * 1680 // 2
+for aggregated in AGGREGATED:
+    for form in (pat_reduce_scatter, pat_all_gather):
+        comm = Communicator(world)
+        run(form(aggregated), comm, np.zeros(1680, np.float32))
+        assert comm.bytes_sent == 4 * 1680 * (size - 1) // size
+        assert comm.messages_sent == len(list(form(aggregated).steps(rank, size)))
 
 # In shared memory no message is sent; across nodes it is 2(M−1)/M of this rank's part.
 comm = Communicator(world)
