@@ -8,18 +8,24 @@
 θ is the model that all ranks had after the last outer step. The inner optimizers keep their state. With η = 1 and μ = 0
 it is local SGD: θ becomes the mean. Momentum takes directions further on which the ranks agree period after period.
 
-    F fragments      fragment f of the parameters has its outer step H·f/F steps before the end of the period (streaming
-                     DiLoCo): as many bytes, in F messages a period, each 1/F as large
+Streaming DiLoCo (流式) spreads this over the period, and the ranks train on meanwhile:
 
-The overlap of messages with steps, the paper's other half of streaming, is not here.
+    F fragments      fragment f of the parameters has its outer step H·f/F steps before the end of the period: as many
+                     bytes, in F messages a period, each 1/F as large
+    delay τ          a thread adds up a fragment's moves while the ranks take τ more steps; θ has its outer step then,
+                     and θ_r ← m·θ_r + (1−m)·θ    mixing m: a rank keeps a part of what it has learned meanwhile
 
-Cost: an all-reduce every H steps, 1/H of the bytes of synchronous SGD; two vectors of memory, θ and v.
+Cost: an all-reduce every H steps, 1/H of the bytes of synchronous SGD; two vectors of memory, θ and v. A delay hides
+what takes the network less than τ steps.
 Sources: Douillard et al., "DiLoCo: distributed low-communication training of language models", 2023, with H = 500,
 η = 0.7, μ = 0.9; Douillard et al., "Streaming DiLoCo with overlapping communication", 2025; an outer momentum on local
 SGD before: Wang et al., "SlowMo", 2020.
 """
 
 from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,17 +42,57 @@ from farandole.runtime.world import World
 from farandole.tasks import Loss
 
 
-class DiLoCo(Strategy):
-    """A model that is trained apart from its copies, and moved with them by an outer optimizer.
+@dataclass(frozen=True)
+class Outer:
+    """The outer optimizer, and when its steps are.
 
-    Args:
-        period: inner steps from one outer step to the next.
-        outer_lr, outer_momentum: η and μ.
-        fragments: into how many the parameters are cut, each with outer steps at other times.
+    Attributes:
+        period: inner steps from one outer step to the next, H.
+        lr, momentum: η and μ.
+        fragments: into how many the parameters are cut, each with outer steps at other times, F.
+        delay: inner steps while the moves of a fragment are added up, τ.
+        mixing: after a delay, how much a rank keeps of its own parameters, m.
 
     Raises:
-        UsageError: more fragments than steps of a period.
+        UsageError: more fragments than steps of a period, or a delay that is no shorter than the period.
     """
+
+    period: int
+    lr: float
+    momentum: float
+    fragments: int = 1
+    delay: int = 0
+    mixing: float = 0.5
+
+    def __post_init__(self) -> None:
+        of_a_period = f"in a --period of {self.period} steps: give at most"
+        if self.fragments > self.period:
+            raise UsageError(f"--fragments {self.fragments} {of_a_period} {self.period}")
+        if self.delay >= self.period:
+            raise UsageError(f"--delay {self.delay} {of_a_period} {self.period - 1}")
+
+    def sends(self, fragment: int, step: int) -> bool:
+        """Return whether the ranks send their moves of a fragment after this step, the first of which is 1."""
+        return (step + self.period * fragment // self.fragments) % self.period == 0
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The ranks' moves of a fragment, which are being added up.
+
+    Attributes:
+        due: after which step they are needed.
+        moved: what this rank contributes; the sum of all when `ready`.
+    """
+
+    fragment: int
+    due: int
+    moved: NDArray[np.floating]
+    ready: Future[None]
+
+
+class DiLoCo(Strategy):
+    """A model that is trained apart from its copies, and moved with them by an outer optimizer."""
 
     def __init__(
         self,
@@ -55,27 +101,26 @@ class DiLoCo(Strategy):
         loss: Loss,
         make_optimizer: MakeOptimizer,
         all_reduce: AllReduce,
-        period: int,
-        outer_lr: float,
-        outer_momentum: float,
-        fragments: int = 1,
+        outer: Outer,
         bytes_are_counted: bool = True,
     ) -> None:
-        if fragments > period:
-            raise UsageError(f"--fragments {fragments} in a --period of {period} steps: give at most {period}")
         self.world = world
         self.model = model
         self.loss = loss
         self.all_reduce = all_reduce
-        self.period, self.outer_lr, self.outer_momentum = period, outer_lr, outer_momentum
+        self.outer = outer
         self.bytes_are_counted = bytes_are_counted
         self.flat = FlatBuffers(model)
         self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
-        self.fragments = chunk_slices(len(self.flat.values), fragments)
+        self.fragments = chunk_slices(len(self.flat.values), outer.fragments)
         self.common: NDArray[np.floating] = self.flat.values_np.copy()
         self.velocity = np.zeros_like(self.common)
-        self._shares: list[list[float]] = [[] for _ in self.fragments]  # since the fragment's last outer step
+        self._shares: list[list[float]] = [[] for _ in self.fragments]  # since the fragment was last sent
+        self._sums: list[Sum] = []  # under way, in the order of all ranks
         self._done = 0
+        # The thread's messages meet no others in a communicator of its own.
+        self._comm = world.comm.split(0, world.rank) if outer.delay else world.comm
+        self._thread = ThreadPoolExecutor(1, "all-reduce") if outer.delay else None
 
     def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
@@ -85,29 +130,59 @@ class DiLoCo(Strategy):
         with self.world.compute("update"):
             self.optimizer.step()
         self._done += 1
-        for number, shares in enumerate(self._shares):
+        for fragment, shares in enumerate(self._shares):
             shares.append(share)
-            if (self._done + self.period * number // len(self.fragments)) % self.period == 0:
-                self.outer_step(number)
+            if self.outer.sends(fragment, self._done):
+                self.send(fragment)
+        while self._sums and self._sums[0].due <= self._done:
+            self.outer_step(self._sums.pop(0))
         return mean_loss.item()
 
     def finish(self) -> None:
-        """Take the outer step of every fragment that has moved since its last one."""
-        for number, shares in enumerate(self._shares):
+        """Take the outer steps of all that has moved; the trained model is the common one."""
+        for each in self._sums:
+            self.outer_step(each)
+        self._sums = []
+        for fragment, shares in enumerate(self._shares):
             if shares:
-                self.outer_step(number)
+                self.send(fragment)
+                self.outer_step(self._sums.pop())
+        self.flat.values_np[:] = self.common
+        self.flat.values_from_host()
+        if self._thread:
+            self._thread.shutdown()
 
-    def outer_step(self, number: int) -> None:
+    def send(self, fragment: int) -> None:
+        """Begin to add up how far the ranks have moved a fragment. Collective."""
+        shares, self._shares[fragment] = self._shares[fragment], []
+        part = self.fragments[fragment]
+        self.flat.values_to_host()
+        moved = (self.common[part] - self.flat.values_np[part]) * (sum(shares) / len(shares))
+        if self._thread:
+            ready = self._thread.submit(self._add_up_beside, moved)
+        else:
+            ready = Future()
+            with self.world.communicate("average"):
+                self.all_reduce(self._comm, moved)
+            ready.set_result(None)
+        self._sums.append(Sum(fragment, self._done + self.outer.delay, moved, ready))
+
+    def outer_step(self, its: Sum) -> None:
         """Move a fragment by the mean of what all ranks have moved it, and continue from there. Collective."""
-        part, shares = self.fragments[number], self._shares[number]
-        self._shares[number] = []
-        with self.world.communicate("average"):
+        if self._thread:
+            with self.world.communicate("wait for the average"):
+                its.ready.result()
+        with self.world.compute("outer step"):
+            part, outer = self.fragments[its.fragment], self.outer
             self.flat.values_to_host()
             own, common, velocity = (each[part] for each in (self.flat.values_np, self.common, self.velocity))
-            moved = (common - own) * (sum(shares) / len(shares))
-            self.all_reduce(self.world.comm, moved)
-            velocity *= self.outer_momentum
-            velocity += moved
-            common -= self.outer_lr * (moved + self.outer_momentum * velocity)
-            own[:] = common  # the same bits on all ranks
+            velocity *= outer.momentum
+            velocity += its.moved
+            common -= outer.lr * (its.moved + outer.momentum * velocity)
+            own[:] = outer.mixing * own + (1 - outer.mixing) * common if outer.delay else common
             self.flat.values_from_host()
+
+    def _add_up_beside(self, moved: NDArray[np.floating]) -> None:
+        """In the thread."""
+        with self.world.trace.beside("all-reduce of a fragment"):
+            self.all_reduce(self._comm, moved)

@@ -5,6 +5,7 @@ record as local_sgd.
 
     farandole run diloco -n 4 --period 50
     farandole run diloco -n 4 --period 50 --fragments 5
+    farandole run diloco -n 4 --period 50 --fragments 5 --delay 5    # while its messages travel, the ranks train on
     farandole run diloco -n 4 --outer-lr 1 --outer-momentum 0    # local SGD, with AdamW
     mpirun -n 4 python -m farandole.scenarios.diloco --data mnist5k --period 30
 """
@@ -15,7 +16,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from farandole.data_parallel.options import Collective, OptimizerOptions
-from farandole.runtime.numbers import AtLeastOne, NotNegativeReal, Positive, real
+from farandole.runtime.numbers import AtLeastOne, NotNegative, NotNegativeReal, Positive, real
 from farandole.scenarios import run_as_program
 
 
@@ -45,6 +46,12 @@ class Config(OptimizerOptions):
     fragments: AtLeastOne = 1
     """Parts of the parameters, which have their outer steps at other times of the period (streaming DiLoCo)."""
 
+    delay: NotNegative = 0
+    """Inner steps while a part's messages are under way (streaming DiLoCo); the ranks do not wait for them before."""
+
+    mixing: Annotated[float, real(gte=0, lt=1)] = 0.5
+    """After a delay, how much a rank keeps of its own parameters; the rest is from the outer step."""
+
     collective: Collective = "ring"
     """The all-reduce that forms the mean: one of ours, or MPI's."""
 
@@ -53,7 +60,7 @@ def main(config: Config) -> None:
     from torch import nn
 
     from farandole.collectives.all_reduce import ALL_REDUCES
-    from farandole.data_parallel.diloco import DiLoCo
+    from farandole.data_parallel.diloco import DiLoCo, Outer
     from farandole.data_parallel.training import optimizer_factory, train
     from farandole.report.table import print_summary
     from farandole.runtime.world import World
@@ -66,10 +73,14 @@ def main(config: Config) -> None:
             loss,
             optimizer_factory(config, model),
             ALL_REDUCES[config.collective],
-            period=config.period,
-            outer_lr=config.outer_lr,
-            outer_momentum=config.outer_momentum,
-            fragments=config.fragments,
+            Outer(
+                config.period,
+                config.outer_lr,
+                config.outer_momentum,
+                config.fragments,
+                config.delay,
+                config.mixing,
+            ),
             bytes_are_counted=config.collective != "mpi",
         )
 

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.steps import chunk_slices
-from farandole.data_parallel.diloco import DiLoCo
+from farandole.data_parallel.diloco import DiLoCo, Outer
 from farandole.data_parallel.local_sgd import LocalSGD
 from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
@@ -18,7 +18,13 @@ from farandole.runtime.world import World
 from farandole.tasks import classification
 
 STEPS, LR, DECAY, OUTER_LR, MOMENTUM = 11, 0.01, 0.1, 0.7, 0.9
-CASES = {"whole": {"period": 3}, "each step": {"period": 1}, "fragments": {"period": 4, "fragments": 3}}
+CASES = {
+    "whole": {"period": 3},
+    "each step": {"period": 1},
+    "fragments": {"period": 4, "fragments": 3},
+    "delayed": {"period": 4, "fragments": 3, "delay": 2, "mixing": 0.25},
+    "delayed most": {"period": 3, "delay": 2, "mixing": 0.0},
+}
 
 
 def vector(model):
@@ -42,13 +48,21 @@ def gradient(parameters, inputs, targets):
     return torch.cat([each.grad.reshape(-1) for each in its.parameters()]).numpy()
 
 
-def one_process(ranks, shares, period, fragments=1):
+def one_process(ranks, shares, period, fragments=1, delay=0, mixing=0.0):
     """All ranks' parameters after each step, the last one after the outer steps at the end."""
+    deltas = {}  # (fragment's number, the step after which it is added) → its delta
     common = vector(model()).copy()
     copies, velocity = [common.copy() for _ in range(ranks)], np.zeros_like(common)
     mean, square = np.zeros((2, ranks, len(common)))
     parts, moved_since = chunk_slices(len(common), fragments), [0] * fragments
     seen = []
+
+    def add(part, delta, kept):
+        velocity[part] = MOMENTUM * velocity[part] + delta
+        common[part] -= OUTER_LR * (delta + MOMENTUM * velocity[part])
+        for its in copies:
+            its[part] = kept * its[part] + (1 - kept) * common[part]
+
     for step in range(1, STEPS + 1):
         for rank in range(ranks):
             g = gradient(copies[rank], *batch(rank, step))
@@ -59,16 +73,21 @@ def one_process(ranks, shares, period, fragments=1):
             copies[rank] -= LR * mean[rank] / (1 - 0.9**step) / root
         for number, part in enumerate(parts):
             moved_since[number] += 1
-            due = any(step == turn * period - period * number // fragments for turn in range(1, STEPS + period))
-            if due or (step == STEPS and moved_since[number]):
+            if any(step == turn * period - period * number // fragments for turn in range(1, STEPS + period)):
                 moved_since[number] = 0
-                delta = common[part] - sum(share * its[part] for share, its in zip(shares, copies, strict=True))
-                velocity[part] = MOMENTUM * velocity[part] + delta
-                common[part] -= OUTER_LR * (delta + MOMENTUM * velocity[part])
-                for its in copies:
-                    its[part] = common[part]
+                deltas[number, step + delay] = common[part] - mean_of(copies, shares)[part]
+        for number, due in [each for each in deltas if each[1] == step or step == STEPS]:
+            add(parts[number], deltas.pop((number, due)), mixing if delay else 0.0)
+        for number in [number for number in range(fragments) if step == STEPS and moved_since[number]]:
+            add(parts[number], common[parts[number]] - mean_of(copies, shares)[parts[number]], 0.0)
+        if step == STEPS:
+            copies = [common.copy() for _ in copies]
         seen.append(np.concatenate(copies))
     return seen
+
+
+def mean_of(copies, shares):
+    return sum(share * its for share, its in zip(shares, copies, strict=True))
 
 
 def trained(world, shares, strategy):
@@ -86,7 +105,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
         expected = found_by_one(world, lambda case=case: one_process(world.size, shares, **case))
         expected = [step.reshape(world.size, -1) for step in expected]
         before = world.comm.bytes_sent, world.comm.messages_sent
-        diloco = DiLoCo(world, model(), classification, adamw, ring, outer_lr=OUTER_LR, outer_momentum=MOMENTUM, **case)
+        diloco = DiLoCo(world, model(), classification, adamw, ring, Outer(lr=OUTER_LR, momentum=MOMENTUM, **case))
         for step, parameters in enumerate(trained(world, shares, diloco)):
             np.testing.assert_allclose(parameters, expected[step][world.rank], atol=1e-12, err_msg=f"{name} {step}")
         same = len(set(world.control.allgather(parameters.tobytes()))) == 1
@@ -99,7 +118,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
         }
 
     # Without an outer optimizer to speak of it is local SGD.
-    plain = DiLoCo(world, model(), classification, adamw, ring, period=3, outer_lr=1.0, outer_momentum=0.0)
+    plain = DiLoCo(world, model(), classification, adamw, ring, Outer(period=3, lr=1.0, momentum=0.0))
     local = LocalSGD(world, model(), classification, adamw, ring, period=3)
     for ours, its in zip(trained(world, shares, plain), trained(world, shares, local), strict=True):
         np.testing.assert_allclose(ours, its, atol=1e-12)

@@ -1,0 +1,236 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 30 · DiLoCo
+#
+# **Question:** the ranks of one training are in two cities, and a slow line lies between them. Can they train one
+# language model together without waiting for the line most of the time?
+#
+# In local SGD (notebook 06) the ranks take H steps alone and continue from the mean of their parameters. **DiLoCo**
+# (低通信分布式训练; Douillard et al. 2023) asks what else could be done with what they have learned in these H steps.
+# It takes their mean *move* for a gradient, and gives it to an optimizer of its own.
+
+# %%
+# %load_ext farandole
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from farandole import launch
+from farandole.collectives.costs import coefficients
+from farandole.collectives.ring import RING
+from farandole.data_parallel.diloco import Outer
+from farandole.report import timeline
+from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
+
+workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
+folder = Path(workplace.name)
+plt.rcParams["figure.dpi"] = 100
+
+# %% [markdown]
+# ## 1 What a slow line allows
+#
+# A model of 1 billion parameters in bfloat16, on two sites, which a ring joins by a line of 10 Gbit/s. A step takes
+# each site one second: **these are assumptions**. An all-reduce moves 2(P − 1)/P times the vector over each link.
+#
+# **Predict:** what share of the time do the sites compute if they talk after every step? How large must H be for 95 %?
+
+# %% tags=["nbval-check-output"]
+nbytes, line, step_s = 2e9, 10e9 / 8, 1.0
+_, vectors, _ = coefficients(RING, 2)
+talk_s = vectors * nbytes / line
+print(f"an all-reduce takes {talk_s:.2f} s")
+for period in (1, 10, 30, 100, 500):
+    print(f"H = {period:3}: they compute {period * step_s / (period * step_s + talk_s):6.1%} of the time")
+
+# %% [markdown]
+# H = 31 is enough for 95 %. The paper trains with H = 500, for which a line of 1 Gbit/s would do.
+#
+# ## 2 A move is a gradient
+#
+# After an outer step all ranks have the same parameters θ. Then each takes H inner steps, and has θᵣ. The mean move
+#
+# $$ \Delta = \theta - \sum_r \frac{n_r}{n}\,\theta_r $$
+#
+# points where all ranks together have gone, with the sign of a gradient. The outer optimizer is SGD with Nesterov
+# momentum μ and its own learning rate η:
+#
+# $$ v \leftarrow \mu v + \Delta, \qquad \theta \leftarrow \theta - \eta\,(\Delta + \mu v) $$
+#
+# **Predict:** what is it with η = 1 and μ = 0? And which way does momentum help: where the ranks disagree, or where
+# they agree for many periods?
+#
+# A valley with four ranks: all want to go along it, to the right, and each to another side of it. The inner steps are
+# short, so a period does not get far.
+
+# %% tags=["nbval-check-output"]
+goals = np.array([[10.0, side] for side in (-3.0, -1.0, 1.0, 3.0)])  # what each rank wants
+steepness = np.array([0.02, 1.0])  # along the valley, and across
+
+
+def trained(eta, mu, periods=12, period=10, rate=0.2):
+    """The common parameters after each outer step."""
+    common, velocity = np.array([0.0, 2.5]), np.zeros(2)
+    path = [common.copy()]
+    for _ in range(periods):
+        copies = np.tile(common, (4, 1))
+        for _ in range(period):
+            copies -= rate * steepness * (copies - goals)
+        delta = common - copies.mean(0)
+        velocity = mu * velocity + delta
+        common = common - eta * (delta + mu * velocity)
+        path.append(common.copy())
+    return np.array(path)
+
+
+paths = {(eta, mu): trained(eta, mu) for eta, mu in ((1.0, 0.0), (0.7, 0.0), (0.7, 0.5), (0.7, 0.9))}
+for (eta, mu), path in paths.items():
+    print(f"η = {eta}, μ = {mu}: after 3 periods at {path[3, 0]:5.2f}, after 6 at {path[6, 0]:5.2f}, after 12 at {path[12, 0]:5.2f}")  # fmt: skip
+
+# %%
+figure, (ax, far) = plt.subplots(1, 2, figsize=(10, 3), layout="constrained")
+for ((eta, mu), path), colour in zip(paths.items(), (GREY, BLUE, GREEN, RED), strict=True):
+    name = f"η = {eta:g}, μ = {mu:g}"
+    ax.plot(*path.T, "o-", markersize=3, color=colour, label=name)
+    far.plot(np.linalg.norm(path - [10, 0], axis=1), "o-", markersize=3, color=colour, label=name)
+ax.plot(*goals.T, "x", color="black")
+ax.plot(10, 0, "*", color="black", markersize=10)
+ax.set(xlabel="along the valley", ylabel="across", title="the common model; ×: what the ranks want")
+far.set(xlabel="outer step", title="distance from the goal, the star", ylim=(0, None))
+for each in (ax, far):
+    each.spines[["top", "right"]].set_visible(False)
+far.legend(frameon=False)
+
+# %% [markdown]
+# With η = 1 and μ = 0 it is local SGD: θ becomes the mean. Across the valley the ranks disagree, and the mean of their
+# moves is small. Along it they agree, period after period, and momentum adds that up. With 0.9 it goes beyond the
+# goal and comes back, as momentum does: for a few outer steps it is too much.
+#
+# ## 3 On real ranks
+#
+# Each rank keeps its own inner optimizer, AdamW in the paper. Four ranks, the same samples for all three methods.
+#
+# **Predict:** what part of synchronous SGD's bytes does each of the others send, with H = 16?
+
+# %% tags=["nbval-check-output"]
+recipe = {"data": "digits", "model": "mlp", "hidden": 64, "steps": 128, "batch": 64, "seed": 0}
+adam = {**recipe, "optimizer": "adam", "lr": 0.003, "weight_decay": 0.1}
+runs = {
+    "synchronous": launch("sync_sgd", 4, **adam, out=folder / "synchronous"),
+    "local SGD": launch("local_sgd", 4, **adam, period=16, out=folder / "local"),
+    "DiLoCo": launch("diloco", 4, **adam, period=16, outer_momentum=0.5, out=folder / "diloco"),
+}
+whole = runs["synchronous"].summary
+for name, run in runs.items():
+    s = run.summary
+    parts = {a / b for sent, every in ((s.bytes_sent, whole.bytes_sent), (s.messages_sent, whole.messages_sent))
+             for a, b in zip(sent, every, strict=True)}  # fmt: skip
+    print(f"{name:12} bytes and messages of every rank, of the synchronous ones': {parts}; equal copies: {len(set(s.params_sha256)) == 1}")  # fmt: skip
+
+# %%
+for name, run in runs.items():
+    s = run.summary
+    print(f"{name:12} accuracy {s.test_accuracy:.1%}, {sum(s.bytes_sent) / 1e6:6.2f} MB")
+
+# %% [markdown]
+# One sixteenth, exactly: an all-reduce of the moves is as long as one of the gradients. The accuracies are of one run
+# each, on an easy problem; do not read more than "all learn" from them. docs/data_parallel.md has the loss of a language
+# model for several H, η and μ: there DiLoCo is ahead of local SGD with long periods, and synchronous SGD ahead of both.
+#
+# ## 4 A fragment at a time
+#
+# Every H steps the line has to carry everything at once, and idles for the rest. **Streaming DiLoCo** (Douillard et
+# al. 2025) cuts the parameters into F fragments, each with its own H steps between two outer steps, at other times.
+#
+# **Predict:** with H = 16 and F = 4, how many bytes fewer are sent? And how long is the longest message?
+
+# %% tags=["nbval-check-output"]
+steps, period = 64, 16
+sent = {F: np.array([sum(Outer(period, 0.7, 0.9, F).sends(each, step) / F for each in range(F))
+                     for step in range(1, steps + 1)]) for F in (1, 4)}  # fmt: skip
+for F, each in sent.items():
+    print(f"F = {F}: {each.sum():g} models in {steps} steps, at most {each.max():g} at a time")
+
+# %%
+figure, axes = plt.subplots(2, 1, figsize=(8, 2.8), sharex=True, sharey=True, layout="constrained")
+for ax, (F, each) in zip(axes, sent.items(), strict=True):
+    ax.bar(range(1, steps + 1), each, color=ORANGE)
+    ax.set(ylabel="models sent", title=f"F = {F}")
+    ax.spines[["top", "right"]].set_visible(False)
+_ = axes[1].set_xlabel("step")
+
+# %% [markdown]
+# No byte fewer. But the line needs a quarter of the speed, or is four times as early with each message.
+#
+# ## 5 Training on while it travels
+#
+# The ranks still wait for each message. With a **delay** of τ steps they do not: a thread adds up the moves, while the
+# ranks take τ more steps on their own parameters. Then the outer step is taken, with moves that are τ steps old, and
+# each rank mixes the result with its own parameters: θᵣ ← mθᵣ + (1 − m)θ. With m = 0 it would forget what it has
+# learned in the τ steps.
+#
+# A line of 20 Mbit/s in each direction, between all four ranks (`link_mbps` injects it). First with all at once, then
+# in four fragments, then with a delay of 3 steps.
+#
+# **Predict:** what becomes of the time in which the ranks wait?
+
+# %%
+line = {**adam, "hidden": 256, "steps": 48, "link_mbps": 20, "period": 16, "outer_momentum": 0.5}
+ways = {
+    "all at once": launch("diloco", 4, **line, out=folder / "at-once"),
+    "four fragments": launch("diloco", 4, **line, fragments=4, out=folder / "fragments"),
+    "and a delay of 3": launch("diloco", 4, **line, fragments=4, delay=3, out=folder / "delay"),
+}
+for name, run in ways.items():
+    s = run.summary
+    print(f"{name:18} {s.wall_s:5.2f} s; a rank waits {np.mean(np.add(s.comm_s, s.wait_s)):5.2f} s; accuracy {s.test_accuracy:.1%}")  # fmt: skip
+
+# %%
+figure, axes = plt.subplots(2, 1, figsize=(10, 5), layout="constrained")
+for ax, name in zip(axes, ("four fragments", "and a delay of 3"), strict=True):
+    timeline.plot(ways[name], ax)
+    ax.set_title(name)
+
+# %% tags=["nbval-check-output"]
+same = {name: sum(run.summary.bytes_sent) for name, run in ways.items()}
+exposed = {name: float(np.mean(np.add(run.summary.comm_s, run.summary.wait_s))) for name, run in ways.items()}
+print("with a delay the ranks wait less than half as long:",
+      exposed["and a delay of 3"] < 0.5 * exposed["four fragments"])  # fmt: skip
+for name, run in ways.items():
+    print(f"{name:18} in the end all ranks have the same parameters: {len(set(run.summary.params_sha256)) == 1}")
+
+# %% [markdown]
+# The same bytes, at other times. In the second picture the messages lie beside the steps, in a row of their own, and a
+# rank waits only where three steps were shorter than a message. A longer delay hides more, and its moves are older: the
+# paper takes one to five steps of 100.
+#
+# ## What you have seen
+#
+# - DiLoCo is local SGD whose mean move goes through an outer optimizer. It sends one H-th of synchronous SGD's bytes.
+# - Momentum helps along directions in which the ranks agree, and goes too far if there are few outer steps.
+# - Fragments send as many bytes, a part at a time: the line may be slower by their number.
+# - With a delay the ranks train while the messages travel. Each mixes what has come with what it has.
+#
+# ## What to try
+#
+# 1. In section 1: 10 billion parameters and a line of 1 Gbit/s. Which H gives 95 %?
+# 2. In section 2: `outer` momentum 0.9 for 40 periods, and η = 0.3. Where does the red line end?
+# 3. `farandole run diloco -n 4 --data pydoc --model transformer --hidden 32 --period 20`, with `--outer-momentum` 0, 0.5
+#    and 0.9; then `farandole compare`.
+# 4. Section 5 with `mixing=0` and `mixing=0.9`, and with delays of 1 and 8. Which one is no longer exposed?
+# 5. Your own loop: `OwnLoop("diloco", period=25)`, as in notebook 26.
