@@ -100,7 +100,8 @@ def trained(eta, mu, periods=12, period=10, rate=0.2):
 
 paths = {(eta, mu): trained(eta, mu) for eta, mu in ((1.0, 0.0), (0.7, 0.0), (0.7, 0.5), (0.7, 0.9))}
 for (eta, mu), path in paths.items():
-    print(f"η = {eta}, μ = {mu}: after 3 periods at {path[3, 0]:5.2f}, after 6 at {path[6, 0]:5.2f}, after 12 at {path[12, 0]:5.2f}")  # fmt: skip
+    along = ", ".join(f"{path[period, 0]:5.2f} after {period}" for period in (3, 6, 12))
+    print(f"η = {eta}, μ = {mu}, along the valley: {along} periods")
 
 # %%
 figure, (ax, far) = plt.subplots(1, 2, figsize=(10, 3), layout="constrained")
@@ -138,9 +139,10 @@ runs = {
 whole = runs["synchronous"].summary
 for name, run in runs.items():
     s = run.summary
-    parts = {a / b for sent, every in ((s.bytes_sent, whole.bytes_sent), (s.messages_sent, whole.messages_sent))
-             for a, b in zip(sent, every, strict=True)}  # fmt: skip
-    print(f"{name:12} bytes and messages of every rank, of the synchronous ones': {parts}; equal copies: {len(set(s.params_sha256)) == 1}")  # fmt: skip
+    nbytes = {own / every for own, every in zip(s.bytes_sent, whole.bytes_sent, strict=True)}
+    messages = {own / every for own, every in zip(s.messages_sent, whole.messages_sent, strict=True)}
+    same = len(set(s.params_sha256)) == 1
+    print(f"{name:12} {nbytes} of the bytes, {messages} of the messages on every rank; equal copies: {same}")
 
 # %%
 for name, run in runs.items():
@@ -149,8 +151,9 @@ for name, run in runs.items():
 
 # %% [markdown]
 # One sixteenth, exactly: an all-reduce of the moves is as long as one of the gradients. The accuracies are of one run
-# each, on an easy problem; do not read more than "all learn" from them. docs/data_parallel.md has the loss of a language
-# model for several H, η and μ: there DiLoCo is ahead of local SGD with long periods, and synchronous SGD ahead of both.
+# each, on an easy problem: do not read more than "all learn" from them. The page on data parallel has the loss of a
+# language model for several H, η and μ. There DiLoCo is ahead of local SGD with a period of 100, and synchronous SGD
+# ahead of both.
 #
 # ## 4 A fragment at a time
 #
@@ -198,7 +201,8 @@ ways = {
 }
 for name, run in ways.items():
     s = run.summary
-    print(f"{name:18} {s.wall_s:5.2f} s; a rank waits {np.mean(np.add(s.comm_s, s.wait_s)):5.2f} s; accuracy {s.test_accuracy:.1%}")  # fmt: skip
+    waits_s = np.mean(np.add(s.comm_s, s.wait_s))
+    print(f"{name:18} {s.wall_s:5.2f} s, of which a rank waits {waits_s:5.2f} s; accuracy {s.test_accuracy:.1%}")
 
 # %%
 figure, axes = plt.subplots(2, 1, figsize=(10, 5), layout="constrained")
@@ -230,7 +234,7 @@ for name, run in ways.items():
 #
 # 1. In section 1: 10 billion parameters and a line of 1 Gbit/s. Which H gives 95 %?
 # 2. In section 2: `outer` momentum 0.9 for 40 periods, and η = 0.3. Where does the red line end?
-# 3. `farandole run diloco -n 4 --data pydoc --model transformer --hidden 32 --period 20`, with `--outer-momentum` 0, 0.5
-#    and 0.9; then `farandole compare`.
+# 3. `farandole run diloco -n 4 --data pydoc --model transformer --hidden 32 --period 20`, with `--outer-momentum` 0,
+#    0.5 and 0.9; then `farandole compare`.
 # 4. Section 5 with `mixing=0` and `mixing=0.9`, and with delays of 1 and 8. Which one is no longer exposed?
 # 5. Your own loop: `OwnLoop("diloco", period=25)`, as in notebook 26.

@@ -27,6 +27,7 @@ STATE = {"perceptron": 2, "transformer": 1, "branches": 0}
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_every_stage_equals_one_process_at_every_step(under_mpirun: Callable[..., Any], ranks: int) -> None:
     answer = under_mpirun("sharded_equals_single.py", ranks)
+    check_muon(answer.pop("muon"), ranks)
     assert list(answer) == list(STATE)
     for name, variants in answer.items():
         assert list(variants) == ["1", "2", "3", "prefetch", "disk", "groups"]
@@ -37,6 +38,23 @@ def test_every_stage_equals_one_process_at_every_step(under_mpirun: Callable[...
         assert len(bits) == 1, "the same bits in all, for the sums are the same"
         check_bytes(variants, ranks, name)
         check_memory(variants, ranks, name)
+
+
+def check_muon(variants: dict[str, Any], ranks: int) -> None:
+    """As torch's Muon and AdamW; each unit with a hidden matrix is gathered once more; two numbers for others only."""
+    assert list(variants) == ["1", "3", "disk", "groups"]
+    for variant, found in variants.items():
+        assert found["apart"] < 1e-12, variant
+        assert found["moved"] > 0.03, variant
+        for memory in found["memory"]:
+            assert memory["measured"] == memory["formula"], variant
+    units = variants["1"]["units"]
+    whole, last = sum(units.values()), [*units.values()][-1]
+    for variant, times in (("1", 2), ("3", 3), ("disk", 3)):
+        assert variants[variant]["sent"] == (ranks - 1) * (times * whole + whole - last) * STEPS
+    vectors, matrices = (7 * 24 + 5 + 5 * 24), 7 * 24 * 24
+    state = sum(memory["measured"]["optimizer_state"] for memory in variants["3"]["memory"])
+    assert state == 8 * (matrices + 2 * vectors)
 
 
 def check_bytes(variants: dict[str, Any], ranks: int, name: str) -> None:

@@ -53,9 +53,10 @@ class LoopOptions(DataParallelOptions):
 class OptimizerOptions(LoopOptions):
     """The optimizer and its learning rate."""
 
-    optimizer: Literal["sgd", "momentum", "adam", "lars", "lars-normalised", "lamb"] = "sgd"
-    """Plain, with momentum 0.9, or Adam (try --lr 0.003); for large batches LARS (2017; try --lr 10), the LARS that
-    normalises after momentum (2020) or LAMB (try --lr 0.03 with both)."""
+    optimizer: Literal["sgd", "momentum", "adam", "muon", "lars", "lars-normalised", "lamb"] = "sgd"
+    """Plain, with momentum 0.9, or Adam (try --lr 0.003); Muon, for the matrices of hidden layers, with Adam for the
+    rest (try --lr 0.003); for large batches LARS (2017; try --lr 10), the LARS that normalises after momentum (2020) or
+    LAMB (try --lr 0.03 with both)."""
 
     l2: NotNegativeReal = 0.0
     """Add this times the parameters to their gradient: the penalty l2/2 times their squared norm."""

@@ -40,6 +40,7 @@ import torch
 from torch import Tensor, nn
 
 from farandole.errors import UsageError
+from farandole.models import muon
 from farandole.models.optimizers import OPTIMIZERS, SGD, Adam, MakeOptimizer, maker
 from farandole.runtime.buffers import trained
 
@@ -125,7 +126,7 @@ LAYERWISE: dict[str, type[Lars] | type[Normalised]] = {
 
 
 def maker_for(model: nn.Module, name: str, lr: float, l2: float = 0.0, decay: float = 0.0) -> MakeOptimizer:
-    """Return the maker of the optimizer of that name, here or in `optimizers`, for a model's trained parameters.
+    """Return the maker of the optimizer of that name, of this room, for a model's trained parameters.
 
     Raises:
         UsageError: decoupled weight decay is given for LARS, which has its own.
@@ -134,12 +135,18 @@ def maker_for(model: nn.Module, name: str, lr: float, l2: float = 0.0, decay: fl
         raise UsageError("--optimizer lars has its weight decay within the local rate: give --l2, not --weight-decay")
     if name in OPTIMIZERS:
         return maker(name, lr, l2, decay)
+    hidden = muon.matrices(trained(model), muon.hidden(model))
     ends = accumulate((each.numel() for each in trained(model)), initial=0)
     layers = [slice(start, stop) for start, stop in pairwise(ends)]
 
     def make(values: Tensor, gradients: Tensor) -> SGD:
-        optimizer = LAYERWISE[name](values, gradients, lr)
-        optimizer.l2, optimizer.decay, optimizer.layers = l2, decay, layers
+        optimizer: SGD
+        if name == "muon":
+            optimizer = muon.Muon(values, gradients, lr, hidden)
+        else:
+            optimizer = LAYERWISE[name](values, gradients, lr)
+            optimizer.layers = layers
+        optimizer.l2, optimizer.decay = l2, decay
         return optimizer
 
     return make

@@ -78,22 +78,32 @@ class Adam(SGD):
     ) -> None:
         super().__init__(values, gradients, lr)
         self.betas, self.epsilon = betas, epsilon
-        self.state["mean"] = torch.zeros_like(values)
-        self.state["mean square"] = torch.zeros_like(values)
-        self.state["steps"] = torch.zeros((), dtype=torch.int64)
+        self.state |= adam_state(values)
 
     def _move(self) -> None:
         mean, root, correction = self._moments()
         self.values.addcdiv_(mean, root, value=-self.lr / correction)
 
     def _moments(self) -> tuple[Tensor, Tensor, float]:
-        """m, √v̂ + ε, and by what m is to be divided to become m̂."""
-        first, second = self.betas
-        steps = int(self.state["steps"].add_(1))
-        mean = self.state["mean"].lerp_(self.gradients, 1 - first)
-        mean_square = self.state["mean square"].mul_(second).addcmul_(self.gradients, self.gradients, value=1 - second)
-        root = (mean_square.sqrt() / (1 - second**steps) ** 0.5).add_(self.epsilon)
-        return mean, root, 1 - first**steps
+        return adam_moments(self.state, self.gradients, self.betas, self.epsilon)
+
+
+def adam_state(values: Tensor) -> dict[str, Tensor]:
+    """Return what Adam remembers of `values` before the first step."""
+    steps = torch.zeros((), dtype=torch.int64)
+    return {"mean": torch.zeros_like(values), "mean square": torch.zeros_like(values), "steps": steps}
+
+
+def adam_moments(
+    state: dict[str, Tensor], gradients: Tensor, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8
+) -> tuple[Tensor, Tensor, float]:
+    """Take `gradients` into `state`; return m, √v̂ + ε, and by what m is to be divided to become m̂."""
+    first, second = betas
+    steps = int(state["steps"].add_(1))
+    mean = state["mean"].lerp_(gradients, 1 - first)
+    mean_square = state["mean square"].mul_(second).addcmul_(gradients, gradients, value=1 - second)
+    root = (mean_square.sqrt() / (1 - second**steps) ** 0.5).add_(epsilon)
+    return mean, root, 1 - first**steps
 
 
 MakeOptimizer = Callable[[Tensor, Tensor], SGD]

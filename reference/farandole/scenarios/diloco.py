@@ -25,7 +25,7 @@ from farandole.scenarios import run_as_program
 class Config(OptimizerOptions):
     """Options of diloco."""
 
-    optimizer: Literal["sgd", "momentum", "adam", "lars", "lars-normalised", "lamb"] = "adam"
+    optimizer: Literal["sgd", "momentum", "adam", "muon", "lars", "lars-normalised", "lamb"] = "adam"
     """The inner optimizer, of each rank's own steps."""
 
     lr: Positive = 0.003

@@ -33,15 +33,22 @@ def main(config: Config) -> None:
 
     from farandole.data_parallel.training import train
     from farandole.distributed_checkpoint import storage
+    from farandole.errors import UsageError
     from farandole.models.optimizers import maker
     from farandole.report.table import print_summary
     from farandole.runtime.world import World
+    from farandole.sharded import muon
     from farandole.sharded.checkpoint import load, save
     from farandole.sharded.training import ShardedSGD
+    from farandole.sharded.unit import on_parts
     from farandole.tasks import Loss
 
     def strategy(world: World, model: nn.Module, loss: Loss) -> ShardedSGD:
-        make_optimizer = maker(config.optimizer, config.lr, config.l2, config.weight_decay)
+        if config.optimizer == "muon" and (config.save or config.load):
+            raise UsageError("--save and --load know no state of --optimizer muon: choose adam, momentum or sgd")
+        given = config.lr, config.l2, config.weight_decay
+        is_muon = config.optimizer == "muon"
+        make_optimizer = muon.for_units(model, *given) if is_muon else on_parts(maker(config.optimizer, *given))
         made = ShardedSGD(world, model, loss, make_optimizer, config.sharding(world.size), config.optimizer)
         if config.save:
             storage.make(config.save, world.control)

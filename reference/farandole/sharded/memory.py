@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from farandole.model_parallel.memory import Memory
+from farandole.models.muon import Matrix, numbers
+from farandole.models.training_state import STATE_PER_PARAMETER
 
 
 class Meter:
@@ -23,6 +26,16 @@ class Meter:
         """Count `nbytes` more bytes of `kind`, or fewer where it is negative."""
         self._now[kind] += nbytes
         self.most[kind] = max(self.most[kind], self._now[kind])
+
+
+def remembered(optimizer: str, own: slice, matrices: Sequence[Matrix]) -> int:
+    """Return how many numbers an optimizer keeps for the part `own` of a unit's vector.
+
+    Args:
+        optimizer: its name.
+        matrices: of hidden layers, in the vector; of no account but for Muon.
+    """
+    return numbers(matrices, own) if optimizer == "muon" else STATE_PER_PARAMETER[optimizer] * (own.stop - own.start)
 
 
 def account(measured: Meter, formula: dict[str, int]) -> dict[str, dict[str, int | None]]:

@@ -38,8 +38,9 @@ class Sharding:
 class ShardedOptions(OptimizerOptions):
     """What is divided."""
 
-    optimizer: Literal["sgd", "momentum", "adam"] = "adam"
-    """Plain, with momentum 0.9, or Adam; they remember no, one or two numbers for each parameter."""
+    optimizer: Literal["sgd", "momentum", "adam", "muon"] = "adam"
+    """Plain, with momentum 0.9, or Adam: they remember no, one or two numbers for each parameter; or Muon: one for
+    each of a hidden layer's matrix, and Adam's two for the others."""
 
     lr: Positive = 0.003
     """Learning rate; with sgd try 0.3."""

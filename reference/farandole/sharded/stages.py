@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from farandole.models.training_state import STATE_PER_PARAMETER
 from farandole.sharded.options import Sharding
 
 DIVIDED = ("optimizer_state", "gradients", "parameters")  # stage s divides the first s of them
@@ -45,11 +44,13 @@ class Sizes:
         units: of each, in the type in which it computes; where there is a root unit, it is the first.
         parts: of this rank's parts of all, in the type in which they are kept.
         root: of the root unit, 0 if there is none.
+        state: of what the optimizers remember for these parts.
     """
 
     units: Sequence[int]
     parts: int
     root: int
+    state: int
 
     def in_flight(self, prefetch: bool) -> int:
         """Return the most that is gathered at once: the root unit, and another one, or two that follow each other."""
@@ -58,11 +59,10 @@ class Sizes:
         return self.root + max(map(sum, pairs))
 
 
-def by_formula(sharding: Sharding, sizes: Sizes, optimizer: str, on_device: bool) -> dict[str, int]:
+def by_formula(sharding: Sharding, sizes: Sizes, on_device: bool) -> dict[str, int]:
     """Return what a rank should hold on its device, in bytes, by kind.
 
     Args:
-        optimizer: its name.
         on_device: whether the rank's parts are there.
     """
     whole, in_flight = sum(sizes.units), sizes.in_flight(sharding.prefetch)
@@ -72,5 +72,5 @@ def by_formula(sharding: Sharding, sizes: Sizes, optimizer: str, on_device: bool
     return {
         "parameters": parts - masters + in_flight if is_divided("parameters", stage) else whole,
         "gradients": in_flight + parts if is_divided("gradients", stage) else whole + masters,
-        "optimizer_state": masters + (STATE_PER_PARAMETER[optimizer] * parts if sharding.offload != "disk" else 0),
+        "optimizer_state": masters + (sizes.state if on_device and sharding.offload != "disk" else 0),
     }

@@ -37,16 +37,15 @@ from torch import Tensor, nn
 
 from farandole.data.batch import Batch
 from farandole.data_parallel.training import Strategy
-from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.world import World
 from farandole.sharded.communication import Communication
 from farandole.sharded.half import compute_in_bfloat16
-from farandole.sharded.memory import Meter, account
+from farandole.sharded.memory import Meter, account, remembered
 from farandole.sharded.norm import shorten
 from farandole.sharded.options import Sharding
 from farandole.sharded.plan import ROOT, units
 from farandole.sharded.stages import Sizes, by_formula
-from farandole.sharded.unit import Unit
+from farandole.sharded.unit import MakeForUnit, Unit
 from farandole.tasks import Loss
 
 
@@ -68,7 +67,7 @@ class ShardedSGD(Strategy):
         world: World,
         model: nn.Module,
         loss: Loss,
-        make_optimizer: MakeOptimizer,
+        make_optimizer: MakeForUnit,
         sharding: Sharding,
         optimizer: str,
     ) -> None:
@@ -133,9 +132,14 @@ class ShardedSGD(Strategy):
 
     def _account(self) -> dict[str, dict[str, int | None]]:
         root = self.units[0].nbytes if self.units[0].name == ROOT else 0
-        sizes = Sizes([unit.nbytes for unit in self.units], sum(unit.shard.nbytes for unit in self.units), root)
+        state = sum(
+            remembered(self._optimizer, unit.own, getattr(unit.optimizer, "matrices", ())) * unit.shard.itemsize
+            for unit in self.units
+        )
+        parts = sum(unit.shard.nbytes for unit in self.units)
+        sizes = Sizes([unit.nbytes for unit in self.units], parts, root, state)
         on_device = self.units[0].shard.device == self.units[0].device
-        return account(self._meter, by_formula(self.sharding, sizes, self._optimizer, on_device))
+        return account(self._meter, by_formula(self.sharding, sizes, on_device))
 
     def _hooked(self, unit: Unit) -> list[Any]:
         """Have `unit` gathered, freed and reduced when its time comes; return the hooks' handles."""

@@ -13,6 +13,7 @@ group for each node, only this part crosses the network between nodes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -24,7 +25,7 @@ from farandole.collectives.executor import run
 from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER, RING
 from farandole.errors import UsageError
 from farandole.model_parallel.zero import ShardedOptimizer
-from farandole.models.optimizers import MakeOptimizer
+from farandole.models.optimizers import SGD, MakeOptimizer
 from farandole.runtime import devices
 from farandole.runtime.buffers import KINDS
 from farandole.runtime.world import World
@@ -55,7 +56,7 @@ class Unit:
         world: World,
         planned: Planned,
         sharding: Sharding,
-        make_optimizer: MakeOptimizer,
+        make_optimizer: MakeForUnit,
         meter: Meter,
         communication: Communication,
     ) -> None:
@@ -84,7 +85,7 @@ class Unit:
         self._reducing: Tensor | None = None
         self._make_parts(sharding, make_optimizer)
 
-    def _make_parts(self, sharding: Sharding, make_optimizer: MakeOptimizer) -> None:
+    def _make_parts(self, sharding: Sharding, make_optimizer: MakeForUnit) -> None:
         vector = torch.cat([each.data.reshape(-1) for each in self.parameters])
         self.whole: Tensor | None = vector.to(self.dtype)
         self.gradient: Tensor | None = None
@@ -99,7 +100,7 @@ class Unit:
             self.shard_gradient = torch.zeros_like(self.shard)
         else:
             self.shard_gradient = self.gradient[self.own]
-        self.optimizer = make_optimizer(self.shard, self.shard_gradient)
+        self.optimizer = make_optimizer(self)
         if place == self.device:
             if self.keeps_parts:
                 self.meter.hold("optimizer_state" if sharding.half else "parameters", self.shard.nbytes)
@@ -197,11 +198,15 @@ class Unit:
             self.whole, self.dtype = None, self.shard.dtype
         self.gather()
 
-    def _gather(self) -> None:
-        whole = devices.empty_on_host([self.numel], self.dtype, self.device)
-        whole[self.own] = self.shard.to(whole.device)
+    def gathered(self, part: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Return the whole vector, on `device`, of which each rank gives the part that it keeps. Collective."""
+        whole = devices.empty_on_host([self.numel], dtype, device)
+        whole[self.own] = part.to(whole.device)
         self._all_gather(whole)
-        self._fetched = whole.to(self.device)
+        return whole.to(device)
+
+    def _gather(self) -> None:
+        self._fetched = self.gathered(self.shard, self.dtype, self.device)
 
     def _arrive(self) -> None:
         assert self._fetching is not None
@@ -226,6 +231,14 @@ class Unit:
 
     def _parts(self, vector: Tensor) -> list[Tensor]:
         return [part.view(shape) for part, shape in zip(vector.split(self._numels), self.shapes, strict=True)]
+
+
+MakeForUnit = Callable[[Unit], SGD]
+
+
+def on_parts(make_optimizer: MakeOptimizer) -> MakeForUnit:
+    """Return what makes an optimizer that moves a unit's part by itself, element by element."""
+    return lambda unit: make_optimizer(unit.shard, unit.shard_gradient)
 
 
 def _as_numpy(vector: Tensor) -> NDArray[Any]:

@@ -29,6 +29,7 @@ from farandole.runtime.world import World
 from farandole.sharded.checkpoint import pieces as of_sharded
 from farandole.sharded.options import Sharding
 from farandole.sharded.training import ShardedSGD
+from farandole.sharded.unit import on_parts
 
 LAYOUTS: dict[str, Layout | Sharding] = {
     "data": Layout(data=4),
@@ -76,7 +77,7 @@ class Sharded:
         self.parts = Parts(world, options, Layout(data=world.size))  # only for its share of the data
         torch.manual_seed(options.seed)  # the same model on all ranks
         model = nn.Sequential(*self.parts.layers())
-        make = maker(options.optimizer, options.lr)
+        make = on_parts(maker(options.optimizer, options.lr))
         loss = lambda model, batch: self.parts.loss(model(batch[0]), batch[1])  # noqa: E731
         self.strategy = ShardedSGD(world, model, loss, make, sharding, options.optimizer)
         self.optimizer = self.strategy.units[0].optimizer

@@ -10,6 +10,7 @@ from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 from farandole.sharded.options import Sharding
 from farandole.sharded.training import ShardedSGD
+from farandole.sharded.unit import on_parts
 
 
 class Branches(nn.Module):
@@ -29,7 +30,7 @@ with World.start(RunOptions(wait_timeout=2)) as world:
         world,
         model,
         lambda model, x: model(x).sum(),
-        maker("sgd", 0.1),
+        on_parts(maker("sgd", 0.1)),
         Sharding(prefetch=sys.argv[1] == "prefetch"),
         "sgd",
     )

@@ -6,6 +6,7 @@ variant → what was found.
 
 import json
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -14,15 +15,18 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from farandole.data.shares import equal_shares, slices
-from farandole.models.optimizers import maker
+from farandole.models.muon import hidden
+from farandole.models.optimizers import MakeOptimizer, maker
 from farandole.models.transformer import transformer
 from farandole.runtime import devices
 from farandole.runtime.buffers import sha256
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
+from farandole.sharded import muon
 from farandole.sharded.options import Sharding
 from farandole.sharded.training import ShardedSGD
+from farandole.sharded.unit import MakeForUnit, on_parts
 
 STEPS, BATCH, CLASSES = 4, 30, 5
 
@@ -57,21 +61,53 @@ def perceptron() -> nn.Module:
 
 def inputs_of(name: str, step: int) -> tuple[torch.Tensor, torch.Tensor]:
     noise = torch.Generator().manual_seed(step)
-    if name == "perceptron":
+    if name in ("perceptron", "muon"):
         return torch.randn(BATCH, 24, generator=noise).double(), torch.randint(CLASSES, (BATCH,), generator=noise)
     words = 128 if name == "transformer" else 11
     numbers = torch.randint(words, (BATCH, 8), generator=noise)
     return numbers, numbers if name == "transformer" else numbers[:, 0]
 
 
+class MuonAndAdamW:
+    """torch's, whose directions are computed in float64 here."""
+
+    def __init__(self, model: nn.Module) -> None:
+        torch.Tensor.bfloat16 = lambda self: self  # type: ignore[method-assign,assignment]
+        matrices = hidden(model)
+        others = [each for each in model.parameters() if each not in matrices]
+        self.both = [
+            torch.optim.Muon(list(matrices), lr=0.02, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(others, lr=0.02, weight_decay=0.1),
+        ]
+
+    def zero_grad(self) -> None:
+        for each in self.both:
+            each.zero_grad()
+
+    def step(self) -> None:
+        for each in self.both:
+            each.step()
+
+
+def alone(make: MakeOptimizer) -> Callable[[nn.Module], MakeForUnit]:
+    """Of each element by itself."""
+    return lambda _: on_parts(make)
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    return [each for each in model.parameters() if each.requires_grad]
+
+
+# The model, our optimizer of a unit, and torch's of all.
 MODELS = {
-    "perceptron": (perceptron, maker("adam", 0.01), lambda p: torch.optim.Adam(p, lr=0.01)),
+    "perceptron": (perceptron, alone(maker("adam", 0.01)), lambda model: torch.optim.Adam(trained(model), lr=0.01)),
     "transformer": (
         lambda: transformer((8,), 128, hidden=16, depth=2),
-        maker("momentum", 0.05, decay=0.1),
-        lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+        alone(maker("momentum", 0.05, decay=0.1)),
+        lambda model: torch.optim.SGD(trained(model), lr=0.05, momentum=0.9),
     ),
-    "branches": (Branches, maker("sgd", 0.1), lambda p: torch.optim.SGD(p, lr=0.1)),
+    "branches": (Branches, alone(maker("sgd", 0.1)), lambda model: torch.optim.SGD(trained(model), lr=0.1)),
+    "muon": (perceptron, lambda model: muon.for_units(model, 0.02, decay=0.1), MuonAndAdamW),
 }
 
 
@@ -91,9 +127,9 @@ def vector(parameters: list[torch.Tensor]) -> np.ndarray:
 def by_one_process(name: str, ranks: int) -> list[np.ndarray]:
     """The parameters after each step. Each rank's part is normalised by itself, as BatchNorm does."""
     model = fresh(name)
-    trained = [each for each in model.parameters() if each.requires_grad]
+    its = trained(model)
     decay = 0.1 if name == "transformer" else 0.0
-    optimizer, seen = MODELS[name][2](trained), [vector(trained)]
+    optimizer, seen = MODELS[name][2](model), [vector(its)]
     for step in range(STEPS):
         x, y = inputs_of(name, step)
         optimizer.zero_grad()
@@ -104,12 +140,12 @@ def by_one_process(name: str, ranks: int) -> list[np.ndarray]:
                 model.calls = calls
             (loss_of(model, (x[part], y[part])) * (part.stop - part.start) / BATCH).backward()
         with torch.no_grad():
-            for each in trained:
+            for each in its:
                 each.mul_(1 - 0.05 * decay)
                 if each.grad is None:  # torch would leave it where it is
                     each.grad = torch.zeros_like(each)
         optimizer.step()
-        seen.append(vector(trained))
+        seen.append(vector(its))
     return seen
 
 
@@ -155,6 +191,8 @@ with World.start(RunOptions(wait_timeout=30)) as world:
             "1": Sharding(1), "2": Sharding(2), "3": Sharding(3), "prefetch": Sharding(prefetch=True),
             "disk": Sharding(offload="disk"), "groups": Sharding(over=2 if world.size == 4 else 1),
         }  # fmt: skip
+        if name == "muon":
+            variants = {variant: variants[variant] for variant in ("1", "3", "disk", "groups")}
         for variant, sharding in variants.items():
             model = fresh(name)
             places, begin = {}, 0
@@ -162,9 +200,9 @@ with World.start(RunOptions(wait_timeout=30)) as world:
                 if each.requires_grad:
                     places[id(each)] = slice(begin, begin + each.numel())
                     begin += each.numel()
-            kind = {"perceptron": "adam", "transformer": "momentum", "branches": "sgd"}[name]
+            kind = {"perceptron": "adam", "transformer": "momentum", "branches": "sgd"}.get(name, name)
             devices.empty_on_host = (gathered := Gathered()).empty
-            strategy = ShardedSGD(world, model, gathered.loss, make_optimizer, sharding, kind)
+            strategy = ShardedSGD(world, model, gathered.loss, make_optimizer(model), sharding, kind)
             sent, apart = world.comm.bytes_sent, 0.0
             for step in range(STEPS):
                 x, y = inputs_of(name, step)

@@ -25,6 +25,7 @@ from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 from farandole.sharded.options import Sharding
 from farandole.sharded.training import ShardedSGD
+from farandole.sharded.unit import on_parts
 
 STEPS, ROWS, WIDTH, NORM = 5, 6, 9, 0.05
 OVER = int(sys.argv[1])  # ranks of a group that divides the model
@@ -70,7 +71,7 @@ def by_torch(dtype: torch.dtype, mesh: DeviceMesh, sharding: Sharding) -> list[n
 
 def by_us(world: World, dtype: torch.dtype, sharding: Sharding) -> list[np.ndarray]:
     name, lr = ("sgd", 0.1) if sharding.half else ("adam", 0.01)
-    strategy = ShardedSGD(world, fresh(dtype), loss_of, maker(name, lr), sharding, name)
+    strategy = ShardedSGD(world, fresh(dtype), loss_of, on_parts(maker(name, lr)), sharding, name)
     seen = []
     for batch in batches(dtype, world.rank):
         strategy.step(batch, 1 / world.size)
