@@ -89,9 +89,7 @@ def _gathered(shape: Shape, plan: TrainingPlan, numbers: Numbers, pieces: dict[i
     layers += [shape.head_parameters(plan.tensor, apart=True)] if any(piece.last for piece in pieces.values()) else []
     kinds = [kind for kind in ("gradients", "parameters") if is_divided(kind, plan.zero) and plan.copies > 1]
     each = asdict(numbers.each)
-    return sum(
-        Sizes([round(layer * each[kind]) for layer in layers], 0, 0, 0).in_flight(prefetch=False) for kind in kinds
-    )
+    return sum(Sizes([round(layer * each[kind]) for layer in layers], 0, 0).in_flight(prefetch=False) for kind in kinds)
 
 
 def per_layer(shape: Shape, plan: TrainingPlan, numbers: Numbers) -> tuple[float, float]:

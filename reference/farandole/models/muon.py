@@ -39,7 +39,7 @@ TINY = 1e-7
 
 def orthogonalised(matrix: Tensor) -> Tensor:
     """Return UVᵀ of matrix = UΣVᵀ, to singular values between 0.7 and 1.2; shape (rows, columns)."""
-    x = matrix / matrix.norm().clamp(min=TINY)
+    x: Tensor = matrix / matrix.norm().clamp(min=TINY)
     if x.shape[0] > x.shape[1]:
         return orthogonalised(matrix.T).T
     for _ in range(STEPS):
@@ -105,7 +105,7 @@ class Muon(SGD):
         self._parts = [part for matrix in matrices if (part := self._part(matrix.start, matrix.stop))]
         ends = [0, *(end for matrix in matrices for end in (matrix.start, matrix.stop)), self.own.stop]
         between = zip(ends[::2], ends[1::2], strict=True)
-        self._others = [part for start, stop in between if (part := self._part(start, stop))]
+        self._others = [other for start, stop in between if (other := self._part(start, stop))]
         self.state["momentum"] = torch.zeros_like(_joined(values, self._parts))
         self.state |= adam_state(_joined(values, self._others))
 
@@ -138,8 +138,9 @@ class Muon(SGD):
 
 def numbers(matrices: Sequence[Matrix], own: slice) -> int:
     """Return how many numbers Muon remembers for the part `own` of a vector: one or two for each of its elements."""
-    inside = sum(max(0, min(each.stop, own.stop) - max(each.start, own.start)) for each in matrices)
-    return 2 * (own.stop - own.start) - inside
+    inside: int = sum(max(0, min(each.stop, own.stop) - max(each.start, own.start)) for each in matrices)
+    elements: int = own.stop - own.start
+    return 2 * elements - inside
 
 
 def _joined(vector: Tensor, parts: Sequence[slice]) -> Tensor:

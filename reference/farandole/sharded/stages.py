@@ -50,7 +50,7 @@ class Sizes:
     units: Sequence[int]
     parts: int
     root: int
-    state: int
+    state: int = 0
 
     def in_flight(self, prefetch: bool) -> int:
         """Return the most that is gathered at once: the root unit, and another one, or two that follow each other."""
