@@ -117,11 +117,11 @@ class Muon(SGD):
             ahead[part] = its
         whole = self.gather(ahead) if self.matrices else ahead
         for matrix in self.matrices:
-            if part := self._part(matrix.start, matrix.stop):
+            if own := self._part(matrix.start, matrix.stop):
                 direction = orthogonalised(whole[matrix.start : matrix.stop].view(matrix.rows, matrix.columns))
-                begin = part.start + self.own.start - matrix.start
-                moved = direction.reshape(-1)[begin : begin + part.stop - part.start]
-                self.values[part].sub_(moved, alpha=self.lr * 0.2 * max(matrix.rows, matrix.columns) ** 0.5)
+                begin = own.start + self.own.start - matrix.start
+                moved = direction.reshape(-1)[begin : begin + own.stop - own.start]
+                self.values[own].sub_(moved, alpha=self.lr * 0.2 * max(matrix.rows, matrix.columns) ** 0.5)
         mean, root, correction = adam_moments(self.state, _joined(self.gradients, self._others))
         for part, direction in self._divided(self._others, mean / root):
             self.values[part].sub_(direction, alpha=self.lr / correction)
