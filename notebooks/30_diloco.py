@@ -218,7 +218,7 @@ for name, run in ways.items():
     print(f"{name:18} {sum(run.summary.bytes_sent) / least:.2f} times the bytes; in the end equal copies: {same}")
 
 # %% [markdown]
-# In the second picture the messages lie beside the steps, in a row of their own, and a rank waits only where three steps
+# In the second picture the messages lie beside the steps, in a row of their own. A rank waits only where three steps
 # are shorter than a message. A longer delay hides more, and its moves are older: the paper takes one to five steps of
 # 100. (Fragments send a little more here, since after the last step each that has moved is sent once more.)
 #
