@@ -38,7 +38,7 @@ from farandole.cost.advice import Kind, advised, verdicts
 from farandole.cost.layer_costs import of_model
 from farandole.cost.modes import Device, ranked
 from farandole.errors import UsageError
-from farandole.model_parallel.hybrid import factorisations, factors
+from farandole.model_parallel.grid import factorisations, fitting
 from farandole.model_parallel.options import AdaptiveOptions
 from farandole.report import pipeline_picture, timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
@@ -54,10 +54,11 @@ plt.rcParams["figure.dpi"] = 100
 # Four ranks can stand in a grid in six ways, and in no others:
 
 # %% tags=["nbval-check-output"]
-for data, pipeline, tensor in factorisations(4):
-    print(f"data {data} × pipeline {pipeline} × tensor {tensor}")
+three = ("data", "pipeline", "tensor")  # of six axes that a grid may have: 31_six_axes has them all
+for grid in factorisations(4, three):
+    print(f"data {grid.data} × pipeline {grid.pipeline} × tensor {grid.tensor}")
 try:
-    factors(4, None, pipeline=3, tensor=1)
+    fitting(4, {"data": None, "pipeline": 3, "tensor": 1})
 except UsageError as error:
     print(error)
 
@@ -99,12 +100,13 @@ ax.set_axis_off()
 # %%mpi -n 8
 from mpi4py import MPI
 
+from farandole.model_parallel.axes import Axes
+from farandole.model_parallel.grid import Grid
 from farandole.runtime.communicator import Communicator
-from farandole.runtime.grid import Grid
 
-grid = Grid(Communicator(MPI.COMM_WORLD), data=2, pipeline=2, tensor=2)
-others = {axis: grid.axis(axis).mpi.allgather(MPI.COMM_WORLD.rank) for axis in ("data", "pipeline", "tensor")}
-print(f"rank {MPI.COMM_WORLD.rank} at {tuple(grid.coordinates.values())}:", others)
+axes = Axes(Communicator(MPI.COMM_WORLD), Grid(data=2, pipeline=2, tensor=2))
+others = {axis: axes.axis(axis).mpi.allgather(MPI.COMM_WORLD.rank) for axis in ("data", "pipeline", "tensor")}
+print(f"rank {MPI.COMM_WORLD.rank} at {tuple(axes.place[axis] for axis in others)}:", others)
 
 # %% [markdown]
 # A rank shares its parameters with those on its *data* line: here their gradients are added up, once per step. On its
@@ -127,7 +129,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from farandole.data import datasets
-from farandole.model_parallel.hybrid import factorisations
+from farandole.model_parallel.grid import factorisations
 from farandole.model_parallel.layout import Layout
 from farandole.model_parallel.options import ModelParallelOptions
 from farandole.model_parallel.parts import Parts
@@ -156,7 +158,8 @@ def alone():
 
 with World.start(options) as world:
     expected = alone() if world.rank == 0 else None
-    for data, pipeline, tensor in factorisations(world.size):
+    for grid in factorisations(world.size, ("data", "pipeline", "tensor")):
+        data, pipeline, tensor = grid.data, grid.pipeline, grid.tensor
         torch.manual_seed(options.seed)
         layout = Layout(data, pipeline, tensor, choose("1f1b"), MICRO_BATCHES, balance="memory")
         parts = Parts(world, options, layout)
@@ -190,7 +193,7 @@ from io import StringIO
 from pathlib import Path
 
 from farandole.data import datasets
-from farandole.model_parallel.hybrid import factorisations
+from farandole.model_parallel.grid import factorisations
 from farandole.scenarios.hybrid import Config, main
 
 samples = len(datasets.split(datasets.load("digits"), seed=0).train)
@@ -205,7 +208,8 @@ def run(name, grid, **options):
         main(replace(config, out=Path(os.environ["RESULTS"]) / name))
 
 
-for grid in factorisations(4):
+for each in factorisations(4, ("data", "pipeline", "tensor")):
+    grid = each.data, each.pipeline, each.tensor
     run(" × ".join(map(str, grid)), grid)
 run("4 × 1 × 1, ZeRO-1", (4, 1, 1), shard_optimizer=True)
 run("2 × 2 × 1, ZeRO-1", (2, 2, 1), shard_optimizer=True)
@@ -216,7 +220,7 @@ run("2 × 2 × 1, slowly", (2, 2, 1), pace_ms=40)
 # least?
 
 # %% tags=["nbval-check-output"]
-grids = [" × ".join(map(str, grid)) for grid in factorisations(4)]
+grids = [f"{grid.data} × {grid.pipeline} × {grid.tensor}" for grid in factorisations(4, three)]
 runs = {name: Run.open(folder / name) for name in grids}
 KINDS = ("parameters", "gradients", "optimizer_state", "activations")
 

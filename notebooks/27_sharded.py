@@ -39,6 +39,7 @@ from farandole.cost.published import KORTHIKANTI, MODELS
 from farandole.models.classifiers import mlp
 from farandole.report import timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE
+from farandole.sharded.hooks import Hooks
 from farandole.sharded.plan import units
 from farandole.sharded.training import ShardedSGD
 
@@ -257,7 +258,7 @@ for name, run in {"stage 3": runs[3], **found}.items():
 
 # %% tags=["nbval-check-output"]
 print(inspect.getsource(ShardedSGD.step))
-print(inspect.getsource(ShardedSGD._hooked))
+print(inspect.getsource(Hooks._hooked))
 
 # %% [markdown]
 # One thing is hidden in `saved_tensors_hooks`. A layer's backward needs its weights, so autograd saves them, and would

@@ -27,7 +27,7 @@ from farandole.collectives.costs import Link
 from farandole.cost.cost_function import all_reduce_s
 from farandole.cost.layer_costs import LayerCost, ModelCost
 from farandole.model_parallel.checker import execute
-from farandole.model_parallel.hybrid import factorisations
+from farandole.model_parallel.grid import factorisations
 from farandole.model_parallel.partition import min_max_partition
 from farandole.model_parallel.schedules.one_f_one_b import ONE_F_ONE_B
 from farandole.model_parallel.step_costs import most_held
@@ -102,7 +102,8 @@ def ranked(
         batch: samples of a step of all devices together.
     """
     best = []
-    for data, pipeline, tensor in factorisations(len(devices)):
+    for grid in factorisations(len(devices), ("data", "pipeline", "tensor")):
+        data, pipeline, tensor = grid.data, grid.pipeline, grid.tensor
         cost = model[1] if tensor > 1 else model[0]
         if cost is None or tensor > cost.most_tensor_ranks or pipeline > len(cost.layers) or data > batch:
             continue

@@ -5,11 +5,11 @@ pipelines: ``placement`` (which stage holds which pieces), ``steps`` (the vocabu
 file each, from the naive one to DualPipe), ``checker`` with ``step_costs`` (is it right, how much memory,
 how large the bubble?), ``stage`` (one part of a model; ``deferred`` and ``versions`` for zero-bubble and
 PipeDream), ``executor`` (a schedule over MPI). ``tensor`` cuts inside the layers and ``context`` the
-sequences; ``expert`` divides the experts of a mixture and ``zero`` the optimizer's state; ``hybrid`` says
-which grids of data × pipeline × tensor there are, ``layout`` which one is used, ``parts`` puts a rank into
-it, ``batches`` feeds it and ``training`` runs it. ``memory``, ``activations``, ``footprint`` and
-``accounting`` say what each rank holds, measured and by formula. ``small_network`` is document 003's
-example.
+sequences; ``expert`` divides the experts of a mixture and ``zero`` the optimizer's state; ``grid`` says
+which rank stands where, and ``axes`` has the communicators. For data × pipeline × tensor ``layout`` says which
+grid is used, ``parts`` puts a rank into it, ``batches`` feeds it and ``training`` runs it. ``memory``,
+``activations``, ``footprint`` and ``accounting`` say what each rank holds, measured and by formula.
+``small_network`` is document 003's example.
 
 A *stage* is a rank of a pipeline; a *chunk* is one of the pieces of the model on a stage, which along
 the whole model are numbered as *virtual stages*; a *unit* is a group of layers that tensor ranks

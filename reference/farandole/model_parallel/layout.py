@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from farandole.model_parallel import layer_split
+from farandole.model_parallel.grid import Grid
 from farandole.model_parallel.schedules.naive import NAIVE
 from farandole.model_parallel.steps import Schedule, Times
 
@@ -36,6 +37,11 @@ class Layout:
     sequence: bool = False
 
     @property
+    def grid(self) -> Grid:
+        """Return which rank stands where."""
+        return Grid(data=self.data, pipeline=self.pipeline, tensor=self.tensor)
+
+    @property
     def parts_of_a_batch(self) -> int:
         """Into how many micro-batches a pipeline's batch is cut; without a flush it is not."""
         return self.micro_batches if self.schedule.flushes else 1
@@ -47,9 +53,5 @@ class Layout:
 
     def holders(self, virtual: int) -> list[int]:
         """Return the ranks that have a virtual stage, on all pipelines and tensor ranks, in order."""
-        return [
-            (data * self.pipeline + stage) * self.tensor + tensor
-            for data in range(self.data)
-            for stage in self.schedule.placement.stages_with(virtual, self.pipeline)
-            for tensor in range(self.tensor)
-        ]
+        stages = self.schedule.placement.stages_with(virtual, self.pipeline)
+        return sorted(rank for stage in stages for rank in self.grid.at(pipeline=stage))

@@ -18,6 +18,7 @@ from farandole.data.datasets import Splits
 from farandole.data.samples import Samples
 from farandole.errors import UsageError
 from farandole.model_parallel import layer_split
+from farandole.model_parallel.axes import Axes
 from farandole.model_parallel.batches import Shard
 from farandole.model_parallel.executor import Pipeline
 from farandole.model_parallel.layer_split import Plan
@@ -34,7 +35,6 @@ from farandole.model_parallel.zero import ReplicatedOptimizer, ShardedOptimizer,
 from farandole.models.optimizers import maker
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.communicator import Communicator
-from farandole.runtime.grid import Grid, coordinates
 from farandole.runtime.world import World
 from farandole.tasks import Task
 
@@ -59,15 +59,15 @@ class Parts:
 
     def __init__(self, world: World, options: ModelParallelOptions, layout: Layout, plan: Plan | None = None) -> None:
         self.world, self.options, self.layout = world, options, layout
-        self.grid = Grid(world.comm, data=layout.data, pipeline=layout.pipeline, tensor=layout.tensor)
-        self.place = self.grid.coordinates
+        self.axes = Axes(world.comm, layout.grid)
+        self.place = self.axes.place
         self.task = tasks.of(options)
         self.criterion = tasks.criterion_of(self.task)
         if layout.vertical_sync and layout.schedule.flushes:
             raise UsageError(
                 f"--vertical-sync is for --schedule pipedream: stages of {layout.schedule.name} always use one version"
             )
-        self.tensor = TensorGroup(self.grid.axis("tensor"), world)
+        self.tensor = TensorGroup(self.axes.axis("tensor"), world)
         self.schedule = layout.schedule
         list(self.schedule.computations(0, layout.pipeline, layout.micro_batches))  # says what it cannot do
         self.last = layout.last
@@ -93,10 +93,10 @@ class Parts:
         self.copies = self._copies()
         make = maker(options.optimizer, options.lr)
         divided = ShardedOptimizer if layout.shard_optimizer else ReplicatedOptimizer
-        self.optimizer = divided(world, self.grid.axis("data"), self.flat, make, self._name("data"))
+        self.optimizer = divided(world, self.axes.axis("data"), self.flat, make, self._name("data"))
         self.pipeline = Pipeline(
             world,
-            self.grid.axis("pipeline"),
+            self.axes.axis("pipeline"),
             self.schedule,
             self.stage,
             dict(enumerate(self.plan.shapes)),
@@ -134,10 +134,11 @@ class Parts:
 
     def roles(self) -> list[str]:
         """What each rank is, along the axes that are longer than 1, in order of their numbers among all."""
-        axes = [name for name, length in self.grid.lengths.items() if length > 1]
+        grid = self.layout.grid
+        axes = [name for name, length in grid.lengths.items() if length > 1]
         words = {"data": "pipeline", "pipeline": "stage", "tensor": "part"}
         ranks = sorted(range(self.world.comm.size), key=self.world.comm.members.__getitem__)
-        places = (coordinates(rank, self.grid.lengths) for rank in ranks)
+        places = map(grid.place, ranks)
         return [", ".join(f"{words[axis]} {place[axis]}" for axis in axes) for place in places] if axes else []
 
     def layers(self) -> list[nn.Module]:
@@ -204,7 +205,7 @@ class Parts:
         """Return the ranks of this pipeline that hold the same pieces; None if no other rank does. Collective."""
         placement, stage, stages = self.schedule.placement, self.place["pipeline"], self.layout.pipeline
         holders = placement.stages_with(placement.virtual_stage(stage, 0, stages), stages)
-        return self.grid.axis("pipeline").split(holders[0], key=stage) if len(holders) > 1 else None
+        return self.axes.axis("pipeline").split(holders[0], key=stage) if len(holders) > 1 else None
 
     def _stage(self) -> Stage:
         if self.layout.vertical_sync:
@@ -215,5 +216,5 @@ class Parts:
 
     def _name(self, axis: str) -> str:
         """A name for the ranks along `axis` that this one is among."""
-        others = (f"{name} {place}" for name, place in self.place.items() if name != axis)
+        others = (f"{name} {self.place[name]}" for name in ("data", "pipeline", "tensor") if name != axis)
         return f"{axis} axis at {', '.join(others)}"

@@ -45,18 +45,19 @@ class Config(PipelineOptions, CheckpointOptions):
 
 
 def main(config: Config) -> None:
-    from farandole.model_parallel.hybrid import factors
+    from farandole.model_parallel.grid import fitting
     from farandole.model_parallel.layout import Layout
     from farandole.model_parallel.schedules import choose
     from farandole.model_parallel.training import pace, train
     from farandole.report.table import print_summary
 
     def layout(ranks: int) -> Layout:
-        data, pipeline, tensor = factors(ranks, config.data_ranks, config.pipeline_ranks, config.tensor_ranks)
+        wanted = {"data": config.data_ranks, "pipeline": config.pipeline_ranks, "tensor": config.tensor_ranks}
+        grid = fitting(ranks, wanted)
         return Layout(
-            data,
-            pipeline,
-            tensor,
+            grid.data,
+            grid.pipeline,
+            grid.tensor,
             schedule=choose(config.schedule, config.chunks),
             micro_batches=config.micro_batches,
             recompute=config.recompute,

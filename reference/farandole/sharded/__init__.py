@@ -6,6 +6,7 @@ into one device. Here the ranks divide them, and the training stays that of one 
 1. ``minimal``: a whole training with divided parameters (ZeRO-3, FSDP), in numpy and mpi4py.
 2. ``plan``: the units of a model, whose parameters are gathered together.
 3. ``unit``: one unit's vectors, and its collectives.
-4. ``training``: the three stages, as one definition with three switches.
-5. ``stages`` and ``memory``: what a rank holds, by the formula of the ZeRO paper, and counted.
+4. ``hooks``: when a unit is gathered, freed and reduced.
+5. ``training``: the three stages, as one definition with three switches.
+6. ``stages`` and ``memory``: what a rank holds, by the formula of the ZeRO paper, and counted.
 """

@@ -21,7 +21,7 @@ def pieces(strategy: ShardedSGD) -> Iterator[Piece]:
     rank, model = strategy.world.rank, strategy.model
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     for unit in strategy.units:
-        is_saved = rank < unit.group.size
+        is_saved = strategy.axes.place["data"] == 0
         tensors = [
             Local(names[id(each)], tuple(shape), whole_box(shape), is_saved)
             for each, shape in zip(unit.parameters, unit.shapes, strict=True)

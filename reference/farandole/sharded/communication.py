@@ -36,10 +36,11 @@ class Communication:
 
     Args:
         prefetch: in a thread, which also gathers in advance; otherwise at once, in the caller's.
+        group: a name for the ranks that carry out the same collectives, for the trace; "": all ranks.
     """
 
-    def __init__(self, world: World, prefetch: bool) -> None:
-        self.world = world
+    def __init__(self, world: World, prefetch: bool, group: str = "") -> None:
+        self.world, self.group = world, group
         self._thread = ThreadPoolExecutor(1, "collectives") if prefetch else None
         self._before: list[Gathers] = []  # in the order in which the last step gathered them
         self._now: list[Gathers] = []
@@ -55,7 +56,7 @@ class Communication:
         if self._thread:
             return self._thread.submit(self._beside, name, collective)
         done: Future[None] = Future()
-        with self.world.communicate(name):
+        with self.world.communicate(name, self.group):
             collective()
         done.set_result(None)
         return done
@@ -63,7 +64,7 @@ class Communication:
     def wait(self, name: str, collective: Future[None]) -> None:
         """Return when the collective is complete. What it has raised is raised here."""
         if self._thread:
-            with self.world.communicate(name):
+            with self.world.communicate(name, self.group):
                 collective.result()
 
     def gathered(self, unit: Gathers) -> None:

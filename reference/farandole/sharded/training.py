@@ -18,9 +18,6 @@ Cost per step and rank, for n bytes of parameters: 2(N−1)/N·n in stages 1 and
 much again in stage 3, 3(N−1)/N·n (the root unit is gathered only once). Memory: `memory`. With prefetch, stage 3
 communicates beside the computation (`communication`); in groups, less of it crosses the network (`unit`).
 
-Autograd would keep each unit's whole vector from forward to backward, since a layer's backward needs its weights. What
-autograd saves of it is therefore replaced by its place in the unit, and looked up when backward asks for it.
-
 Sources: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", 2020; Zhao et al.,
 "PyTorch FSDP: experiences on scaling fully sharded data parallel", 2023.
 """
@@ -28,18 +25,18 @@ Sources: Rajbhandari et al., "ZeRO: memory optimizations toward training trillio
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from farandole.data.batch import Batch
 from farandole.data_parallel.training import Strategy
+from farandole.model_parallel.axes import Axes
+from farandole.model_parallel.grid import fitting
 from farandole.runtime.world import World
 from farandole.sharded.communication import Communication
 from farandole.sharded.half import compute_in_bfloat16
+from farandole.sharded.hooks import Hooks, unpacked
 from farandole.sharded.memory import Meter, account, remembered
 from farandole.sharded.norm import shorten
 from farandole.sharded.options import Sharding
@@ -74,13 +71,15 @@ class ShardedSGD(Strategy):
         self.world, self.model, self.loss, self.sharding = world, model, loss, sharding
         self._optimizer, self._meter = optimizer, Meter()
         self._memory: dict[str, dict[str, int | None]] | None = None
-        self._hooks = compute_in_bfloat16(model) if sharding.half else []
+        self._casts = compute_in_bfloat16(model) if sharding.half else []
         self.communication = Communication(world, sharding.prefetch)
+        self.axes = Axes(world.comm, fitting(world.size, {"data": None, "shard": sharding.over or world.size}))
+        lines = self.axes.axis("shard"), self.axes.axis("data") if self.axes.grid.data > 1 else None
         self.units = [
-            Unit(world, planned, sharding, make_optimizer, self._meter, self.communication) for planned in units(model)
+            Unit(*lines, planned, sharding, make_optimizer, self._meter, self.communication) for planned in units(model)
         ]
         self.optimizer = Optimizers(self.units)
-        self._hooks += [hook for unit in self.units for hook in self._hooked(unit)]
+        self._hooks = Hooks(self.units, sharding.stage)
         self.at_end: Callable[[], None] | None = None  # called after the last step, while all is divided
 
     def step(self, batch: Batch, share: float) -> float:
@@ -90,7 +89,7 @@ class ShardedSGD(Strategy):
                 unit.begin()
                 if unit.module is None:
                     unit.expect_gradients()
-            with torch.autograd.graph.saved_tensors_hooks(self._packed, _unpacked):
+            with torch.autograd.graph.saved_tensors_hooks(self._hooks.packed, unpacked):
                 mean_loss = self.loss(self.model, batch)
             (mean_loss * share).backward()
             for unit in self.units:
@@ -119,8 +118,9 @@ class ShardedSGD(Strategy):
         """Have the whole model on every rank, to be evaluated. Collective."""
         if self.at_end:
             self.at_end()
-        for hook in self._hooks:
-            hook.remove()
+        self._hooks.remove()
+        for cast in self._casts:
+            cast.remove()
         self._memory = self._account()
         for unit in self.units:
             unit.complete()
@@ -141,53 +141,6 @@ class ShardedSGD(Strategy):
         on_device = self.units[0].shard.device == self.units[0].device
         return account(self._meter, by_formula(self.sharding, sizes, on_device))
 
-    def _hooked(self, unit: Unit) -> list[Any]:
-        """Have `unit` gathered, freed and reduced when its time comes; return the hooks' handles."""
-        hooks: list[Any] = []
-        if unit.module is not None and self.sharding.stage == 3:
-            hooks.append(unit.module.register_forward_pre_hook(lambda *_: unit.gather()))
-        if unit.module is not None and self.sharding.stage > 1:
-            hooks.append(unit.module.register_forward_hook(partial(self._after_forward, unit)))
-            ready = partial(self._gradient_is_there, unit)
-            hooks += [each.register_post_accumulate_grad_hook(ready) for each in unit.parameters]
-        return hooks
-
-    def _after_forward(self, unit: Unit, _module: nn.Module, _inputs: Any, outputs: Any) -> None:
-        for each in _tensors(outputs):
-            if each.requires_grad:
-                each.register_hook(lambda _: unit.expect_gradients())
-        if self.sharding.stage == 3:
-            unit.free()
-
-    def _gradient_is_there(self, unit: Unit, _: Tensor) -> None:
-        unit.missing -= 1
-        if not unit.missing:
-            unit.reduce()
-
-    def _packed(self, tensor: Tensor) -> Tensor | Place:
-        if self.sharding.stage == 3:
-            start = tensor.untyped_storage().data_ptr()
-            for unit in self.units:
-                if unit.whole is not None and unit.whole.untyped_storage().data_ptr() == start:
-                    return Place(unit, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
-        return tensor
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a tensor that autograd has saved lies in a unit's whole vector."""
-
-    unit: Unit
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-
-    def tensor(self) -> Tensor:
-        """Return what lies there; the unit is gathered for it if it is not."""
-        self.unit.gather()
-        assert self.unit.whole is not None
-        return self.unit.whole.as_strided(self.shape, self.stride, self.offset)
-
 
 class Optimizers:
     """The optimizers of all units as one, whose learning rate can be changed."""
@@ -204,18 +157,3 @@ class Optimizers:
     def lr(self, lr: float) -> None:
         for each in self._optimizers:
             each.lr = lr
-
-
-def _unpacked(saved: Tensor | Place) -> Tensor:
-    return saved.tensor() if isinstance(saved, Place) else saved
-
-
-def _tensors(outputs: Any) -> list[Tensor]:
-    """Return the tensors in what a module has returned: one, or a tuple, list, dict or object with a dict's methods."""
-    if isinstance(outputs, Tensor):
-        return [outputs]
-    if isinstance(outputs, list | tuple):
-        return [each for part in outputs for each in _tensors(part)]
-    if isinstance(outputs, dict):
-        return [each for part in outputs.values() for each in _tensors(part)]
-    return []

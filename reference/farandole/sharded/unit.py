@@ -28,7 +28,7 @@ from farandole.model_parallel.zero import ShardedOptimizer
 from farandole.models.optimizers import SGD, MakeOptimizer
 from farandole.runtime import devices
 from farandole.runtime.buffers import KINDS
-from farandole.runtime.world import World
+from farandole.runtime.communicator import Communicator
 from farandole.sharded.communication import Communication
 from farandole.sharded.memory import Meter
 from farandole.sharded.offload import onto_disk
@@ -37,7 +37,12 @@ from farandole.sharded.plan import Planned
 
 
 class Unit:
-    """A unit on this rank. Made by all ranks together.
+    """A unit on this rank. Made together by all ranks that have it.
+
+    Args:
+        group: the ranks that divide it.
+        copies: those that hold the same part of it; None: no other rank does.
+        accumulates: a step has several backward passes; `add_up_copies` is called after the last one.
 
     Attributes:
         shapes: of the parameters.
@@ -53,12 +58,14 @@ class Unit:
 
     def __init__(
         self,
-        world: World,
+        group: Communicator,
+        copies: Communicator | None,
         planned: Planned,
         sharding: Sharding,
         make_optimizer: MakeForUnit,
         meter: Meter,
         communication: Communication,
+        accumulates: bool = False,
     ) -> None:
         self.name, self.module, self.parameters = planned.name, planned.module, planned.parameters
         self.stage, self.meter, self.communication = sharding.stage, meter, communication
@@ -69,9 +76,9 @@ class Unit:
                     f"unit {self.name} has parameters of {each.dtype} and {first.dtype}: the parameters of a unit must "
                     "all be float32, float64 or float16, or be frozen (requires_grad=False)"
                 )
-        over = sharding.over or world.size
-        self.group = world.comm.split(world.rank // over, world.rank)  # see `communication`
-        self.copies = world.comm.split(world.rank % over, world.rank) if over < world.size else None
+        self.group = group.split(0, group.rank)  # of its own: see `communication`
+        self.copies = copies.split(0, copies.rank) if copies else None
+        self.accumulates = accumulates
         self.device, self.dtype = first.device, torch.bfloat16 if sharding.half else first.dtype
         self.shapes = [each.shape for each in self.parameters]
         self._numels = [each.numel() for each in self.parameters]
@@ -80,6 +87,7 @@ class Unit:
         self.own = ShardedOptimizer.part_of(self.numel, self.group.rank, self.group.size)
         self.missing = 0  # gradients of this step
         self.is_reduced = False
+        self._sums = 0  # gradients in `shard_gradient`
         self._fetching: Future[None] | None = None
         self._fetched: Tensor | None = None
         self._reducing: Tensor | None = None
@@ -116,9 +124,14 @@ class Unit:
 
     def begin(self) -> None:
         """A step begins."""
-        self.missing, self.is_reduced = len(self.parameters), False
+        self.expect_another()
+        self._sums = 0
         if self.gradient is not None:
             self.gradient.zero_()
+
+    def expect_another(self) -> None:
+        """Another backward pass is to come, whose gradient is added to that of the passes before it in this step."""
+        self.missing, self.is_reduced = len(self.parameters), False
 
     def fetch(self) -> None:
         """Begin to gather the parameters, if nobody has."""
@@ -182,8 +195,19 @@ class Unit:
         gradient = devices.on_host(self._reducing.to(self.shard.dtype))
         part = gradient[self.own]
         run(REDUCE_SCATTER, self.group, gradient.numpy())
-        if self.copies:
+        if self.copies and not self.accumulates:
             run(RING, self.copies, part.numpy())
+        if self._sums:
+            self.shard_gradient.add_(part)
+        else:
+            self.shard_gradient.copy_(part)
+        self._sums += 1
+
+    def add_up_copies(self) -> None:
+        """Add up the sum of all backward passes over the copies, once a step. Collective."""
+        assert self.copies
+        part = devices.on_host(self.shard_gradient)
+        run(RING, self.copies, part.numpy())
         self.shard_gradient.copy_(part)
 
     def added_up(self) -> None:

@@ -12,10 +12,11 @@ from farandole.data import shards
 from farandole.data.datasets import Dataset
 from farandole.data.shares import equal_shares, slices
 from farandole.errors import UsageError
+from farandole.model_parallel.axes import Axes
+from farandole.model_parallel.grid import Grid
 from farandole.runtime import clock
 from farandole.runtime.clock import offset_to_rank_0
 from farandole.runtime.communicator import Communicator, broadcast_text, gather_text
-from farandole.runtime.grid import Grid
 
 world = MPI.COMM_WORLD
 rank, size = world.rank, world.size
@@ -24,16 +25,17 @@ comm = Communicator(world)
 # Grids: for every factorisation, an axis holds exactly the ranks that differ along it only.
 grids = 0
 for data in (length for length in range(1, size + 1) if size % length == 0):
-    lengths = {"data": data, "pipeline": size // data}
-    grid = Grid(comm, **lengths)
-    row, column = grid.axis("pipeline"), grid.axis("data")
+    axes = Axes(comm, Grid(data=data, pipeline=size // data))
+    row, column = axes.axis("pipeline"), axes.axis("data")
     assert (row.size, column.size) == (size // data, data)
-    assert grid.coordinates == {"data": rank // (size // data), "pipeline": rank % (size // data)}
-    assert row.mpi.allgather(rank) == [grid.coordinates["data"] * (size // data) + place for place in range(row.size)]
+    assert [axes.place[axis] for axis in ("data", "pipeline")] == [rank // (size // data), rank % (size // data)]
+    assert row.mpi.allgather(rank) == [axes.place["data"] * (size // data) + place for place in range(row.size)]
     assert column.mpi.allgather(rank) == [place * (size // data) + row.rank for place in range(data)]
+    assert axes.axis("tensor").members == [rank]
+    assert axes.along("data", "pipeline").members == list(range(size))
     grids += 1
 with pytest.raises(UsageError, match="multiply to the number of ranks"):
-    Grid(comm, data=size + 1, pipeline=1)
+    Axes(comm, Grid(data=size + 1))
 
 # Texts of any length, empty ones too, from every rank in order.
 texts = gather_text(world, "é" * rank)

@@ -8,12 +8,13 @@ from torch import nn
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.data.shares import equal_shares
+from farandole.model_parallel.axes import Axes
+from farandole.model_parallel.grid import Grid
 from farandole.model_parallel.tensor.cross_entropy import cross_entropy
 from farandole.model_parallel.tensor.exchange import TensorGroup
 from farandole.model_parallel.tensor.split import split, whole
 from farandole.models.transformer import Block, Embedding, Head
 from farandole.runtime.communicator import gather_text
-from farandole.runtime.grid import Grid
 from farandole.runtime.options import RunOptions
 from farandole.runtime.trace import from_json, to_json
 from farandole.runtime.world import World
@@ -79,10 +80,10 @@ with World.start(RunOptions(wait_timeout=30)) as world:
 
     # Groups side by side, one of them busier: what one does is nobody else's collective.
     if world.size == 4:
-        grid = Grid(world.comm, data=2, tensor=2)
+        axes = Axes(world.comm, Grid(data=2, tensor=2))
         before = len(world.trace.spans)
-        pairs = TensorGroup(grid.axis("tensor"), world)
-        for _ in range(1 + grid.coordinates["data"]):
+        pairs = TensorGroup(axes.axis("tensor"), world)
+        for _ in range(1 + axes.place["data"]):
             pairs.sum(torch.ones(3))
         with world.communicate("everybody"):
             pass
