@@ -36,15 +36,21 @@ class Embedding(nn.Module):
 
     def __init__(self, vocabulary: int, context: int, width: int) -> None:
         super().__init__()
-        self.characters = nn.Embedding(vocabulary, width)
-        self.places = nn.Embedding(context, width)
+        self.characters, self.places = (_table(rows, width) for rows in (vocabulary, context))
         for table in (self.characters, self.places):
-            nn.init.normal_(table.weight, std=EMBEDDING_SPREAD)
+            if not table.weight.is_meta:
+                nn.init.normal_(table.weight, std=EMBEDDING_SPREAD)
 
     def forward(self, characters: Tensor) -> Tensor:
         places = torch.arange(characters.shape[1], device=characters.device)
         embedded: Tensor = self.characters(characters) + self.places(places)
         return embedded
+
+
+def _table(rows: int, width: int) -> nn.Embedding:
+    """A table; on the meta device without numbers drawn for it, for which torch would load its compiler, in 1 s."""
+    here = torch.empty(rows, width)
+    return nn.Embedding(rows, width, _weight=here) if here.is_meta else nn.Embedding(rows, width)
 
 
 class Attention(nn.Module):

@@ -27,11 +27,11 @@ class VocabularyEmbedding(nn.Embedding, Divided):
 
     def __init__(self, whole: nn.Embedding, group: TensorGroup) -> None:
         shares = tuple(group.shares(whole.num_embeddings, "symbols of an embedding"))
-        super().__init__(shares[group.rank], whole.embedding_dim, device="meta")
+        division = Division(0, shares)
+        super().__init__(shares[group.rank], whole.embedding_dim, _weight=division.part(whole.weight, group.rank))
         self.group, self.shares = group, shares
         self.first = slices(shares)[group.rank].start
-        self.divided = {"weight": Division(0, shares)}
-        self.weight = self.divided["weight"].part(whole.weight, group.rank)
+        self.divided = {"weight": division}
 
     def forward(self, symbols: Tensor) -> Tensor:
         return sum_of_parts(self.part(symbols), self.group)
