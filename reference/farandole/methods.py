@@ -222,6 +222,10 @@ METHODS: dict[str, Method] = {
         "model_parallel", "Mixture of experts, expert parallel",
         why_not_simulated=EXPERTS_BY_FORMULA,
     ),
+    "grid": Method(
+        "grid", "Six axes at once: data × shard × pipeline × expert × context × tensor",
+        why_not_simulated="grid/traffic.py has its bytes along each axis by formula, and grid/memory.py its memory",
+    ),
     "sharded": Method(
         "sharded", "Training state divided over data-parallel ranks: ZeRO, FSDP",
         aliases=("zero", "fsdp"),

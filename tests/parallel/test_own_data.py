@@ -101,7 +101,7 @@ LEARNING: list[tuple[str, int, dict[str, Any]]] = [
 # Their data are their own, and they take no task at all.
 NO_TASK = {
     *("small_network", "hybrid_parameters", "online", "adaptive"),
-    *("tensor_split", "context_parallel", "expert_parallel"),
+    *("tensor_split", "context_parallel", "expert_parallel", "grid"),
 }
 NUMBERED = sorted(set(METHODS) - NO_TASK - {method for method, _, _ in (*DESCENDING, *LEARNING)})
 

@@ -67,7 +67,7 @@ OTHERS: list[tuple[str, int, dict[str, Any]]] = [
 ]
 OF_ITS_OWN = {
     *("small_network", "hybrid_parameters", "online", "adaptive"),
-    *("tensor_split", "context_parallel", "expert_parallel"),
+    *("tensor_split", "context_parallel", "expert_parallel", "grid"),
 }
 
 

@@ -39,6 +39,7 @@ RANKS = {
     "elastic_horovod": 4,
     "expert_parallel": 4,
     "federated": 4,
+    "grid": 4,
     "horovod_sgd": 4,
     "hybrid": 4,
     "hybrid_parameters": 6,
@@ -66,7 +67,7 @@ SCENARIOS = {"language_model": "sync_sgd", "parameter_server_het": "parameter_se
 TRAINED = {"backup": 3, "membership": 4}
 # Of how many parts, elsewhere one, the ranks' models are: a part has other parameters than the next one. In
 # small_network rank 0 alone gets the whole model after the model-parallel half.
-PARTS = {"expert_parallel": 4, "layer_split": 4, "small_network": 2, "tensor_split": 2}
+PARTS = {"expert_parallel": 4, "grid": 2, "layer_split": 4, "small_network": 2, "tensor_split": 2}
 STEPS = 20
 SHORT = {
     "online": ("--samples", "600"),

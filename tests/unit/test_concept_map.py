@@ -165,6 +165,7 @@ def is_scenario(path: Path) -> bool:
         "data_parallel",
         "decentralised",
         "model_parallel",
+        "grid",
         "parameter_server",
         "federated",
         "recovery",

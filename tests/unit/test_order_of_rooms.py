@@ -26,6 +26,7 @@ ORDER = [
     "federated",
     "model_parallel",
     "sharded",
+    "grid",
     "recovery",
     "parameter_server",
     "methods",

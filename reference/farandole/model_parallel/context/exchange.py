@@ -40,12 +40,15 @@ class ContextGroup:
         comm: counted messages among these ranks.
         placement: the positions of each rank.
         world: traces the communication; None: it is not traced.
+        name: tells this group from others, for the trace.
     """
 
-    def __init__(self, comm: Communicator, placement: Placement, world: World | None = None) -> None:
+    def __init__(
+        self, comm: Communicator, placement: Placement, world: World | None = None, name: str = "context group"
+    ) -> None:
         self.comm, self.placement = comm, placement
         self.rank, self.size = comm.rank, comm.size
-        self._world = world
+        self._world, self._name = world, name
 
     def __deepcopy__(self, _: object) -> ContextGroup:
         """A copied layer is shared by the same ranks."""
@@ -94,5 +97,5 @@ class ContextGroup:
         if self._world is None:
             yield
             return
-        with self._world.communicate(name, "context group"):
+        with self._world.communicate(name, self._name):
             yield

@@ -5,8 +5,9 @@ A *mixture of experts* (混合专家) replaces a transformer's feed-forward netw
 
 Reading order: ``minimal`` (one layer from top to bottom in one file), ``routing`` (which experts a token chooses, and
 the loss that balances them), ``plan`` (what each expert accepts and each rank sends, from counts alone), ``mixture``
-(the layer), ``exchange`` (its messages, forward and backward), ``model`` (the language model with mixtures, in parts
-and whole), ``traffic`` (bytes and memory by formula), ``training``.
+(the layer), ``auxiliary_loss`` (its balancing loss, in a pipeline), ``exchange`` (its messages, forward and backward),
+``model`` (the language model with mixtures, in parts and whole), ``traffic`` (bytes and memory by formula),
+``training``.
 
 A *token* is one position of one sample; a *choice* is one of the k experts that a token is to have.
 """

@@ -38,16 +38,28 @@ class ExpertGroup:
         comm: counted messages among these ranks.
         experts: of each layer.
         world: traces the communication; None: it is not traced.
+        everyone: all ranks with tokens of the same batch, where several groups have copies of the experts; None: this
+            group is all.
+        name: tells this group from others, for the trace.
 
     Attributes:
         placement: each rank's experts.
+        among: the places of this group's ranks among `everyone`.
     """
 
-    def __init__(self, comm: Communicator, experts: int, world: World | None = None) -> None:
-        self.comm, self.experts = comm, experts
+    def __init__(
+        self,
+        comm: Communicator,
+        experts: int,
+        world: World | None = None,
+        everyone: Communicator | None = None,
+        name: str = "expert group",
+    ) -> None:
+        self.comm, self.experts, self.everyone = comm, experts, everyone or comm
+        self.among = [self.everyone.members.index(member) for member in comm.members]
         self.rank, self.size = comm.rank, comm.size
         self.placement = divided(experts, comm.size)
-        self._world = world
+        self._world, self._name = world, name
 
     def __deepcopy__(self, _: object) -> ExpertGroup:
         """A copied layer's experts are divided over the same ranks."""
@@ -59,15 +71,16 @@ class ExpertGroup:
         return self.placement[self.rank]
 
     def all_gather(self, counts: Tensor) -> Counts:
-        """Return all ranks' counts, with one dimension more, the ranks, in front. Collective."""
+        """Return the counts of `everyone`, with one dimension more, the ranks, in front. Collective."""
         here: Counts = counts.cpu().numpy().astype(np.int64)
-        if self.size == 1:
+        rank, size = self.everyone.rank, self.everyone.size
+        if size == 1:
             return here[None]
-        everywhere = np.empty((self.size, here.size), np.int64)
-        everywhere[(self.rank + 1) % self.size] = here.ravel()  # the ring's all-gather begins with that chunk
+        everywhere = np.empty((size, here.size), np.int64)
+        everywhere[(rank + 1) % size] = here.ravel()  # the ring's all-gather begins with that chunk
         with self._communicating("counts: all-gather"):
-            run(ALL_GATHER, self.comm, everywhere.reshape(-1))
-        return np.roll(everywhere, -1, axis=0).reshape(self.size, *here.shape)
+            run(ALL_GATHER, self.everyone, everywhere.reshape(-1))
+        return np.roll(everywhere, -1, axis=0).reshape(size, *here.shape)
 
     def all_to_all(self, rows: Tensor, leaving: Sequence[int], arriving: Sequence[int], name: str) -> Tensor:
         """Return the rows that all ranks have for this one, in order of the ranks. Collective.
@@ -90,7 +103,7 @@ class ExpertGroup:
         if self._world is None:
             yield
             return
-        with self._world.communicate(name, "expert group"):
+        with self._world.communicate(name, self._name):
             yield
 
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from farandole.model_parallel.expert import routing
+from farandole.model_parallel.expert.auxiliary_loss import with_auxiliary_loss
 from farandole.model_parallel.expert.exchange import ExpertGroup, all_to_all
 from farandole.model_parallel.expert.plan import Plan, capacity_of
 
@@ -39,6 +40,7 @@ class Mixture(nn.Module):
         experts: this rank's, in order of their numbers.
         plan: of the last batch; None before.
         balance_loss: this rank's part, for the last batch.
+        balance: its weight in the loss that is minimised; 0: whoever trains adds it to that loss.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Mixture(nn.Module):
         self.router = nn.Linear(width, group.experts, bias=False)
         self.experts = nn.ModuleList(make_expert(number) for number in group.own)
         self.plan: Plan | None = None
+        self.balance = 0.0
         self.balance_loss = torch.zeros(())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -58,13 +61,18 @@ class Mixture(nn.Module):
         chosen = group.all_gather(routing.count(choices, group.experts))
         factor = self.factor if self.training else 0.0
         capacity = capacity_of(factor, int(chosen[:, 0].sum()), self.k, group.experts)
-        self.plan = plan = Plan.of(group.placement, chosen, capacity)
-        self.balance_loss = routing.balance_loss(odds, torch.from_numpy(plan.shares).to(odds), plan.tokens)
+        whole = Plan.of(group.placement, chosen, capacity)
+        balance_loss = routing.balance_loss(odds, torch.from_numpy(whole.shares).to(odds), whole.tokens)
+        self.plan = plan = whole.among(group.among)
         kept = torch.from_numpy(plan.kept[group.rank]).to(x.device)
         places = routing.accepted(choices, kept)  # of the choices, whose rows are sent
         answers = self._answers(tokens.repeat(self.k, 1)[places], plan)
         by_choice = answers.new_zeros(choices.numel(), x.shape[-1]).index_put((places,), answers)
         mixed: Tensor = (weights.unsqueeze(2) * by_choice.unflatten(0, choices.shape)).sum(0)
+        if self.balance:
+            mixed = with_auxiliary_loss(mixed, balance_loss, self.balance)
+            balance_loss = balance_loss.detach()
+        self.balance_loss = balance_loss
         return mixed.view(x.shape)
 
     def _answers(self, rows: Tensor, plan: Plan) -> Tensor:

@@ -79,6 +79,10 @@ class Plan:
         kept = np.clip(capacity - before, 0, in_order).reshape(by_choice.shape).transpose(1, 0, 2)
         return cls(placement, chosen, kept)
 
+    def among(self, ranks: Sequence[int]) -> Plan:
+        """Return the plan of some ranks, which have all experts among them, with what is kept as of all ranks."""
+        return Plan(self.placement, self.chosen[ranks], self.kept[ranks])
+
     @property
     def tokens(self) -> int:
         """Of all ranks."""
