@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple
 from itertools import permutations, product
 from math import comb, prod
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -117,13 +118,15 @@ def test_a_grid_is_accepted_if_and_only_if_it_makes_the_ranks(ranks: int, length
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        ({"tensor_ranks": 3}, "tensor 3 does not make 8 ranks; data × tensor could be "),
+        ({"data": "digits", "model": "mlp"}, "the grid divides a transformer: give --model transformer --data pydoc"),
         ({"expert_ranks": 2}, "--expert-ranks 2 have no experts to divide: give --experts"),
         ({"experts": 4, "capacity": 1.0, "context_ranks": 2}, "give --capacity 0, or --context-ranks 1"),
     ],
 )
-def test_axes_that_have_no_meaning_together_are_refused(options: dict[str, int], says: str) -> None:
+def test_axes_that_have_no_meaning_together_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        GridOptions(**options).grid(8)  # type: ignore[arg-type]
+        GridOptions(**options).grid(8)
 
 
 @pytest.mark.parametrize(("data", "pipeline", "tensor"), [*permutations((1, 2, 4)), (2, 2, 2)])

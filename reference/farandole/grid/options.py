@@ -69,10 +69,10 @@ class GridOptions(ExpertOptions):
         Raises:
             UsageError: the axes do not multiply to `ranks`, or their combination has no meaning.
         """
-        inner = {axis: getattr(self, f"{axis}_ranks") for axis in AXES if axis != "data"}
-        grid = fitting(
-            ranks, {"data": self.data_ranks} | {axis: length for axis, length in inner.items() if length > 1}
-        )
+        wanted = {axis: getattr(self, f"{axis}_ranks") for axis in AXES}
+        grid = fitting(ranks, {axis: length for axis, length in wanted.items() if axis == "data" or length > 1})
+        if self.model != "transformer":
+            raise UsageError("the grid divides a transformer: give --model transformer --data pydoc")
         if grid.expert > 1 and not self.experts:
             raise UsageError(f"--expert-ranks {grid.expert} have no experts to divide: give --experts, such as 8")
         if grid.context > 1 and self.experts and self.capacity:
