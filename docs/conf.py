@@ -27,6 +27,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
+    "_ext.fast_references",
     "_ext.plain_docstrings",
     "_ext.house",
 ]
