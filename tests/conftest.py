@@ -17,6 +17,7 @@ from farandole.runtime import processes, rank
 from farandole_tools.forked_ranks import fork_server
 
 SESSION = "FARANDOLE_TEST_SESSION"
+WITH_ALONE = ("labs", "parallel")  # the folders that the Makefile searches for tests that are to be alone
 REQUIRE_ALL = os.environ.get("FARANDOLE_REQUIRE") == "all"
 
 # The same examples every time, so that a change fails by its own fault; make soak looks for more, and new ones.
@@ -26,7 +27,9 @@ settings.load_profile("farandole")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only make soak runs."""
+    """Leave out what only make soak runs; refuse a test that is to be alone where the Makefile looks for none."""
+    if astray := [item.nodeid for item in items if "alone" in item.keywords and item.path.parts[-2] not in WITH_ALONE]:
+        raise pytest.UsageError(f"{astray[0]} is marked alone: add its folder to WITH_ALONE, here and in the Makefile")
     if not SOAK:
         config.hook.pytest_deselected(items=[item for item in items if "soak" in item.keywords])
         items[:] = [item for item in items if "soak" not in item.keywords]
@@ -71,9 +74,11 @@ def session() -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def no_rank_left(session: str) -> Iterator[None]:
-    """After a test, no process that a launch has started is left."""
+def no_rank_left(session: str, request: pytest.FixtureRequest) -> Iterator[None]:
+    """After a test, no process that a launch has started is left. Unit tests start no ranks."""
     yield
+    if "tests/unit/" in request.node.nodeid:
+        return
     left = []
     for process in processes.find(SESSION, session):
         with suppress(psutil.NoSuchProcess):  # it has ended in the meantime

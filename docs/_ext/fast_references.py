@@ -16,7 +16,9 @@ from sphinx.domains.python import ObjectEntry, PythonDomain
 class IndexedPythonDomain(PythonDomain):
     """The Python domain, which searches only the objects whose last name is the one that is searched for."""
 
-    _index: dict[str, dict[str, ObjectEntry]] | None = None  # made when the first page is written: all objects are known
+    _index: dict[str, dict[str, ObjectEntry]] | None = (
+        None  # made when the first page is written: all objects are known
+    )
 
     def find_obj(
         self, env: Any, modname: str, classname: str, name: str, type: str | None, searchmode: int = 0
