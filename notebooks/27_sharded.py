@@ -240,11 +240,12 @@ variants = {
     "groups of two": {"shard_over": 2},
     "state in a file": {"offload": "disk"},
 }
-found = {name: launch("sharded", ranks=4, **recipe, **options, out=folder / name) for name, options in variants.items()}
+few = {**recipe, "steps": 6}  # a step is like another
+found = {name: launch("sharded", ranks=4, **few, **options, out=folder / name) for name, options in variants.items()}
 for name, run in {"stage 3": runs[3], **found}.items():
     held = [run.summary.memory["measured"][kind][0] / whole for kind in KINDS]
     at_last = whole * (1 / 2 if name == "groups of two" else 3 / 4)  # the model is gathered, to be judged
-    sent = (run.summary.bytes_sent[0] - at_last) / steps / whole
+    sent = (run.summary.bytes_sent[0] - at_last) / run.summary.steps / whole
     kinds = [f"{share:.2f} Ψ of {kind.replace('_', ' ')}" for kind, share in zip(KINDS, held, strict=True)]
     print(f"{name:15} sends {sent:.2f} Ψ in a step; holds {', '.join(kinds)}")
 
