@@ -16,6 +16,7 @@ a gradient for it; one pass over the gradient to weigh it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -115,13 +116,16 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._sum = torch.zeros(sum(lengths) + len(lengths), dtype=kind, pin_memory=is_on_a_card)
         self._gradient, self._used = self._sum.split([sum(lengths), len(lengths)])
         self._parts = self._gradient.split(lengths)
-        # One batch at a time, on the CPU, in the sum's type and order: the mean gradient is a part of the vector.
+        # One batch at a time, on the CPU, in the sum's type and order: a gradient may lie in the vector itself.
         self._places: list[Tensor | None] = [
             part.view_as(each)
             if every == 1 and each.dtype == kind and each.device.type == "cpu" and each.is_contiguous()
             else None
             for each, part in zip(self.parameters, self._parts, strict=True)
         ]
+        for number, (parameter, place) in enumerate(zip(self.parameters, self._places, strict=True)):
+            if place is not None:
+                parameter.register_post_accumulate_grad_hook(partial(self._note, number))
         self._batches, self._is_reduced = 0, False
 
     def reduce(self) -> bool:
@@ -163,6 +167,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget this batch's gradients; those that have been added up stay."""
         self.inner.zero_grad(set_to_none)
+        if self.every == 1:
+            self._sum.zero_()
+            for parameter, place in zip(self.parameters, self._places, strict=True):
+                if place is not None:
+                    parameter.grad = place
 
     def forget(self) -> None:
         """Forget all gradients, also those that have been added up."""
@@ -180,8 +189,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _collect(self) -> None:
         """Bring this batch's gradients, weighted by their share, into the vector."""
         alone = self.every == 1
-        for number, (parameter, part) in enumerate(zip(self.parameters, self._parts, strict=True)):
+        for number, (parameter, part, place) in enumerate(zip(self.parameters, self._parts, self._places, strict=True)):
             grad = parameter.grad
+            if grad is not None and grad is place:
+                continue  # `_note` has said whether it is used
             if grad is None:
                 if alone:
                     part.zero_()
@@ -189,10 +200,16 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 continue
             own = (grad.to_dense() if grad.is_sparse else grad).reshape(-1).to(part)
             if alone:
-                torch.mul(own, self.share, out=part)  # one pass; a gradient made anew is not added to anything before
+                part.copy_(own)
             else:
                 part.add_(own, alpha=self.share / self.every)
             self._used[number] = 1
+        if alone:
+            self._gradient *= self.share
+
+    def _note(self, number: int, parameter: Tensor) -> None:
+        """Autograd has added to this parameter's gradient."""
+        self._used[number] = 1
 
     def _all_reduce(self) -> None:
         with self.world.communicate("all-reduce"):
