@@ -114,7 +114,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         lengths = [each.numel() for each in self.parameters]
         is_on_a_card = any(each.device.type == "cuda" for each in self.parameters)
         self._sum = torch.zeros(sum(lengths) + len(lengths), dtype=kind, pin_memory=is_on_a_card)
-        self._gradient, self._used = self._sum.split([sum(lengths), len(lengths)])
+        self._gradient, used = self._sum.split([sum(lengths), len(lengths)])
+        self._used = used.numpy()  # an element of it is set in a thirtieth of the time
         self._parts = self._gradient.split(lengths)
         # One batch at a time, on the CPU, in the sum's type and order: a gradient may lie in the vector itself.
         self._places: list[Tensor | None] = [
