@@ -160,15 +160,16 @@ def test_a_step_is_computing_and_the_schedules_bubble_and_messages() -> None:
 def test_a_rank_that_trains_holds_zeros_formula_and_what_is_gathered() -> None:
     """`sharded`'s own account, in float32 and in half precision, beside the calculator's division."""
     parameters, ranks, units = 1200, 4, [100, 700, 400]
+    adam = 2 * 4 * parameters // ranks
     for stage in (1, 2, 3):
-        sizes = Sizes([4 * each for each in units], 4 * parameters // ranks, 0)
+        sizes = Sizes([4 * each for each in units], 4 * parameters // ranks, 0, adam)
         whole = asdict(BytesPerParameter.of("adam", mixed=False))
         divided = held({kind: size * parameters for kind, size in whole.items()}, stage, ranks)
-        trained = by_formula(Sharding(stage), sizes, "adam", on_device=True)  # type: ignore[arg-type]
+        trained = by_formula(Sharding(stage), sizes, on_device=True)  # type: ignore[arg-type]
         gathered = {"gradients": 4 * 700 * (stage > 1), "parameters": 4 * 700 * (stage > 2)}
         assert trained == {kind: nbytes + gathered.get(kind, 0) for kind, nbytes in divided.items()}
-    halves = Sizes([2 * each for each in units], 4 * parameters // ranks, 0)
-    trained = by_formula(Sharding(3, half=True), halves, "adam", on_device=True)
+    halves = Sizes([2 * each for each in units], 4 * parameters // ranks, 0, adam)
+    trained = by_formula(Sharding(3, half=True), halves, on_device=True)
     paper = held({kind: size * parameters for kind, size in asdict(MIXED).items()}, 3, ranks)
     assert sum(trained.values()) - 2 * 2 * 700 == sum(paper.values()), "its kinds differ, their sum does not"
 
