@@ -71,7 +71,8 @@ def check_bytes(variants: dict[str, Any], ranks: int, name: str) -> None:
         assert root == 0
         assert sent["3"] == 3 * (ranks - 1) * whole * STEPS, "half as much again"
         assert sent["prefetch"] == sent["3"]
-        assert largest < alive["prefetch"][0] <= 2 * largest
+        # Two at once, if the thread has its turn before the first is freed; `check_memory` sees that two are asked for.
+        assert largest <= alive["prefetch"][0] <= 2 * largest
         group = 2 if ranks == 4 else 1
         in_groups = (ranks // group) * 3 * (group - 1) * whole
         across = group * 2 * (ranks // group - 1) * whole // group
