@@ -344,8 +344,8 @@ for name in ("ring", "bidirectional-ring"):
 # ### Two trees at once
 #
 # In a tree half of the ranks are leaves, which send and receive the vector once, and wait the rest of the time. NCCL,
-# the library of NVIDIA's GPUs, lets them work too, in a second tree: a **double binary tree** (双二叉树). Whoever is a
-# leaf of one tree is an inner node of the other, and each tree carries one half of the vector.
+# the library of NVIDIA's GPUs, lets them work too, in a second tree: a **double binary tree** (双二叉树). A rank that
+# is a leaf of one tree is an inner node of the other, and each tree carries one half of the vector.
 
 # %%
 picture(double_binary_tree(1), ranks=8)

@@ -218,9 +218,11 @@ for name, run in ways.items():
     print(f"{name:18} {sum(run.summary.bytes_sent) / least:.2f} times the bytes; in the end equal copies: {same}")
 
 # %% [markdown]
-# In the second picture the messages lie beside the steps, in a row of their own. A rank waits only where three steps
-# are shorter than a message. A longer delay hides more, and its moves are older: the paper takes one to five steps of
-# 100. (Fragments send a little more here, since after the last step each that has moved is sent once more.)
+# Fragments alone do not shorten the waiting: the ranks meet four times as often, and wait for the slowest one each
+# time. The delay shortens it. In the second picture the messages lie beside the steps, in a row of their own, where
+# grey is waiting for a rank that has not sent yet. A rank itself waits only if the message has not come when its three
+# steps are over. A longer delay hides more, and its moves are older: the paper takes one to five steps of 100.
+# (Fragments send a little more here, since after the last step each that has moved is sent once more.)
 #
 # ## What you have seen
 #
@@ -232,8 +234,8 @@ for name, run in ways.items():
 # ## What to try
 #
 # 1. In section 1: 10 billion parameters and a line of 1 Gbit/s. Which H gives 95 %?
-# 2. In section 2: `outer` momentum 0.9 for 40 periods, and η = 0.3. Where does the red line end?
+# 2. In section 2: μ = 0.9 with `periods=40`, and with η = 0.3. Where does the red line end?
 # 3. `farandole run diloco -n 4 --data pydoc --model transformer --hidden 32 --period 20`, with `--outer-momentum` 0,
 #    0.5 and 0.9; then `farandole compare`.
-# 4. Section 5 with `mixing=0` and `mixing=0.9`, and with delays of 1 and 8. Which one is no longer exposed?
+# 4. Section 5 with `mixing=0` and `mixing=0.9`, and with delays of 1 and 8. From which delay on does no rank wait?
 # 5. Your own loop: `OwnLoop("diloco", period=25)`, as in notebook 26.

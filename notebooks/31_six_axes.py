@@ -191,7 +191,9 @@ with World.start(GridOptions()) as world:
 # "gradients" is what is added up over all ranks that hold the same: not of the data axis alone, since expert and
 # context ranks have other tokens, too. "counts" are the numbers of tokens that choose each expert.
 #
-# With half the samples all becomes half, but for shards and gradients: these are as many as there are parameters.
+# Tensor sends most in the third grid: each token passes two experts, whose outputs tensor ranks add up. With half the
+# samples all becomes half, but for shards and gradients, which are as long as the parameters, and counts, of which
+# there is one for each expert.
 #
 # ## 5 Which grid?
 #

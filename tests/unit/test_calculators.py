@@ -259,6 +259,7 @@ def test_flops_answers(capsys: pytest.CaptureFixture[str]) -> None:
         ("flops --model gpt-22b --peak-tflops 312", "needs --step-s"),
         ("flops --model gpt-22b --peak-tflops 312 --step-s 1 --efficiency 0.5", "leave out one"),
         ("flops --model gpt-22b --peak-tflops 312 --efficiency 1.5", "--efficiency"),
+        ("flops --model gpt-22b -n 8 --peak-tflops 312 --step-s 0.01", "times the peak of 8"),
         ("flops --model gpt-22b --schedule pipedream", "--schedule"),
     ],
 )

@@ -135,6 +135,11 @@ def _of_shape(options: FlopsOptions, shape: "Shape", plan: "TrainingPlan") -> di
         used = [
             utilisation.utilisation(each, step_s, plan.ranks, options.peak_tflops * 1e12) for each in (model, hardware)
         ]
+        if options.step_s and used[1] > 1:
+            raise UsageError(
+                f"--step-s {step_s:g} would take {used[1]:.3g} times the peak of {plan.ranks} rank(s): "
+                "give seconds, and --peak-tflops of one rank"
+            )
         found["step"] |= {"step_s": step_s, "mfu": used[0], "hfu": used[1]}
     if options.tokens:
         steps = options.tokens / tokens

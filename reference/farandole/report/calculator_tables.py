@@ -39,7 +39,8 @@ def flops(name: str, plan: TrainingPlan, found: Mapping[str, Any]) -> Table:
     """Return a row per figure."""
     table = _table(f"{name}{found['parameters']:,.0f} parameters, {_described(plan)}", "figure", "value")
     if step := found.get("step"):
-        table.add_row("step", f"{step['sequences']:,} sequences, {step['tokens']:,} tokens")
+        sequences = f"{step['sequences']:,} sequence{'s' * (step['sequences'] > 1)}"
+        table.add_row("step", f"{sequences}, {step['tokens']:,} tokens")
         table.add_row("model FLOPs per step", f"{step['model_flops']:.4g}")
         table.add_row("hardware FLOPs per step", f"{step['hardware_flops']:.4g}")
         table.add_row(
@@ -71,7 +72,7 @@ def _table(title: str, *headings: str) -> Table:
 
 def _described(plan: TrainingPlan) -> str:
     axes = " × ".join(f"{axis} {length}" for axis, length in grid(plan).items() if length > 1)
-    return f"{plan.ranks:,} ranks" + (f" = {axes}" if axes else "")
+    return f"{plan.ranks:,} rank{'s' * (plan.ranks > 1)}" + (f" = {axes}" if axes else "")
 
 
 def _gigabytes(nbytes: float) -> str:
