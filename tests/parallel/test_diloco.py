@@ -35,6 +35,13 @@ def test_it_learns_with_one_all_reduce_per_period(tmp_path: Path) -> None:
     assert run.test_accuracy > 0.85
 
 
-def test_more_fragments_than_steps_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--fragments 5 in a --period of 4 steps: give at most 4"):
-        launch("diloco", 2, period=4, fragments=5, steps=2, out=tmp_path / "run")
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"period": 4, "fragments": 5}, "--fragments 5 in a --period of 4 steps: give at most 4"),
+        ({"mixing": 0.9}, "--mixing 0.9 is for a --delay"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        launch("diloco", 1, steps=2, out=tmp_path / "run", **options)

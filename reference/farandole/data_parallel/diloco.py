@@ -41,6 +41,8 @@ from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
 from farandole.tasks import Loss
 
+MIXING = 0.5
+
 
 @dataclass(frozen=True)
 class Outer:
@@ -54,7 +56,8 @@ class Outer:
         mixing: after a delay, how much a rank keeps of its own parameters, m.
 
     Raises:
-        UsageError: more fragments than steps of a period, or a delay that is no shorter than the period.
+        UsageError: more fragments than steps of a period, a delay that is no shorter than the period, or mixing without
+            a delay.
     """
 
     period: int
@@ -62,7 +65,7 @@ class Outer:
     momentum: float
     fragments: int = 1
     delay: int = 0
-    mixing: float = 0.5
+    mixing: float = MIXING
 
     def __post_init__(self) -> None:
         of_a_period = f"in a --period of {self.period} steps: give at most"
@@ -70,6 +73,8 @@ class Outer:
             raise UsageError(f"--fragments {self.fragments} {of_a_period} {self.period}")
         if self.delay >= self.period:
             raise UsageError(f"--delay {self.delay} {of_a_period} {self.period - 1}")
+        if self.mixing != MIXING and not self.delay:
+            raise UsageError(f"--mixing {self.mixing:g} is for a --delay: without one a rank keeps nothing of its own")
 
     def sends(self, fragment: int, step: int) -> bool:
         """Return whether the ranks send their moves of a fragment after this step, the first of which is 1."""

@@ -50,7 +50,7 @@ class Config(OptimizerOptions):
     """Inner steps while a part's messages are under way (streaming DiLoCo); the ranks do not wait for them before."""
 
     mixing: Annotated[float, real(gte=0, lt=1)] = 0.5
-    """After a delay, how much a rank keeps of its own parameters; the rest is from the outer step."""
+    """With --delay: how much a rank keeps of its own parameters; the rest is from the outer step."""
 
     collective: Collective = "ring"
     """The all-reduce that forms the mean: one of ours, or MPI's."""
