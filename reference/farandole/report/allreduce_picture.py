@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from farandole.report.colours import SERIES
 from farandole.report.table import binary
 
 INK = "#444444"
-COLOURS = (*SERIES, INK, "#8B5A2B", "#A0A0A0")
+COLOURS = (*SERIES, INK, "#8B5A2B", "#A0A0A0", "#7FBF3F")
 Row = dict[str, Any]
 
 
@@ -26,7 +27,7 @@ def draw(rows: list[Row], file: Path) -> Path:
 def figure(rows: list[Row]) -> Figure:
     """On the left the schedules, dots measured and lines by the model; on the right the fast ones and the peers."""
     names = list(dict.fromkeys(row["name"] for row in rows))
-    colours = dict(zip(names, COLOURS, strict=False))
+    colours = dict(zip(names, cycle(COLOURS), strict=False))
     modelled = [name for name in names if any("model" in row for row in rows if row["name"] == name)]
     drawing = Figure(figsize=(11, 4.6), layout="constrained")
     left, right = drawing.subplots(1, 2, sharex=True, sharey=True)
