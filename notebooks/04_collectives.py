@@ -370,7 +370,7 @@ for name, schedule in rows.items():
 # ### The farthest first
 #
 # For a reduce-scatter or an all-gather alone there is **PAT**, parallel aggregated trees (并行聚合树): every chunk goes
-# down a tree of its own, and the trees share their messages. What does rank *r* of 8 send, and to whom?
+# down a separate tree, and the trees share their messages. What does rank *r* of 8 send, and to whom?
 
 # %% tags=["nbval-check-output"]
 for aggregated in (8, 2):

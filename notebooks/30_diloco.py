@@ -21,7 +21,7 @@
 #
 # In local SGD (notebook 06) the ranks take H steps alone and continue from the mean of their parameters. **DiLoCo**
 # (低通信分布式训练; Douillard et al. 2023) asks what else could be done with what they have learned in these H steps.
-# It takes their mean *move* for a gradient, and gives it to an optimizer of its own.
+# It takes their mean *move* for a gradient, and gives it to a second optimizer.
 
 # %%
 # %load_ext farandole

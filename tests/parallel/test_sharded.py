@@ -139,6 +139,7 @@ def test_ranks_that_take_different_branches_end_in_one_line(kind: str) -> None:
             "--prefetch is for --stage 3: with --stage 2 the parameters are on every rank",
         ),
         ({"shard_over": 3}, "--shard-over 3: 4 ranks make groups of 1, 2, 4"),
+        ({"optimizer": "muon", "save": "trained"}, "--save and --load know no state of --optimizer muon"),
     ],
 )
 def test_what_does_not_fit_is_refused(options: dict[str, Any], line: str, tmp_path: Path) -> None:

@@ -79,17 +79,18 @@ def test_only_one_contiguous_vector_is_accepted(wrong: Vector) -> None:
         executor.run(RING, Rank(Group(2), 0), wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["run_segmented_ring", "run_double_binary_tree"])
 @pytest.mark.parametrize(("length", "segments"), [(0, 1), (1, 1), (32, 1), (33, 2), (64, 2), (65, 3)])
-def test_a_segmented_ring_sends_messages_of_a_segment_at_most(
-    length: int, segments: int, monkeypatch: pytest.MonkeyPatch
+def test_a_segmented_ring_and_two_trees_send_messages_of_a_segment_at_most(
+    length: int, segments: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On two ranks, with segments of 64 bytes: 16 entries of a chunk."""
+    """On two ranks, with segments of 64 bytes: 16 entries of a chunk of the ring, or of the half of a tree."""
     monkeypatch.setattr(executor, "SEGMENT", 64)
     starts = vectors(2, length)
 
     def program(rank: Rank) -> int:
         buffer = starts[rank.rank].copy()
-        executor.run_segmented_ring(rank, buffer)  # type: ignore[arg-type]
+        getattr(executor, name)(rank, buffer)
         assert buffer.tolist() == sum(starts).tolist()
         return rank.messages_sent
 

@@ -55,7 +55,7 @@ class PlanOptions:
     """Words. [default: 51200]"""
 
     untied: Flag = False
-    """The head has a matrix of its own, and not the embedding's."""
+    """The head does not share the embedding's matrix."""
 
     ranks: Annotated[AtLeastOne, Parameter(alias="-n")] = 1
     """Number of ranks: data × context × pipeline × tensor."""

@@ -1,7 +1,7 @@
 """PAT, parallel aggregated trees: all-gather and reduce-scatter in lgP rounds, for any number of ranks.
 
-Each rank's chunk goes to all others down a binomial tree of its own, whose root is that rank; P trees work at once, and
-what they send from one rank to another travels in one message. The farthest ranks are served first, while a message
+Each rank is the root of a binomial tree, down which its chunk goes to all others. P trees work at once, and what they
+send from one rank to another travels in one message. The farthest ranks are served first, while a message
 still has one chunk; the longest messages go to the neighbour.
 
     all-gather, 8 ranks     to r + 4   chunk r                         a chunk is o ranks from its owner; it is sent on
@@ -32,7 +32,11 @@ Transfer = tuple[int, Sequence[int]]  # how far it is sent; how far each chunk o
 
 
 def transfers(size: int, aggregated: int) -> Iterator[Transfer]:
-    """Yield what every rank sends to a farther one in an all-gather, one message after the other."""
+    """Yield what every rank sends to a farther one in an all-gather, one message after the other.
+
+    Args:
+        aggregated: chunks of a message at most; the next lower power of two is used.
+    """
     reach = 1 << (size - 1).bit_length()  # the power of two that is not less than P
     stride = max(1, reach >> (aggregated.bit_length() - 1))
     distance = reach // 2
@@ -81,13 +85,13 @@ def _from_first(chunks: Sequence[int]) -> tuple[int, ...]:
 
 @lru_cache
 def pat_all_gather(aggregated: int) -> Schedule:
-    """Return the all-gather with at most so many chunks in a message."""
+    """Return the all-gather with at most `aggregated` chunks in a message."""
     name = f"PAT all-gather, {aggregated} chunks a message"
     return Schedule(name, lambda rank, size: all_gather(rank, size, aggregated), lambda size: size, lambda size: 0)
 
 
 @lru_cache
 def pat_reduce_scatter(aggregated: int) -> Schedule:
-    """Return the reduce-scatter with at most so many chunks in a message."""
+    """Return the reduce-scatter with at most `aggregated` chunks in a message."""
     name = f"PAT reduce-scatter, {aggregated} chunks a message"
     return Schedule(name, lambda rank, size: reduce_scatter(rank, size, aggregated), lambda size: size, lambda size: 0)

@@ -58,7 +58,7 @@ COLLECTIVES: dict[str, Collective] = {
         "All get each rank's part, in lgP rounds.", DOUBLING_ALL_GATHER, is_all_reduce=False
     ),
     "reduce-scatter-pat": Collective(
-        "Each rank gets one part of the sum, up a tree of its own; neighbours first.",
+        "Each rank gets one part of the sum, up a tree whose root it is; neighbours first.",
         form=pat_reduce_scatter,
         is_all_reduce=False,
     ),

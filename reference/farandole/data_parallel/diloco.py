@@ -123,7 +123,7 @@ class DiLoCo(Strategy):
         self._shares: list[list[float]] = [[] for _ in self.fragments]  # since the fragment was last sent
         self._sums: list[Sum] = []  # under way, in the order of all ranks
         self._done = 0
-        # The thread's messages meet no others in a communicator of its own.
+        # A separate communicator: the thread's messages must not meet those of the steps.
         self._comm = world.comm.split(0, world.rank) if outer.delay else world.comm
         self._thread = ThreadPoolExecutor(1, "all-reduce") if outer.delay else None
 

@@ -43,9 +43,10 @@ def main(config: Config) -> None:
     from farandole.sharded.unit import on_parts
     from farandole.tasks import Loss
 
+    if config.optimizer == "muon" and (config.save or config.load):
+        raise UsageError("--save and --load know no state of --optimizer muon: choose adam, momentum or sgd")
+
     def strategy(world: World, model: nn.Module, loss: Loss) -> ShardedSGD:
-        if config.optimizer == "muon" and (config.save or config.load):
-            raise UsageError("--save and --load know no state of --optimizer muon: choose adam, momentum or sgd")
         given = config.lr, config.l2, config.weight_decay
         is_muon = config.optimizer == "muon"
         make_optimizer = muon.for_units(model, *given) if is_muon else on_parts(maker(config.optimizer, *given))
