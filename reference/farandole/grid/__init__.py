@@ -10,6 +10,6 @@ Nothing here divides anything itself. Each axis is a room or a folder of its own
     data       `sharded.unit`              the sum of the gradients of all ranks with the same parameters
 
 Reading order: `model_parallel.grid` (which rank stands where), then ``options``, ``layers`` (a layer over three axes),
-``training`` (a step over all six), ``pieces`` (which part of the unsplit model a rank holds), ``traffic`` (bytes per
-axis, and memory, by formula).
+``units`` (parameters over shard and data), ``training`` (a step over all six) with ``batches``, ``run`` (all steps);
+``pieces`` (which part of the unsplit model a rank holds), ``traffic`` and ``memory`` (bytes sent and held, by formula).
 """

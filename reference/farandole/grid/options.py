@@ -11,12 +11,8 @@ from farandole.model_parallel.grid import AXES, Grid, fitting
 from farandole.runtime.choices import one_of
 from farandole.runtime.numbers import AtLeastOne, whole
 
-SCHEDULES = (
-    "naive",
-    "gpipe",
-    "1f1b",
-    "interleaved",
-)  # backward passes come whole, and stages have no copies
+# Those whose backward passes come whole, and whose stages have no copies.
+SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved")
 
 if TYPE_CHECKING:
     GridScheduleName = str
