@@ -302,7 +302,9 @@ print("1f1b and gpipe leave the same parameters, to the bit:", digests["1f1b"] =
 # the backward pass comes (**recomputation**, Chen et al. 2016). It costs one more forward pass for each backward pass.
 
 # %%
-again = launch("pipeline", ranks=P, **recipe | {"pace_ms": 0}, schedule="gpipe", recompute=True, out=folder / "again")
+again = launch(
+    "pipeline", ranks=P, **recipe | {"pace_ms": 0}, schedule="gpipe", recompute="stage", out=folder / "again"
+)
 held = {name: np.array(run.summary.memory["measured"]["activations"]) for name, run in runs.items()}
 held["gpipe, recomputing"] = np.array(again.summary.memory["measured"]["activations"])
 figure, ax = plt.subplots(figsize=(9.5, 3))
@@ -459,4 +461,4 @@ for name, one in (("stashing alone", never_empty), ("vertical sync", together)):
 # 5. `run("interleaved", chunks=4, depth=10)`: how many messages, by `runs["interleaved"].summary.messages_sent`?
 # 6. Make a stage slow: `slow="rank=2,factor=2"`. What do the boxes of the *other* stages look like?
 # 7. PipeDream with learning rates between 0.1 and 1. Where does the delay begin to hurt? And with two stages?
-# 8. `recompute=True` with 1F1B and a `pace_ms` of 0: what does it cost in `wall_s`, and what does it save?
+# 8. `recompute="stage"` with 1F1B and a `pace_ms` of 0: what does it cost in `wall_s`, and what does it save?

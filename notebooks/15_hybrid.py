@@ -419,7 +419,7 @@ print("the first is the fastest:", best["step_s"] == min(mode["step_s"] for mode
 # 2. `hidden=1024, batch=64`, three steps: now parameters are many and activations few.
 # 3. `launch("hybrid", ranks=4, tensor_ranks=2, slow="rank=3,factor=3")`, and other grids: where does a straggler hurt
 #    most? Look at `wall_s` and at the timeline.
-# 4. `recompute=True` and 1 × 4 × 1: what does the fullest rank hold now? And with `schedule="gpipe"`?
+# 4. `recompute="stage"` and 1 × 4 × 1: what does the fullest rank hold now? And with `schedule="gpipe"`?
 # 5. `launch("hybrid", ranks=8, pipeline_ranks=2, tensor_ranks=2)`: the cube. Do its bytes follow from the table above?
 # 6. ZeRO-1 with `optimizer="sgd"`: what is there to divide?
 # 7. `launch("adaptive", …, link_mbps=10)`: what is chosen now? And with `memory_mb=1`?

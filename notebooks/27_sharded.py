@@ -30,13 +30,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import torch
 from matplotlib.patches import Rectangle
+from torch.nn.functional import cross_entropy
 
 from farandole import launch
 from farandole.cost.memory import Numbers, by_stage
 from farandole.cost.paper_tables import MIXED
 from farandole.cost.published import KORTHIKANTI, MODELS
+from farandole.model_parallel.footprint import footprint
+from farandole.model_parallel.memory import ActivationMeter
 from farandole.models.classifiers import mlp
+from farandole.models.recomputation import recompute, unfuse
+from farandole.models.transformer import transformer
 from farandole.report import timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE
 from farandole.sharded.hooks import Hooks
@@ -82,11 +88,11 @@ for name, bytes_per_parameter in held.items():
 
 # %% tags=["nbval-check-output"]
 shape, plan = MODELS["gpt3-175b"], KORTHIKANTI["gpt3-175b"]
-for pipelines, stage, recompute in ((1, 0, "none"), (1, 0, "selective"), (16, 1, "selective"), (16, 1, "full")):
-    several = replace(plan, ranks=64 * pipelines, batch=64 * pipelines, zero=stage, recompute=recompute)
+for pipelines, stage, again in ((1, 0, "none"), (1, 0, "selective"), (16, 1, "selective"), (16, 1, "full")):
+    several = replace(plan, ranks=64 * pipelines, batch=64 * pipelines, zero=stage, recompute=again)
     first = by_stage(shape, several, Numbers(MIXED))[0]
     kinds = {kind: getattr(first, kind) / 1e9 for kind in (*KINDS, "activations")}
-    print(f"{64 * pipelines:4} cards, recompute {recompute:9}",
+    print(f"{64 * pipelines:4} cards, recompute {again:9}",
           ", ".join(f"{gb:4.1f} GB of {kind.replace('_', ' ')}" for kind, gb in kinds.items()))  # fmt: skip
 
 # %% [markdown]
@@ -252,7 +258,75 @@ for name, run in {"stage 3": runs[3], **found}.items():
 # %% [markdown]
 # In bfloat16 the parts count as optimizer state, as in the paper: they are what the update needs, and no pass does.
 #
-# ## 6 How it is written
+# ## 6 What no stage divides: activations
+#
+# Each rank still keeps what its own samples leave in all layers, from the forward to the backward pass. Section 1 said
+# that it may be most of all. It can be **computed again** (激活重计算) in the backward pass, from what is kept:
+#
+# - **selective:** attention keeps its queries, keys and values only; the softmax of all pairs of positions is computed
+#   again.
+# - **full:** each block of the transformer keeps its inputs only.
+#
+# Here torch tells of every tensor that it keeps and lets go of, in one training step of a small language model with six
+# blocks. The attention of this project's models is fused and keeps no square; here it is told to.
+#
+# **Predict:** the three curves. When is the most kept? How often does the third one rise?
+
+
+# %%
+class Watched(ActivationMeter):
+    """Notes how much is kept after each change."""
+
+    def add(self, address, nbytes, holders):
+        super().add(address, nbytes, holders)
+        curve.append(self.now)
+
+
+def kept_in_a_step(what):
+    """The bytes that are kept in the course of a step, and the gradients."""
+    torch.manual_seed(0)
+    model = transformer((64,), 64, hidden=64, depth=6)
+    characters = torch.randint(64, (4, 64))
+    meter = Watched(model.parameters())
+    unfuse(model)
+    recompute(model, what, meter.watching)
+    curve.clear()
+    with meter.watching():
+        loss = cross_entropy(model(characters).flatten(0, 1), characters.flatten())
+    loss.backward()
+    return [0, *curve], [each.grad for each in model.parameters()]
+
+
+curve = []
+steps = {what: kept_in_a_step(what) for what in ("none", "selective", "full")}
+
+# %%
+figure, axes = plt.subplots(1, 3, figsize=(9.5, 2.8), sharey=True, layout="constrained")
+axes[0].set(ylabel="MB of activations")
+for ax, (what, (values, _)), colour in zip(axes, steps.items(), (BLUE, ORANGE, GREEN), strict=True):
+    ax.fill_between(range(len(values)), [each / 1e6 for each in values], color=colour, alpha=0.3, step="post")
+    ax.plot([each / 1e6 for each in values], color=colour, drawstyle="steps-post")
+    ax.set(title=what, xlabel="tensors kept and let go", xticks=[])
+    ax.spines[["top", "right"]].set_visible(False)
+
+# %% tags=["nbval-check-output"]
+with torch.device("meta"):
+    layers, inputs = transformer((64,), 64, hidden=64, depth=6), torch.empty((4, 64), dtype=torch.int64)
+for what, (values, gradients) in steps.items():
+    formula = footprint(layers, inputs, loss=True, recompute=what, fused=False)
+    same = all(torch.equal(*pair) for pair in zip(gradients, steps["none"][1], strict=True))
+    print(f"{what:9} keeps {max(values) / 1e6:5.2f} MB at most, {(formula.activations + formula.again) / 1e6:5.2f} by",
+          f"formula; the same gradients, to the bit: {same}")  # fmt: skip
+
+# %% [markdown]
+# Without recomputation everything piles up until the forward pass ends. Selective saves the softmax, which grows with
+# the square of the sequence; it costs a few per cent of the operations. Full keeps one tensor for each block, and rises
+# once per block on the way back: one block's activations at a time, for a third more operations.
+#
+# `farandole run sharded --data pydoc --model transformer --recompute full` does this on every rank, and the record
+# counts it. `pipeline`, `hybrid`, `tensor_split` and `grid` have the option, too.
+#
+# ## 7 How it is written
 #
 # A step is the same for all stages. Hooks of torch do what differs: before a unit's forward it is gathered, after it
 # freed; when backward comes to its outputs it is gathered again; when its last gradient is there it is reduced.
@@ -262,9 +336,9 @@ print(inspect.getsource(ShardedSGD.step))
 print(inspect.getsource(Hooks._hooked))
 
 # %% [markdown]
-# One thing is hidden in `saved_tensors_hooks`. A layer's backward needs its weights, so autograd saves them, and would
-# keep the whole vector from forward to backward: nothing would be saved. Instead it is given the *place* of what it
-# wants to save, and looks there when the unit has been gathered again.
+# One thing is hidden in `watching`, which uses torch's `saved_tensors_hooks`. A layer's backward needs its weights, so
+# autograd saves them, and would keep the whole vector from forward to backward: nothing would be saved. Instead it is
+# given the *place* of what it wants to save, and looks there when the unit has been gathered again.
 #
 # ## What you have seen
 #
@@ -273,8 +347,8 @@ print(inspect.getsource(Hooks._hooked))
 # - The training is the same, to the bit in all stages.
 # - Stages 1 and 2 cost no byte more than an all-reduce. Stage 3 sends half as much again, and holds one layer whole.
 # - Prefetch hides the messages behind the computation, for the memory of one more layer.
-# - Activations are not divided by any of them. For these there are pipelines, tensor and sequence parallel
-#   (notebooks `13_pipelines`, `14_tensor_split`, `28_long_sequences`).
+# - Activations are not divided by any of them. They can be computed again; and pipelines, tensor and sequence parallel
+#   divide them (notebooks `13_pipelines`, `14_tensor_split`, `28_long_sequences`).
 #
 # **Try:** `farandole run sharded -n 4 --data pydoc --model transformer --hidden 64 --batch 32` and look at `memory` in
 # its summary.json · your own model: `--task my_task.py` (notebook `26_your_own_model`) · `sharded/minimal.py`, stage 3

@@ -122,6 +122,8 @@ def test_a_grid_is_accepted_if_and_only_if_it_makes_the_ranks(ranks: int, length
         ({"data": "digits", "model": "mlp"}, "the grid divides a transformer: give --model transformer --data pydoc"),
         ({"expert_ranks": 2}, "--expert-ranks 2 have no experts to divide: give --experts"),
         ({"experts": 4, "capacity": 1.0, "context_ranks": 2}, "give --capacity 0, or --context-ranks 1"),
+        ({"unfused_attention": True, "context_ranks": 2}, "--unfused-attention: ring attention keeps no square"),
+        ({"recompute": "full", "experts": 4}, "--recompute full would send every token to its experts once more"),
     ],
 )
 def test_axes_that_have_no_meaning_together_are_refused(options: dict[str, Any], says: str) -> None:

@@ -120,8 +120,10 @@ def _activations(shape: Shape, plan: TrainingPlan, numbers: Numbers, stage: int,
             kept[chunk] += positions * activations.Kept(shape.hidden, 0).on_rank(
                 plan.tensor, sequence=plan.sequence_parallel
             )
-        if piece.last:
-            kept[chunk] += positions * head.on_rank(plan.tensor, sequence=plan.sequence_parallel)
+        if piece.last:  # with a stage computed again at the same time as its layers, else let go of before them
+            of_head = positions * head.on_rank(plan.tensor, sequence=plan.sequence_parallel)
+            kept[chunk] += 0 if per_piece else of_head
+            again[chunk] = again[chunk] + of_head if per_piece else max(0, again[chunk] - of_head)
     schedule = plan.pipeline_schedule
     return most_held(
         schedule.computations(stage, plan.pipeline, plan.micro_batches),

@@ -33,8 +33,13 @@ def model_operations(shape: Shape, sequences: int) -> int:
 
 def hardware_operations(shape: Shape, sequences: int, recompute: Recompute) -> int:
     """Return the same, with what is computed again."""
-    again = {"none": 0, "selective": shape.attention_operations}.get(recompute, shape.block_operations)
-    return model_operations(shape, sequences) + sequences * again
+    again = {
+        "none": 0,
+        "selective": shape.attention_operations,
+        "full": shape.block_operations,
+        "stage": shape.operations,
+    }
+    return model_operations(shape, sequences) + sequences * again[recompute]
 
 
 def equation_8(shape: Shape, sequences: int) -> int:

@@ -90,7 +90,7 @@ def activations(training: GridTraining) -> int | None:
         layers = list(training.unsplit(None))
     context, parts = training.groups.context, training.options.micro_batches
     rows = -(-training.shard.largest_batch // parts)
-    kept = {}
+    kept, again = {}, {}
     for chunk, virtual in enumerate(training.virtual_stages):
         shape = (rows, length(context.own), *((training.options.hidden,) if virtual else ()))
         inputs = torch.empty(shape, dtype=training.dtype if virtual else torch.int64, device="meta")
@@ -99,10 +99,12 @@ def activations(training: GridTraining) -> int | None:
             inputs,
             loss=virtual == training.last,
             tensor_ranks=training.groups.tensor.size,
+            recompute=training.options.recompute,
+            fused=not training.options.unfused_attention,
         )
         assert found
-        kept[chunk] = found.activations
-    return most_held(training.schedule.computations(*training.stages, parts), kept)
+        kept[chunk], again[chunk] = found.activations, found.again
+    return most_held(training.schedule.computations(*training.stages, parts), kept, again=again)
 
 
 def _units(training: GridTraining, number: int, heads: int) -> Iterator[UnitSize]:

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from farandole.errors import UsageError
 from farandole.model_parallel.expert.options import ExpertOptions, Factor
 from farandole.model_parallel.grid import AXES, Grid, fitting
+from farandole.models.recomputation_options import RecomputationOptions
 from farandole.runtime.choices import one_of
 from farandole.runtime.numbers import AtLeastOne, whole
 
@@ -22,7 +23,7 @@ else:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class GridOptions(ExpertOptions):
+class GridOptions(ExpertOptions, RecomputationOptions):
     """How many ranks stand along each axis; their product is the number of ranks."""
 
     data_ranks: AtLeastOne | None = None
@@ -75,5 +76,12 @@ class GridOptions(ExpertOptions):
             raise UsageError(
                 "--capacity drops the last tokens of a batch, and which these are would depend on --context-ranks: "
                 "give --capacity 0, or --context-ranks 1"
+            )
+        if grid.context > 1 and (self.recompute == "selective" or self.unfused_attention):
+            option = "--unfused-attention" if self.unfused_attention else "--recompute selective"
+            raise UsageError(f"{option}: ring attention keeps no square of positions: leave it out, or --context-ranks")
+        if self.experts and self.recompute in ("full", "stage"):
+            raise UsageError(
+                f"--recompute {self.recompute} would send every token to its experts once more: give selective"
             )
         return grid

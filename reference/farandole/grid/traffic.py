@@ -73,10 +73,16 @@ def _in_ring(training: GridTraining, schedule: Schedule, numbers: int, *axes: st
 
 
 def _tensor(training: GridTraining, known: Sizes, samples: int) -> int:
-    """A sum at the end of each pair of matrices, and backward at its beginning; and three numbers per logit's row."""
+    """A sum at the end of each pair of matrices, and backward at its beginning; and three numbers per logit's row.
+
+    What is computed again sums up again.
+    """
     places = samples * length(training.groups.context.own)
-    sums = known.embeddings + known.heads + known.blocks * (2 if training.experts else 4)
+    of_block = 6 if training.options.recompute in ("full", "stage") else 4
+    sums = known.embeddings + known.heads + known.blocks * (2 if training.experts else of_block)
     loss = known.heads * (training.grid.tensor - 1) * 3 * places * training.dtype.itemsize
+    if training.options.recompute == "stage":
+        sums, loss = sums + known.embeddings, 2 * loss
     return sums * _in_ring(training, RING, places * training.options.hidden, "tensor") + loss
 
 
@@ -90,7 +96,9 @@ def _context(training: GridTraining, known: Sizes, samples: int) -> int:
     """Keys and values of this rank's heads around the ring, and backward once more, with their gradients."""
     group = training.groups.context
     row = samples * known.heads_width * training.dtype.itemsize
-    return known.blocks * sum(attention_bytes("ring", group.placement, group.rank, row).values())
+    sent = attention_bytes("ring", group.placement, group.rank, row)
+    again = training.options.recompute in ("full", "stage")
+    return known.blocks * ((1 + again) * sent["forward"] + sent["backward"])
 
 
 def _pipeline(training: GridTraining, rows: Sequence[int]) -> int:
@@ -106,9 +114,9 @@ def _pipeline(training: GridTraining, rows: Sequence[int]) -> int:
 
 
 def _shard(training: GridTraining, numbers: int) -> int:
-    """Two gathers and a reduction, for each micro-batch."""
+    """Two gathers and a reduction, for each micro-batch; a stage that is computed again gathers for that, too."""
     gather, reduce = (_in_ring(training, each, numbers, "shard") for each in (ALL_GATHER, REDUCE_SCATTER))
-    return 2 * gather + reduce
+    return (3 if training.options.recompute == "stage" else 2) * gather + reduce
 
 
 def _gradients(training: GridTraining, numbers: int, is_expert: bool) -> int:

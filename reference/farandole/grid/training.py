@@ -43,6 +43,7 @@ from farandole.model_parallel.schedules import choose
 from farandole.model_parallel.stage import Stage
 from farandole.model_parallel.tensor.cross_entropy import cross_entropy as divided_cross_entropy
 from farandole.model_parallel.tensor.exchange import TensorGroup
+from farandole.models.recomputation import recompute, unfuse
 from farandole.runtime.world import World
 
 WITH_OTHER_SAMPLES = ("data", "shard", "expert")
@@ -98,8 +99,11 @@ class GridTraining:
         for mixture in mixtures(self.module):
             mixture.balance = options.balance / options.micro_batches
         self.units = Units(world, axes, self.module, options)
-        self.stage = Stage(pieces, self.last)
+        self.stage = Stage(pieces, self.last, recompute=options.recompute == "stage")
         self.stage.meter = self.units.meter
+        if options.unfused_attention:
+            unfuse(self.module)
+        recompute(self.module, options.recomputed(), self.stage.meter.watching)
         shape = (length(context.own), options.hidden)
         self.pipeline = Pipeline(
             world,

@@ -7,20 +7,18 @@ this rank's part at once (ZeRO-3).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from farandole.grid.options import GridOptions
 from farandole.model_parallel.axes import Axes
 from farandole.model_parallel.expert.model import mixtures
-from farandole.model_parallel.memory import ActivationMeter
 from farandole.models.optimizers import maker
 from farandole.runtime.world import World
+from farandole.sharded.activations import UnitsMeter
 from farandole.sharded.communication import Communication
-from farandole.sharded.hooks import Hooks, Place, unpacked
+from farandole.sharded.hooks import Hooks
 from farandole.sharded.memory import Meter
 from farandole.sharded.options import Sharding
 from farandole.sharded.plan import Planned, units
@@ -82,23 +80,3 @@ class Units:
         self.hooks.remove()
         for unit in self:
             unit.complete()
-
-
-class UnitsMeter(ActivationMeter):
-    """Counts what autograd saves, of units that will be freed nothing: these are gathered again."""
-
-    def __init__(self, ignored: Iterable[Tensor], hooks: Hooks) -> None:
-        super().__init__(ignored)
-        self.hooks = hooks
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        def pack(tensor: Tensor) -> object:
-            packed = self.hooks.packed(tensor)
-            return self.hold(tensor) if self.active and packed is tensor else packed
-
-        def unpack(saved: object) -> Tensor:
-            return unpacked(saved) if isinstance(saved, Tensor | Place) else saved.release()  # type: ignore[attr-defined]
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-            yield

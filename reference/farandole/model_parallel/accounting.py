@@ -69,11 +69,12 @@ def _most_held(parts: Parts, micro_batches: int, left: dict[int, Footprint | Non
     if len(known) < len(left):
         return None
     steps = parts.schedule.computations(parts.place["pipeline"], parts.layout.pipeline, micro_batches)
-    late = {chunk: piece.late for chunk, piece in known.items()}
-    if parts.layout.recompute:
-        again = {chunk: piece.activations - piece.inputs for chunk, piece in known.items()}
-        return most_held(steps, {chunk: piece.inputs for chunk, piece in known.items()}, late, again)
-    return most_held(steps, {chunk: piece.activations for chunk, piece in known.items()}, late)
+    return most_held(
+        steps,
+        {chunk: piece.activations for chunk, piece in known.items()},
+        {chunk: piece.late for chunk, piece in known.items()},
+        {chunk: piece.again for chunk, piece in known.items()},
+    )
 
 
 def _footprint(parts: Parts, virtual: int, piece: nn.Sequential) -> Footprint | None:
@@ -83,7 +84,15 @@ def _footprint(parts: Parts, virtual: int, piece: nn.Sequential) -> Footprint | 
     own = None
     if parts.layout.sequence and parts.tensor.size > 1:
         own = shares_of(inputs.shape[1], parts.tensor)[parts.tensor.rank]
-    return footprint(opened, inputs, loss=loss, tensor_ranks=parts.layout.tensor, positions=own)
+    return footprint(
+        opened,
+        inputs,
+        loss=loss,
+        tensor_ranks=parts.layout.tensor,
+        positions=own,
+        recompute=parts.layout.recompute,
+        fused=not parts.layout.unfused,
+    )
 
 
 def _like_inputs(parts: Parts, virtual: int) -> Tensor:

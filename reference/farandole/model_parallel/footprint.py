@@ -19,6 +19,7 @@ from math import prod
 from torch import Tensor, nn
 
 from farandole.model_parallel import activations
+from farandole.models.recomputation_options import Recomputed
 from farandole.models.transformer import Block, Embedding, Head
 
 
@@ -27,19 +28,26 @@ class Footprint:
     """Bytes per micro-batch.
 
     Attributes:
-        inputs: all that is kept where the rest is computed again.
-        activations: kept from forward to backward, with the inputs.
+        activations: kept from forward to backward, the inputs among them.
+        again: what a backward pass computes again, and holds for a moment beside what has been kept so far.
         late: kept between the two halves of a backward pass: each linear layer's inputs and its outputs' gradient;
             nothing where tensor ranks share the layers, whose backward passes are not taken in halves.
     """
 
-    inputs: int
     activations: int
+    again: int
     late: int
 
 
 def footprint(
-    layers: Iterable[nn.Module], inputs: Tensor, *, loss: bool, tensor_ranks: int = 1, positions: int | None = None
+    layers: Iterable[nn.Module],
+    inputs: Tensor,
+    *,
+    loss: bool,
+    tensor_ranks: int = 1,
+    positions: int | None = None,
+    recompute: Recomputed = "none",
+    fused: bool = True,
 ) -> Footprint | None:
     """What one micro-batch leaves in these layers.
 
@@ -49,12 +57,15 @@ def footprint(
         loss: the outputs go into a cross-entropy.
         tensor_ranks: how many ranks share each layer.
         positions: of a sequence, those of this rank, where tensor ranks divide it too (``tensor.sequence``); None: all.
+        recompute: what is computed again for the backward pass.
+        fused: attention keeps no square of positions.
 
     Returns:
         None where a layer's formula is not known.
     """
     kept: float = inputs.nbytes
     late = 0
+    most_again = 0.0  # of what is kept up to a block, with the block computed again
     saved = True  # the tensor between two layers has been counted
     parts = 1  # into how many it is divided
     first = inputs.nbytes
@@ -85,9 +96,14 @@ def footprint(
                 outputs_saved = False
             case Block():
                 heads = width // layer.attention.head_width
-                own = activations.block(width, heads, inputs.shape[-2], inputs.itemsize, fused=True, dropout=False)
+                own = activations.block(width, heads, inputs.shape[-2], inputs.itemsize, fused=fused, dropout=False)
                 beside = own.whole + (4 - width) * inputs.itemsize  # its inputs are counted, its norms' means are not
-                kept += rows * (whole * beside + (own.divided + own.attention) / tensor_ranks)
+                attention = rows * own.attention / tensor_ranks
+                others = rows * (whole * beside + own.divided / tensor_ranks)
+                region = {"selective": attention, "full": attention + others}.get(recompute, 0.0)
+                kept += attention + others - region
+                after = _after_attention(rows * inputs.itemsize, width, whole, tensor_ranks)
+                most_again = max(most_again, kept + region - (after if recompute == "selective" else 0))
                 late += 16 * inputs.nbytes
                 outputs_saved = False
             case Head():
@@ -99,8 +115,20 @@ def footprint(
                 return None
         inputs, saved = outputs, outputs_saved
     if loss:
-        kept += inputs.nbytes / parts + 8 * prod(inputs.shape[:-1])
-    return Footprint(first, round(kept), late if tensor_ranks == 1 else 0)
+        # The softmax, the targets, and the number of these.
+        kept += (inputs.numel() / parts + 1) * max(4, inputs.itemsize) + 8 * prod(inputs.shape[:-1])
+    if recompute == "stage":
+        kept, most_again = first, kept
+    return Footprint(round(kept), max(0, round(most_again - kept)), late if tensor_ranks == 1 else 0)
+
+
+def _after_attention(nbytes: int, width: int, whole: float, tensor_ranks: int) -> float:
+    """Return what a block has let go of when its attention is computed again: all that comes after it.
+
+    Args:
+        nbytes: of a number of each position.
+    """
+    return nbytes * (whole * (2 * width + 2) + 9 * width / tensor_ranks)
 
 
 def _like_outputs(layer: nn.Module, inputs: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from farandole.model_parallel import layer_split
 from farandole.model_parallel.grid import Grid
 from farandole.model_parallel.schedules.naive import NAIVE
 from farandole.model_parallel.steps import Schedule, Times
+from farandole.models.recomputation_options import Recomputed
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,8 @@ class Layout:
 
     Attributes:
         data, pipeline, tensor: lengths of the grid's axes; their product is the number of ranks.
-        recompute: keep only each stage's inputs.
+        recompute: what is computed again for the backward pass.
+        unfused: attention keeps its square of positions.
         shard_optimizer: divide the optimizer's state over the data axis.
         balance: what the stages are to have equally much of.
         pace: how long each pass of a stage takes at least, in seconds.
@@ -29,7 +31,8 @@ class Layout:
     tensor: int = 1
     schedule: Schedule = NAIVE
     micro_batches: int = 1
-    recompute: bool = False
+    recompute: Recomputed = "none"
+    unfused: bool = False
     shard_optimizer: bool = False
     balance: layer_split.Balance = "time"
     pace: Times | None = None

@@ -36,12 +36,13 @@ class ActivationMeter:
     Attributes:
         active: off, it does not look at what autograd saves.
         most: the largest number of bytes held at once.
+        now: the number of bytes held.
     """
 
     def __init__(self, ignored: Iterable[Tensor]) -> None:
         self.active = True
         self.most = 0
-        self._now = 0
+        self.now = 0
         self._holders: Counter[int] = Counter()
         self._ignored: set[int] = set()
         self.ignore(ignored)
@@ -68,8 +69,8 @@ class ActivationMeter:
         before = self._holders[address]
         self._holders[address] += holders
         if address not in self._ignored and 0 in (before, self._holders[address]):
-            self._now += nbytes if holders > 0 else -nbytes
-            self.most = max(self.most, self._now)
+            self.now += nbytes if holders > 0 else -nbytes
+            self.most = max(self.most, self.now)
 
 
 class _Held:

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from farandole.model_parallel.schedules import FLUSHED, NAMES
 from farandole.models.options import TrainingOptions
+from farandole.models.recomputation_options import RecomputationOptions
 from farandole.runtime.choices import one_of
 from farandole.runtime.numbers import AtLeastOne, Positive, real
 
@@ -55,7 +56,7 @@ class AdaptiveOptions(LayerOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class PipelineOptions(LayerOptions):
+class PipelineOptions(LayerOptions, RecomputationOptions):
     """How a pipeline is run."""
 
     schedule: ScheduleName = "1f1b"
@@ -66,9 +67,6 @@ class PipelineOptions(LayerOptions):
 
     chunks: AtLeastOne = 2
     """Number of pieces of the model on each rank, for the interleaved schedule."""
-
-    recompute: bool = False
-    """Keep only each stage's inputs, and compute its activations again for the backward pass."""
 
     pace_ms: Milliseconds = 0.0
     """Minimum duration of every pass of a stage (forward, backward for inputs, backward for weights)."""

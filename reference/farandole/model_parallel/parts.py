@@ -33,6 +33,7 @@ from farandole.model_parallel.tensor.units import units
 from farandole.model_parallel.versions import StashingStage, SynchronisedStage
 from farandole.model_parallel.zero import ReplicatedOptimizer, ShardedOptimizer, add_up_gradients
 from farandole.models.optimizers import maker
+from farandole.models.recomputation import recompute, unfuse
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.world import World
@@ -90,6 +91,9 @@ class Parts:
         self.module = nn.ModuleList(pieces.values())
         self.flat = FlatBuffers(self.module)
         self.stage = self._stage()
+        if layout.unfused:
+            unfuse(self.module)
+        recompute(self.module, layout.recompute, self.stage.meter.watching)
         self.copies = self._copies()
         make = maker(options.optimizer, options.lr)
         divided = ShardedOptimizer if layout.shard_optimizer else ReplicatedOptimizer
@@ -208,11 +212,12 @@ class Parts:
         return self.axes.axis("pipeline").split(holders[0], key=stage) if len(holders) > 1 else None
 
     def _stage(self) -> Stage:
+        again = self.layout.recompute == "stage"
         if self.layout.vertical_sync:
-            return SynchronisedStage(self.pieces, self.last, recompute=self.layout.recompute)
+            return SynchronisedStage(self.pieces, self.last, recompute=again)
         if not self.schedule.flushes:
-            return StashingStage(self.pieces, self.last, recompute=self.layout.recompute)
-        return Stage(self.pieces, self.last, recompute=self.layout.recompute, halves=self.schedule.halves)
+            return StashingStage(self.pieces, self.last, recompute=again)
+        return Stage(self.pieces, self.last, recompute=again, halves=self.schedule.halves)
 
     def _name(self, axis: str) -> str:
         """A name for the ranks along `axis` that this one is among."""

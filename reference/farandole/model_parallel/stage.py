@@ -22,6 +22,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from farandole.model_parallel.deferred import WeightGradients, defer_weight_gradients
 from farandole.model_parallel.memory import ActivationMeter
+from farandole.models.recomputation import drawing_from, random_state
 
 
 class MicroBatches(Protocol):
@@ -48,11 +49,13 @@ class Kept:
         inputs: the piece's inputs; their gradient comes to be in ``inputs.grad``.
         edge: where the outputs came from; None where they are to be computed again, or depend on no parameter.
         held: counts the inputs' memory for as long as this is kept.
+        random_state: of the forward pass, where the outputs are to be computed again.
     """
 
     inputs: Tensor
     edge: GradientEdge | None
     held: object
+    random_state: Tensor | None
 
 
 class Stage:
@@ -90,13 +93,10 @@ class Stage:
         if virtual > 0:
             inputs.requires_grad_()
         held = self.meter.hold(inputs)
-        if self.recompute:
-            with torch.no_grad():
-                outputs, edge = self._compute(virtual, micro_batch, inputs, batches), None
-        else:
+        state = random_state(inputs.device) if self.recompute else None
+        with torch.set_grad_enabled(not self.recompute):
             outputs = self._compute(virtual, micro_batch, inputs, batches)
-            edge = _edge(outputs)
-        self.kept[virtual, micro_batch] = Kept(inputs, edge, held)
+        self.kept[virtual, micro_batch] = Kept(inputs, _edge(outputs), held, state)
         return outputs.detach()
 
     def backward(self, virtual: int, micro_batch: int, gradient: Tensor, batches: MicroBatches) -> Tensor | None:
@@ -111,7 +111,8 @@ class Stage:
         kept = self.kept.pop((virtual, micro_batch))
         edge = kept.edge
         if self.recompute:
-            edge = _edge(self._compute(virtual, micro_batch, kept.inputs, batches))
+            with drawing_from(kept.random_state, kept.inputs.device):
+                edge = _edge(self._compute(virtual, micro_batch, kept.inputs, batches))
         if edge is not None:
             torch.autograd.backward(edge, gradient)
         return kept.inputs.grad

@@ -21,9 +21,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, scaled_dot_product_attention
+from torch.nn.functional import gelu
 
 from farandole.errors import UsageError
+from farandole.models.core_attention import CoreAttention
 
 HEAD_WIDTH = 16
 EXPANSION = 4  # width of the feed-forward network, in widths of the model
@@ -63,10 +64,11 @@ class Attention(nn.Module):
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
         self.output = nn.Linear(width, width)
+        self.core = CoreAttention()
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (self._by_head(project(x)) for project in (self.query, self.key, self.value))
-        found = scaled_dot_product_attention(query, key, value, is_causal=True)
+        found = self.core(query, key, value)
         answer: Tensor = self.output(found.transpose(1, 2).flatten(2))
         return answer
 

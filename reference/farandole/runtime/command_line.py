@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from inspect import Parameter, Signature
+from itertools import zip_longest
 from typing import Any, TypeVar, get_type_hints
 
 import cyclopts
@@ -56,12 +57,16 @@ def _values(config_type: type[RunOptions], names: Iterable[str], words: Sequence
 
 
 def with_present_names(config_type: type[RunOptions], arguments: Sequence[str]) -> list[str]:
-    """Return the words with each option by its present name; `choices.advise` reports a former one."""
+    """Return the words with each option by its present name, which `choices.advise` reports, and with a value."""
     flags = {_flag(former): _flag(present) for former, present in config_type.renamed.items()}
+    bare = {_flag(name): value for name, value in config_type.bare_options.items()}
     words = []
-    for argument in arguments:
+    for argument, following in zip_longest(arguments, arguments[1:], fillvalue="-"):
         flag, equals, value = argument.partition("=")
-        words.append(advised(flag, flags) + equals + value)
+        if argument in bare and following.startswith("-"):
+            equals, value = "=", bare[argument]
+        if "--" + argument.removeprefix("--no-") not in bare:
+            words.append(advised(flag, flags) + equals + value)
     return words
 
 

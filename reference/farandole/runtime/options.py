@@ -44,6 +44,9 @@ class RunOptions:
     renamed: ClassVar[Mapping[str, str]] = {}
     """Former name of a field → its present name; the command line still accepts the former."""
 
+    bare_options: ClassVar[Mapping[str, str]] = {}
+    """Field → the value that its option has on the command line without a word after it; `--no-…` leaves it out."""
+
     incidental: ClassVar[frozenset[str]] = frozenset(
         {"out", "device", "slow", "fail", "chaos", "link_mbps", "link_change"}
         | {"wait_timeout", "expect_ranks", "tensorboard", "peak_flops", "json"}
@@ -116,6 +119,10 @@ class RunOptions:
         It is called after the training.
         """
         return None
+
+    def recomputed_flops_per_sample(self) -> int | None:
+        """Return the operations that the backward pass of a sample computes again; None where they are not known."""
+        return 0
 
     def steps_at_most(self, ranks: int) -> int | None:
         """Return how many steps, as --fail and --slow count them, a rank may come to; None: nothing limits them."""

@@ -90,6 +90,8 @@ class Summary:
             is computed again); None where the model's are not known. A task of the user's own is counted only with
             --peak-flops.
         mfu: model FLOPs utilisation, flops / (wall_s × ranks × --peak-flops), 0 to 1; None without --peak-flops.
+        hardware_flops: the same with the operations that backward passes computed again (--recompute).
+        hfu: hardware FLOPs utilisation, of these.
         unwritten: files of the record that could not be written, and why. trace.json is written last, after this
             summary, so its failure is only printed.
     """
@@ -126,6 +128,8 @@ class Summary:
     test_metrics: dict[str, float | None] | None = None
     flops: float | None = None
     mfu: float | None = None
+    hardware_flops: float | None = None
+    hfu: float | None = None
     unwritten: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:

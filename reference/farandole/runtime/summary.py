@@ -56,7 +56,10 @@ def write_summary(
     wall_s = max(rank["wall_s"] for rank in ranks)
     memory = [rank["memory"] for rank in ranks]
     per_sample = options.flops_per_sample()
+    again = options.recomputed_flops_per_sample()
     flops = None if per_sample is None else float(per_sample * samples)
+    hardware_flops = None if flops is None or again is None else flops + again * samples
+    peak = wall_s * len(ranks) * options.peak_flops if options.peak_flops else None
     summary = Summary(
         scenario=scenario,
         ranks=len(ranks),
@@ -79,7 +82,9 @@ def write_summary(
         compression=_compression(ranks, spans),
         delivery=_delivery(ranks),
         flops=flops,
-        mfu=flops / (wall_s * len(ranks) * options.peak_flops) if flops and wall_s and options.peak_flops else None,
+        mfu=flops / peak if flops and peak else None,
+        hardware_flops=hardware_flops,
+        hfu=hardware_flops / peak if hardware_flops and peak else None,
         **figures,
     )
     # The summary comes first: it is small and holds the results, while the trace is the largest file.

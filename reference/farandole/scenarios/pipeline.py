@@ -6,6 +6,7 @@ outlives its ranks: the state of each stage is in the memory of the next.
 
     farandole run pipeline -n 4 --schedule 1f1b --micro-batches 8
     farandole run pipeline -n 4 --schedule gpipe --recompute
+    farandole run pipeline -n 2 --data pydoc --model transformer --recompute selective --unfused-attention
     farandole run pipeline -n 4 --schedule zero-bubble --pace-ms 5
     farandole run pipeline -n 4 --schedule dualpipe --depth 3
     farandole run pipeline -n 4 --schedule pipedream --vertical-sync
@@ -44,7 +45,8 @@ def main(config: Config) -> None:
             pipeline=ranks,
             schedule=choose(config.schedule, config.chunks),
             micro_batches=config.micro_batches,
-            recompute=config.recompute,
+            recompute=config.recomputed(),
+            unfused=config.unfused_attention,
             balance=config.balance,
             pace=pace(config.pace_ms),
             vertical_sync=config.vertical_sync,

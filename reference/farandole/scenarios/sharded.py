@@ -7,7 +7,7 @@ larger than one rank's memory, though every rank works on all layers. The traini
     farandole run sharded -n 4 --stage 1
     farandole run sharded -n 4 --stage 2 --optimizer momentum --lr 0.05
     farandole run sharded -n 4 --shard-over 2 --prefetch --precision bfloat16
-    farandole run sharded -n 4 --data pydoc --model transformer --hidden 64 --batch 32
+    farandole run sharded -n 4 --data pydoc --model transformer --hidden 64 --batch 32 --recompute full
     mpirun -n 3 python -m farandole.scenarios.sharded --stage 3
 """
 
@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from cyclopts import Parameter
 
 from farandole.distributed_checkpoint.options import CheckpointOptions
+from farandole.models.recomputation_options import BlockRecomputationOptions
 from farandole.scenarios import run_as_program
 from farandole.sharded.options import ShardedOptions
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Config(ShardedOptions, CheckpointOptions):
+class Config(ShardedOptions, BlockRecomputationOptions, CheckpointOptions):
     """Options of sharded."""
 
 
@@ -45,12 +46,14 @@ def main(config: Config) -> None:
 
     if config.optimizer == "muon" and (config.save or config.load):
         raise UsageError("--save and --load know no state of --optimizer muon: choose adam, momentum or sgd")
+    config.recomputed()
 
     def strategy(world: World, model: nn.Module, loss: Loss) -> ShardedSGD:
         given = config.lr, config.l2, config.weight_decay
         is_muon = config.optimizer == "muon"
         make_optimizer = muon.for_units(model, *given) if is_muon else on_parts(maker(config.optimizer, *given))
-        made = ShardedSGD(world, model, loss, make_optimizer, config.sharding(world.size), config.optimizer)
+        sharding, again = config.sharding(world.size), None if config.task else config
+        made = ShardedSGD(world, model, loss, make_optimizer, sharding, config.optimizer, again)
         if config.save:
             storage.make(config.save, world.control)
             made.at_end = partial(save, made, config.save)

@@ -6,6 +6,7 @@ layer's columns on each rank, the next layer's rows, and one all-reduce; attenti
     farandole run tensor_split -n 2
     farandole run tensor_split -n 4 --data pydoc --model transformer --hidden 64
     farandole run tensor_split -n 4 --data pydoc --model transformer --hidden 64 --sequence-parallel
+    farandole run tensor_split -n 2 --data pydoc --model transformer --recompute full
     mpirun -n 3 python -m farandole.scenarios.tensor_split --precision float64
 """
 
@@ -15,12 +16,13 @@ from cyclopts import Parameter
 
 from farandole.distributed_checkpoint.options import CheckpointOptions
 from farandole.model_parallel.options import ModelParallelOptions
+from farandole.models.recomputation_options import RecomputationOptions
 from farandole.scenarios import run_as_program
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Config(ModelParallelOptions, CheckpointOptions):
+class Config(ModelParallelOptions, RecomputationOptions, CheckpointOptions):
     """Options of tensor_split."""
 
     sequence_parallel: bool = False
@@ -32,10 +34,11 @@ def main(config: Config) -> None:
     from farandole.model_parallel.training import train
     from farandole.report.table import print_summary
 
-    print_summary(
-        train("tensor_split", config, lambda ranks: Layout(tensor=ranks, sequence=config.sequence_parallel)),
-        config.json,
-    )
+    def layout(ranks: int) -> Layout:
+        again, unfused = config.recomputed(), config.unfused_attention
+        return Layout(tensor=ranks, sequence=config.sequence_parallel, recompute=again, unfused=unfused)
+
+    print_summary(train("tensor_split", config, layout), config.json)
 
 
 if __name__ == "__main__":

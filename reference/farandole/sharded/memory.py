@@ -38,8 +38,14 @@ def remembered(optimizer: str, own: slice, matrices: Sequence[Matrix]) -> int:
     return numbers(matrices, own) if optimizer == "muon" else STATE_PER_PARAMETER[optimizer] * (own.stop - own.start)
 
 
-def account(measured: Meter, formula: dict[str, int]) -> dict[str, dict[str, int | None]]:
-    """Return the memory as the record has it; activations are those of any data-parallel training, and not counted."""
+def account(
+    measured: Meter, formula: dict[str, int], activations: tuple[int | None, int | None]
+) -> dict[str, dict[str, int | None]]:
+    """Return the memory as the record has it.
+
+    Args:
+        activations: measured and by formula; None where they are not known.
+    """
     most = measured.most
-    found = Memory(most["parameters"], most["gradients"], most["optimizer_state"], None)
-    return {"measured": asdict(found), "formula": asdict(Memory(**formula, activations=None))}
+    found = Memory(most["parameters"], most["gradients"], most["optimizer_state"], activations[0])
+    return {"measured": asdict(found), "formula": asdict(Memory(**formula, activations=activations[1]))}

@@ -26,17 +26,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import nn
 
 from farandole.data.batch import Batch
 from farandole.data_parallel.training import Strategy
 from farandole.model_parallel.axes import Axes
 from farandole.model_parallel.grid import fitting
+from farandole.models.recomputation_options import RecomputationOptions
 from farandole.runtime.world import World
+from farandole.sharded.activations import Activations, UnitsMeter
 from farandole.sharded.communication import Communication
 from farandole.sharded.half import compute_in_bfloat16
-from farandole.sharded.hooks import Hooks, unpacked
+from farandole.sharded.hooks import Hooks
 from farandole.sharded.memory import Meter, account, remembered
 from farandole.sharded.norm import shorten
 from farandole.sharded.options import Sharding
@@ -51,6 +52,7 @@ class ShardedSGD(Strategy):
 
     Args:
         optimizer: its name, for the formula of its memory.
+        options: what is computed again, of a built-in model; its activations are then counted. None: they are not.
 
     Raises:
         UsageError: the model cannot compute in bfloat16, or `Unit` refuses.
@@ -67,6 +69,7 @@ class ShardedSGD(Strategy):
         make_optimizer: MakeForUnit,
         sharding: Sharding,
         optimizer: str,
+        options: RecomputationOptions | None = None,
     ) -> None:
         self.world, self.model, self.loss, self.sharding = world, model, loss, sharding
         self._optimizer, self._meter = optimizer, Meter()
@@ -80,6 +83,9 @@ class ShardedSGD(Strategy):
         ]
         self.optimizer = Optimizers(self.units)
         self._hooks = Hooks(self.units, sharding.stage)
+        self._kept = UnitsMeter(model.parameters(), self._hooks)
+        self._kept.active = options is not None
+        self._activations = Activations(options, model, self._kept) if options else None
         self.at_end: Callable[[], None] | None = None  # called after the last step, while all is divided
 
     def step(self, batch: Batch, share: float) -> float:
@@ -89,9 +95,11 @@ class ShardedSGD(Strategy):
                 unit.begin()
                 if unit.module is None:
                     unit.expect_gradients()
-            with torch.autograd.graph.saved_tensors_hooks(self._hooks.packed, unpacked):
+            with self._kept.watching():
                 mean_loss = self.loss(self.model, batch)
             (mean_loss * share).backward()
+            if self._activations:
+                self._activations.complete(batch)
             for unit in self.units:
                 if not unit.is_reduced:  # stage 1, the root unit, or a parameter that this step had no use for
                     unit.reduce()
@@ -139,7 +147,8 @@ class ShardedSGD(Strategy):
         parts = sum(unit.shard.nbytes for unit in self.units)
         sizes = Sizes([unit.nbytes for unit in self.units], parts, root, state)
         on_device = self.units[0].shard.device == self.units[0].device
-        return account(self._meter, by_formula(self.sharding, sizes, on_device))
+        kept = self._activations.account(self.sharding) if self._activations else (None, None)
+        return account(self._meter, by_formula(self.sharding, sizes, on_device), kept)
 
 
 class Optimizers:

@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from farandole.data.shares import equal_shares, slices
 from farandole.models.muon import hidden
 from farandole.models.optimizers import MakeOptimizer, maker
+from farandole.models.recomputation import recompute
 from farandole.models.transformer import transformer
 from farandole.runtime import devices
 from farandole.runtime.buffers import sha256
@@ -193,8 +194,11 @@ with World.start(RunOptions(wait_timeout=30)) as world:
         }  # fmt: skip
         if name == "muon":
             variants = {variant: variants[variant] for variant in ("1", "3", "disk", "groups")}
+        if name == "transformer":
+            variants["full"] = Sharding(3)
         for variant, sharding in variants.items():
             model = fresh(name)
+            recompute(model, variant)
             places, begin = {}, 0
             for each in model.parameters():
                 if each.requires_grad:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import gelu, linear, scaled_dot_product_attention
+from torch.nn.functional import gelu, linear
 
 from farandole.data.shares import slices
 from farandole.model_parallel.tensor.division import divisions
@@ -121,7 +121,7 @@ class SequenceBlock(ParallelBlock):
         attention = self.attention
         columns = gathered_linear(x, [attention.query, attention.key, attention.value], self.context)
         query, key, value = (attention._by_head(each) for each in columns)
-        found = scaled_dot_product_attention(query, key, value, is_causal=True)
+        found = attention.core(query, key, value)
         return _rows(found.transpose(1, 2).flatten(2), attention.output)
 
 

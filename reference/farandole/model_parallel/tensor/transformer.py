@@ -63,6 +63,7 @@ class ParallelAttention(Attention):
             for projection in (whole.query, whole.key, whole.value)
         )
         self.output = RowLinear(whole.output, group, columns)
+        self.core = deepcopy(whole.core)
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(copy_to_parts(x, self.group))  # once for all three: one all-reduce backward

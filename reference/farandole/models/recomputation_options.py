@@ -1,0 +1,72 @@
+"""The options of activation recomputation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from cyclopts import Parameter
+
+from farandole.errors import UsageError
+from farandole.models import operations
+from farandole.models.options import TrainingOptions
+
+Recomputed = Literal["none", "selective", "full", "stage"]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RecomputationOptions(TrainingOptions):
+    """What is not kept for the backward pass, but computed again."""
+
+    bare_options: ClassVar[Mapping[str, str]] = {"recompute": "stage"}
+
+    recompute: Recomputed = "none"
+    """stage, or the bare option: keep only each stage's inputs, and compute the rest again for the backward pass. Of a
+    transformer selective: compute the core of attention again; full: each block, of which only the inputs are kept."""
+
+    unfused_attention: bool = False
+    """Compute all scores of a sequence at once and keep their softmax, which selective recomputation is made for. Fused
+    attention keeps one number per head and position."""
+
+    def recomputed(self) -> Recomputed:
+        """Return what is computed again.
+
+        Raises:
+            UsageError: the model has no such parts.
+        """
+        if self.task is not None or self.model != "transformer":
+            instead = ", or --recompute stage" if self.bare_options else ""
+            for option, is_given in (
+                (f"--recompute {self.recompute}", self.recompute not in ("none", "stage")),
+                ("--unfused-attention", self.unfused_attention),
+            ):
+                if is_given:
+                    raise UsageError(
+                        f"{option} is for the blocks of the small transformer: "
+                        f"give --model transformer --data pydoc{instead}"
+                    )
+        return self.recompute
+
+    def recomputed_flops_per_sample(self) -> int | None:
+        if self.recompute == "none":
+            return 0
+        if self.recompute == "stage":
+            both = self.flops_per_sample()
+            return None if both is None else both // operations.FORWARD_AND_BACKWARD
+        from farandole.data import datasets
+
+        (context,) = datasets.shape(self.data)
+        once = {"selective": operations.attention, "full": operations.block}[self.recompute]
+        return context * self.depth * once(context, self.hidden)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class BlockRecomputationOptions(RecomputationOptions):
+    """The same, where the model has no stages."""
+
+    bare_options: ClassVar[Mapping[str, str]] = {}
+
+    recompute: Literal["none", "selective", "full"] = "none"
+    """Of a transformer selective: compute the core of attention again for the backward pass; full: each block, of which
+    only the inputs are kept."""
