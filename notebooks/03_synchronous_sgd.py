@@ -203,8 +203,9 @@ dist.destroy_process_group()
 print(inspect.getsource(SynchronousSGD.step))
 
 # %% [markdown]
-# One thing is new: the loss is multiplied with `share`, this rank's share of the batch, and so is its gradient; and
-# the all-reduce is a sum. With equal shares that is the mean over K. Section 6 shows what else it is good for.
+# `self.backward` computes the loss of this rank's part and adds its gradient. One thing is new: the gradient is
+# multiplied with `share`, this rank's share of the batch, and the all-reduce is a sum. With equal shares that is the
+# mean over K. Section 6 shows what else it is good for.
 #
 # All runs of this notebook have the same recipe, so that a difference between two runs has one cause only.
 

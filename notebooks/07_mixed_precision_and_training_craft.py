@@ -43,15 +43,16 @@ from farandole import launch
 from farandole.data import datasets
 from farandole.data.sampler import EpochSampler, steps_per_epoch
 from farandole.data.shares import equal_shares, slices
-from farandole.data_parallel import export, loss_scale
+from farandole.data_parallel import accumulation, export, loss_scale
 from farandole.data_parallel.bold_driver import BoldDriver
 from farandole.data_parallel.evaluation import accuracy
 from farandole.data_parallel.gradient_agreement import GradientAgreement
 from farandole.data_parallel.learning_rate import LearningRate
 from farandole.data_parallel.mixed_precision import HalfCopy, MixedPrecisionSGD
 from farandole.data_parallel.search import rounds
+from farandole.model_parallel.memory import ActivationMeter
 from farandole.models import layerwise, optimizers
-from farandole.models.classifiers import mlp
+from farandole.models.classifiers import cnn, mlp
 from farandole.models.transformer import transformer
 from farandole.report import table, timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
@@ -677,6 +678,58 @@ print("always right after an exchange of losses:", all(step % 10 == 0 for step i
 print("the copies of all ranks are equal:", len(set(runs["plateau"].summary.params_sha256)) == 1)
 
 # %% [markdown]
+# ### A batch that does not fit
+#
+# A step with 512 samples needs the activations of 512 samples, and a card may not have the memory. **Gradient
+# accumulation** (梯度累积) computes them in k **micro-batches**, one after the other: each backward pass adds to the
+# gradient and frees its activations, and the ranks communicate after the last one. `--accumulate k` does so for every
+# data-parallel method.
+#
+# **Predict:** for k = 1, 2, 4, 8: how many bytes does autograd keep, and how far is the gradient from that of the
+# undivided batch?
+
+# %%
+torch.manual_seed(0)
+network, (inputs, targets) = cnn(datasets.shape("mnist5k"), 10, 16, 2), next(batches("mnist5k", 512))
+kept, gradients = {}, {}
+for count in (1, 2, 4, 8):
+    meter = ActivationMeter([*network.parameters(), inputs, targets])  # counts what autograd saves, but for these
+
+    def watched(part, meter=meter):
+        with meter.watching():
+            return classification(network, part)
+
+    network.zero_grad()
+    accumulation.backward(watched, (inputs, targets), weight=1.0, count=count)
+    gradients[count] = torch.cat([each.grad.reshape(-1) for each in network.parameters()])
+    kept[count] = meter.most
+figure, ax = plt.subplots(figsize=(5, 2.5))
+ax.bar([str(count) for count in kept], [nbytes / 1e6 for nbytes in kept.values()], color=BLUE)
+ax.set(xlabel="micro-batches", ylabel="activations (MB)")
+ax.spines[["top", "right"]].set_visible(False)
+figure.tight_layout()
+
+# %% tags=["nbval-check-output"]
+for count, nbytes in kept.items():
+    same = torch.allclose(gradients[count], gradients[1], atol=1e-6)
+    print(f"{count} micro-batches: {nbytes / 1e6:.1f} MB kept, the same gradient: {same}")
+
+# %% [markdown]
+# An eighth of the memory, for the same gradient. What the ranks send stays the same, too:
+
+# %% tags=["nbval-check-output"]
+large = {"data": "digits", "batch": 512, "steps": 6, "optimizer": "momentum", "lr": 0.05}
+whole, divided = (
+    launch("sync_sgd", ranks=2, **large, accumulate=count, out=folder / f"accumulated-{count}") for count in (1, 8)
+)
+print("bytes of each rank:", whole.summary.bytes_sent, divided.summary.bytes_sent)
+close = np.allclose([line["loss"] for line in whole.metrics], [line["loss"] for line in divided.metrics], rtol=1e-4)
+print("the same loss in each step:", close)
+
+# %% [markdown]
+# It is not the same for a model with BatchNorm, which normalises each micro-batch by itself. And ZeRO's stages 2 and 3
+# do send more: a rank that keeps only its part of the gradient has to reduce after every pass (notebook 27).
+#
 # ### A rate that is adapted
 #
 # Document 001 has a second rule: collect the gradients of past rounds, and lower the rate where the error is high
@@ -976,6 +1029,7 @@ print("more than 8 of 10 test images right:", searches[4].summary.test_accuracy 
 # - L2 and decoupled decay are one under SGD, and two under Adam.
 # - A larger batch wants a larger rate, and sometimes a warm-up to get there. What decides about the rate has to be
 #   known to all ranks at the same step.
+# - A batch that does not fit is computed in micro-batches: the same gradient and the same bytes, in less memory.
 # - Metrics may be gathered beside the training, evaluation may be divided (add counts), and a model be exported.
 # - Hyper-parameters that differ from rank to rank are a search, and no data parallelism.
 #

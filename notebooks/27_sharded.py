@@ -330,10 +330,11 @@ for what, (values, gradients) in steps.items():
 #
 # A step is the same for all stages. Hooks of torch do what differs: before a unit's forward it is gathered, after it
 # freed; when backward comes to its outputs it is gathered again; when its last gradient is there it is reduced.
+# `backward` calls `_forward` once, or with `--accumulate` for each micro-batch, and surrounds each pass by `_around`.
 
 # %% tags=["nbval-check-output"]
-print(inspect.getsource(ShardedSGD.step))
-print(inspect.getsource(Hooks._hooked))
+for part in (ShardedSGD.step, ShardedSGD._forward, ShardedSGD._around, Hooks._hooked):
+    print(inspect.getsource(part))
 
 # %% [markdown]
 # One thing is hidden in `watching`, which uses torch's `saved_tensors_hooks`. A layer's backward needs its weights, so

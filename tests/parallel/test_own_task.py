@@ -29,19 +29,19 @@ SAME: dict[str, Any] = {"steps": STEPS, "lr": LR, "batch": waves.TRAIN}
 # Methods whose step is one of gradient descent if the batch is the whole set; each with ranks and options.
 PROMISED: list[tuple[str, int, dict[str, Any]]] = [
     ("sync_sgd", 3, {}),
-    ("sync_sgd", 2, {"overlap": True, "bucket_kb": 1}),
+    ("sync_sgd", 2, {"overlap": True, "bucket_kb": 1, "accumulate": 3}),
     ("sync_sgd", 2, {"collective": "window", "background_metrics": True}),
-    ("horovod_sgd", 2, {}),
-    ("ddp_sgd", 2, {}),
-    ("sharded", 3, {"optimizer": "sgd"}),
-    ("local_sgd", 3, {"period": 1}),
+    ("horovod_sgd", 2, {"accumulate": 3}),
+    ("ddp_sgd", 2, {"accumulate": 3}),
+    ("sharded", 3, {"optimizer": "sgd", "accumulate": 3}),
+    ("local_sgd", 3, {"period": 1, "accumulate": 2}),
     ("diloco", 2, {"optimizer": "sgd", "weight_decay": 0.0, "period": 1, "outer_lr": 1.0, "outer_momentum": 0.0}),
-    ("agnostic_sgd", 2, {}),
-    ("central_directions", 2, {"own_weight": 0.0}),
-    ("parameter_server", 4, {"sync": "bsp", "servers": 2}),
+    ("agnostic_sgd", 2, {"accumulate": 3}),
+    ("central_directions", 2, {"own_weight": 0.0, "accumulate": 3}),
+    ("parameter_server", 4, {"sync": "bsp", "servers": 2, "accumulate": 6}),
     ("federated", 2, {"clients": 4, "per_round": 4, "epochs": 1, "concentration": "inf"}),
     ("restart", 2, {"optimizer": "sgd"}),
-    ("membership", 3, {"optimizer": "sgd", "fail": f"rank=1,step={DEATH}"}),
+    ("membership", 3, {"optimizer": "sgd", "fail": f"rank=1,step={DEATH}", "accumulate": 3}),
     ("backup", 3, {"optimizer": "sgd", "fail": f"rank=2,step={DEATH}", "backup_every": 2}),
     ("elastic_horovod", 2, {"optimizer": "sgd"}),
 ]
@@ -53,12 +53,12 @@ PIPELINED: list[tuple[str, int, dict[str, Any]]] = [
 ]
 # Methods that go another way; they have to come down.
 OTHERS: list[tuple[str, int, dict[str, Any]]] = [
-    ("sync_sgd", 2, {"precision": "bfloat16"}),
-    ("compressed_sgd", 2, {"compressor": "top-k"}),
-    ("dpsgd", 3, {"topology": "complete"}),
-    ("push_sum", 2, {}),
-    ("ad_psgd", 3, {}),
-    ("choco_sgd", 2, {}),
+    ("sync_sgd", 2, {"precision": "bfloat16", "accumulate": 3}),
+    ("compressed_sgd", 2, {"compressor": "top-k", "accumulate": 3}),
+    ("dpsgd", 3, {"topology": "complete", "accumulate": 2}),
+    ("push_sum", 2, {"accumulate": 3}),
+    ("ad_psgd", 3, {"accumulate": 2}),
+    ("choco_sgd", 2, {"accumulate": 3}),
     ("dynamic_sync", 2, {"batch": 30}),
     ("parameter_server", 3, {"sync": "ssp", "batch": 30}),
     ("downpour", 3, {"lr": 0.05, "batch": 30}),
@@ -95,6 +95,7 @@ def _whole(samples: Any) -> Any:
 
 
 def trained(method: str, ranks: int, options: dict[str, Any], name: str, folder: Path) -> Run:
+    name = "in_micro_batches" if "accumulate" in options else name
     return launch(method, ranks, task=f"{FILE}:{name}", out=folder / "run", timeout_s=120, **SAME | options)
 
 

@@ -28,6 +28,7 @@ STATE = {"perceptron": 2, "transformer": 1, "branches": 0}
 def test_every_stage_equals_one_process_at_every_step(under_mpirun: Callable[..., Any], ranks: int) -> None:
     answer = under_mpirun("sharded_equals_single.py", ranks)
     check_muon(answer.pop("muon"), ranks)
+    check_accumulated(answer.pop("accumulated"), sum(answer["perceptron"]["1"]["units"].values()), ranks)
     assert list(answer) == list(STATE)
     for name, variants in answer.items():
         more = ["full"] if name == "transformer" else []  # its blocks are computed again
@@ -56,6 +57,16 @@ def check_muon(variants: dict[str, Any], ranks: int) -> None:
     vectors, matrices = (7 * 24 + 5 + 5 * 24), 7 * 24 * 24
     state = sum(memory["measured"]["optimizer_state"] for memory in variants["3"]["memory"])
     assert state == 8 * (matrices + 2 * vectors)
+
+
+def check_accumulated(variants: dict[str, Any], whole: int, ranks: int) -> None:
+    """In 3 micro-batches: stages 2 and 3 add up each one's gradients over the ranks, stage 3 gathers for each."""
+    assert all(apart < 1e-12 for apart, _ in variants.values())
+    group = 2 if ranks == 4 else 1
+    times = {"1": 2, "2": 1 + 3, "3": 3 * 3, "prefetch": 3 * 3}
+    expected = {variant: each * (ranks - 1) * whole for variant, each in times.items()}
+    in_groups, across = (ranks // group) * 3 * 3 * (group - 1) * whole, 2 * (ranks // group - 1) * whole
+    assert {variant: sent for variant, (_, sent) in variants.items()} == expected | {"groups": in_groups + across}
 
 
 def check_bytes(variants: dict[str, Any], ranks: int, name: str) -> None:
@@ -156,7 +167,7 @@ def test_statistics_that_need_float32_are_not_kept_in_bfloat16() -> None:
 
 def test_it_learns_in_bfloat16_in_groups_with_the_state_on_a_disk(tmp_path: Path) -> None:
     options = {"steps": 60, "hidden": 32, "prefetch": True, "precision": "bfloat16", "shard_over": 2, "offload": "disk"}
-    run = launch("sharded", 4, **options, max_norm=1.0, out=tmp_path / "run")
+    run = launch("sharded", 4, **options, max_norm=1.0, accumulate=3, out=tmp_path / "run")
     assert run.summary.test_accuracy > 0.8
     assert len(set(run.summary.params_sha256)) == 1
     assert run.summary.memory["measured"] == run.summary.memory["formula"]

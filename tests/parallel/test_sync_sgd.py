@@ -29,11 +29,10 @@ def check(answer: dict[str, dict[str, float]], kind: str, ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_every_step_equals_the_single_process(under_mpirun: Callable[..., Any], ranks: int) -> None:
-    check(
-        under_mpirun("sync_equals_single.py", ranks, "float64", "digits", "equal", "ring", "central", "mpi", "local"),
-        "float64",
-        ranks,
-    )
+    strategies = ("ring", "central", "mpi", "local", "overlapped in 3")
+    answer = under_mpirun("sync_equals_single.py", ranks, "float64", "digits", "equal", *strategies)
+    check(answer, "float64", ranks)
+    assert answer["overlapped in 3"]["sent"] == answer["ring"]["sent"], "micro-batches send nothing more"
 
 
 def test_float32_stays_within_rounding(under_mpirun: Callable[..., Any]) -> None:
@@ -41,7 +40,7 @@ def test_float32_stays_within_rounding(under_mpirun: Callable[..., Any]) -> None
 
 
 def test_unequal_shares_are_weighted(under_mpirun: Callable[..., Any]) -> None:
-    answer = under_mpirun("sync_equals_single.py", 3, "float64", "digits", "6,3,1", "ring", "ddp", "local")
+    answer = under_mpirun("sync_equals_single.py", 3, "float64", "digits", "6,3,1", "ring", "ddp", "local", "ddp in 2")
     check(answer, "float64", 3)
 
 
@@ -66,7 +65,9 @@ def test_every_step_equals_the_single_process_with_another_optimizer(
 @NO_HOROVOD
 @pytest.mark.parametrize(("ranks", "capabilities"), [(4, "equal"), (3, "6,3,1")])
 def test_horovod_equals_the_single_process(under_mpirun: Callable[..., Any], ranks: int, capabilities: str) -> None:
-    check(under_mpirun("sync_equals_single.py", ranks, "float32", "digits", capabilities, "horovod"), "float32", ranks)
+    strategies = ("horovod", "horovod in 3")
+    answer = under_mpirun("sync_equals_single.py", ranks, "float32", "digits", capabilities, *strategies)
+    check(answer, "float32", ranks)
 
 
 def test_digits_are_learned_and_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:

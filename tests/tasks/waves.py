@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,16 @@ def task() -> Task:
     """A recurrent model, batches as dicts of tensors, a loss of its own, two metrics."""
     metrics = {"error": error, "squared": lambda model, batch: loss(model, batch).item()}
     return Task(model=Recurrent, train=named(TRAIN, 0), test=named(TEST, 1), loss=loss, metrics=metrics)
+
+
+def in_micro_batches() -> Task:
+    """`task`, whose loss takes a sixth of the samples at most."""
+
+    def in_few_samples(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        assert len(batch["seen"]) <= TRAIN / 6
+        return loss(model, batch)
+
+    return replace(task(), loss=in_few_samples)
 
 
 class Listed(Dataset[tuple[Tensor, Tensor]]):

@@ -82,8 +82,7 @@ class AgnosticSGD(Strategy):
             parts = batches.split(batch, self.local_batch or max(1, samples))
             for part in parts:
                 self.flat.zero_gradients()
-                mean_loss = self.loss(self.model, part)
-                mean_loss.backward()
+                mean_loss = self.backward(part, weight=1.0)
                 self.optimizer.step()
                 loss += mean_loss.item() * batches.size(part) / samples
         self.optimizer.lr = lr

@@ -27,9 +27,9 @@ class BackwardClock:
             # This hook runs before the libraries' own, so a slow rank is late in communicating too.
             parameter.register_post_accumulate_grad_hook(self._gradient_is_there)
 
-    def start(self) -> None:
-        """Forward begins."""
-        self._missing = len(self._parameters)
+    def start(self, passes: int = 1) -> None:
+        """Forward begins, the first of so many forward and backward passes."""
+        self._missing = passes * len(self._parameters)
         self._start = time.perf_counter()
 
     def backward_has_ended(self) -> None:

@@ -61,8 +61,7 @@ class CompressedSGD(Strategy):
     def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model, batch)
-            (mean_loss * share).backward()
+            mean_loss = self.backward(batch, share)
             self.flat.to_host()
 
         gradient = self.flat.gradients_np

@@ -8,6 +8,8 @@ The processes are those of the launch: MPI only tells them where rank 0 listens.
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -17,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
 from farandole.data.batch import Batch
+from farandole.data_parallel import accumulation
 from farandole.data_parallel.backward_clock import BackwardClock
 from farandole.data_parallel.training import Strategy
 from farandole.runtime.communicator import broadcast_text
@@ -46,6 +49,7 @@ class DdpSGD(Strategy):
     def __init__(self, world: World, model: nn.Module, loss: Loss, lr: float, timeout_s: float) -> None:
         self.world = world
         self.model = model
+        self.loss = loss
         join_process_group(world, timeout_s)
         self.clock = BackwardClock(world, model)
         self.parallel = DistributedDataParallel(WithLoss(model, loss))
@@ -53,16 +57,24 @@ class DdpSGD(Strategy):
 
     def step(self, batch: Batch, share: float) -> float:
         self.optimizer.zero_grad(set_to_none=False)
-        self.clock.start()
-        mean_loss: Tensor = self.parallel(batch)
-        with self.world.comm.waiting_for_library("DDP's all-reduce", sign="gloo"):
-            (mean_loss * (share * self.world.size)).backward()
+        self.clock.start(self.accumulate)
+        mean_loss = self.backward(batch, share * self.world.size)
         self.clock.backward_has_ended()
         self.clock.communicated()
 
         with self.world.compute("update"):
             self.optimizer.step()
         return mean_loss.item()
+
+    def backward(self, batch: Batch, weight: float) -> Tensor:
+        return accumulation.backward(self.parallel, batch, weight, self.accumulate, self._around)
+
+    @contextmanager
+    def _around(self, is_last: bool) -> Iterator[None]:
+        """Let only the last pass reduce: DDP decides in forward whether its backward does."""
+        library = self.world.comm.waiting_for_library("DDP's all-reduce", sign="gloo")
+        with nullcontext() if is_last else self.parallel.no_sync(), library:
+            yield
 
 
 def join_process_group(world: World, timeout_s: float) -> None:

@@ -130,8 +130,7 @@ class DiLoCo(Strategy):
     def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model, batch)
-            mean_loss.backward()
+            mean_loss = self.backward(batch, weight=1.0)
         with self.world.compute("update"):
             self.optimizer.step()
         self._done += 1

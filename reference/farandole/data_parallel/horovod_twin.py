@@ -20,11 +20,15 @@ from farandole.tasks import Loss
 
 
 class HorovodSGD(Strategy):
-    """A model trained by Horovod in step with its copies on all other ranks."""
+    """A model trained by Horovod in step with its copies on all other ranks.
+
+    Args:
+        accumulate: backward passes of a step, after which Horovod reduces.
+    """
 
     bytes_are_counted = False
 
-    def __init__(self, world: World, model: nn.Module, loss: Loss, lr: float) -> None:
+    def __init__(self, world: World, model: nn.Module, loss: Loss, lr: float, accumulate: int = 1) -> None:
         # MPI is initialised by now: Horovod finding it so leaves its finalisation to mpi4py.
         try:
             import horovod.torch as hvd
@@ -34,17 +38,19 @@ class HorovodSGD(Strategy):
         self.world = world
         self.model = model
         self.loss = loss
+        self.accumulate = accumulate
         make_fit(model)
         self.clock = BackwardClock(world, model)
         self.optimizer = hvd.DistributedOptimizer(
-            SGD(model.parameters(), lr=lr), named_parameters=model.named_parameters()
+            SGD(model.parameters(), lr=lr),
+            named_parameters=model.named_parameters(),
+            backward_passes_per_step=accumulate,  # reduces a gradient after so many, and does not divide by them
         )
 
     def step(self, batch: Batch, share: float) -> float:
         self.optimizer.zero_grad()
-        self.clock.start()
-        mean_loss = self.loss(self.model, batch)
-        (mean_loss * (share * self.world.size)).backward()
+        self.clock.start(self.accumulate)
+        mean_loss = self.backward(batch, share * self.world.size)
         self.clock.backward_has_ended()
         with self.world.comm.waiting_for_library("Horovod's all-reduce", sign="Horovod"):
             self.optimizer.synchronize()  # what is left of the all-reduces begun during backward

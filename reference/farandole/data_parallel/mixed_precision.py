@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from farandole.collectives.executor import AllReduce
 from farandole.data import batch as batches
 from farandole.data.batch import Batch
+from farandole.data_parallel.accumulation import micro_batches
 from farandole.data_parallel.float32_layers import keep_in_float32
 from farandole.data_parallel.loss_scale import LossScale
 from farandole.data_parallel.training import Strategy
@@ -79,21 +80,27 @@ class HalfCopy:
         self._statistics = list(zip(self.module.buffers(), model.buffers(), strict=True))
         self._pairs = list(zip(trained(self.module), trained(model), strict=True))
 
-    def gradient(self, batch: Batch, share: float) -> Tensor:
-        """Put the gradient of a part of the batch, times its share, into the master's; returns the part's mean loss."""
+    def gradient(self, batch: Batch, share: float, accumulate: int = 1) -> Tensor:
+        """Put the gradient of a part of the batch, times its share, into the master's; returns the part's mean loss.
+
+        The gradients of several micro-batches are added up in 32 bits: in 16 a small one would be lost in the sum.
+        """
         scale = self.scale.value if self.scale else 1.0
         self.master.zero_gradients()
         for half, master in self._pairs:
             half.data.copy_(master.data)
             half.grad = None
-        mean_loss = self.loss(self.module, batch)
-        (mean_loss * scale).backward()
-        for half, master in self._pairs:
-            _put_gradient(half, master)
+        losses = []
+        for part, of_part in micro_batches(batch, accumulate):
+            mean_loss = self.loss(self.module, part)
+            (mean_loss * scale).backward()
+            for half, master in self._pairs:
+                _add_gradient(half, master, of_part)
+            losses.append(mean_loss.detach() * of_part)
         for own, its in self._statistics:  # BatchNorm's, which are evaluated with the master
             its.copy_(own)
         self.master.gradients.mul_(share / scale)
-        return mean_loss.detach()
+        return torch.stack(losses).sum()
 
     def adopt_statistics(self) -> None:
         """Continue with the master's buffers, which have been restored."""
@@ -143,6 +150,7 @@ class MixedPrecisionSGD(Strategy):
     ) -> None:
         self.world = world
         self.model = model
+        self.loss = loss
         self.all_reduce = all_reduce
         self.bytes_are_counted = bytes_are_counted
         self.master = FlatBuffers(model, gradients)
@@ -152,7 +160,7 @@ class MixedPrecisionSGD(Strategy):
 
     def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
-            mean_loss = self.half.gradient(batch, share)
+            mean_loss = self.half.gradient(batch, share, self.accumulate)
 
         with self.world.communicate("all-reduce"):
             self.master.to_host()
@@ -172,10 +180,9 @@ def _converted(values: Any, kind: torch.dtype) -> Any:
     )
 
 
-def _put_gradient(half: nn.Parameter, master: nn.Parameter) -> None:
-    """Write the copy's gradient into the master's; 0 where the loss does not depend on the parameter."""
+def _add_gradient(half: nn.Parameter, master: nn.Parameter, weight: float) -> None:
+    """Move the copy's gradient to the master's; the loss may not depend on the parameter."""
     assert master.grad is not None
-    if half.grad is None:
-        master.grad.zero_()
-    else:
-        master.grad.copy_(half.grad)
+    if half.grad is not None:
+        master.grad.add_(half.grad, alpha=weight)
+        half.grad = None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from farandole.collectives.schedules import ALL_REDUCE_NAMES
+from farandole.data.shares import equal_shares, proportional_shares
 from farandole.errors import UsageError
 from farandole.models.options import TrainingOptions, Width
 from farandole.runtime.choices import one_of
@@ -35,10 +36,33 @@ class DataParallelOptions(TrainingOptions):
     ] = ()
     """Speed of each rank, one number per rank; the shares are proportional. [default: equal shares]"""
 
+    def shares(self, samples: int, ranks: int) -> list[int]:
+        """Return each rank's number of samples.
+
+        Raises:
+            UsageError: another number of capabilities than of ranks.
+        """
+        if not self.capabilities:
+            return equal_shares(samples, ranks)
+        if len(self.capabilities) != ranks:
+            raise UsageError(f"--capabilities has {len(self.capabilities)} numbers: give one for each of {ranks} ranks")
+        return proportional_shares(samples, self.capabilities)
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class LoopOptions(DataParallelOptions):
+class AccumulationOptions(RunOptions):
+    """Gradients that are added up before they are sent."""
+
+    accumulate: AtLeastOne = 1
+    """Gradient accumulation: compute each rank's part of the batch in this many micro-batches, add up their gradients,
+    then communicate. It takes the activations of one micro-batch, and is called gradient_accumulation_steps elsewhere;
+    --batch stays the batch of all ranks."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LoopOptions(DataParallelOptions, AccumulationOptions):
     """Metrics and export, for methods in which every rank has a copy of the model."""
 
     background_metrics: Annotated[bool, Parameter(negative="")] = False

@@ -77,10 +77,10 @@ class OverlappedSGD(Strategy):
     def step(self, batch: Batch, share: float) -> float:
         self.flat.zero_gradients()
         self._reductions = []
-        self._missing = [len(bucket.parameters) for bucket in self.buckets]
-        self.clock.start()
-        mean_loss = self.loss(self.model, batch)
-        (mean_loss * share).backward()
+        # Each of a parameter's backward passes reports its gradient; only the last one completes it.
+        self._missing = [self.accumulate * len(bucket.parameters) for bucket in self.buckets]
+        self.clock.start(self.accumulate)
+        mean_loss = self.backward(batch, share)
         self.clock.backward_has_ended()
         while len(self._reductions) < len(self.buckets):
             self._hand_over_next()

@@ -55,8 +55,7 @@ class SynchronousSGD(Strategy):
     def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model, batch)
-            (mean_loss * share).backward()
+            mean_loss = self.backward(batch, share)
 
         with self.world.communicate("all-reduce"):
             self.flat.to_host()

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from farandole import tasks
 from farandole.collectives.all_reduce import ALL_REDUCES
@@ -21,13 +22,13 @@ from farandole.data.batch import Batch
 from farandole.data.read_ahead import ahead
 from farandole.data.sampler import EpochSampler, batch_size, check_filled, samples_used, steps_per_epoch
 from farandole.data.samples import Samples
-from farandole.data.shares import equal_shares, proportional_shares
 from farandole.data.stream import Stream, described, in_batches
+from farandole.data_parallel import accumulation
 from farandole.data_parallel.background_metrics import BackgroundLossLog
 from farandole.data_parallel.evaluation import judged_together
 from farandole.data_parallel.learning_rate import LearningRate
 from farandole.data_parallel.loss_log import LossLog, Observation
-from farandole.data_parallel.options import DataParallelOptions, LoopOptions, OptimizerOptions
+from farandole.data_parallel.options import LoopOptions, OptimizerOptions
 from farandole.errors import UsageError
 from farandole.models.layerwise import maker_for
 from farandole.models.optimizers import MakeOptimizer
@@ -53,13 +54,16 @@ class Strategy(Protocol):
         bytes_are_counted: False where a library communicates on its own.
         ring_bytes: where gradients are compressed, what a ring all-reduce would have sent so far without.
         needs_samples: whether every rank must have a sample in each step.
+        accumulate: micro-batches of a step, each with a forward and a backward pass (`accumulation`).
     """
 
     model: nn.Module
+    loss: Loss
     optimizer: Any
     bytes_are_counted: bool
     ring_bytes: int | None = None
     needs_samples: bool = False
+    accumulate: int = 1
 
     def step(self, batch: Batch, share: float) -> float:
         """Take one step on this rank's part of the batch.
@@ -72,6 +76,10 @@ class Strategy(Protocol):
             The mean loss over this rank's part (0 for an empty one).
         """
         ...
+
+    def backward(self, batch: Batch, weight: float) -> Tensor:
+        """Add `weight` times the gradient of the mean loss over `batch` to the gradients; return the mean loss."""
+        return accumulation.backward(partial(self.loss, self.model), batch, weight, self.accumulate)
 
     def observe(self) -> Observation | None:
         """Return what the record is to contain now beside the loss, or None. Called once in a window of steps.
@@ -162,7 +170,8 @@ def train(
         everything = in_batches(splits.train, options.batch, world.size) if splits else None
         count = np.array([len(everything) if everything is not None else 0])
         world.control.Bcast(count)
-        shares = _shares(options, int(count[0]), world.size)
+        shares = options.shares(int(count[0]), world.size)
+        accumulation.check_micro_batches(shares, options.batch, options.steps, options.accumulate)
         if isinstance(everything, Stream):
             recorder.write_beside("stream.json", json_text(described(everything, shares)))
         own, folder = dict(enumerate(shares)), recorder.shard_folder
@@ -171,6 +180,7 @@ def train(
         if not trained(model):
             raise UsageError("the model has no parameter to train: set requires_grad=True for at least one")
         strategy = make_strategy(world, model, task.loss)
+        strategy.accumulate = options.accumulate
         if not strategy.bytes_are_counted:
             world.comm.refuse("a library")
         outcome = (loop or synchronous_loop)(world, options, strategy, shard, shares, recorder, rate, stop)
@@ -237,11 +247,3 @@ def synchronous_loop(
     losses.finish()
     recorder.stop()
     return Outcome(losses.last, following, samples_used(shares, options.batch, following))
-
-
-def _shares(options: DataParallelOptions, samples: int, ranks: int) -> list[int]:
-    if not options.capabilities:
-        return equal_shares(samples, ranks)
-    if len(options.capabilities) != ranks:
-        raise UsageError(f"--capabilities has {len(options.capabilities)} numbers: give one for each of {ranks} ranks")
-    return proportional_shares(samples, options.capabilities)

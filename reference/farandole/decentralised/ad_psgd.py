@@ -90,8 +90,7 @@ class ADPSGD(Strategy):
         with self.world.compute("forward and backward"):
             self._load()
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model, batch)
-            (mean_loss * (share * self.world.size)).backward()
+            mean_loss = self.backward(batch, share * self.world.size)
         other = self.pairing.partner(self.world.rank, self._begun, self._draw.random)
         if other is not None:
             self._average_with(other)

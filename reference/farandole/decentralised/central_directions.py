@@ -74,8 +74,7 @@ class CentralDirections(Strategy):
     def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model, batch)
-            mean_loss.backward()
+            mean_loss = self.backward(batch, weight=1.0)
         with self.world.communicate("directions"):
             self.flat.to_host()
             self._rows[0, :-1], self._rows[0, -1] = self.flat.gradients_np, share

@@ -119,8 +119,7 @@ class ChocoSGD(Strategy):
     def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model, batch)
-            (mean_loss * (share * self.world.size)).backward()
+            mean_loss = self.backward(batch, share * self.world.size)
         with self.world.compute("update"):
             self.optimizer.step()
         self._done += 1

@@ -67,8 +67,7 @@ class DPSGD(Strategy):
     def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model, batch)
-            (mean_loss * (share * self.world.size)).backward()
+            mean_loss = self.backward(batch, share * self.world.size)
         self._done += 1
         mixes = self._done % self.every == 0
         if mixes and not self.after_update:

@@ -60,8 +60,7 @@ class PushSum(Strategy):
     def step(self, batch: Batch, share: float) -> float:
         with self.world.compute("forward and backward"):
             self.flat.zero_gradients()
-            mean_loss = self.loss(self.model, batch)
-            (mean_loss * (share * self.world.size)).backward()
+            mean_loss = self.backward(batch, share * self.world.size)
         with self.world.compute("update"):  # of x, by a gradient that was computed at z
             self._have(self.pushed[:-1])
             self.optimizer.step()

@@ -50,7 +50,7 @@ class Units:
             return Unit(group, others, planned, self.sharding, make, self.memory, self.communication, accumulates=True)
 
         self._units = [unit(planned) for planned in units(module)]
-        self.hooks = Hooks(self._units, self.sharding.stage)
+        self.hooks = Hooks(self._units, self.sharding.stage, passes_overlap=True)
         self.meter = UnitsMeter(module.parameters(), self.hooks)
 
     def __iter__(self) -> Iterator[Unit]:

@@ -34,6 +34,7 @@ NOT_WITH_TEXT = {
     "depth": "logistic regression has no hidden layers",
     "loading": "every worker has the text with its Python already",
     "capabilities": "documents are dealt out whole, about equally many passages to each worker",
+    "accumulate": "a gradient is computed without activations",
     "tree": "aggregators sum whole gradients, and here only touched rows travel",
     "topk": "only touched rows travel anyway",
     "compressor": "only touched rows travel anyway",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from farandole import tasks
 from farandole.compression.compressor import Compressor
@@ -21,6 +21,7 @@ from farandole.data.datasets import Splits
 from farandole.data.samples import Reader, Samples
 from farandole.data.shares import equal_shares, proportional_shares
 from farandole.data.stream import Stream, described, in_batches
+from farandole.data_parallel.accumulation import backward
 from farandole.data_parallel.evaluation import judged, mean_of_statistics
 from farandole.errors import UsageError
 from farandole.parameter_server import choices, early_stopping
@@ -157,9 +158,7 @@ class Trainee:
 
     def _gradient(self, batch: Batch) -> float:
         self.flat.zero_gradients()
-        mean_loss: Tensor = self.task.loss(self.model, batch)
-        mean_loss.backward()
-        return mean_loss.item()
+        return backward(partial(self.task.loss, self.model), batch, 1.0, self.options.accumulate).item()
 
     def _push(self, kv: KVWorker, pushed: NDArray[Any], start: Start, share: float) -> None:
         if self.plain_bytes is not None:

@@ -55,6 +55,7 @@ class OnlineOptions(PolicyOptions):
     steps: Annotated[AtLeastOne, NOT_HERE] = 1
     loading: Annotated[Literal["scatter", "files"], NOT_HERE] = "scatter"
     capabilities: Annotated[tuple[float, ...], NOT_HERE] = ()
+    accumulate: Annotated[AtLeastOne, NOT_HERE] = 1
     server_change: Annotated[tuple[ServerChange, ...], NOT_HERE] = ()
     stop_below: Annotated[float | None, NOT_HERE] = None
     stop_stalled: Annotated[int | None, NOT_HERE] = None

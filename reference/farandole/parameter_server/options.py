@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from farandole.compression.options import EncodingOptions
 from farandole.compression.table import PUSHED
-from farandole.data_parallel.options import DataParallelOptions
+from farandole.data_parallel.options import AccumulationOptions, DataParallelOptions
 from farandole.parameter_server.core.policies import ALIASES, POLICIES
 from farandole.parameter_server.server_change import ServerChange
 from farandole.runtime.choices import one_of
@@ -111,7 +111,7 @@ class SyncOptions(RunOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class PolicyOptions(SyncOptions, EncodingOptions, ServerOptions):
+class PolicyOptions(SyncOptions, EncodingOptions, ServerOptions, AccumulationOptions):
     """When gradients count, and what a server does with them."""
 
     fraction: Part = 0.01

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from cyclopts import Parameter
 
-from farandole.data_parallel.options import PrecisionOptions
+from farandole.data_parallel.options import AccumulationOptions, PrecisionOptions
 from farandole.model_parallel.options import PipelineOptions
 from farandole.models.options import TrainingOptions
 from farandole.runtime.numbers import AtLeastOne, NotNegative, Positive, Probability
@@ -37,7 +37,7 @@ class RememberingOptions(TrainingOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ReplicaOptions(RememberingOptions, PrecisionOptions):
+class ReplicaOptions(RememberingOptions, PrecisionOptions, AccumulationOptions):
     """What is trained, in copies that can be put back to any step (`recovery.replica`)."""
 
 

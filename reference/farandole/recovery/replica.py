@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from farandole import tasks
 from farandole.data.batch import Batch
+from farandole.data_parallel.accumulation import backward
 from farandole.data_parallel.gradient_agreement import GradientAgreement
 from farandole.data_parallel.mixed_precision import HalfCopy
 from farandole.data_parallel.options import check_precision
@@ -97,9 +99,8 @@ class Replica:
         with self.world.compute("forward and backward"):
             batch = without_some_inputs(batch, self.dropout)
             if self.half:
-                return self.half.gradient(batch, share).item()
-            loss: Tensor = self.task.loss(self.model, batch)
-            (loss * share).backward()
+                return self.half.gradient(batch, share, self.options.accumulate).item()
+            loss = backward(partial(self.task.loss, self.model), batch, share, self.options.accumulate)
             return loss.item()
 
     def state(self, step: int) -> TrainingState:

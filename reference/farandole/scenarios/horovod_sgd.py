@@ -21,12 +21,18 @@ class Config(LoopOptions):
 
 
 def main(config: Config) -> None:
+    from torch import nn
+
     from farandole.data_parallel.horovod_twin import HorovodSGD
     from farandole.data_parallel.training import train
     from farandole.report.table import print_summary
+    from farandole.runtime.world import World
+    from farandole.tasks import Loss
 
-    summary = train("horovod_sgd", config, lambda world, model, loss: HorovodSGD(world, model, loss, config.lr))
-    print_summary(summary, config.json)
+    def strategy(world: World, model: nn.Module, loss: Loss) -> HorovodSGD:
+        return HorovodSGD(world, model, loss, config.lr, config.accumulate)
+
+    print_summary(train("horovod_sgd", config, strategy), config.json)
 
 
 if __name__ == "__main__":

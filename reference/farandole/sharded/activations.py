@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from farandole.data.batch import Batch, leaves
+from farandole.data.batch import Batch, leaves, size
 from farandole.model_parallel.footprint import footprint
 from farandole.model_parallel.memory import ActivationMeter
 from farandole.models import choices
@@ -52,24 +52,29 @@ class Activations:
 
     def __init__(self, options: RecomputationOptions, model: nn.Module, meter: UnitsMeter) -> None:
         self.options, self.meter = options, meter
-        self.inputs = torch.empty(0, device="meta")
+        self.batch: list[Tensor] = []
+        self.largest = 0  # samples of a micro-batch
         if options.unfused_attention:
             unfuse(model)
         recompute(model, options.recomputed(), meter.watching)
 
-    def complete(self, batch: Batch) -> None:
-        """A step has ended; all are like the first, of which the bytes are counted."""
+    def complete(self, batch: Batch, accumulate: int) -> None:
+        """A step in so many micro-batches has ended; all are like the first, of which the bytes are counted."""
         if self.meter.active:
             self.meter.active = False
-            first = next(leaves(batch))
-            self.inputs = torch.empty(first.shape, dtype=first.dtype, device="meta")
+            self.batch = [torch.empty_like(each, device="meta") for each in leaves(batch)]
+            self.largest = -(-size(batch) // accumulate)
 
     def account(self, sharding: Sharding) -> tuple[int, int | None]:
         """Return the most bytes that were kept at once, and by formula; None: it is not known."""
-        dtype, inputs = torch.bfloat16 if sharding.half else torch.float32, self.inputs
+        dtype = torch.bfloat16 if sharding.half else torch.float32
         with torch.device("meta"):
             layers = choices.build(self.options).to(dtype)
-        inputs = torch.empty(inputs.shape, dtype=dtype if inputs.is_floating_point() else inputs.dtype, device="meta")
+        whole, targets = self.batch  # of which a micro-batch is a view: they are there until the step ends
+        inputs = whole[: self.largest].to(dtype if whole.is_floating_point() else whole.dtype)
+        more_inputs = whole[self.largest :].nbytes if inputs.dtype == whole.dtype else 0
+        more_targets = targets[self.largest :].nbytes
         again, fused = self.options.recompute, not self.options.unfused_attention
         kept = footprint(layers, inputs, loss=True, recompute=again, fused=fused)
-        return self.meter.most, kept.activations + kept.again if kept else None
+        # Backward lets go of the targets before it computes anything again.
+        return self.meter.most, kept.activations + more_inputs + max(kept.again, more_targets) if kept else None

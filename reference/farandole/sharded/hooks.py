@@ -21,10 +21,12 @@ class Hooks:
 
     Args:
         stage: of ZeRO, 1 to 3.
+        passes_overlap: a unit's next backward pass may begin before the others have ended theirs, as in a pipeline;
+            otherwise `Unit.expect_another` is called before each pass.
     """
 
-    def __init__(self, units: Sequence[Unit], stage: int) -> None:
-        self.units, self.stage = units, stage
+    def __init__(self, units: Sequence[Unit], stage: int, passes_overlap: bool = False) -> None:
+        self.units, self.stage, self.passes_overlap = units, stage, passes_overlap
         self._handles = [handle for unit in units for handle in self._hooked(unit)]
 
     def remove(self) -> None:
@@ -63,7 +65,7 @@ class Hooks:
         unit.missing -= 1
         if not unit.missing:
             unit.reduce()
-            if unit.accumulates:
+            if self.passes_overlap:
                 unit.expect_another()
 
 

@@ -15,7 +15,9 @@ The sums and the moves are the same in all stages, so all end with the same bits
 whole batch, to rounding.
 
 Cost per step and rank, for n bytes of parameters: 2(N−1)/N·n in stages 1 and 2, as plain data parallel, and half as
-much again in stage 3, 3(N−1)/N·n (the root unit is gathered only once). Memory: `memory`. With prefetch, stage 3
+much again in stage 3, 3(N−1)/N·n (the root unit is gathered only once). With k micro-batches (`accumulate`) stage 1
+adds up the gradients before it reduces. Stages 2 and 3 reduce after each pass, so that no rank holds a whole gradient:
+(1+k)(N−1)/N·n and 3k(N−1)/N·n. Memory: `memory`. With prefetch, stage 3
 communicates beside the computation (`communication`); in groups, less of it crosses the network (`unit`).
 
 Sources: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", 2020; Zhao et al.,
@@ -24,11 +26,13 @@ Sources: Rajbhandari et al., "ZeRO: memory optimizations toward training trillio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from torch import nn
+from torch import Tensor, nn
 
 from farandole.data.batch import Batch
+from farandole.data_parallel import accumulation
 from farandole.data_parallel.training import Strategy
 from farandole.model_parallel.axes import Axes
 from farandole.model_parallel.grid import fitting
@@ -93,17 +97,14 @@ class ShardedSGD(Strategy):
             self.communication.begin()
             for unit in self.units:
                 unit.begin()
-                if unit.module is None:
-                    unit.expect_gradients()
-            with self._kept.watching():
-                mean_loss = self.loss(self.model, batch)
-            (mean_loss * share).backward()
+                unit.accumulates = self.accumulate > 1
+            mean_loss = self.backward(batch, share)
             if self._activations:
-                self._activations.complete(batch)
-            for unit in self.units:
-                if not unit.is_reduced:  # stage 1, the root unit, or a parameter that this step had no use for
-                    unit.reduce()
+                self._activations.complete(batch, self.accumulate)
             self.communication.finish()
+            for unit in self.units:
+                if unit.copies and unit.accumulates:
+                    self.communication.wait("all-reduce", self.communication.put("all-reduce", unit.add_up_copies))
             if self.sharding.max_norm:
                 shorten([unit.shard_gradient for unit in self.units], self.sharding.max_norm, self.units[0].group)
         with self.world.compute("update"):
@@ -115,6 +116,27 @@ class ShardedSGD(Strategy):
             else:
                 unit.free()  # what was gathered in advance, and in vain
         return mean_loss.item()
+
+    def backward(self, batch: Batch, weight: float) -> Tensor:
+        """As every strategy's; in stages 2 and 3 each pass leaves the sum over the ranks in this rank's parts."""
+        return accumulation.backward(self._forward, batch, weight, self.accumulate, self._around)
+
+    def _forward(self, batch: Batch) -> Tensor:
+        with self._kept.watching():
+            return self.loss(self.model, batch)
+
+    @contextmanager
+    def _around(self, is_last: bool) -> Iterator[None]:
+        """Surround a forward and a backward pass: after it no unit has a gradient that waits to be reduced."""
+        for unit in self.units:
+            unit.expect_another()
+            if unit.module is None:
+                unit.expect_gradients()
+        yield
+        for unit in self.units:
+            # Left are the root unit, and parameters that this pass had no use for; in stage 1 all, after the last pass.
+            if not unit.is_reduced and (is_last or self.sharding.stage > 1):
+                unit.reduce()
 
     def loaded(self) -> None:
         """The parts have been given other values (`sharded.checkpoint`). Collective."""

@@ -13,7 +13,7 @@ import sys
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.shared_memory import SharedVectors
@@ -40,13 +40,13 @@ class OwnLoopSGD(Strategy):
     bytes_are_counted = True
 
     def __init__(self, world: World, model: nn.Module, lr: float) -> None:
-        self.model = model
+        self.model, self.loss = model, classification
         own = torch.optim.SGD(model.parameters(), lr=lr)
         self.optimizer = DistributedOptimizer(world, own, every=1, max_norm=None, all_reduce=ALL_REDUCES["ring"])
 
     def step(self, batch: Batch, share: float) -> float:
         self.optimizer.zero_grad()
-        loss: Tensor = classification(self.model, batch)
+        loss = self.loss(self.model, batch)
         loss.backward()
         self.optimizer.share = share
         self.optimizer.step()

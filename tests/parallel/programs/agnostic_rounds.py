@@ -93,6 +93,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
 
     # One step each: synchronous SGD. And with equal lengths both rules are local SGD's mean.
     one_step = AgnosticSGD(world, model(), classification, LR, 1.0, None, True, RING)
+    one_step.accumulate = 2
     synchronous = SynchronousSGD(world, model(), classification, maker("sgd", LR), RING)
     plain = AgnosticSGD(world, model(), classification, LR, 1.0, None, False, RING)
     local = LocalSGD(world, model(), classification, maker("sgd", LR), RING, period=1)

@@ -106,6 +106,7 @@ with World.start(RunOptions(wait_timeout=30)) as world:
         expected = [step.reshape(world.size, -1) for step in expected]
         before = world.comm.bytes_sent, world.comm.messages_sent
         diloco = DiLoCo(world, model(), classification, adamw, ring, Outer(lr=OUTER_LR, momentum=MOMENTUM, **case))
+        diloco.accumulate = 1 if name == "whole" else 2  # the oracle computes each part at once
         for step, parameters in enumerate(trained(world, shares, diloco)):
             np.testing.assert_allclose(parameters, expected[step][world.rank], atol=1e-12, err_msg=f"{name} {step}")
         same = len(set(world.control.allgather(parameters.tobytes()))) == 1

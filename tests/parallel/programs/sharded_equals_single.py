@@ -182,6 +182,24 @@ class Gathered:
         self.most = max(self.most, self.alive)
 
 
+def accumulated(world: World, sharding: Sharding, count: int, expected: np.ndarray) -> list[float]:
+    """Each rank's part in `count` micro-batches: the largest difference from one process; the bytes of a step."""
+    model = fresh("perceptron")
+    strategy = ShardedSGD(world, model, loss_of, MODELS["perceptron"][1](model), sharding, "adam")
+    strategy.accumulate, before, apart = count, world.comm.bytes_sent, 0.0
+    parameters = list(model.parameters())
+    ends = np.cumsum([0, *(each.numel() for each in fresh("perceptron").parameters())])
+    places = {id(each): slice(*ends[at : at + 2]) for at, each in enumerate(parameters)}
+    for step in range(STEPS):
+        x, y = inputs_of("perceptron", step)
+        strategy.step((x[own], y[own]), (own.stop - own.start) / BATCH)
+        apart = max(apart, largest_difference(strategy, expected[step + 1], places))
+    sent = sum(world.control.allgather(world.comm.bytes_sent - before)) / STEPS
+    strategy.finish()
+    assert strategy.memory()["measured"] == strategy.memory()["formula"]
+    return [max(world.control.allgather(apart)), sent]
+
+
 answer: dict[str, dict[str, dict[str, object]]] = {}
 with World.start(RunOptions(wait_timeout=30)) as world:
     own = slices(equal_shares(BATCH, world.size))[world.rank]
@@ -229,5 +247,11 @@ with World.start(RunOptions(wait_timeout=30)) as world:
                     "units": units,
                     "alive": alive,
                 }
+    variants = {
+        "1": Sharding(1), "2": Sharding(2), "3": Sharding(3), "prefetch": Sharding(prefetch=True),
+        "groups": Sharding(over=2 if world.size == 4 else 1),
+    }  # fmt: skip
+    expected = found_by_one(world, lambda: by_one_process("perceptron", world.size))
+    answer["accumulated"] = {name: accumulated(world, each, 3, expected) for name, each in variants.items()}
     if world.rank == 0:
         print(json.dumps(answer))

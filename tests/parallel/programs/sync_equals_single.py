@@ -1,6 +1,7 @@
 """Synchronous SGD against one process on the union of the batches: parameters compared every step.
 
-Arguments: float type, the data set, the ranks' capabilities ("equal" for equal shares), then strategies.
+Arguments: float type, the data set, the ranks' capabilities ("equal" for equal shares), then strategies; "ring in 3"
+divides each rank's part into 3 micro-batches.
 """
 
 import json
@@ -89,12 +90,13 @@ with World.start(RunOptions(wait_timeout=30)) as world:
 
     found_by_plain = found_by_one(world, lambda: single_process(train, shares, PLAIN[1]))
     answer = {}
-    for name in STRATEGIES:
+    for words in STRATEGIES:
+        name, _, count = words.partition(" in ")
         (make, twin), expected = OPTIMIZERS.get(name, PLAIN), found_by_plain
         if name in OPTIMIZERS:
             expected = found_by_one(world, lambda twin=twin: single_process(train, shares, twin))
         if name == "horovod":
-            strategy = HorovodSGD(world, fresh_model(), classification, LR)
+            strategy = HorovodSGD(world, fresh_model(), classification, LR, int(count or 1))
         elif name == "ddp":
             strategy = DdpSGD(world, fresh_model(), classification, LR, timeout_s=30)
         elif name == "overlapped":
@@ -106,14 +108,16 @@ with World.start(RunOptions(wait_timeout=30)) as world:
                 world, fresh_model(), classification, make, ALL_REDUCES.get(name, ALL_REDUCES["ring"])
             )
         sampler = EpochSampler(len(shard), epoch, SEED, world.rank)
-        largest = 0.0
+        strategy.accumulate = int(count or 1)
+        largest, before = 0.0, world.comm.bytes_sent
         for step in range(STEPS):
             rows = next(sampler)
             whole = sum(batch_size(share, epoch, step) for share in shares)
             strategy.step((tensor(shard.inputs[rows]), torch.from_numpy(shard.targets[rows])), len(rows) / whole)
             largest = max(largest, np.abs(vector(strategy.model) - expected[step + 1]).max())
+        sent = sum(world.control.allgather(world.comm.bytes_sent - before))
         digests = gather_text(world.control, sha256(strategy.model))
         moved = np.abs(expected[-1] - expected[0]).max()
-        answer[name] = {"difference": largest, "digests": len(set(digests)), "moved": moved}
+        answer[words] = {"difference": largest, "digests": len(set(digests)), "moved": moved, "sent": sent}
     if world.rank == 0:
         print(json.dumps(answer))
