@@ -55,12 +55,19 @@ def seed_everything(seed: int) -> None:
     seed %= 2**64  # torch's range; numpy's legacy generator accepts words of 32 bits
     random.seed(seed)
     np.random.seed([seed % 2**32, seed // 2**32])
-    torch.manual_seed(seed)
+    _seed_torch(seed)
 
 
 def seed_rank(seed: int, rank: int, step: int) -> None:
     """Seed torch's generator for this rank, and for the step from which it begins: no two draw the same numbers."""
-    torch.manual_seed(((seed * 1_000_003 + step) * 1_009 + rank) % 2**64)
+    _seed_torch(((seed * 1_000_003 + step) * 1_009 + rank) % 2**64)
+
+
+def _seed_torch(seed: int) -> None:
+    """As `torch.manual_seed`, whose first call without a card takes 5 ms: it describes the stack for when one comes."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
 
 
 def on_host(tensor: Tensor) -> Tensor:

@@ -210,6 +210,7 @@ def run_program(arguments: list[str], with_mpi: bool = True) -> None:
     sys.path.append(os.getcwd())
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
+        sys.modules.pop(arguments[1], None)  # the fork server has imported it, and runpy would warn of it
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = arguments

@@ -14,12 +14,13 @@ import gc
 import importlib
 import os
 import resource
+import select
 import selectors
 import shutil
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,9 +29,10 @@ from typing import Any, NoReturn
 from farandole_tools.forked_ranks.fork_client import FORWARDED, LIMITS, NUMBER, STREAMS
 
 IMPORTED = ("torch", "cyclopts.validators", "rich.console", "rich.table")  # by nearly every rank
-# By the ranks of some programs only: imported after the first fork that has imported it. The second contains the first.
-LATER = ("torch.fx.experimental.symbolic_shapes", "torch._dynamo")
-# Of this package: with what they import, nearly all that a method needs. None of them may initialise MPI.
+# Packages whose modules are imported after the first fork that has imported them: the ranks of some programs only do.
+LATER = ("farandole", "scipy", "sklearn", "torch")
+# Of this package, before the first fork: with what they import, nearly all that most methods need. None of this
+# package's modules initialises MPI.
 OWN = (
     "farandole.compression.choices",
     "farandole.data_parallel.mixed_precision",
@@ -84,7 +86,7 @@ class ForkServer:
                 importlib.import_module(name)
             self.sources = changed([str(sys.modules[name].__file__) for name in own_modules()])
         gc.freeze()  # else the first collection in each fork would write to all of torch's objects, and so copy them
-        self.imported, self.imported_by_fork = os.pipe()  # bytes: which of LATER forks had to import themselves
+        self.imported, self.imported_by_fork = os.pipe()  # names of modules that forks had to import themselves
         self.listener = listener
         self.forks: set[Fork] = set()
         self.events = selectors.DefaultSelector()
@@ -110,7 +112,7 @@ class ForkServer:
         if not pid:
             client.close()
             self._close()
-            atexit.register(tell_imported, self.imported_by_fork, [name not in sys.modules for name in LATER])
+            atexit.register(tell_imported, self.imported_by_fork, set(sys.modules))
             if request.state["path"] != self.path or changed(self.sources) != self.sources:
                 forget_own_modules()
             return request
@@ -125,9 +127,11 @@ class ForkServer:
         return None
 
     def _learn(self) -> None:
-        """Import what a fork had to, so that the next ones need not."""
-        for number in set(os.read(self.imported, 4096)):
-            importlib.import_module(LATER[number])
+        """Import what forks had to, so that the next ones need not."""
+        for name in set(os.read(self.imported, select.PIPE_BUF).decode().split()):
+            with suppress(Exception):  # it cannot be imported here, or two reads have divided its name
+                importlib.import_module(name)
+        self.sources = changed([str(sys.modules[name].__file__) for name in own_modules()]) | self.sources
         gc.freeze()
 
     def _kill(self, fork: Fork) -> None:
@@ -192,11 +196,12 @@ def become(request: Request) -> None:
     sys.argv, sys.path = state["argv"], state["path"]
 
 
-def tell_imported(server: int, missing: Sequence[bool]) -> None:
-    """At a fork's end: tell the server which of LATER this process had to import; `missing` are those not shared."""
-    numbers = [number for number, name in enumerate(LATER) if missing[number] and name in sys.modules]
+def tell_imported(server: int, shared: Set[str]) -> None:
+    """At a fork's end: tell the server what this process had to import, of LATER, in the order of the imports."""
+    own = [name for name in sys.modules if name not in shared and name.partition(".")[0] in LATER]
     with suppress(OSError):  # the server has ended, or the program has closed all descriptors
-        os.write(server, bytes(numbers))
+        # One write, which no other fork's can divide. The first names import most of those that are cut off.
+        os.write(server, " ".join(own).encode()[: select.PIPE_BUF - 1] + b" ")
 
 
 def own_modules() -> list[str]:
