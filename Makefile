@@ -1,6 +1,6 @@
 # make tour    a fresh machine to a model trained across ranks (first time: about 8 minutes)
 # make test    the same set-up, and everything that must pass
-# make soak    the recovery tests with many seeds, and 118 runs with random kills: a quarter of an hour
+# make soak    all cases of the tests of which make test runs some, many seeds, 118 runs with random kills: an hour
 # make check   style, types and unit tests: under two minutes
 # make lab     JupyterLab with the notebooks
 # make bench   how fast we are beside others, as ratios
@@ -44,12 +44,16 @@ tests-beside:
 tests-slurm:
 	$(BIN)/pytest tests/slurm -m slurm
 
-# The tests that grow with patience, at full length: many seeds, many kills, new examples, every batch script.
+# The tests that grow with patience, at full length: many seeds, many kills, new examples, every batch script. Then
+# those of which make test runs some cases only, with all: every number of ranks, every model, every method.
+LENGTHENED := unit slurm/test_scripts.py labs/test_known_answers.py \
+	$(addprefix parallel/test_,$(addsuffix .py,restart chaos server_deaths pipeline_recovery spawn elastic_horovod \
+	bench_recovery same_parameters))
+
+soak: export FARANDOLE_SOAK = 1
 soak: $(READY)
-	FARANDOLE_SOAK=1 $(BIN)/pytest tests/unit tests/parallel/test_restart.py tests/parallel/test_chaos.py \
-		tests/parallel/test_server_deaths.py tests/parallel/test_pipeline_recovery.py tests/parallel/test_spawn.py \
-		tests/parallel/test_elastic_horovod.py tests/parallel/test_bench_recovery.py \
-		tests/parallel/test_same_parameters.py tests/slurm/test_scripts.py tests/labs/test_known_answers.py
+	$(BIN)/pytest $(addprefix tests/,$(LENGTHENED))
+	$(BIN)/pytest tests/parallel tests/labs -m "soak or one_in" $(addprefix --ignore=tests/,$(LENGTHENED))
 
 check: $(READY)
 	$(MAKE) --jobs=2 --keep-going lint unit

@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import uuid
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -31,8 +32,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if astray := [item.nodeid for item in items if "alone" in item.keywords and item.path.parts[-2] not in WITH_ALONE]:
         raise pytest.UsageError(f"{astray[0]} is marked alone: add its folder to WITH_ALONE, here and in the Makefile")
     if not SOAK:
-        config.hook.pytest_deselected(items=[item for item in items if "soak" in item.keywords])
-        items[:] = [item for item in items if "soak" not in item.keywords]
+        left_out = {id(item) for item in items if "soak" in item.keywords} | {id(item) for item in thinned_out(items)}
+        config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])
+        items[:] = [item for item in items if id(item) not in left_out]
+
+
+def thinned_out(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
+    """Of each test marked one_in(k), all cases but the first, the one k after it, and so on."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        if mark := item.get_closest_marker("one_in"):
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % mark.args[0]:
+                yield item
+            seen[test] += 1
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

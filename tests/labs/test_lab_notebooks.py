@@ -30,6 +30,7 @@ def tags(cell: Any) -> list[str]:
     return found
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_learners_notebook(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = labs.load(folder)

@@ -101,6 +101,7 @@ def process_of(path: Path, message: str) -> str:
     return message.partition("in process ")[2].split(",")[0]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("body", DISTURBING.values(), ids=DISTURBING)
 def test_after_one_that_disturbs_the_next_has_processes_of_its_own(tmp_path: Path, body: str) -> None:
     texts = {

@@ -14,6 +14,7 @@ from farandole.cli.advise import advise
 RECIPE: dict[str, Any] = {"steps": 3, "hidden": 64, "depth": 4, "balance": "layers", "flops": 1e9}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("ranks", "options", "names"),
     [

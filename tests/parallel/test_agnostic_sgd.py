@@ -13,6 +13,7 @@ from farandole import UsageError, launch
 PARAMETERS = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_every_round_equals_the_loop_in_one_process_and_only_normalised_ends_at_the_optimum(
     under_mpirun: Callable[..., Any], ranks: int

@@ -76,6 +76,7 @@ def undone(run: Run) -> set[int]:
     return {line.step for line in EventLog(run.folder / "logbook.jsonl").lines() if line.what == "undone"}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("by", ["loss", "gradients"])
 def test_the_learning_rate_follows_losses_that_a_dead_rank_computed_part_of(by: str, tmp_path: Path) -> None:
     """In the middle of a window, twice in the next one, and back over the end of one; windows that are undone, too."""

@@ -75,6 +75,7 @@ def test_half_precision_equals_horovods(under_mpirun: Callable[..., Any], ranks:
     assert found["apart"] <= (2**-9 if ranks > 2 else 0)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", [*GATHERED, *ADDED])
 def test_a_training_sends_what_the_formula_says(name: str, tmp_path: Path) -> None:
     summary = launch("compressed_sgd", 3, steps=6, hidden=32, compressor=name, out=tmp_path / "run").summary
@@ -120,6 +121,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return launch("sync_sgd", 2, hidden=32, out=tmp_path_factory.mktemp("runs") / "plain")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("options", "margin"),
     [

@@ -21,6 +21,7 @@ TOLERANCE = {"ring float64": 1e-10, "ulysses float64": 1e-12, "contiguous float6
              "ring float32": 1e-5, "ulysses float32": 1e-5}  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", RANKS)
 def test_every_step_equals_the_unsplit_model(under_mpirun: Callable[..., Any], ranks: int) -> None:
     """The program asserts the bytes, the memory, and that all ranks have the same bits."""

@@ -20,6 +20,7 @@ PARAMETERS = 64 * HIDDEN + HIDDEN + HIDDEN * HIDDEN + HIDDEN + HIDDEN * 10 + 10
 SCENARIOS = ["dpsgd", "push_sum", "ad_psgd", "choco_sgd", "central_directions"]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_every_step_equals_the_loop_in_one_process(under_mpirun: Callable[..., Any], ranks: int) -> None:
     found = under_mpirun("gossip_steps.py", ranks)
@@ -36,6 +37,7 @@ def test_every_step_equals_the_loop_in_one_process(under_mpirun: Callable[..., A
     assert found["d-psgd, complete"]["apart"] > 1e-3, "before it, each is its own last gradient away"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("ranks", "graph"), [(1, "ring"), (2, "ring"), (3, "ring"), (4, "complete"), (7, "ring")])
 def test_pairwise_averages_preserve_the_sum_with_any_slow_rank(
     under_mpirun: Callable[..., Any], ranks: int, graph: str
@@ -92,6 +94,7 @@ def test_one_rank_is_one_process(scenario: str, tmp_path: Path) -> None:
     assert alone.summary.bytes_sent == [0]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("scenario", "options", "messages"),  # of a rank, in 240 steps
     [
@@ -188,6 +191,7 @@ ENCODED: dict[str, tuple[dict[str, Any], int]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ENCODED)
 def test_compressed_differences_have_the_formulas_bytes(name: str, tmp_path: Path) -> None:
     options, nbytes = ENCODED[name]
@@ -201,6 +205,7 @@ def test_compressed_differences_have_the_formulas_bytes(name: str, tmp_path: Pat
     assert all(seconds > 0 for name in ("encode_s", "transfer_s", "decode_s") for seconds in figures[name])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["top-k", "random-k"])
 def test_the_default_consensus_step_keeps_copies_together_at_high_compression(name: str, tmp_path: Path) -> None:
     recipe: dict[str, Any] = {"steps": 300, "hidden": HIDDEN, "compressor": name, "out": tmp_path / "run"}
@@ -216,6 +221,7 @@ def test_choco_with_half_precision_and_a_whole_step_is_close_to_dpsgd(tmp_path: 
     assert max(apart) < 5e-3
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("ranks", "topology_name"), [(1, "ring"), (2, "ring"), (4, "ring"), (4, "exponential")])
 def test_a_twentieth_of_the_differences_is_enough_to_learn(ranks: int, topology_name: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"compressor": "top-k", "fraction": 0.05, "topology": topology_name}

@@ -12,6 +12,7 @@ from farandole import launch
 from farandole.errors import UsageError
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_every_step_equals_the_loop_in_one_process(under_mpirun: Callable[..., Any], ranks: int) -> None:
     found = under_mpirun("diloco_steps.py", ranks)

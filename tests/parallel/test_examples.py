@@ -50,6 +50,7 @@ def train(example: str, method: str, ranks: int, options: dict[str, Any], folder
     return launch(method, ranks, task=task, out=folder / "run", timeout_s=240, **RECIPES[example] | options)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("example", "method"), cases())
 def test_it_learns(example: str, method: str, tmp_path: Path) -> None:
     name, ranks, options = METHODS[method]

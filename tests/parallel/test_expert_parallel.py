@@ -20,6 +20,7 @@ RANKS = [1, 2, 3, 4, 7]
 TOLERANCE = 1e-12
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", RANKS)
 def test_every_step_equals_one_process_with_all_experts(under_mpirun: Callable[..., Any], ranks: int) -> None:
     """The program asserts the order of dispatch, bytes, memory, and that all ranks have the same shared parameters."""

@@ -38,6 +38,7 @@ def trained_as(run: Run, whole: Run) -> bool:
     return len(digests) == 1 and [line["step"] for line in run.metrics] == list(range(STEPS))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("scenario", ["membership", "backup"])
 def test_a_hung_rank_is_killed_and_replaced(scenario: str, whole: Run, tmp_path: Path) -> None:
     fail = "rank=1,step=23,how=hang"

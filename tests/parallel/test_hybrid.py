@@ -19,6 +19,7 @@ from tests.parallel.test_sparse import CLASSES, HEADER, ROW_NUMBER, equals_the_s
 EPOCH = 14  # ⌈889 training passages / 64⌉
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("ranks", "places"),
     [

@@ -16,6 +16,7 @@ from farandole.runtime.communicator import Communicator
 PARAMETERS = 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_every_step_equals_the_loop_in_one_process(under_mpirun: Callable[..., Any], ranks: int) -> None:
     found = under_mpirun("local_steps.py", ranks)
@@ -29,6 +30,7 @@ def test_every_step_equals_the_loop_in_one_process(under_mpirun: Callable[..., A
     assert [case["averages"] for case in found.values()] == list(np.cumsum([4, 4, 3 + 2, 1])), "counted on"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("options", "averages"),
     [

@@ -23,6 +23,7 @@ def both(folder: Path, scenario: str, ranks: int, fail: list[str], **options: An
     )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("scenario", "ranks", "options"),
     [

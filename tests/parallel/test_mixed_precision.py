@@ -12,6 +12,7 @@ from farandole import UsageError, launch
 from farandole.runtime.launcher import run_ranks
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_every_step_equals_one_process_and_overflows_are_skipped_on_all_ranks(
     under_mpirun: Callable[..., Any], ranks: int
@@ -28,6 +29,7 @@ TEXT: dict[str, Any] = {"steps": 60, "hidden": 16, "depth": 1, "batch": 8, "opti
 TEXT |= {"data": "pydoc", "model": "transformer"}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("precision", "options", "least"),
     [

@@ -22,6 +22,7 @@ from farandole.report.pipeline_picture import measured
 PACE_MS = 60  # long against a message on a busy machine
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("scenario", "ranks", "options"),
     [
@@ -67,6 +68,7 @@ def test_messages_of_a_pipeline_are_counted(tmp_path: Path) -> None:
     assert run.summary.messages_sent == [5 * 6, 2 * 5 * 6, 5 * 6]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "zb-h2"])  # to the executor, another zero-bubble
 def test_the_recorded_passes_have_the_bubble_of_the_schedule(tmp_path: Path, name: str) -> None:
     """Replay the passes in the order in which four ranks recorded them, each for one unit of time.
@@ -99,6 +101,7 @@ def test_a_wait_ends_where_the_message_is_sent(tmp_path: Path) -> None:
     assert run.summary.wait_s == pytest.approx([passes, 3 * passes], rel=0.25)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("scenario", "ranks", "options", "says"),
     [
@@ -124,6 +127,7 @@ def test_options_that_do_not_fit_are_refused_in_one_line(
     assert not (tmp_path / "run").exists(), "nothing is written before it is known that it fits"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_document_003s_network_learns_what_one_process_learns(under_mpirun: Callable[..., Any], ranks: int) -> None:
     found = under_mpirun("small_network_equals_single.py", ranks)

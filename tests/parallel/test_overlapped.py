@@ -15,6 +15,7 @@ from farandole.report import timeline
 BUCKETS = len(cut([20 * 70, 70, 70 * 30, 30, 30 * 30, 30, 30 * 5, 5], 1000))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_overlap_and_buckets_leave_the_training_unchanged(under_mpirun: Callable[..., Any], ranks: int) -> None:
     answer = under_mpirun("overlapped.py", ranks)

@@ -35,6 +35,7 @@ def trained(method: str, ranks: int, options: dict[str, Any], task: str, folder:
     return launch(method, ranks, task=f"{FILE}:{task}", out=folder / task, timeout_s=120, **SAME | options)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("method", "ranks", "options"), READ_AHEAD)
 def test_workers_read_the_same_batches(method: str, ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
     alone, by_workers = (trained(method, ranks, options, task, tmp_path) for task in ("alone", "by_workers"))
@@ -43,6 +44,7 @@ def test_workers_read_the_same_batches(method: str, ranks: int, options: dict[st
     assert by_workers.summary.test_metrics == alone.summary.test_metrics
 
 
+@pytest.mark.soak  # each imports torch anew
 def test_spawned_workers_do_too(tmp_path: Path) -> None:
     alone, spawned = (trained("sync_sgd", 2, {}, task, tmp_path) for task in ("alone", "by_spawned_workers"))
     assert spawned.summary.params_sha256 == alone.summary.params_sha256
@@ -126,6 +128,7 @@ def descended() -> list[float]:
     return losses
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("method", "ranks", "options"), DESCENDING)
 def test_a_stream_is_divided_batch_by_batch(method: str, ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
     run = streamed(method, ranks, options, "lines", tmp_path)
@@ -136,6 +139,7 @@ def test_a_stream_is_divided_batch_by_batch(method: str, ranks: int, options: di
     assert sum(recorded["samples_of_a_batch"]) == BATCH
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("method", "ranks", "options"), LEARNING)
 def test_other_methods_learn_from_a_stream(method: str, ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
     run = streamed(method, ranks, {"steps": 60} | options, "lines", tmp_path)
@@ -154,6 +158,7 @@ def test_a_stream_may_divide_itself(tmp_path: Path) -> None:
     assert "shard(num_shards, index)" in (run.folder / "stream.json").read_text()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("method", NUMBERED)
 def test_methods_that_need_numbers_say_which_do_not(method: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"steps": 16} if method == "sync_cost" else {}

@@ -14,6 +14,7 @@ from farandole.runtime.launcher import run_ranks
 STEPS = 12  # 3 epochs of 45 samples, 14 at a time
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", [1, 3, 4, 7])
 @pytest.mark.parametrize(("kind", "every"), [("adamw", 1), ("sgd", 3)])
 def test_each_step_is_that_of_one_process(

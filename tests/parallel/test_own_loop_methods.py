@@ -32,6 +32,7 @@ def found(out: Path) -> list[dict[str, Any]]:
     return [json.loads(file.read_text()) for file in files]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("ranks", "period", "alpha"), [(1, 5, 0.5), (2, 1, 1.0), (3, 5, 0.5), (4, 4, 1.0), (7, 5, 0.5)]
 )
@@ -57,6 +58,7 @@ def test_diloco_equals_the_loop_in_one_process(ranks: int, period: int, momentum
     assert len(set(run.summary.params_sha256 or [])) == 1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("ranks", "graph", "every"), [(1, "ring", 1), (2, "ring", 1), (3, "complete", 2), (4, "ring", 1), (7, "torus", 1)]
 )
@@ -94,6 +96,7 @@ def test_a_stale_server_lets_workers_take_each_others_steps(tmp_path: Path) -> N
     assert run.metrics[-1]["loss"] < run.metrics[0]["loss"]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("ranks", "options", "deaths"),
     [
@@ -140,6 +143,7 @@ def test_with_a_spare_the_end_is_bitwise_that_of_an_undisturbed_run(tmp_path: Pa
     assert rates[0] > rates[6] > rates[12]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("method", "options"),
     [

@@ -99,6 +99,7 @@ def trained(method: str, ranks: int, options: dict[str, Any], name: str, folder:
     return launch(method, ranks, task=f"{FILE}:{name}", out=folder / "run", timeout_s=120, **SAME | options)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("method", "ranks", "options"), PROMISED)
 def test_it_is_gradient_descent(method: str, ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
     run = trained(method, ranks, options, "task", tmp_path)
@@ -111,6 +112,7 @@ def test_it_is_gradient_descent(method: str, ranks: int, options: dict[str, Any]
     assert run.summary.test_metrics == {name: pytest.approx(value, rel=1e-4) for name, value in metrics.items()}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("method", "ranks", "options"), PIPELINED)
 def test_a_pipeline_is_too(method: str, ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
     run = trained(method, ranks, options | {"optimizer": "sgd"}, "pairs", tmp_path)
@@ -133,6 +135,7 @@ def test_choosing_needs_validation_samples(method: str, options: dict[str, Any],
         trained(method, 3, options, "task", tmp_path)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("method", "ranks", "options"), OTHERS)
 def test_it_learns(method: str, ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
     run = trained(method, ranks, {"steps": 40} | options, "searched" if method == "search" else "task", tmp_path)

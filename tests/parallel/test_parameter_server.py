@@ -31,6 +31,7 @@ def check(answers: dict[str, dict[str, Any]]) -> None:
         assert set(found["lead"]) == {"0"}, variant
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("workers", "servers"), [(1, 1), (2, 1), (3, 1), (6, 1), (1, 2), (2, 2), (3, 2), (6, 2)])
 def test_bsp_equals_the_single_process_at_every_step(
     under_mpirun: Callable[..., Any], workers: int, servers: int
@@ -230,6 +231,7 @@ def test_history_uses_the_slow_workers_last_gradient(tmp_path: Path) -> None:
     assert 2 * STEPS <= counted < WORKERS * STEPS, "the slow worker has given fewer gradients than there were steps"
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "update", ["momentum", "adagrad", "adam", "staleness-aware", "delay-compensated", "blend", "elastic"]
 )
@@ -271,6 +273,7 @@ TENTH = {"fraction": 0.1}
 ENCODED_STEPS = 100
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ENCODED)
 def test_compressed_pushes_have_the_formulas_bytes_and_learn(name: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"sync": "bsp", "servers": 2, "steps": ENCODED_STEPS, "compressor": name}
@@ -291,6 +294,7 @@ def test_compressed_pushes_have_the_formulas_bytes_and_learn(name: str, tmp_path
     assert all(seconds > 0 for seconds in figures["transfer_s"][1:])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("sync", ["ssp", "async", "partial"])
 @pytest.mark.parametrize("encoder", [{"compressor": "sign"}, {"compressor": "random-k", **TENTH}])
 def test_every_worker_keeps_its_compression_error(sync: str, encoder: dict[str, Any], tmp_path: Path) -> None:

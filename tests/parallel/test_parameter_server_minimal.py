@@ -47,6 +47,7 @@ def trained(ranks: int, *words: str) -> tuple[dict[int, int], dict[int, int], fl
     return histograms[0], histograms[1], float(found[1]), found[2]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [1, 2, 3, 6])
 def test_without_staleness_it_equals_one_torch_process_and_the_scenario(
     under_mpirun: Callable[..., Any], workers: int
@@ -58,6 +59,7 @@ def test_without_staleness_it_equals_one_torch_process_and_the_scenario(
     assert found["lead"] == found["staleness"] == {"0": 30 * workers}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", RANKS)
 def test_lead_and_staleness_stay_within_their_bounds(ranks: int) -> None:
     others = ranks - 2

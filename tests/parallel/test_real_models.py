@@ -85,6 +85,7 @@ def _tensors(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return x, y
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("method", "ranks", "options", "training", "period"), WITH_STATISTICS)
 def test_each_rank_has_its_statistics_and_the_mean_is_judged(
     method: str, ranks: int, options: dict[str, Any], training: int, period: int, tmp_path: Path
@@ -185,6 +186,7 @@ def descended(name: str) -> tuple[list[float], float]:
         return losses, float(real.absolute(model.eval(), _tensors(waves.TEST, 1)).mean())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("task", ["double", "transposed"])
 @pytest.mark.parametrize(("method", "ranks", "options", "rel"), IN_FLOAT64)
 def test_float64_is_trained_as_such(
@@ -253,6 +255,7 @@ def step_of_the_nan(workers: int, batch: int) -> int:
     return next(step for step in range(share) if share - (waves.TRAIN - real.NAN_IN) in next(sampler))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("method", "ranks", "options", "workers"), NOT_A_NUMBER)
 def test_a_loss_that_is_no_number_is_named_with_rank_and_step(
     method: str, ranks: int, options: dict[str, Any], workers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -306,6 +309,7 @@ def descended_on_few() -> list[float]:
     return losses
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("method", "ranks", "options"), WITH_EMPTY_PARTS)
 def test_a_rank_without_a_sample_keeps_nobody_waiting(
     method: str, ranks: int, options: dict[str, Any], tmp_path: Path
@@ -315,6 +319,7 @@ def test_a_rank_without_a_sample_keeps_nobody_waiting(
     assert [line["loss"] for line in run.metrics] == pytest.approx(descended_on_few(), rel=1e-4)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("method", ["sync_sgd", "ddp_sgd", "local_sgd", "dpsgd", "parameter_server", "backup"])
 def test_more_ranks_than_samples_are_refused(method: str, tmp_path: Path) -> None:
     ranks = 8 if method == "parameter_server" else 6

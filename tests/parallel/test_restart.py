@@ -152,6 +152,7 @@ def test_a_hung_rank_is_killed_and_the_hang_does_not_recur(uninterrupted: Run, t
     assert run.summary.params_sha256 == uninterrupted.summary.params_sha256
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_stop_signal_saves_a_checkpoint_from_which_the_run_continues(
     number: signal.Signals, uninterrupted: Run, tmp_path: Path

@@ -7,8 +7,8 @@ import pytest
 from tests.parallel.same_parameters import HEADER_BYTES, KINDS, commands, differences, recorded, train
 
 BY_RANKS = commands()
-# The methods' own tests compare them on 7 ranks with one process, and count their messages there.
-ONLY_SOAK = {7}
+# The methods' own tests compare them on these numbers of ranks with one process, and count their messages there.
+ONLY_SOAK = {1, 3, 7}
 
 
 @pytest.mark.numerics

@@ -40,6 +40,7 @@ def test_the_better_half_of_the_trials_continues(alone: Run) -> None:
     assert alone.summary.test_accuracy > 0.5
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", [2, 3, 4, 7])
 def test_any_number_of_ranks_finds_the_same(alone: Run, ranks: int, tmp_path: Path) -> None:
     run = launch("search", ranks, **OPTIONS, out=tmp_path / "run")

@@ -36,6 +36,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return launch("parameter_server", 5, **IN_STEP, out=tmp_path_factory.mktemp("undisturbed") / "run")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "deaths",
     [
@@ -95,6 +96,7 @@ def test_replicas_stay_equal_under_a_policy_that_depends_on_time(under_mpirun: C
     assert answer["ticks"] > 0, "a worker was late, and not waited for"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("place", ["receive", "_forward", "handle"])
 @pytest.mark.parametrize("dies_after", [1, 7])
 def test_acknowledged_pushes_survive_a_servers_death(
@@ -117,6 +119,7 @@ def test_a_dead_worker_is_cleaned_away_and_the_remaining_ones_do_its_work(tmp_pa
     assert summary.faults[0]["resumed_s"] >= summary.faults[0]["detected_s"] >= 0
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_hung_manager_or_server_is_killed_and_succeeded(tmp_path: Path, undisturbed: Run, rank: int) -> None:
     fail = f"rank={rank},step=15,how=hang"
@@ -154,6 +157,7 @@ def assert_hung(run: Run, rank: int, step: int) -> None:
     assert {line.rank for line in lines if line.kind == "silent"} == {rank}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("options", [{}, {"data": "text", "lr": 30, "buckets": 4096}])
 def test_workers_servers_and_manager_may_die_in_one_run(tmp_path: Path, options: dict[str, Any]) -> None:
     fail = ["rank=4,step=5", "rank=0,step=15", "rank=2,step=60"]

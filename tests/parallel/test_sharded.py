@@ -24,6 +24,7 @@ STEPS = 4
 STATE = {"perceptron": 2, "transformer": 1, "branches": 0}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_every_stage_equals_one_process_at_every_step(under_mpirun: Callable[..., Any], ranks: int) -> None:
     answer = under_mpirun("sharded_equals_single.py", ranks)

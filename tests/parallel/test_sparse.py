@@ -35,6 +35,7 @@ def equals_the_single_process(answer: dict[str, Any]) -> None:
 
 
 # The steps themselves are compared in the program.
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("ranks", "places"),
     [

@@ -15,6 +15,7 @@ PARAMETERS = 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10  # 3466
 SMALL: dict[str, Any] = {"steps": 16, "hidden": 32, "calibration_steps": 5}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_every_method_is_predicted_and_measured(ranks: int, tmp_path: Path) -> None:
     run = launch("sync_cost", ranks, **SMALL, out=tmp_path / "run")
@@ -48,6 +49,7 @@ def test_every_method_is_predicted_and_measured(ranks: int, tmp_path: Path) -> N
     assert [line["step"] for line in run.metrics][:17] == list(range(17))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("method", "scenario", "options"),
     [

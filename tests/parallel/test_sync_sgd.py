@@ -49,7 +49,7 @@ def test_ddp_equals_the_single_process(under_mpirun: Callable[..., Any]) -> None
 
 
 def test_the_language_model_equals_the_single_process_too(under_mpirun: Callable[..., Any]) -> None:
-    strategies = ("ring", "ddp", "overlapped", "local", "adam, decay")
+    strategies = ("ring", "overlapped", "local")
     check(under_mpirun("sync_equals_single.py", 3, "float64", "pydoc", "6,3,1", *strategies), "float64", 3)
 
 

@@ -17,6 +17,7 @@ RANKS = [1, 2, 3, 4, 7]  # of 8 heads 3 and 7 ranks get unequal shares
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", RANKS)
 def test_every_layer_equals_the_whole_one(under_mpirun: Callable[..., Any], ranks: int) -> None:
     answer = under_mpirun("tensor_layers.py", ranks)
@@ -27,6 +28,7 @@ def test_every_layer_equals_the_whole_one(under_mpirun: Callable[..., Any], rank
             assert difference <= 1e-12, (layer, what)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", RANKS)
 def test_every_step_equals_the_unsplit_model(under_mpirun: Callable[..., Any], ranks: int) -> None:
     answer = under_mpirun("tensor_training.py", ranks)
@@ -39,6 +41,7 @@ def test_every_step_equals_the_unsplit_model(under_mpirun: Callable[..., Any], r
             assert found["copies"] == 1, f"{name}: replicated parameters and the loss are the same bits on all ranks"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", RANKS)
 def test_dividing_the_sequence_too_changes_nothing_but_memory(under_mpirun: Callable[..., Any], ranks: int) -> None:
     """The program asserts the bytes of a block, and that replicated parameters are the same bits on all ranks."""

@@ -74,6 +74,7 @@ def test_a_rate_that_follows_the_loss_is_the_same_on_all_ranks(scenario: str, tm
     assert len(set(run.summary.params_sha256)) == 1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", [1, 4])
 @pytest.mark.parametrize("more", [{}, {"overlap": True, "bucket_kb": 4}])
 def test_background_metrics_have_the_same_values(ranks: int, more: dict[str, Any], tmp_path: Path) -> None:
@@ -185,6 +186,7 @@ def accuracy_of_export(run: Run) -> float:
     return float((guesses == test.targets).mean())
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "options",
     [
