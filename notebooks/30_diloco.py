@@ -34,7 +34,7 @@ import numpy as np
 from farandole import launch
 from farandole.collectives.costs import coefficients
 from farandole.collectives.ring import RING
-from farandole.data_parallel.diloco import Outer
+from farandole.data_parallel.outer_step import Outer
 from farandole.report import timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
 

@@ -120,7 +120,7 @@ METHODS: dict[str, Method] = {
     ),
     "diloco": Method(
         "data_parallel", "Synchronising less often",
-        why_not_simulated="local-sgd simulates its rounds, which take as long",
+        simulated=dict.fromkeys(("diloco", "streaming-diloco"), f"{SIMULATORS}:outer_stepped"),
     ),
     "agnostic_sgd": Method(
         "data_parallel", "Synchronisation-agnostic SGD",
@@ -229,7 +229,7 @@ METHODS: dict[str, Method] = {
     "sharded": Method(
         "sharded", "Training state divided over data-parallel ranks: ZeRO, FSDP",
         aliases=("zero", "fsdp"),
-        why_not_simulated="its network is that of ring, and half as much again in stage 3",
+        simulated=dict.fromkeys(("zero-1", "zero-2", "zero-3"), f"{SIMULATORS}:divided"),
     ),
     "adaptive": Method(
         "model_parallel", "Adaptive strategy: the mode is chosen from memory and measured speeds",

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from farandole import launch
+from farandole.cost.outer_rounds import OuterRounds
+from farandole.cost.setting import Setting
+from farandole.data_parallel.outer_step import Outer
 from farandole.errors import UsageError
 
 
@@ -22,7 +25,18 @@ def test_every_step_equals_the_loop_in_one_process(under_mpirun: Callable[..., A
     # In 11 steps of period 3: after 3, 6, 9 and 11. Of three fragments with period 4, one is due after 4 and 8, one
     # after 3, 7 and 11, one after 2, 6 and 10; at the end follow the first and the last.
     assert [case["messages"] for case in found.values()] == [4, 11, 3 + 3 + 4, 3 + 3 + 4, 4]
+    assert [case["messages"] for case in found.values()] == [sums(3), sums(1), sums(4, 3), sums(4, 3, 2), sums(3, 1, 2)]
     assert [case["vectors"] for case in found.values()] == pytest.approx([4, 11, 10 / 3, 10 / 3, 4], rel=0.03)
+
+
+def sums(period: int, fragments: int = 1, delay: int = 0) -> int:
+    """How often the ranks add up a fragment in 11 steps; the simulator counts so, too."""
+    outer = Outer(period, 0.7, 0.9, fragments, delay)
+    simulated = OuterRounds(Setting(4, 11), outer, reduce_s=1.0).run()
+    sent = sum(outer.sends(fragment, step) for fragment in range(fragments) for step in range(1, 12))
+    if not delay:
+        assert simulated.comm_s == 4 * (sent + len(outer.left(11)))
+    return sent + len(outer.left(11))
 
 
 def test_it_learns_with_one_all_reduce_per_period(tmp_path: Path) -> None:

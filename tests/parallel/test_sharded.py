@@ -18,6 +18,7 @@ from farandole import LaunchError, UsageError, launch
 from farandole.runtime import mpirun
 from farandole.runtime.launcher import run_ranks
 from farandole.sharded.half import compute_in_bfloat16
+from farandole.sharded.steps import halves
 from tests.parallel.conftest import PROGRAMS
 
 STEPS = 4
@@ -64,7 +65,8 @@ def check_accumulated(variants: dict[str, Any], whole: int, ranks: int) -> None:
     """In 3 micro-batches: stages 2 and 3 add up each one's gradients over the ranks, stage 3 gathers for each."""
     assert all(apart < 1e-12 for apart, _ in variants.values())
     group = 2 if ranks == 4 else 1
-    times = {"1": 2, "2": 1 + 3, "3": 3 * 3, "prefetch": 3 * 3}
+    times = {"1": halves(1, 3), "2": halves(2, 3), "3": halves(3, 3), "prefetch": halves(3, 3)}
+    assert list(times.values()) == [2, 1 + 3, 3 * 3, 3 * 3]
     expected = {variant: each * (ranks - 1) * whole for variant, each in times.items()}
     in_groups, across = (ranks // group) * 3 * 3 * (group - 1) * whole, 2 * (ranks // group - 1) * whole
     assert {variant: sent for variant, (_, sent) in variants.items()} == expected | {"groups": in_groups + across}
@@ -76,6 +78,7 @@ def check_bytes(variants: dict[str, Any], ranks: int, name: str) -> None:
     sent = {variant: found["sent"] for variant, found in variants.items()}
     alive = {variant: found["alive"] for variant, found in variants.items()}
     assert sent["1"] == sent["2"] == 2 * (ranks - 1) * whole * STEPS, "as data parallel"
+    assert (halves(1), halves(2), halves(3)) == (2, 2, 3), "what is simulated"
     largest = max(nbytes for unit, nbytes in units.items() if unit != "root")
     assert alive["1"] == alive["2"] == [0, 0], "nothing is gathered before its use"
     assert alive["3"] == [root + largest, root], "one unit at a time, and none between forward and backward"

@@ -31,7 +31,8 @@ def simulate(*methods: str, options: SimulateOptions | None = None) -> None:
 
     Args:
         methods: bsp, ssp, async, half, partial, dssp, history; ring, tree, halving-doubling, hierarchical
-            (synchronous, by all-reduce), local-sgd, dynamic-rounds; gossip, ad-psgd (without a coordinator); or all.
+            (synchronous, by all-reduce), zero-1, zero-2, zero-3 (sharded), local-sgd, diloco, streaming-diloco,
+            dynamic-rounds; gossip, ad-psgd (without a coordinator); or all.
     """
     options = options or SimulateOptions()
     _check_options(methods, options.given())

@@ -70,7 +70,19 @@ class SimulateOptions:
     """history: how much longer to wait for late workers, as a multiple of the time the others took."""
 
     period: AtLeastOne = 8
-    """local-sgd: steps from one average to the next."""
+    """local-sgd, diloco, streaming-diloco: steps from one average to the next."""
+
+    fragments: AtLeastOne = 4
+    """streaming-diloco: parts of the parameters, which are averaged at other times of the period."""
+
+    delay: NotNegative = 1
+    """streaming-diloco: steps while a part's messages are under way."""
+
+    units: AtLeastOne = 12
+    """zero-1, zero-2, zero-3: units of the model, as its blocks, which are gathered and reduced one by one."""
+
+    prefetch: Flag = False
+    """zero-3: gather the next unit while one computes."""
 
     per_node: AtLeastOne | None = None
     """hierarchical: workers per node; a message within a node costs a tenth. [default: the largest divisor of the
@@ -178,7 +190,7 @@ class SimulateOptions:
         return Choice(
             self.staleness, self.least_staleness, self.longest_wait_ms / 1e3, self.enough, self.patience, self.period,
             self.per_node, self.topology, self.mixing_every, self.mix_after_update, self.kappa, self.longest,
-            self.equal_steps,
+            self.equal_steps, self.fragments, self.delay, self.units, self.prefetch,
         )  # fmt: skip
 
     def _check_slow_worker(self, straggler: "Straggler") -> None:

@@ -1,7 +1,9 @@
-"""Fifteen methods by their names, on one axis.
+"""Twenty methods by their names, on one axis.
 
     parameter server    seven policies, event by event                        `simulator`
     in rounds           four all-reduces, local SGD, and dynamic rounds       `rounds`, `cost_function`
+                        DiLoCo, and streaming, beside the computation         `outer_rounds`
+                        ZeRO's three stages, unit by unit                     `sharding`
     decentralised       D-PSGD on a graph, all workers at once                `gossip`
                         AD-PSGD in pairs, event by event                      `pairs`
 
@@ -15,15 +17,19 @@ from pkgutil import resolve_name
 
 from farandole import methods
 from farandole.collectives.costs import Link
-from farandole.cost import gossip, rounds
+from farandole.cost import gossip, rounds, sharding
 from farandole.cost.cost_function import all_reduce_s, hierarchical_s
+from farandole.cost.outer_rounds import OuterRounds
 from farandole.cost.pairs import Pairs
 from farandole.cost.setting import Outcome, Setting
 from farandole.cost.simulator import Simulation
 from farandole.data_parallel.controller import Controller
+from farandole.data_parallel.outer_step import Outer
 from farandole.parameter_server.core.policies import POLICIES, Bounds, Policy, named
 
 LOCAL, DYNAMIC_ROUNDS = "local-sgd", "dynamic-rounds"
+DILOCO, STREAMING = "diloco", "streaming-diloco"
+ZERO = ("zero-1", "zero-2", "zero-3")
 GOSSIP, AD_PSGD = "gossip", "ad-psgd"
 
 
@@ -37,12 +43,15 @@ MEANT_FOR: dict[str, tuple[str, ...]] = {
     "servers": tuple(POLICIES), "duplex": tuple(POLICIES), "staleness": _using("staleness"),
     "least_staleness": _using("least_staleness"), "longest_wait_ms": _using("longest_wait"),
     "enough": _using("enough"), "patience": _using("patience"),
-    "period": (LOCAL,), "per_node": ("hierarchical",), "kappa": (DYNAMIC_ROUNDS,), "longest": (DYNAMIC_ROUNDS,),
-    "equal_steps": (DYNAMIC_ROUNDS,), "topology": (GOSSIP, AD_PSGD), "mixing_every": (GOSSIP, AD_PSGD),
-    "mix_after_update": (GOSSIP,),
+    "period": (LOCAL, DILOCO, STREAMING), "per_node": ("hierarchical",), "kappa": (DYNAMIC_ROUNDS,),
+    "longest": (DYNAMIC_ROUNDS,), "equal_steps": (DYNAMIC_ROUNDS,),
+    "topology": (GOSSIP, AD_PSGD), "mixing_every": (GOSSIP, AD_PSGD),
+    "mix_after_update": (GOSSIP,), "fragments": (STREAMING,), "delay": (STREAMING,),
+    "units": ZERO, "prefetch": ZERO[2:],
 }  # fmt: skip
 IN_A_NODE = 0.1  # the cost of a message within a node, relative to one between two nodes
 MOST_IN_A_NODE = 8
+OUTER_LR, OUTER_MOMENTUM = 0.7, 0.9
 
 
 @dataclass(frozen=True)
@@ -51,10 +60,13 @@ class Choice:
 
     Attributes:
         enough: of partial and history, the share of the workers that makes a step; always one worker at least.
-        period: of local SGD, the steps from one average to the next.
+        period: of local SGD and DiLoCo, the steps from one average to the next.
         per_node: of hierarchical, the workers of a node; None: as many, up to 8, as divide the workers.
         topology, mixing_every, mix_after_update: gossip and ad-psgd, as of the scenarios dpsgd and ad_psgd.
         kappa, longest, equal_steps: dynamic rounds, as of the scenario dynamic_sync.
+        fragments, delay: of streaming DiLoCo, as of the scenario diloco.
+        units: of ZeRO, into how many the parameters are cut.
+        prefetch: of its stage 3.
     """
 
     staleness: int = 4
@@ -70,6 +82,10 @@ class Choice:
     kappa: float = 4.0
     longest: int = 64
     equal_steps: bool = False
+    fragments: int = 4
+    delay: int = 1
+    units: int = 12
+    prefetch: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,6 +160,19 @@ def all_reduced(method: str, setting: Setting, choice: Choice) -> tuple[Setting,
 def local(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:
     """Local SGD, by a ring."""
     return setting, rounds.simulated(setting, choice.period, _all_reduce_s("ring", setting, choice))
+
+
+def outer_stepped(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:
+    """DiLoCo, by a ring, with the outer optimizer of its paper."""
+    streaming = (choice.fragments, choice.delay) if method == STREAMING else ()
+    outer = Outer(choice.period, OUTER_LR, OUTER_MOMENTUM, *streaming)
+    reduce_s = all_reduce_s("ring", setting.workers, setting.nbytes / outer.fragments, setting.link)
+    return setting, OuterRounds(setting, outer, reduce_s).run()
+
+
+def divided(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:
+    """A stage of ZeRO."""
+    return setting, sharding.simulated(setting, 1 + ZERO.index(method), choice.units, choice.prefetch)
 
 
 def in_dynamic_rounds(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:

@@ -18,6 +18,7 @@ so that one draw does for the noise of all workers. Source of the rule: Wang et 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -28,20 +29,25 @@ from farandole.cost.setting import Draws, Outcome, Setting, Vector
 from farandole.data_parallel.controller import Controller
 
 
-def simulated(setting: Setting, period: int, all_reduce_s: float) -> Outcome:
-    """Simulate local SGD with `period` steps from one all-reduce to the next; 1: synchronous SGD."""
+def simulated(setting: Setting, period: int, all_reduce_s: float | Callable[[float], float]) -> Outcome:
+    """Simulate local SGD with `period` steps from one all-reduce to the next; 1: synchronous SGD.
+
+    Args:
+        all_reduce_s: seconds of the messages; or a function of the slowest worker's computing time, where messages and
+            computing overlap, which returns how much longer the round takes.
+    """
     outcome = Outcome()
     times = Draws(setting).block() * setting.compute_s
-    quadratic, rng = Quadratic(replace(setting, workers=1), outcome), np.random.default_rng([setting.seed, 1])
+    quadratic, rng = Quadratic(shared(setting), outcome), np.random.default_rng([setting.seed, 1])
     scale = setting.noise / setting.workers**0.5  # of the mean of all workers' gradients
     for first in range(0, setting.steps, period):
         own = times[first : first + period].sum(axis=0)
-        _add_round(outcome, own, all_reduce_s)
+        _add_round(outcome, own, all_reduce_s(float(own.max())) if callable(all_reduce_s) else all_reduce_s)
         outcome.computed += setting.workers * len(times[first : first + period])
         for _ in range(min(period, setting.steps - first)):
             gradient = CURVATURES * quadratic.x + rng.normal(scale=scale, size=len(CURVATURES))
             quadratic.move(gradient, 1, outcome.wall_s)
-    return _finished(outcome, quadratic, setting.steps * setting.workers)
+    return finished(outcome, quadratic, setting.steps * setting.workers)
 
 
 def planned(setting: Setting, controller: Controller, all_reduce_s: float, telling_s: float) -> Outcome:
@@ -52,7 +58,7 @@ def planned(setting: Setting, controller: Controller, all_reduce_s: float, telli
     """
     outcome = Outcome()
     steps, rng = OwnSteps(setting), np.random.default_rng([setting.seed, 1])
-    quadratic = Quadratic(replace(setting, workers=1), outcome)
+    quadratic = Quadratic(shared(setting), outcome)
     done = 0
     while done < setting.steps:
         period, taken = controller.plan.period, np.array(controller.plan.steps)
@@ -62,7 +68,7 @@ def planned(setting: Setting, controller: Controller, all_reduce_s: float, telli
         outcome.computed += int(taken.sum())
         quadratic.move(period * _mean_move(setting, quadratic.x, taken, rng) / setting.lr, 1, outcome.wall_s)
         done += period
-    return _finished(outcome, quadratic, done * setting.workers)
+    return finished(outcome, quadratic, done * setting.workers)
 
 
 class OwnSteps:
@@ -95,6 +101,11 @@ def _mean_move(setting: Setting, x: Vector, taken: NDArray[np.intp], rng: np.ran
     return move
 
 
+def shared(setting: Setting) -> Setting:
+    """Return the setting for one vector that moves by the mean of all workers' gradients."""
+    return replace(setting, workers=1)
+
+
 def _add_round(outcome: Outcome, own: Vector, all_reduce_s: float) -> None:
     """`own`: for how long each worker has computed."""
     outcome.wall_s += float(own.max()) + all_reduce_s
@@ -103,7 +114,8 @@ def _add_round(outcome: Outcome, own: Vector, all_reduce_s: float) -> None:
     outcome.comm_s += all_reduce_s * len(own)
 
 
-def _finished(outcome: Outcome, quadratic: Quadratic, gradients: int) -> Outcome:
+def finished(outcome: Outcome, quadratic: Quadratic, gradients: int) -> Outcome:
+    """Note what all methods in rounds have in common at the end."""
     outcome.gradients = outcome.staleness[0] = outcome.lead[0] = gradients
     outcome.final_loss = quadratic.loss
     return outcome

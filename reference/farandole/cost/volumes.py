@@ -26,6 +26,7 @@ from farandole.model_parallel.checker import SHIPMENTS, Execution, execute
 from farandole.model_parallel.schedules import choose
 from farandole.model_parallel.steps import Times, with_messages
 from farandole.models.shape import Shape
+from farandole.sharded.steps import halves
 
 
 @dataclass(frozen=True)
@@ -99,5 +100,5 @@ def volumes(shape: Shape, plan: TrainingPlan, itemsize: int = 2) -> dict[str, Vo
 def gradients(nbytes: float, zero: int, ranks: int) -> Volume:
     """Return what a rank sends to add up gradients of `nbytes`, and with ZeRO to gather parameters of as many."""
     alphas, betas, _ = coefficients(RING, ranks)
-    more = 1.5 if zero == 3 else 1.0  # parameters are gathered twice
+    more = halves(zero) / 2 if zero else 1.0
     return Volume(more * alphas, more * betas * nbytes)

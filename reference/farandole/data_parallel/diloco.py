@@ -34,51 +34,12 @@ from torch import nn
 from farandole.collectives.executor import AllReduce
 from farandole.collectives.steps import chunk_slices
 from farandole.data.batch import Batch
+from farandole.data_parallel.outer_step import Outer
 from farandole.data_parallel.training import Strategy
-from farandole.errors import UsageError
 from farandole.models.optimizers import MakeOptimizer
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.world import World
 from farandole.tasks import Loss
-
-MIXING = 0.5
-
-
-@dataclass(frozen=True)
-class Outer:
-    """The outer optimizer, and when its steps are.
-
-    Attributes:
-        period: inner steps from one outer step to the next, H.
-        lr, momentum: η and μ.
-        fragments: into how many the parameters are cut, each with outer steps at other times, F.
-        delay: inner steps while the moves of a fragment are added up, τ.
-        mixing: after a delay, how much a rank keeps of its own parameters, m.
-
-    Raises:
-        UsageError: more fragments than steps of a period, a delay that is no shorter than the period, or mixing without
-            a delay.
-    """
-
-    period: int
-    lr: float
-    momentum: float
-    fragments: int = 1
-    delay: int = 0
-    mixing: float = MIXING
-
-    def __post_init__(self) -> None:
-        of_a_period = f"in a --period of {self.period} steps: give at most"
-        if self.fragments > self.period:
-            raise UsageError(f"--fragments {self.fragments} {of_a_period} {self.period}")
-        if self.delay >= self.period:
-            raise UsageError(f"--delay {self.delay} {of_a_period} {self.period - 1}")
-        if self.mixing != MIXING and not self.delay:
-            raise UsageError(f"--mixing {self.mixing:g} is for a --delay: without one a rank keeps nothing of its own")
-
-    def sends(self, fragment: int, step: int) -> bool:
-        """Return whether the ranks send their moves of a fragment after this step, the first of which is 1."""
-        return (step + self.period * fragment // self.fragments) % self.period == 0
 
 
 @dataclass(frozen=True)
@@ -177,13 +138,11 @@ class DiLoCo(Strategy):
             with self.world.communicate("wait for the average"):
                 its.ready.result()
         with self.world.compute("outer step"):
-            part, outer = self.fragments[its.fragment], self.outer
+            part = self.fragments[its.fragment]
             self.flat.values_to_host()
             own, common, velocity = (each[part] for each in (self.flat.values_np, self.common, self.velocity))
-            velocity *= outer.momentum
-            velocity += its.moved
-            common -= outer.lr * (its.moved + outer.momentum * velocity)
-            own[:] = outer.mixing * own + (1 - outer.mixing) * common if outer.delay else common
+            self.outer.move(common, velocity, its.moved)
+            own[:] = self.outer.continued(own, common)
             self.flat.values_from_host()
 
     def _add_up_beside(self, moved: NDArray[np.floating]) -> None:

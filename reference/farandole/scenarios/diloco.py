@@ -60,7 +60,8 @@ def main(config: Config) -> None:
     from torch import nn
 
     from farandole.collectives.all_reduce import ALL_REDUCES
-    from farandole.data_parallel.diloco import DiLoCo, Outer
+    from farandole.data_parallel.diloco import DiLoCo
+    from farandole.data_parallel.outer_step import Outer
     from farandole.data_parallel.training import optimizer_factory, train
     from farandole.report.table import print_summary
     from farandole.runtime.world import World

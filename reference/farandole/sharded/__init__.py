@@ -7,6 +7,7 @@ into one device. Here the ranks divide them, and the training stays that of one 
 2. ``plan``: the units of a model, whose parameters are gathered together.
 3. ``unit``: one unit's vectors, and its collectives.
 4. ``hooks``: when a unit is gathered, freed and reduced.
-5. ``training``: the three stages, as one definition with three switches.
-6. ``stages`` and ``memory``: what a rank holds, by the formula of the ZeRO paper, and counted.
+5. ``steps``: the order of what comes of it, written down to be counted and simulated.
+6. ``training``: the three stages, as one definition with three switches.
+7. ``stages`` and ``memory``: what a rank holds, by the formula of the ZeRO paper, and counted.
 """

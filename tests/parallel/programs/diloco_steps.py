@@ -10,8 +10,9 @@ from torch.nn.functional import cross_entropy
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.collectives.steps import chunk_slices
-from farandole.data_parallel.diloco import DiLoCo, Outer
+from farandole.data_parallel.diloco import DiLoCo
 from farandole.data_parallel.local_sgd import LocalSGD
+from farandole.data_parallel.outer_step import Outer
 from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World

@@ -1,0 +1,70 @@
+"""ZeRO at many workers: the steps of `sharded.steps` in simulated time, with the collectives beside or between them.
+
+A unit's forward pass takes 1/3U of the computing of a step, its backward pass 2/3U. All units have n/U bytes. Without
+prefetch everything is done one after the other. With it one thread does the collectives, as in `sharded.communication`:
+
+    gather     begun when the gather before it is complete, if that is another unit's; the pass waits until it is there
+    reduce     begun when the reduce before it is complete; waited for at the end of the step
+
+Every collective is one of all workers, so they go at the pace of the slowest. Cost: O(units) for each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from farandole.collectives.costs import Link, coefficients
+from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER
+from farandole.cost.rounds import simulated as in_rounds
+from farandole.cost.setting import Outcome, Setting
+from farandole.sharded.steps import Step, steps
+
+PARTS = {"forward": 1 / 3, "backward": 2 / 3}  # of the computing of a step
+COLLECTIVES = {"gather": ALL_GATHER, "reduce": REDUCE_SCATTER}
+
+
+def collective_s(kind: str, workers: int, nbytes: float, link: Link) -> float:
+    """Seconds in which the workers gather or reduce a unit of `nbytes`."""
+    alphas, betas, _ = coefficients(COLLECTIVES[kind], workers)
+    return alphas * link.alpha + betas * nbytes * link.beta
+
+
+def exposed_s(order: Sequence[Step], seconds: dict[str, float], prefetch: bool, compute_s: float) -> float:
+    """Return how much longer than its computing a step takes.
+
+    Args:
+        order: the steps, as of `sharded.steps.steps`.
+        seconds: "gather", "reduce" → of one unit.
+        compute_s: of all units together.
+    """
+    units = 1 + max(step.unit for step in order)
+    gathers = [step.unit for step in order if step.kind == "gather"]
+    now = free = reduced = 0.0  # the computation, the thread, the last sum
+    there: float | None = None  # when the unit that is gathered in advance will be there
+    for step in order:
+        if step.kind in PARTS:
+            now += compute_s * PARTS[step.kind] / units
+        elif not prefetch:
+            now += seconds[step.kind]
+        elif step.kind == "gather":
+            if there is None:
+                free = there = max(now, free) + seconds["gather"]
+            now, there = max(now, there), None
+            gathers.pop(0)
+            if gathers and gathers[0] != step.unit:  # one that is still there need not, and cannot, be gathered
+                free = there = max(now, free) + seconds["gather"]
+        else:
+            now = max(now, reduced)
+            free = reduced = max(now, free) + seconds["reduce"]
+    return max(now, reduced) - compute_s
+
+
+def simulated(setting: Setting, stage: int, units: int, prefetch: bool = False) -> Outcome:
+    """Simulate a stage of ZeRO, 1 to 3, for a model of `units` units.
+
+    Args:
+        prefetch: for stage 3.
+    """
+    seconds = {kind: collective_s(kind, setting.workers, setting.nbytes / units, setting.link) for kind in COLLECTIVES}
+    return in_rounds(setting, 1, partial(exposed_s, list(steps(stage, units)), seconds, prefetch and stage == 3))
