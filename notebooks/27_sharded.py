@@ -38,6 +38,7 @@ from farandole import launch
 from farandole.cost.memory import Numbers, by_stage
 from farandole.cost.paper_tables import MIXED
 from farandole.cost.published import KORTHIKANTI, MODELS
+from farandole.model_parallel.activation_offload import ActivationOffload
 from farandole.model_parallel.footprint import footprint
 from farandole.model_parallel.memory import ActivationMeter
 from farandole.models.classifiers import mlp
@@ -267,10 +268,14 @@ for name, run in {"stage 3": runs[3], **found}.items():
 #   again.
 # - **full:** each block of the transformer keeps its inputs only.
 #
+# Or it is **offloaded** (激活卸载): copied to the host's memory or to a file while the next layer computes, and fetched
+# one layer ahead of its backward pass.
+#
 # Here torch tells of every tensor that it keeps and lets go of, in one training step of a small language model with six
 # blocks. The attention of this project's models is fused and keeps no square; here it is told to.
 #
-# **Predict:** the three curves. When is the most kept? How often does the third one rise?
+# **Predict:** the four curves. When is the most kept? How often does the third one rise? How many layers are on the
+# device at a time in the fourth?
 
 
 # %%
@@ -291,19 +296,23 @@ def kept_in_a_step(what):
     unfuse(model)
     recompute(model, what, meter.watching)
     curve.clear()
-    with meter.watching():
+    offload = ActivationOffload("host", model, meter) if what == "offloaded" else None
+    with (offload or meter).watching():
         loss = cross_entropy(model(characters).flatten(0, 1), characters.flatten())
     loss.backward()
+    if offload:
+        print(f"out {offload.bytes_out:,} bytes, in {offload.bytes_in:,}")
+        offload.close()
     return [0, *curve], [each.grad for each in model.parameters()]
 
 
 curve = []
-steps = {what: kept_in_a_step(what) for what in ("none", "selective", "full")}
+steps = {what: kept_in_a_step(what) for what in ("none", "selective", "full", "offloaded")}
 
 # %%
-figure, axes = plt.subplots(1, 3, figsize=(9.5, 2.8), sharey=True, layout="constrained")
+figure, axes = plt.subplots(1, 4, figsize=(9.5, 2.6), sharey=True, layout="constrained")
 axes[0].set(ylabel="MB of activations")
-for ax, (what, (values, _)), colour in zip(axes, steps.items(), (BLUE, ORANGE, GREEN), strict=True):
+for ax, (what, (values, _)), colour in zip(axes, steps.items(), (BLUE, ORANGE, GREEN, GREY), strict=True):
     ax.fill_between(range(len(values)), [each / 1e6 for each in values], color=colour, alpha=0.3, step="post")
     ax.plot([each / 1e6 for each in values], color=colour, drawstyle="steps-post")
     ax.set(title=what, xlabel="tensors kept and let go", xticks=[])
@@ -314,17 +323,21 @@ with torch.device("meta"):
     layers, inputs = transformer((64,), 64, hidden=64, depth=6), torch.empty((4, 64), dtype=torch.int64)
 for what, (values, gradients) in steps.items():
     formula = footprint(layers, inputs, loss=True, recompute=what, fused=False)
+    most = formula.in_flight if what == "offloaded" else formula.activations + formula.again
     same = all(torch.equal(*pair) for pair in zip(gradients, steps["none"][1], strict=True))
-    print(f"{what:9} keeps {max(values) / 1e6:5.2f} MB at most, {(formula.activations + formula.again) / 1e6:5.2f} by",
+    print(f"{what:9} keeps {max(values) / 1e6:5.2f} MB at most, {most / 1e6:5.2f} by",
           f"formula; the same gradients, to the bit: {same}")  # fmt: skip
 
 # %% [markdown]
 # Without recomputation everything piles up until the forward pass ends. Selective saves the softmax, which grows with
 # the square of the sequence; it costs a few per cent of the operations. Full keeps one tensor for each block, and rises
-# once per block on the way back: one block's activations at a time, for a third more operations.
+# once per block on the way back: one block's activations at a time, for a third more operations. Offloaded, two layers
+# are on the device at a time, the one that computes and the one that leaves or arrives. Every byte goes out and comes
+# in once, and no operation is repeated; between the two passes the device holds none of them.
 #
-# `farandole run sharded --data pydoc --model transformer --recompute full` does this on every rank, and the record
-# counts it. `pipeline`, `hybrid`, `tensor_split` and `grid` have the option, too.
+# `farandole run sharded --data pydoc --model transformer --recompute full` does this on every rank, and
+# `--offload-activations disk`, too; the record counts it. `pipeline`, `hybrid`, `tensor_split` and `grid` have the same
+# options.
 #
 # ## 7 How it is written
 #
@@ -348,8 +361,8 @@ for part in (ShardedSGD.step, ShardedSGD._forward, ShardedSGD._around, Hooks._ho
 # - The training is the same, to the bit in all stages.
 # - Stages 1 and 2 cost no byte more than an all-reduce. Stage 3 sends half as much again, and holds one layer whole.
 # - Prefetch hides the messages behind the computation, for the memory of one more layer.
-# - Activations are not divided by any of them. They can be computed again; and pipelines, tensor and sequence parallel
-#   divide them (notebooks `13_pipelines`, `14_tensor_split`, `28_long_sequences`).
+# - Activations are not divided by any of them. They can be computed again or offloaded; and pipelines, tensor and
+#   sequence parallel divide them (notebooks `13_pipelines`, `14_tensor_split`, `28_long_sequences`).
 #
 # **Try:** `farandole run sharded -n 4 --data pydoc --model transformer --hidden 64 --batch 32` and look at `memory` in
 # its summary.json · your own model: `--task my_task.py` (notebook `26_your_own_model`) · `sharded/minimal.py`, stage 3

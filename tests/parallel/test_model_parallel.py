@@ -23,8 +23,8 @@ SMALL_TEXT = TEXT | {"hidden": 32, "depth": 6, "batch": 8, "steps": 2}
 IN_STAGES = {"pipeline": 4, "balance": "layers", "micro_batches": 2, "options": SMALL_TEXT}
 RECOMPUTED: list[dict[str, Any]] = [
     {**IN_STAGES, "schedule": "gpipe", "recompute": "selective", "unfused": True},
-    {**IN_STAGES, "schedule": "zero-bubble", "recompute": "full"},
-    {**IN_STAGES, "schedule": "pipedream", "recompute": "full"},
+    {**IN_STAGES, "schedule": "zero-bubble", "recompute": "full", "offload": "host"},
+    {**IN_STAGES, "schedule": "pipedream", "recompute": "full", "offload": "disk"},
     {"pipeline": 2, "tensor": 2, "micro_batches": 2, "schedule": "1f1b", "recompute": "full", "options": SMALL_TEXT},
     {"tensor": 4, "sequence": True, "recompute": "selective", "unfused": True, "options": SMALL_TEXT | {"hidden": 64}},
 ]

@@ -33,7 +33,7 @@ def test_every_stage_equals_one_process_at_every_step(under_mpirun: Callable[...
     check_accumulated(answer.pop("accumulated"), sum(answer["perceptron"]["1"]["units"].values()), ranks)
     assert list(answer) == list(STATE)
     for name, variants in answer.items():
-        more = ["full"] if name == "transformer" else []  # its blocks are computed again
+        more = ["full"] if name == "transformer" else []  # blocks computed again from offloaded inputs
         assert list(variants) == ["1", "2", "3", "prefetch", "disk", "groups", *more]
         for variant, found in variants.items():
             assert found["apart"] < 1e-12, (name, variant)
@@ -104,6 +104,10 @@ def check_memory(variants: dict[str, Any], ranks: int, name: str) -> None:
     for variant, found in variants.items():
         for memory in found["memory"]:
             measured = memory["measured"]
+            if variant == "full":
+                kept = [memory[how].pop("activations") for how in ("measured", "formula")]
+                assert kept[0] == pytest.approx(kept[1], rel=0.02)
+                assert memory["offloaded"]["out"] == memory["offloaded"]["in"] > 0
             if (name, variant) != ("branches", "prefetch"):  # a branch's unit is not always between its neighbours
                 assert measured == memory["formula"], (name, variant)
             pairs = pairwise(others)

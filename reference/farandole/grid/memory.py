@@ -79,7 +79,12 @@ def memory(training: GridTraining) -> dict[str, dict[str, int | None]]:
     formula = stages.by_formula(units.sharding, known, on_device=True)
     most = units.memory.most
     measured = Memory(most["parameters"], most["gradients"], most["optimizer_state"], units.meter.most)
-    return {"measured": asdict(measured), "formula": asdict(Memory(**formula, activations=activations(training)))}
+    found: dict[str, dict[str, int | None]] = {
+        "measured": asdict(measured),
+        "formula": asdict(Memory(**formula, activations=activations(training))),
+    }
+    offload = training.stage.offload
+    return found | ({"offloaded": offload.account()} if offload else {})
 
 
 def activations(training: GridTraining) -> int | None:
@@ -103,7 +108,9 @@ def activations(training: GridTraining) -> int | None:
             fused=not training.options.unfused_attention,
         )
         assert found
-        kept[chunk], again[chunk] = found.activations, found.again
+        elsewhere = training.options.offload_activations is not None
+        kept[chunk] = found.inputs if elsewhere else found.activations
+        again[chunk] = found.in_flight if elsewhere else found.again
     return most_held(training.schedule.computations(*training.stages, parts), kept, again=again)
 
 

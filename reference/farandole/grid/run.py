@@ -35,6 +35,8 @@ def train(scenario: str, options: GridOptions) -> Summary | None:
         if saved and saved.save:
             save(training, saved.save)
         held, model = memory(training), gather(training)
+        if training.stage.offload:
+            training.stage.offload.close()
         training.units.complete()
         return recorder.finish(
             steps=steps,

@@ -29,6 +29,7 @@ from farandole.grid.batches import PositionsShard
 from farandole.grid.layers import Groups, divided
 from farandole.grid.options import GridOptions
 from farandole.grid.units import Units
+from farandole.model_parallel.activation_offload import ActivationOffload
 from farandole.model_parallel.axes import Axes
 from farandole.model_parallel.context.exchange import ContextGroup
 from farandole.model_parallel.context.placement import length, zigzag
@@ -104,6 +105,9 @@ class GridTraining:
         if options.unfused_attention:
             unfuse(self.module)
         recompute(self.module, options.recomputed(), self.stage.meter.watching)
+        if place := options.offload_activations:
+            layers = [layer for piece in pieces.values() for layer in piece]
+            self.stage.offload = ActivationOffload(place, layers, self.stage.meter)
         shape = (length(context.own), options.hidden)
         self.pipeline = Pipeline(
             world,

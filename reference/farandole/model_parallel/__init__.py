@@ -8,7 +8,8 @@ PipeDream), ``executor`` (a schedule over MPI). ``tensor`` cuts inside the layer
 sequences; ``expert`` divides the experts of a mixture and ``zero`` the optimizer's state; ``grid`` says
 which rank stands where, and ``axes`` has the communicators. For data × pipeline × tensor ``layout`` says which
 grid is used, ``parts`` puts a rank into it, ``batches`` feeds it and ``training`` runs it. ``memory``,
-``activations``, ``footprint`` and ``accounting`` say what each rank holds, measured and by formula.
+``activations``, ``footprint`` and ``accounting`` say what each rank holds, measured and by formula;
+``activation_offload`` with ``offload_places`` moves some of it to the host or a disk.
 ``small_network`` is document 003's example.
 
 A *stage* is a rank of a pipeline; a *chunk* is one of the pieces of the model on a stage, which along

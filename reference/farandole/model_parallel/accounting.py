@@ -24,8 +24,12 @@ from farandole.models.training_state import STATE_PER_PARAMETER
 
 
 def account(parts: Parts) -> dict[str, dict[str, int | None]]:
-    """What this rank has held, in bytes: "measured", and by "formula"."""
-    return {"measured": asdict(measured(parts)), "formula": asdict(by_formula(parts))}
+    """What this rank has held, in bytes: "measured", and by "formula"; and "offloaded", what was copied out and in."""
+    found: dict[str, dict[str, int | None]] = {
+        "measured": asdict(measured(parts)),
+        "formula": asdict(by_formula(parts)),
+    }
+    return found | ({"offloaded": parts.stage.offload.account()} if parts.stage.offload else {})
 
 
 def measured(parts: Parts) -> Memory:
@@ -69,11 +73,12 @@ def _most_held(parts: Parts, micro_batches: int, left: dict[int, Footprint | Non
     if len(known) < len(left):
         return None
     steps = parts.schedule.computations(parts.place["pipeline"], parts.layout.pipeline, micro_batches)
+    elsewhere = parts.layout.offload is not None
     return most_held(
         steps,
-        {chunk: piece.activations for chunk, piece in known.items()},
+        {chunk: piece.inputs if elsewhere else piece.activations for chunk, piece in known.items()},
         {chunk: piece.late for chunk, piece in known.items()},
-        {chunk: piece.again for chunk, piece in known.items()},
+        {chunk: piece.in_flight if elsewhere else piece.again for chunk, piece in known.items()},
     )
 
 

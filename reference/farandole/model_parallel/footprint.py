@@ -28,14 +28,19 @@ class Footprint:
     """Bytes per micro-batch.
 
     Attributes:
+        inputs: of the first layer.
         activations: kept from forward to backward, the inputs among them.
         again: what a backward pass computes again, and holds for a moment beside what has been kept so far.
+        in_flight: the most that is on the device beside the inputs where all else is offloaded: two layers that follow
+            each other, and what is computed again of the second.
         late: kept between the two halves of a backward pass: each linear layer's inputs and its outputs' gradient;
             nothing where tensor ranks share the layers, whose backward passes are not taken in halves.
     """
 
+    inputs: int
     activations: int
     again: int
+    in_flight: int
     late: int
 
 
@@ -66,11 +71,13 @@ def footprint(
     kept: float = inputs.nbytes
     late = 0
     most_again = 0.0  # of what is kept up to a block, with the block computed again
+    upto, regions = [kept], [0.0]  # kept up to each layer, and what is then computed again of it
     saved = True  # the tensor between two layers has been counted
     parts = 1  # into how many it is divided
     first = inputs.nbytes
     whole = 1.0 if positions is None else positions / inputs.shape[1]  # of what layers leave undivided
     for layer in layers:
+        regions.append(0.0)
         outputs = _like_outputs(layer, inputs)
         rows, width = prod(inputs.shape[:-1]), inputs.shape[-1]
         if isinstance(layer, nn.Linear | nn.Conv2d | nn.MaxPool2d | Block | Head) and not saved:
@@ -103,7 +110,8 @@ def footprint(
                 region = {"selective": attention, "full": attention + others}.get(recompute, 0.0)
                 kept += attention + others - region
                 after = _after_attention(rows * inputs.itemsize, width, whole, tensor_ranks)
-                most_again = max(most_again, kept + region - (after if recompute == "selective" else 0))
+                regions[-1] = region - (after if recompute == "selective" else 0)
+                most_again = max(most_again, kept + regions[-1])
                 late += 16 * inputs.nbytes
                 outputs_saved = False
             case Head():
@@ -114,12 +122,17 @@ def footprint(
             case _:
                 return None
         inputs, saved = outputs, outputs_saved
+        upto.append(kept)
     if loss:
         # The softmax, the targets, and the number of these.
         kept += (inputs.numel() / parts + 1) * max(4, inputs.itemsize) + 8 * prod(inputs.shape[:-1])
+    upto[-1] = kept
+    two = [end - start for start, end in zip([first, *upto], upto[1:], strict=False)]  # layers, or the first alone
+    in_flight = max((both + max(0.0, region) for both, region in zip(two, regions[1:], strict=True)), default=0.0)
     if recompute == "stage":
         kept, most_again = first, kept
-    return Footprint(round(kept), max(0, round(most_again - kept)), late if tensor_ranks == 1 else 0)
+    again = max(0, round(most_again - kept))
+    return Footprint(first, round(kept), again, round(in_flight), late if tensor_ranks == 1 else 0)
 
 
 def _after_attention(nbytes: int, width: int, whole: float, tensor_ranks: int) -> float:

@@ -8,7 +8,7 @@ from farandole.model_parallel import layer_split
 from farandole.model_parallel.grid import Grid
 from farandole.model_parallel.schedules.naive import NAIVE
 from farandole.model_parallel.steps import Schedule, Times
-from farandole.models.recomputation_options import Recomputed
+from farandole.models.recomputation_options import Offload, Recomputed
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Layout:
         data, pipeline, tensor: lengths of the grid's axes; their product is the number of ranks.
         recompute: what is computed again for the backward pass.
         unfused: attention keeps its square of positions.
+        offload: where activations are kept; None: on the device.
         shard_optimizer: divide the optimizer's state over the data axis.
         balance: what the stages are to have equally much of.
         pace: how long each pass of a stage takes at least, in seconds.
@@ -33,6 +34,7 @@ class Layout:
     micro_batches: int = 1
     recompute: Recomputed = "none"
     unfused: bool = False
+    offload: Offload | None = None
     shard_optimizer: bool = False
     balance: layer_split.Balance = "time"
     pace: Times | None = None

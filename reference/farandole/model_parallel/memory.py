@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,12 +58,26 @@ class ActivationMeter:
         if not self.active:
             yield
             return
-        with torch.autograd.graph.saved_tensors_hooks(self.hold, _Held.release):
+        with torch.autograd.graph.saved_tensors_hooks(self.keep, self.kept):
             yield
 
-    def hold(self, tensor: Tensor) -> _Held:
+    def keep(self, tensor: Tensor) -> object:
+        """Return what autograd is to keep in place of `tensor`."""
+        return self.hold(tensor)
+
+    def kept(self, instead: Any) -> Tensor:
+        """Return the tensor in place of which this was kept."""
+        held: Held = instead
+        return held.tensor
+
+    def hold(self, tensor: Tensor) -> Held:
         """Count `tensor` for as long as the returned object lives."""
-        return _Held(self, tensor)
+        return Held(self, tensor)
+
+    def is_kept_anyway(self, tensor: Tensor) -> bool:
+        """Whether this is a parameter, or something that is already held."""
+        address = _address(tensor)
+        return address in self._ignored or self._holders[address] > 0
 
     def add(self, address: int, nbytes: int, holders: int) -> None:
         """So many more (or fewer) hold the memory at `address`."""
@@ -73,8 +88,8 @@ class ActivationMeter:
             self.most = max(self.most, self.now)
 
 
-class _Held:
-    """One hold on a tensor."""
+class Held:
+    """One hold on a tensor, for as long as it lives."""
 
     def __init__(self, meter: ActivationMeter, tensor: Tensor) -> None:
         self.meter, self.tensor = meter, tensor
@@ -82,10 +97,6 @@ class _Held:
 
     def __del__(self) -> None:
         self.meter.add(_address(self.tensor), self.tensor.untyped_storage().nbytes(), -1)
-
-    def release(self) -> Tensor:
-        """What autograd asks for when the backward pass comes."""
-        return self.tensor
 
 
 def _address(tensor: Tensor) -> int:

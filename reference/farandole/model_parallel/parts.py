@@ -18,6 +18,7 @@ from farandole.data.datasets import Splits
 from farandole.data.samples import Samples
 from farandole.errors import UsageError
 from farandole.model_parallel import layer_split
+from farandole.model_parallel.activation_offload import ActivationOffload
 from farandole.model_parallel.axes import Axes
 from farandole.model_parallel.batches import Shard
 from farandole.model_parallel.executor import Pipeline
@@ -94,6 +95,9 @@ class Parts:
         if layout.unfused:
             unfuse(self.module)
         recompute(self.module, layout.recompute, self.stage.meter.watching)
+        if layout.offload:
+            layers = [layer for piece in self.pieces.values() for layer in piece]
+            self.stage.offload = ActivationOffload(layout.offload, layers, self.stage.meter)
         self.copies = self._copies()
         make = maker(options.optimizer, options.lr)
         divided = ShardedOptimizer if layout.shard_optimizer else ReplicatedOptimizer

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from farandole.model_parallel.activation_offload import ActivationOffload
 from farandole.model_parallel.deferred import WeightGradients, defer_weight_gradients
 from farandole.model_parallel.memory import ActivationMeter
 from farandole.models.recomputation import drawing_from, random_state
@@ -69,6 +70,7 @@ class Stage:
 
     Attributes:
         meter: knows how much is kept.
+        offload: moves it elsewhere; None: it stays.
         versions_travel: whether every activation comes with the number of the version of the parameters to use.
     """
 
@@ -82,6 +84,7 @@ class Stage:
         self.pieces = {v: defer_weight_gradients(piece, self.late) if halves else piece for v, piece in pieces.items()}
         self.last = last
         self.recompute = recompute
+        self.offload: ActivationOffload | None = None
         self.kept: dict[tuple[int, int], Kept] = {}
 
     def forward(self, virtual: int, micro_batch: int, inputs: Tensor, batches: MicroBatches) -> Tensor:
@@ -94,7 +97,8 @@ class Stage:
             inputs.requires_grad_()
         held = self.meter.hold(inputs)
         state = random_state(inputs.device) if self.recompute else None
-        with torch.set_grad_enabled(not self.recompute):
+        keeping = self.offload.watching if self.offload else self.meter.watching
+        with torch.set_grad_enabled(not self.recompute), keeping():
             outputs = self._compute(virtual, micro_batch, inputs, batches)
         self.kept[virtual, micro_batch] = Kept(inputs, _edge(outputs), held, state)
         return outputs.detach()
@@ -111,7 +115,7 @@ class Stage:
         kept = self.kept.pop((virtual, micro_batch))
         edge = kept.edge
         if self.recompute:
-            with drawing_from(kept.random_state, kept.inputs.device):
+            with drawing_from(kept.random_state, kept.inputs.device), self.meter.watching():
                 edge = _edge(self._compute(virtual, micro_batch, kept.inputs, batches))
         if edge is not None:
             torch.autograd.backward(edge, gradient)
@@ -142,9 +146,8 @@ class Stage:
         """Note the version that came with a micro-batch's activation."""
 
     def _compute(self, virtual: int, micro_batch: int, inputs: Tensor, batches: MicroBatches) -> Tensor:
-        with self.meter.watching():
-            outputs = self.call(virtual, micro_batch, inputs)
-            return batches.weighted_loss(micro_batch, outputs) if virtual == self.last else outputs
+        outputs = self.call(virtual, micro_batch, inputs)
+        return batches.weighted_loss(micro_batch, outputs) if virtual == self.last else outputs
 
 
 def _edge(outputs: Tensor) -> GradientEdge | None:

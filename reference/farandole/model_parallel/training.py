@@ -93,6 +93,8 @@ def finish(
         faults: what has gone wrong, and been made good.
     """
     final_loss, model, steps = losses.log(parts), parts.gather(root), parts.options.steps
+    if parts.stage.offload:
+        parts.stage.offload.close()
     return recorder.finish(
         steps=steps,
         samples=sum(map(parts.shard.whole, range(steps))),

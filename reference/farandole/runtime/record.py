@@ -63,7 +63,8 @@ class Summary:
         staleness: histogram, updates applied by others between a gradient's pull and its application.
         lead: histogram, a worker's clock minus the slowest clock at each start of an iteration.
         cleaned: what a parameter server's cleaning node has removed: clients, pulls, clocks, pushes.
-        memory: bytes held for parameters, gradients, optimizer_state and activations, "measured" and by "formula".
+        memory: bytes held for parameters, gradients, optimizer_state and activations, "measured" and by "formula";
+            and activations copied "out" of the device and "in", where these are "offloaded".
         params_sha256: digest of each rank's final parameters.
         faults: each with rank, step, kind (kill, raise, hang; silent: ended for its silence; ended: by
             Horovod, with another of its host; lost: of an unknown kind), detected_s and resumed_s (seconds from the

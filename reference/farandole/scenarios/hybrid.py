@@ -62,6 +62,7 @@ def main(config: Config) -> None:
             micro_batches=config.micro_batches,
             recompute=config.recomputed(),
             unfused=config.unfused_attention,
+            offload=config.offload_activations,
             shard_optimizer=config.shard_optimizer,
             balance=config.balance,
             pace=pace(config.pace_ms),

@@ -47,6 +47,7 @@ def main(config: Config) -> None:
             micro_batches=config.micro_batches,
             recompute=config.recomputed(),
             unfused=config.unfused_attention,
+            offload=config.offload_activations,
             balance=config.balance,
             pace=pace(config.pace_ms),
             vertical_sync=config.vertical_sync,

@@ -52,8 +52,7 @@ def main(config: Config) -> None:
         given = config.lr, config.l2, config.weight_decay
         is_muon = config.optimizer == "muon"
         make_optimizer = muon.for_units(model, *given) if is_muon else on_parts(maker(config.optimizer, *given))
-        sharding, again = config.sharding(world.size), None if config.task else config
-        made = ShardedSGD(world, model, loss, make_optimizer, sharding, config.optimizer, again)
+        made = ShardedSGD(world, model, loss, make_optimizer, config.sharding(world.size), config.optimizer, config)
         if config.save:
             storage.make(config.save, world.control)
             made.at_end = partial(save, made, config.save)

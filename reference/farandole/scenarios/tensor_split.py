@@ -35,8 +35,13 @@ def main(config: Config) -> None:
     from farandole.report.table import print_summary
 
     def layout(ranks: int) -> Layout:
-        again, unfused = config.recomputed(), config.unfused_attention
-        return Layout(tensor=ranks, sequence=config.sequence_parallel, recompute=again, unfused=unfused)
+        return Layout(
+            tensor=ranks,
+            sequence=config.sequence_parallel,
+            recompute=config.recomputed(),
+            unfused=config.unfused_attention,
+            offload=config.offload_activations,
+        )
 
     print_summary(train("tensor_split", config, layout), config.json)
 

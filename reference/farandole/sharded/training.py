@@ -56,7 +56,7 @@ class ShardedSGD(Strategy):
 
     Args:
         optimizer: its name, for the formula of its memory.
-        options: what is computed again, of a built-in model; its activations are then counted. None: they are not.
+        options: what is computed again or offloaded; activations are then counted. None: they are not.
 
     Raises:
         UsageError: the model cannot compute in bfloat16, or `Unit` refuses.
@@ -89,7 +89,8 @@ class ShardedSGD(Strategy):
         self._hooks = Hooks(self.units, sharding.stage)
         self._kept = UnitsMeter(model.parameters(), self._hooks)
         self._kept.active = options is not None
-        self._activations = Activations(options, model, self._kept) if options else None
+        layers = [unit.module for unit in self.units if unit.module]
+        self._activations = Activations(options, model, layers, self._kept) if options else None
         self.at_end: Callable[[], None] | None = None  # called after the last step, while all is divided
 
     def step(self, batch: Batch, share: float) -> float:
@@ -98,6 +99,8 @@ class ShardedSGD(Strategy):
             for unit in self.units:
                 unit.begin()
                 unit.accumulates = self.accumulate > 1
+            if self._activations:
+                self._activations.begin(batch)
             mean_loss = self.backward(batch, share)
             if self._activations:
                 self._activations.complete(batch, self.accumulate)
@@ -122,7 +125,7 @@ class ShardedSGD(Strategy):
         return accumulation.backward(self._forward, batch, weight, self.accumulate, self._around)
 
     def _forward(self, batch: Batch) -> Tensor:
-        with self._kept.watching():
+        with (self._activations or self._kept).watching():
             return self.loss(self.model, batch)
 
     @contextmanager
@@ -155,6 +158,8 @@ class ShardedSGD(Strategy):
         for unit in self.units:
             unit.complete()
         self.communication.close()
+        if self._activations and self._activations.offload:
+            self._activations.offload.close()
 
     def memory(self) -> dict[str, dict[str, int | None]] | None:
         """Return what this rank has held while it trained."""
@@ -169,8 +174,12 @@ class ShardedSGD(Strategy):
         parts = sum(unit.shard.nbytes for unit in self.units)
         sizes = Sizes([unit.nbytes for unit in self.units], parts, root, state)
         on_device = self.units[0].shard.device == self.units[0].device
-        kept = self._activations.account(self.sharding) if self._activations else (None, None)
-        return account(self._meter, by_formula(self.sharding, sizes, on_device), kept)
+        formula = by_formula(self.sharding, sizes, on_device)
+        if self._activations is None:
+            return account(self._meter, formula, (None, None))
+        found = account(self._meter, formula, (self._kept.most, self._activations.by_formula(self.units[0].dtype)))
+        offload = self._activations.offload
+        return found | ({"offloaded": offload.account()} if offload else {})
 
 
 class Optimizers:

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from farandole.data.shares import equal_shares, slices
 from farandole.models.muon import hidden
 from farandole.models.optimizers import MakeOptimizer, maker
-from farandole.models.recomputation import recompute
+from farandole.models.recomputation_options import RecomputationOptions
 from farandole.models.transformer import transformer
 from farandole.runtime import devices
 from farandole.runtime.buffers import sha256
@@ -29,7 +29,11 @@ from farandole.sharded.options import Sharding
 from farandole.sharded.training import ShardedSGD
 from farandole.sharded.unit import MakeForUnit, on_parts
 
-STEPS, BATCH, CLASSES = 4, 30, 5
+STEPS, BATCH, CLASSES, CHARACTERS = 4, 30, 5, 97
+# Of the transformer below: each block is computed again, and its inputs are offloaded.
+SPARING = RecomputationOptions(
+    model="transformer", data="pydoc", hidden=16, depth=2, recompute="full", offload_activations="host"
+)
 
 
 class Branches(nn.Module):
@@ -64,7 +68,7 @@ def inputs_of(name: str, step: int) -> tuple[torch.Tensor, torch.Tensor]:
     noise = torch.Generator().manual_seed(step)
     if name in ("perceptron", "muon"):
         return torch.randn(BATCH, 24, generator=noise).double(), torch.randint(CLASSES, (BATCH,), generator=noise)
-    words = 128 if name == "transformer" else 11
+    words = CHARACTERS if name == "transformer" else 11
     numbers = torch.randint(words, (BATCH, 8), generator=noise)
     return numbers, numbers if name == "transformer" else numbers[:, 0]
 
@@ -103,7 +107,7 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
 MODELS = {
     "perceptron": (perceptron, alone(maker("adam", 0.01)), lambda model: torch.optim.Adam(trained(model), lr=0.01)),
     "transformer": (
-        lambda: transformer((8,), 128, hidden=16, depth=2),
+        lambda: transformer((8,), CHARACTERS, hidden=16, depth=2),
         alone(maker("momentum", 0.05, decay=0.1)),
         lambda model: torch.optim.SGD(trained(model), lr=0.05, momentum=0.9),
     ),
@@ -216,7 +220,6 @@ with World.start(RunOptions(wait_timeout=30)) as world:
             variants["full"] = Sharding(3)
         for variant, sharding in variants.items():
             model = fresh(name)
-            recompute(model, variant)
             places, begin = {}, 0
             for each in model.parameters():
                 if each.requires_grad:
@@ -224,7 +227,8 @@ with World.start(RunOptions(wait_timeout=30)) as world:
                     begin += each.numel()
             kind = {"perceptron": "adam", "transformer": "momentum", "branches": "sgd"}.get(name, name)
             devices.empty_on_host = (gathered := Gathered()).empty
-            strategy = ShardedSGD(world, model, gathered.loss, make_optimizer(model), sharding, kind)
+            options = SPARING if variant == "full" else None
+            strategy = ShardedSGD(world, model, gathered.loss, make_optimizer(model), sharding, kind, options)
             sent, apart = world.comm.bytes_sent, 0.0
             for step in range(STEPS):
                 x, y = inputs_of(name, step)
