@@ -219,7 +219,7 @@ def test_memory_answers(capsys: pytest.CaptureFixture[str]) -> None:
     assert stages[0]["activations"] > stages[6]["activations"]
     call("memory --params 70e9 -n 512 --tensor 8 --pipeline 4")
     said = capsys.readouterr().out
-    assert "70,000,000,000 parameters, 512 ranks = data 16 × pipeline 4 × tensor 8" in " ".join(said.split())
+    assert "70,000,000,000 parameters, 512 ranks = data 16 × pipeline 4 × tensor 8\n" in said
     assert "not known" in said
 
 

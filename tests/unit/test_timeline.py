@@ -65,7 +65,9 @@ def test_it_shows_as_many_steps_as_it_says_from_the_middle(tmp_path: Path) -> No
 
 
 def test_more_steps_than_there_are_is_all_of_them(tmp_path: Path) -> None:
-    axes = plotted(recorded(tmp_path, steps_of(0), [0], []), steps=100)
+    run = recorded(tmp_path, steps_of(0), [0], [])
+    assert plotted(run, steps=1).get_title(loc="left") == "a title: 1 step of 20, from step 10"
+    axes = plotted(run, steps=100)
     assert axes.get_title(loc="left") == "a title: 20 steps of 20, from step 0"
     assert axes.get_xlim() == pytest.approx((0, 1e3 * sum(map(step_s, range(STEPS)))))
 

@@ -170,9 +170,10 @@ class GridTraining:
             device=self.world.device,
         )
         if shard.smallest_batch < parts:
+            least = shard.least_batch(parts)
             raise UsageError(
                 f"--batch {self.options.batch} for {copies} × {parts} micro-batches leaves some without a sample: "
-                f"give at least {2 * copies * parts}, or fewer --micro-batches"
+                f"give {f'at least {least}, or ' if least else ''}fewer --micro-batches"
             )
         if self.grid.context > 1:
             shard.positions = self.groups.context.positions(self.world.device)

@@ -105,6 +105,13 @@ class Shard:
         """Of any step and any pipeline."""
         return min(self.shares) // self.epoch
 
+    def least_batch(self, parts: int) -> int | None:
+        """Return the smallest batch with which every pipeline has `parts` samples in each step; None: there is none."""
+        samples = sum(self.shares)
+        batches = range(len(self.shares) * parts, samples + 1)
+        enough = (each for each in batches if min(self.shares) // steps_per_epoch(samples, each) >= parts)
+        return next(enough, None)
+
     @property
     def largest_batch(self) -> int:
         """Of this pipeline."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.markup import escape
+from rich.console import Group
 from rich.table import Column, Table
+from rich.text import Text
 
 from farandole.cost.memory import RankMemory
 from farandole.cost.training_plan import TrainingPlan
@@ -20,24 +21,24 @@ def grid(plan: TrainingPlan) -> dict[str, int]:
     return {"data": plan.data, "context": plan.context, "pipeline": plan.pipeline, "tensor": plan.tensor}
 
 
-def memory(name: str, parameters: float, plan: TrainingPlan, stages: Sequence[RankMemory]) -> Table:
+def memory(name: str, parameters: float, plan: TrainingPlan, stages: Sequence[RankMemory]) -> Group:
     """Return a row per component: of a rank of the fullest stage, and of the last one if that is another."""
     fullest = max(range(len(stages)), key=lambda stage: stages[stage].total)
     shown = sorted({fullest, len(stages) - 1})
     headings = [f"GB, stage {stage}" if len(stages) > 1 else "GB per rank" for stage in shown]
-    table = _table(f"{name}{parameters:,.0f} parameters, {_described(plan)}", "component", *headings)
+    table = _table("component", *headings)
     for component in COMPONENTS:
         values = [getattr(stages[stage], component) for stage in shown]
         if component != "gathered" or any(values):
             table.add_row(
                 component.replace("_", " "), *(UNKNOWN if value is None else _gigabytes(value) for value in values)
             )
-    return table
+    return _titled(name, parameters, plan, table)
 
 
-def flops(name: str, plan: TrainingPlan, found: Mapping[str, Any]) -> Table:
+def flops(name: str, plan: TrainingPlan, found: Mapping[str, Any]) -> Group:
     """Return a row per figure."""
-    table = _table(f"{name}{found['parameters']:,.0f} parameters, {_described(plan)}", "figure", "value")
+    table = _table("figure", "value")
     if step := found.get("step"):
         sequences = f"{step['sequences']:,} sequence{'s' * (step['sequences'] > 1)}"
         table.add_row("step", f"{sequences}, {step['tokens']:,} tokens")
@@ -61,13 +62,18 @@ def flops(name: str, plan: TrainingPlan, found: Mapping[str, Any]) -> Table:
         table.add_row("hardware FLOPs of the training", f"{training['hardware_flops']:.4g}")
         if "days" in training:
             table.add_row("days", f"{training['days']:,.3g}")
-    return table
+    return _titled(name, found["parameters"], plan, table)
 
 
-def _table(title: str, *headings: str) -> Table:
+def _titled(name: str, parameters: float, plan: TrainingPlan, table: Table) -> Group:
+    """Return the table below a line of its own: as a title it would be wrapped to the width of the table."""
+    return Group(Text(f"{name}{parameters:,.0f} parameters, {_described(plan)}"), table)
+
+
+def _table(*headings: str) -> Table:
     first, *others = headings
     columns = (Column(each, justify="right", no_wrap=True) for each in others)
-    return Table(Column(first, no_wrap=True), *columns, title=escape(title), title_justify="left")
+    return Table(Column(first, no_wrap=True), *columns)
 
 
 def _described(plan: TrainingPlan) -> str:

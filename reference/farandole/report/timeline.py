@@ -151,8 +151,12 @@ def _step_ends(summary: Summary, events: Events) -> list[float]:
 def _named(shown: Window, steps: int, total: int) -> str:
     """Return the window's description, for instance "6 steps of 300, from step 147"."""
     if shown.steps is None:
-        return f"the time of about {min(steps, total)} steps of {total}"
-    return f"{len(shown.steps)} steps of {total}, from step {shown.steps.start}"
+        return f"the time of about {_steps(min(steps, total))} of {total}"
+    return f"{_steps(len(shown.steps))} of {total}, from step {shown.steps.start}"
+
+
+def _steps(count: int) -> str:
+    return f"{count} step{'s' * (count != 1)}"
 
 
 def _mark(axes: Axes, failure: Failure, at: float, row: int) -> None:
