@@ -15,6 +15,7 @@ Line numbers are those of the notebook's cell, ``%%mpi`` being line 1.
 from __future__ import annotations
 
 import argparse
+import ast
 import shlex
 import sys
 import traceback
@@ -28,6 +29,7 @@ from farandole.runtime.launcher import run_ranks
 
 RANKS = 4
 TIMEOUT_S = 60.0
+LIGHT = {"farandole_tools", "mpi4py", "numpy", *sys.stdlib_module_names}  # packages that do not import torch
 FORM = "write it as %%mpi -n 4, or %%mpi -n 4 --timeout 60"
 
 
@@ -82,7 +84,7 @@ def run_cell(cell: str, ranks: int, timeout_s: float) -> None:
         LaunchInterrupted: the notebook's cell was interrupted.
     """
     program = f"# %%mpi\n{cell}"  # one line more, so that line numbers are those of the notebook's cell
-    _check_syntax(program)
+    imported = _imported(program)
     with signals.held(), guard.temporary_folder("farandole-cell-") as folder:
         file = folder / "cell.py"
         file.write_text(program, encoding="utf-8")
@@ -92,9 +94,8 @@ def run_cell(cell: str, ranks: int, timeout_s: float) -> None:
             return text.replace(str(file), "cell")
 
         try:
-            # Without it a cell begins sooner, and hash() of text differs from rank to rank as in any processes.
-            with_torch = "torch" in cell or "farandole" in cell.replace("farandole_tools.lab", "")
-            output = run_ranks([str(file)], ranks, timeout_s=timeout_s, with_torch=with_torch)
+            # Without torch a cell begins sooner, and hash() of text differs from rank to rank as in any processes.
+            output = run_ranks([str(file)], ranks, timeout_s=timeout_s, with_torch=not imported <= LIGHT)
         except LaunchError as error:
             print(named(error.output), end="", flush=True)
             raise LaunchError(named(error.message), error.returncode, named(error.output)) from None
@@ -105,8 +106,18 @@ def run_cell(cell: str, ranks: int, timeout_s: float) -> None:
         print(named("".join(output.stderr)), end="", file=sys.stderr, flush=True)
 
 
-def _check_syntax(program: str) -> None:
+def _imported(program: str) -> set[str]:
+    """The packages that a program imports."""
     try:
-        compile(program, "cell", "exec", dont_inherit=True)
+        tree = ast.parse(program, "cell")
+        compile(tree, "cell", "exec", dont_inherit=True)
     except SyntaxError as error:
         raise LaunchError("".join(traceback.format_exception_only(error))) from None
+    names = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(aliases):
+                names += [alias.name for alias in aliases]
+            case ast.ImportFrom(module, _, 0):
+                names.append(module or "")
+    return {name.partition(".")[0] for name in names}
