@@ -79,6 +79,12 @@ def raise_cxx_standard(source: Path) -> None:
         raise SystemExit("horovod: no line to raise the C++ standard in; this is not the source of 0.28.1")
 
 
+def leave_out_debug_info(source: Path) -> None:
+    """As optimised, and compiled in two thirds of the time."""
+    setup = source / "setup.py"
+    setup.write_text(setup.read_text(encoding="utf-8").replace("'RelWithDebInfo'", "'Release'"), encoding="utf-8")
+
+
 def pip(*arguments: str, log: Path, **environment: str) -> None:
     """Run pip; on failure show the end of its log, where the compiler's message is."""
     command = [sys.executable, "-m", "pip", *arguments, "--constraint", str(CONSTRAINTS)]
@@ -102,6 +108,7 @@ def build(folder: Path, bin_folder: Path) -> None:
             archive.extractall(work)
         source = work / f"horovod-{VERSION}"
         raise_cxx_standard(source)
+        leave_out_debug_info(source)
         path = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
         pip("wheel", str(source), "--no-deps", "--no-build-isolation", "--wheel-dir", str(work / "wheel"),
             log=log, PATH=path, MAKEFLAGS=f"-j{os.cpu_count()}", **FLAGS)  # fmt: skip
@@ -127,7 +134,7 @@ def main() -> None:
         print(folder)
         return
     if not list(folder.glob("horovod-*.whl")):
-        say("compiling against this torch and this MPI: usually 3 minutes on 2 cores, once per machine")
+        say("compiling against this torch and this MPI: usually 2 minutes on 2 cores, once per machine")
         start = time.monotonic()
         build(folder, bin_folder)
         say(f"compiled in {time.monotonic() - start:.0f} s, kept in {folder}")

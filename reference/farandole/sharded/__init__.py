@@ -5,7 +5,7 @@ into one device. Here the ranks divide them, and the training stays that of one 
 
 1. ``minimal``: a whole training with divided parameters (ZeRO-3, FSDP), in numpy and mpi4py.
 2. ``plan``: the units of a model, whose parameters are gathered together.
-3. ``unit``: one unit's vectors, and its collectives.
+3. ``flat_parameter`` and ``unit``: one unit's vector, and its collectives.
 4. ``hooks``: when a unit is gathered, freed and reduced.
 5. ``steps``: the order of what comes of it, written down to be counted and simulated.
 6. ``training``: the three stages, as one definition with three switches.

@@ -23,13 +23,12 @@ from torch import Tensor
 
 from farandole.collectives.executor import run
 from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER, RING
-from farandole.errors import UsageError
 from farandole.model_parallel.zero import ShardedOptimizer
 from farandole.models.optimizers import SGD, MakeOptimizer
 from farandole.runtime import devices
-from farandole.runtime.buffers import KINDS
 from farandole.runtime.communicator import Communicator
 from farandole.sharded.communication import Communication
+from farandole.sharded.flat_parameter import FlatParameter
 from farandole.sharded.memory import Meter
 from farandole.sharded.offload import onto_disk
 from farandole.sharded.options import Sharding
@@ -45,7 +44,7 @@ class Unit:
         accumulates: a step has several backward passes; `add_up_copies` is called after the last one.
 
     Attributes:
-        shapes: of the parameters.
+        flat: its vector.
         own: the slice of the vector that this rank keeps and moves.
         whole: all parameters of the unit, shape (numel,); None while only `shard` is there (stage 3).
         shard, shard_gradient: this rank's part, and the sum of all ranks' gradients of it.
@@ -69,20 +68,12 @@ class Unit:
     ) -> None:
         self.name, self.module, self.parameters = planned.name, planned.module, planned.parameters
         self.stage, self.meter, self.communication = sharding.stage, meter, communication
-        first = self.parameters[0]
-        for each in self.parameters:
-            if each.dtype != first.dtype or each.dtype not in KINDS:
-                raise UsageError(
-                    f"unit {self.name} has parameters of {each.dtype} and {first.dtype}: the parameters of a unit must "
-                    "all be float32, float64 or float16, or be frozen (requires_grad=False)"
-                )
+        self.flat = FlatParameter(planned.name, planned.parameters)
+        self.shapes, self.numel = self.flat.shapes, self.flat.numel
         self.group = group.split(0, group.rank)  # of its own: see `communication`
         self.copies = copies.split(0, copies.rank) if copies else None
         self.accumulates = accumulates
-        self.device, self.dtype = first.device, torch.bfloat16 if sharding.half else first.dtype
-        self.shapes = [each.shape for each in self.parameters]
-        self._numels = [each.numel() for each in self.parameters]
-        self.numel = sum(self._numels)
+        self.device, self.dtype = self.flat.device, torch.bfloat16 if sharding.half else self.flat.dtype
         self.nbytes = self.numel * self.dtype.itemsize
         self.own = ShardedOptimizer.part_of(self.numel, self.group.rank, self.group.size)
         self.missing = 0  # gradients of this step
@@ -94,11 +85,11 @@ class Unit:
         self._make_parts(sharding, make_optimizer)
 
     def _make_parts(self, sharding: Sharding, make_optimizer: MakeForUnit) -> None:
-        vector = torch.cat([each.data.reshape(-1) for each in self.parameters])
+        vector = self.flat.flattened()
         self.whole: Tensor | None = vector.to(self.dtype)
         self.gradient: Tensor | None = None
         self.meter.hold("parameters", self.nbytes)
-        self._show()
+        self.flat.show(self.whole)
         if self.stage == 1:
             self._make_gradient()
         place = torch.device("cpu") if sharding.offload else self.device
@@ -144,7 +135,8 @@ class Unit:
         if self.whole is None:
             self.fetch()
             self._arrive()
-            self._show()
+            assert self.whole is not None
+            self.flat.show(self.whole)
             self.communication.gathered(self)
 
     def share(self) -> None:
@@ -161,8 +153,7 @@ class Unit:
         if self._fetching:  # in advance, and in vain
             self._arrive()
         if self.whole is not None:
-            for each in self.parameters:
-                each.data = each.data.new_empty(0)
+            self.flat.hide()
             self.whole = None
             self.meter.hold("parameters", -self.nbytes)
 
@@ -177,13 +168,10 @@ class Unit:
         """Add up all ranks' gradients of this rank's part, and free the rest (stages 2 and 3). Collective."""
         self.expect_gradients()
         assert self.gradient is not None
-        for each, own in zip(self.parameters, self._parts(self.gradient), strict=True):
-            if each.grad is not None and each.grad.data_ptr() != own.data_ptr():
-                own.copy_(each.grad.to_dense())
+        self.flat.collect_gradient(self.gradient)
         self._reducing, self.is_reduced = self.gradient, True
         if self.stage > 1:
-            for each in self.parameters:
-                each.grad = None
+            self.flat.hide_gradient()
             self.gradient = None
         if self.stage == 3:
             self.free()
@@ -244,17 +232,7 @@ class Unit:
         assert self.whole is not None
         self.gradient = torch.zeros_like(self.whole)
         self.meter.hold("gradients", self.nbytes)
-        for each, own in zip(self.parameters, self._parts(self.gradient), strict=True):
-            each.grad = own
-
-    def _show(self) -> None:
-        """Make the module's parameters views of the whole vector."""
-        assert self.whole is not None
-        for each, own in zip(self.parameters, self._parts(self.whole), strict=True):
-            each.data = own
-
-    def _parts(self, vector: Tensor) -> list[Tensor]:
-        return [part.view(shape) for part, shape in zip(vector.split(self._numels), self.shapes, strict=True)]
+        self.flat.show_gradient(self.gradient)
 
 
 MakeForUnit = Callable[[Unit], SGD]
