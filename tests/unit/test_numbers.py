@@ -76,7 +76,9 @@ def _options() -> list[Any]:
 
 def _parser(name: str, hint: Any) -> Parse:
     """Parse one option as scenarios and commands do."""
-    options = make_dataclass("Options", [(name, hint, None)], kw_only=True, namespace={"renamed": {}, "bare_options": {}})
+    options = make_dataclass(
+        "Options", [(name, hint, None)], kw_only=True, namespace={"renamed": {}, "bare_options": {}}
+    )
     config = Parameter(name="*")(options)
     return lambda words: getattr(command_line.parse(config, words), name)
 
