@@ -19,6 +19,7 @@ from farandole.model_parallel.schedules import pipedream
 from farandole.model_parallel.step_costs import most_held
 from farandole.model_parallel.tensor.division import divisions
 from farandole.model_parallel.tensor.sequence import shares_of
+from farandole.model_parallel.tensor.units import opened
 from farandole.model_parallel.versions import StashingStage
 from farandole.models.training_state import STATE_PER_PARAMETER
 
@@ -83,14 +84,13 @@ def _most_held(parts: Parts, micro_batches: int, left: dict[int, Footprint | Non
 
 
 def _footprint(parts: Parts, virtual: int, piece: nn.Sequential) -> Footprint | None:
-    opened = [layer for unit in piece for layer in (unit if isinstance(unit, nn.Sequential) else [unit])]
     loss = virtual == parts.last
     inputs = _like_inputs(parts, virtual)
     own = None
     if parts.layout.sequence and parts.tensor.size > 1:
         own = shares_of(inputs.shape[1], parts.tensor)[parts.tensor.rank]
     return footprint(
-        opened,
+        opened(piece),
         inputs,
         loss=loss,
         tensor_ranks=parts.layout.tensor,

@@ -127,8 +127,10 @@ def footprint(
         # The softmax, the targets, and the number of these.
         kept += (inputs.numel() / parts + 1) * max(4, inputs.itemsize) + 8 * prod(inputs.shape[:-1])
     upto[-1] = kept
-    two = [end - start for start, end in zip([first, *upto], upto[1:], strict=False)]  # layers, or the first alone
-    in_flight = max((both + max(0.0, region) for both, region in zip(two, regions[1:], strict=True)), default=0.0)
+    changes = zip(upto, upto[1:], regions[1:], strict=False)
+    ends = [(end, max(0.0, region)) for start, end, region in changes if end > start or region]
+    starts = [first, first, *(end for end, _ in ends)]  # two layers before each end, of those that keep something
+    in_flight = max((end - start + region for start, (end, region) in zip(starts, ends, strict=False)), default=0.0)
     if recompute == "stage":
         kept, most_again = first, kept
     again = max(0, round(most_again - kept))

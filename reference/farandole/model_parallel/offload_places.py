@@ -37,6 +37,7 @@ class Host:
     def get(self, into: Sequence[Tensor]) -> None:
         for each, copy in zip(into, self._copies, strict=True):
             each.copy_(copy, non_blocking=True)
+        self._copies = []  # torch frees pinned memory after the copies from it
 
 
 class File:

@@ -30,7 +30,7 @@ from farandole.model_parallel.tensor.cross_entropy import cross_entropy as divid
 from farandole.model_parallel.tensor.exchange import TensorGroup
 from farandole.model_parallel.tensor.sequence import add_up_replicated
 from farandole.model_parallel.tensor.split import split, whole
-from farandole.model_parallel.tensor.units import units
+from farandole.model_parallel.tensor.units import opened, units
 from farandole.model_parallel.versions import StashingStage, SynchronisedStage
 from farandole.model_parallel.zero import ReplicatedOptimizer, ShardedOptimizer, add_up_gradients
 from farandole.models.optimizers import maker
@@ -96,7 +96,7 @@ class Parts:
             unfuse(self.module)
         recompute(self.module, layout.recompute, self.stage.meter.watching)
         if layout.offload:
-            layers = [layer for piece in self.pieces.values() for layer in piece]
+            layers = [layer for piece in self.pieces.values() for layer in opened(piece)]
             self.stage.offload = ActivationOffload(layout.offload, layers, self.stage.meter)
         self.copies = self._copies()
         make = maker(options.optimizer, options.lr)

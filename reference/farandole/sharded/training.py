@@ -89,7 +89,9 @@ class ShardedSGD(Strategy):
         self._hooks = Hooks(self.units, sharding.stage)
         self._kept = UnitsMeter(model.parameters(), self._hooks)
         self._kept.active = options is not None
-        layers = [unit.module for unit in self.units if unit.module]
+        layers = (
+            list(model) if isinstance(model, nn.Sequential) else [unit.module for unit in self.units if unit.module]
+        )
         self._activations = Activations(options, model, layers, self._kept) if options else None
         self.at_end: Callable[[], None] | None = None  # called after the last step, while all is divided
 

@@ -11,6 +11,7 @@ divided; a layer left over before it stands alone too and gathers its outputs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 from torch import nn
@@ -44,3 +45,8 @@ def units(model: nn.Sequential) -> list[nn.Module]:
         raise UsageError("the tensor split needs a model that ends in a linear layer: use --model mlp or transformer")
     bounds = [0, *linears[2:-1:2], linears[-1], len(layers)] if len(linears) > 1 else [0, len(layers)]
     return [nn.Sequential(*layers[start:stop]) for start, stop in pairwise(bounds)]
+
+
+def opened(piece: Iterable[nn.Module]) -> list[nn.Module]:
+    """Return the layers of some units, in order."""
+    return [layer for unit in piece for layer in (unit if isinstance(unit, nn.Sequential) else [unit])]
