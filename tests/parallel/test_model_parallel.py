@@ -26,7 +26,7 @@ RECOMPUTED: list[dict[str, Any]] = [
     {**IN_STAGES, "schedule": "zero-bubble", "recompute": "full", "offload": "host"},
     {**IN_STAGES, "schedule": "pipedream", "recompute": "full", "offload": "disk"},
     {"pipeline": 2, "tensor": 2, "micro_batches": 2, "schedule": "1f1b", "recompute": "full", "options": SMALL_TEXT},
-    {"tensor": 4, "offload": "host"},
+    {"tensor": 4, "offload": "host", "options": {"depth": 2}},
     {"tensor": 4, "sequence": True, "recompute": "selective", "unfused": True, "options": SMALL_TEXT | {"hidden": 64}},
 ]
 
