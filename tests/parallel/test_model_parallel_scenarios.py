@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from farandole import Run, launch
 from farandole.cli import main
@@ -145,20 +144,3 @@ def test_document_003s_scenario_goes_on_where_data_parallel_ended(tmp_path: Path
     assert Run.open(tmp_path / "run").summary.test_accuracy is None
     main(["show", str(run.folder)])
     assert (run.folder / "pipeline.png").is_file(), "of the half that is a pipeline"
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize(
-    ("scenario", "options"),
-    [("pipeline", {"schedule": "zero-bubble"}), ("pipeline", {"schedule": "pipedream"}), ("tensor_split", {}),
-     ("hybrid", {"optimizer": "adam", "lr": 0.003, "shard_optimizer": True})],
-)  # fmt: skip
-def test_two_ranks_on_one_card_learn_the_same(tmp_path: Path, scenario: str, options: dict[str, Any]) -> None:
-    """Activations, gradients and parameters pass through pinned memory."""
-    runs = {
-        device: launch(scenario, 2, steps=20, device=device, precision="float64", out=tmp_path / device, **options)
-        for device in ("cpu", "cuda")
-    }
-    assert runs["cuda"].summary.device.startswith("cuda")
-    assert runs["cuda"].summary.final_loss == pytest.approx(runs["cpu"].summary.final_loss, rel=1e-6)
