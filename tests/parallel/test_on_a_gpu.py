@@ -17,10 +17,7 @@ from farandole import Run, launch
 from farandole.methods import METHODS
 from farandole.runtime.launcher import run_ranks
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+NO_CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 LANGUAGE: dict[str, Any] = {"hidden": 32, "depth": 2, "batch": 16}
 TEXT = {"data": "pydoc", "model": "transformer"} | LANGUAGE
 SIX_AXES: dict[str, Any] = LANGUAGE | {"steps": 8}
@@ -104,6 +101,8 @@ def on(device: str, scenario: str, ranks: int, options: dict[str, Any], folder: 
     return launch(scenario, ranks, **steps | options, device=device, out=folder / device, timeout_s=150)
 
 
+@pytest.mark.gpu
+@NO_CARD
 @pytest.mark.parametrize(("scenario", "ranks", "options"), CASES)
 def test_the_card_learns_what_the_processor_learns(
     scenario: str, ranks: int, options: dict[str, Any], tmp_path: Path
@@ -118,6 +117,8 @@ def test_the_card_learns_what_the_processor_learns(
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)
 
 
+@pytest.mark.gpu
+@NO_CARD
 @pytest.mark.parametrize(("scenario", "ranks", "options"), BY_TIME)
 def test_it_learns_on_a_card(scenario: str, ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
     run = on("cuda", scenario, ranks, options | {"steps": 60}, tmp_path)
@@ -130,6 +131,8 @@ def test_every_scenario_has_a_case() -> None:
     assert {scenario for scenario, _, _ in CASES + BY_TIME} | TRAIN_OTHERWISE == set(METHODS)
 
 
+@pytest.mark.gpu
+@NO_CARD
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_mixed_precision(precision: str, tmp_path: Path) -> None:
     half = launch("sync_sgd", 2, steps=200, precision=precision, export=True, device="cuda", out=tmp_path / "half")
@@ -138,6 +141,8 @@ def test_mixed_precision(precision: str, tmp_path: Path) -> None:
     assert (tmp_path / "half" / "model.pt2").exists()
 
 
+@pytest.mark.gpu
+@NO_CARD
 @pytest.mark.parametrize(
     ("method", "options"),
     [
@@ -159,6 +164,8 @@ def test_a_loop_of_ones_own_equals_one_process(method: str, options: dict[str, A
     assert min(end["moved"] for end in ends) > 1e-2
 
 
+@pytest.mark.gpu
+@NO_CARD
 def test_a_search_whose_trials_move(tmp_path: Path) -> None:
     run = launch("search", 2, trials=5, steps=40, device="cuda", out=tmp_path / "run")
     assert len(set(run.summary.params_sha256)) == 1

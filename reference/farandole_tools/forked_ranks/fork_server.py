@@ -15,8 +15,8 @@ tour, a comparison and the tests launch many times and save this time:
 The fork receives what distinguishes the requesting rank: environment, arguments, working folder, standard streams, CPU
 affinity, resource limits, umask and ignored signals. The two live and die together: a signal to the requesting rank is
 forwarded (but not SIGSTOP, which cannot be caught), its death ends the fork, and it ends with the fork's exit status or
-by the same signal. Only imported modules are shared: torch, MPI's library, this package, and torch's compiler once a
-fork has had to import it. Once a file of the package has been edited, or if it is another one on the rank's path, each
+by the same signal. Only imported modules are shared: torch, MPI's library, this package, and what a fork has had to
+import of this package, scipy, sklearn and torch's compiler. Once a file of the package has been edited, or if it is another one on the rank's path, each
 fork imports the package anew. Each fork initialises MPI. The forks also share the seed of Python's hash(), which is
 otherwise drawn by each process.
 
@@ -78,9 +78,12 @@ def _start(modules: Sequence[str]) -> None:
         stdin=subprocess.PIPE,  # its end tells the fork server that this process has ended
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        # torch's compiler makes its cache when it is imported: here it is removed with the folder. Without the other
+        # torch's compiler makes its cache when it is imported: here it is removed with the folder. Without the second
         # variable each fork would restart numpy's threads, which spin at first. `World` sets each rank's own number.
-        env={"TORCHINDUCTOR_CACHE_DIR": f"{folder}/torchinductor"} | os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        # With the third, a module that counts cards when it is imported leaves them to the forks.
+        env={"TORCHINDUCTOR_CACHE_DIR": f"{folder}/torchinductor"}
+        | os.environ
+        | {"OPENBLAS_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
         start_new_session=True,  # Ctrl-C is for the launcher, which ends its ranks
         pass_fds=[listener.fileno()],
     )

@@ -29,8 +29,10 @@ from typing import Any, NoReturn
 from farandole_tools.forked_ranks.fork_client import FORWARDED, LIMITS, NUMBER, STREAMS
 
 IMPORTED = ("torch", "cyclopts.validators", "rich.console", "rich.table")  # by nearly every rank
-# Packages whose modules are imported after the first fork that has imported them: the ranks of some programs only do.
-LATER = ("farandole", "scipy", "sklearn", "torch")
+# By the ranks of some programs only: imported after the first fork that has imported it. Of torch these alone, as a
+# module that looks for a card when it is imported would leave all later forks without one.
+LATER = ("torch.fx.experimental.symbolic_shapes", "torch._dynamo")
+LATER_OF = ("farandole", "scipy", "sklearn")  # likewise all modules of these
 # Of this package, before the first fork: with what they import, nearly all that most methods need. None of this
 # package's modules initialises MPI.
 OWN = (
@@ -197,8 +199,9 @@ def become(request: Request) -> None:
 
 
 def tell_imported(server: int, shared: Set[str]) -> None:
-    """At a fork's end: tell the server what this process had to import, of LATER, in the order of the imports."""
-    own = [name for name in sys.modules if name not in shared and name.partition(".")[0] in LATER]
+    """At a fork's end: tell the server what this process had to import of LATER and LATER_OF, in the order of the imports."""
+    found = [name for name in sys.modules if name not in shared]
+    own = [name for name in found if name in LATER or name.partition(".")[0] in LATER_OF]
     with suppress(OSError):  # the server has ended, or the program has closed all descriptors
         # One write, which no other fork's can divide. The first names import most of those that are cut off.
         os.write(server, " ".join(own).encode()[: select.PIPE_BUF - 1] + b" ")
