@@ -199,7 +199,7 @@ def become(request: Request) -> None:
 
 
 def tell_imported(server: int, shared: Set[str]) -> None:
-    """At a fork's end: tell the server what this process had to import of LATER and LATER_OF, in the order of the imports."""
+    """At a fork's end: tell the server what this process had to import of LATER and LATER_OF, in order."""
     found = [name for name in sys.modules if name not in shared]
     own = [name for name in found if name in LATER or name.partition(".")[0] in LATER_OF]
     with suppress(OSError):  # the server has ended, or the program has closed all descriptors
