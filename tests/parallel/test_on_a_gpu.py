@@ -21,6 +21,7 @@ NO_CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA devi
 LANGUAGE: dict[str, Any] = {"hidden": 32, "depth": 2, "batch": 16}
 TEXT = {"data": "pydoc", "model": "transformer"} | LANGUAGE
 SIX_AXES: dict[str, Any] = LANGUAGE | {"steps": 8}
+KILLED: dict[str, Any] = {"backup_every": 3, "fail": "rank=1,step=7", "dropout": 0.0}
 
 # Scenario, ranks, options. In float32, whose sums a card adds up in another order.
 CASES: list[tuple[str, int, dict[str, Any]]] = [
@@ -78,10 +79,10 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
     ("grid", 4, SIX_AXES | {"expert_ranks": 2, "data_ranks": 2, "experts": 4}),
     ("parameter_server", 4, {"sync": "bsp"}),
     ("parameter_server", 5, {"sync": "bsp", "servers": 2, "compressor": "qsgd"}),
-    ("restart", 2, {"checkpoint_every": 5}),
-    ("membership", 3, {"fail": "rank=2,step=7"}),
-    ("backup", 4, {"spares": 1, "backup_every": 3, "fail": "rank=1,step=7"}),
-    ("backup", 3, {"backup_every": 3, "fail": "rank=1,step=7", "optimizer": "adam", "shard_optimizer": True}),
+    ("restart", 2, {"dropout": 0.0, "checkpoint_every": 5}),
+    ("membership", 3, {"dropout": 0.0, "fail": "rank=2,step=7"}),
+    ("backup", 4, KILLED | {"spares": 1}),
+    ("backup", 3, KILLED | {"optimizer": "adam", "lr": 0.003, "shard_optimizer": True}),
     ("small_network", 2, {"epochs": 1}),
 ]
 # What they compute depends on when messages arrive, or on how fast ranks are.
@@ -111,7 +112,7 @@ def test_the_card_learns_what_the_processor_learns(
     assert on_card.summary.device.startswith("cuda")
     counts = [len(set(run.summary.params_sha256 or [])) for run in (on_card, on_processor)]
     assert counts[0] == counts[1], "as many different parameters as on the processor"
-    if "fail" not in options:
+    if "fail" not in options and scenario != "parameter_server":
         assert on_card.summary.bytes_sent == on_processor.summary.bytes_sent
     losses = [[line["loss"] for line in run.metrics] for run in (on_card, on_processor)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)

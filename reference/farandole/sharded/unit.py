@@ -186,7 +186,7 @@ class Unit:
         if self.copies and not self.accumulates:
             run(RING, self.copies, part.numpy())
         if self._sums:
-            self.shard_gradient.add_(part)
+            self.shard_gradient.add_(part.to(self.shard_gradient.device))
         else:
             self.shard_gradient.copy_(part)
         self._sums += 1
