@@ -1,4 +1,4 @@
-"""``farandole draw WHAT …``: a collective, mixing, a pipeline or an election as a picture, and its figures as text."""
+"""``farandole draw WHAT …``: a collective, a pipeline, mixing, an election or a layout, and its figures as text."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from farandole.cli import draw_layouts
 from farandole.cli.pictures import SUFFIXES, save
 from farandole.collectives.checker import execute
 from farandole.collectives.costs import coefficients
@@ -33,7 +34,7 @@ Numbers = Annotated[tuple[NotNegative, ...], Parameter(consume_multiple=True, ne
 Stages = Annotated[AtLeastOne, Parameter(alias="-n")]
 Ranks = Annotated[AtLeastOne, Parameter(alias="-n")]
 
-app = cyclopts.App(name="draw", help="Draw a schedule, a graph or an election; no rank is started.")
+app = cyclopts.App(name="draw", help="Draw a schedule, a layout, a graph or an election; no rank is started.")
 
 
 def _collective(name: str) -> Callable[..., None]:
@@ -192,6 +193,9 @@ FORMS = {
 }
 for _name, _command in FORMS.items():
     app.command(_command, name=_name, help=FAMILIES[_name][1])
+
+
+draw_layouts.add_to(app)
 
 
 @app.command(name="mixing")
