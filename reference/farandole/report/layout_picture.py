@@ -101,9 +101,8 @@ def sharded(steps: Sequence[Step], title: str = "") -> Figure:
 
 def _box(axes: Axes, x: float, y: float, colour: str, text: str) -> None:
     axes.add_patch(Rectangle((x, y), 0.9, 0.9, facecolor=colour))
-    axes.text(
-        x + 0.45, y + 0.43, text, ha="center", va="center", color=INK if colour == YELLOW else "white", fontsize=8
-    )
+    ink = INK if colour == YELLOW else "white"
+    axes.text(x + 0.45, y + 0.43, text, ha="center", va="center", color=ink, fontsize=8)
 
 
 def _bare(axes: Axes, below: str) -> None:
