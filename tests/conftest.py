@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def thinned_out(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
-    """Of each test marked one_in(k), all cases but the first, the one k after it, and so on."""
+    """Yield the cases to leave out of each test marked one_in(k): all but the first and every k-th after it."""
     seen: Counter[str] = Counter()
     for item in items:
         if mark := item.get_closest_marker("one_in"):

@@ -1,4 +1,4 @@
-"""DiLoCo and streaming DiLoCo at many workers: when a worker waits for which sum, by `data_parallel.outer_step`.
+"""DiLoCo and streaming DiLoCo at many workers: when each worker waits for a sum, by `data_parallel.outer_step`.
 
 Worker i has computed its first s steps at t_i. The ranks add up a fragment of n/F bytes in a ring, which takes m:
 

@@ -28,7 +28,7 @@ class BackwardClock:
             parameter.register_post_accumulate_grad_hook(self._gradient_is_there)
 
     def start(self, passes: int = 1) -> None:
-        """Forward begins, the first of so many forward and backward passes."""
+        """The first of `passes` forward and backward passes begins."""
         self._missing = passes * len(self._parameters)
         self._start = time.perf_counter()
 

@@ -44,7 +44,7 @@ class HorovodSGD(Strategy):
         self.optimizer = hvd.DistributedOptimizer(
             SGD(model.parameters(), lr=lr),
             named_parameters=model.named_parameters(),
-            backward_passes_per_step=accumulate,  # reduces a gradient after so many, and does not divide by them
+            backward_passes_per_step=accumulate,  # reduces after this many, and does not divide by them
         )
 
     def step(self, batch: Batch, share: float) -> float:

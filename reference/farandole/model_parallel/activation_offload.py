@@ -7,8 +7,8 @@
 
 A thread copies while the next layer computes, so a device holds two layers' activations at a time: the one that
 computes, and the one that leaves or arrives. A stage's inputs stay where they are, and so do parameters. They go to the
-host's memory (pinned, if the device is a GPU) or to files without a name in the folder for temporary files. On a CPU
-the host's memory is that of the device: then it is only shown what is copied, and files alone save memory.
+host's memory (pinned, if the device is a GPU) or to unnamed files in the folder for temporary files. On a CPU the
+host's memory is that of the device: there `host` only counts the copies, and `disk` saves memory.
 
 Cost: what a micro-batch leaves in its layers (`footprint`) goes out and comes in once. Sources: Rhu et al., "vDNN:
 virtualized deep neural networks for scalable, memory-efficient neural network design", 2016; Rajbhandari et al.,
@@ -47,7 +47,7 @@ class ActivationOffload:
         self.bytes_out = self.bytes_in = 0
         self._thread = ThreadPoolExecutor(1, "activations")
         self._stream: torch.cuda.Stream | None = None
-        self._layer: _Layer | None = None  # that is being computed; None: no forward pass is
+        self._layer: _Layer | None = None  # that is being computed; None outside a forward pass
         self._handles = [layer.register_forward_pre_hook(lambda *_: self._next_layer()) for layer in layers]
 
     @contextmanager
@@ -65,11 +65,11 @@ class ActivationOffload:
             self._layer = None
 
     def account(self) -> dict[str, int | None]:
-        """Return the bytes that were copied, as the record has them."""
+        """Return the bytes that were copied, by direction, for the record's `memory`."""
         return {"out": self.bytes_out, "in": self.bytes_in}
 
     def close(self) -> None:
-        """End the thread, and let the layers be ordinary ones again."""
+        """End the thread, and remove the hooks from the layers."""
         for handle in self._handles:
             handle.remove()
         self._thread.shutdown()
@@ -88,13 +88,13 @@ class ActivationOffload:
             layer.leaving = self._begin(layer.place.put, [each.on_device() for each in layer.stored])
 
     def _fetch(self, layer: _Layer) -> None:
-        """Begin to copy it back."""
+        """Begin to copy back what a layer has left."""
         if layer.arriving is None:
             assert layer.leaving is not None
             layer.leaving.result()
             found = [each.expect(self.meter) for each in layer.stored]
             self.bytes_in += sum(each.nbytes for each in layer.stored)
-            layer.stored.clear()  # each is kept by those who need it
+            layer.stored.clear()  # a view holds what it needs
             layer.arriving = self._begin(layer.place.get, found)
 
     def _begin(self, copy: Callable[[Sequence[Tensor]], None], values: Sequence[Tensor]) -> Future[None]:
@@ -138,7 +138,7 @@ class ActivationOffload:
 
 
 class _Layer:
-    """What one layer has left in one forward pass."""
+    """The tensors that autograd keeps of one layer in one forward pass."""
 
     def __init__(self, place: Place, before: _Layer | None) -> None:
         self.place, self.before = place, before
@@ -158,7 +158,7 @@ class _Layer:
         return stored
 
     def let_go(self) -> None:
-        """Free the device of it, when it has been copied."""
+        """Free its memory on the device, once it has been copied."""
         assert self.leaving
         self.leaving.result()
         self._by_address.clear()
@@ -182,7 +182,7 @@ class _Stored:
         return torch.empty(0, dtype=torch.uint8, device=self.device).set_(whole, 0, (self.nbytes,), (1,))
 
     def let_go(self) -> None:
-        """Free the device of it.
+        """Free its memory on the device.
 
         Raises:
             RuntimeError: it has been overwritten since it was kept, so that the gradient would be wrong.
@@ -192,13 +192,13 @@ class _Stored:
         self.held = None
 
     def expect(self, meter: ActivationMeter) -> Tensor:
-        """Return memory on the device for its return."""
+        """Return memory on the device to copy it back into."""
         self.held = meter.hold(torch.empty(self.nbytes, dtype=torch.uint8, device=self.device))
         return self.held.tensor
 
 
 class _View:
-    """A tensor in a memory that has left: autograd keeps it, and lets go of it after its use."""
+    """A tensor in memory that has been offloaded. Autograd keeps it instead of the tensor, until it has used it."""
 
     def __init__(self, stored: _Stored, tensor: Tensor) -> None:
         self.stored, self.dtype = stored, tensor.dtype

@@ -1,4 +1,4 @@
-"""Where activations go that leave the device (`activation_offload`): the host's memory, or a file."""
+"""Where `activation_offload` keeps activations: the host's memory, or a file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Host:
 
 
 class File:
-    """A file without a name in the folder for temporary files (TMPDIR): nothing is left of it, however a rank ends."""
+    """An unnamed file in the folder for temporary files (TMPDIR): it is gone however a rank ends."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - `get` closes it

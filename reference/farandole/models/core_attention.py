@@ -1,4 +1,4 @@
-"""The core of attention: everything between its linear layers, softmax(Q Kᵀ / √d, only the past) V for each head.
+"""The core of attention: everything between its linear layers, causal softmax(Q Kᵀ / √d) V for each head.
 
     fused      block by block; backward computes the scores again            keeps one number per head and position
     unfused    all scores of a sequence at once                              keeps the softmax: a·s per position

@@ -35,10 +35,10 @@ Watching = Callable[[], AbstractContextManager[object]]
 
 
 def recompute(model: nn.Module, what: Recomputed, watching: Watching = nullcontext) -> None:
-    """Have the regions of `model` computed again. Its modules, parameters and hooks stay what they are.
+    """Make `model` compute its regions again in the backward pass. Modules, parameters and hooks stay the same objects.
 
     Args:
-        what: a row of `REGIONS`; of others nothing is done here.
+        what: a key of `REGIONS`; any other leaves the model as it is.
         watching: the context in which a region is computed again, for instance one that counts what autograd keeps.
     """
     if region := REGIONS.get(what):
@@ -48,7 +48,7 @@ def recompute(model: nn.Module, what: Recomputed, watching: Watching = nullconte
 
 
 def unfuse(model: nn.Module) -> None:
-    """Have attention keep its square of positions."""
+    """Make attention keep its softmax, a square of positions for each head, instead of using the fused kernel."""
     for module in model.modules():
         if isinstance(module, CoreAttention):
             module.fused = False
@@ -78,7 +78,7 @@ class _Region(nn.Module):
 
 
 class _Recompute(Function):
-    """A region whose parameters are inputs, so that backward uses those of the forward pass, whatever moved since."""
+    """A region whose parameters are inputs, so that backward uses those of the forward pass, even after an update."""
 
     @staticmethod
     def forward(ctx: Any, region: _Region, watching: Watching, names: Sequence[str], *tensors: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ Offload = Literal["host", "disk"]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RecomputationOptions(TrainingOptions):
-    """What is not kept for the backward pass, but computed again, or kept elsewhere."""
+    """Which activations are computed again for the backward pass, and where the others are kept."""
 
     bare_options: ClassVar[Mapping[str, str]] = {"recompute": "stage", "offload_activations": "host"}
 
@@ -73,7 +73,7 @@ class RecomputationOptions(TrainingOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class BlockRecomputationOptions(RecomputationOptions):
-    """The same, where the model has no stages."""
+    """Options of recomputation and offload for a method without stages."""
 
     bare_options: ClassVar[Mapping[str, str]] = {"offload_activations": "host"}
 

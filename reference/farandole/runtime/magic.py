@@ -107,7 +107,7 @@ def run_cell(cell: str, ranks: int, timeout_s: float) -> None:
 
 
 def _imported(program: str) -> set[str]:
-    """The packages that a program imports."""
+    """Return the packages that a program imports."""
     try:
         tree = ast.parse(program, "cell")
         compile(tree, "cell", "exec", dont_inherit=True)

@@ -7,7 +7,7 @@ into one device. Here the ranks divide them, and the training stays that of one 
 2. ``plan``: the units of a model, whose parameters are gathered together.
 3. ``flat_parameter`` and ``unit``: one unit's vector, and its collectives.
 4. ``hooks``: when a unit is gathered, freed and reduced.
-5. ``steps``: the order of what comes of it, written down to be counted and simulated.
+5. ``steps``: the resulting order of passes and collectives, to be counted and simulated.
 6. ``training``: the three stages, as one definition with three switches.
 7. ``stages`` and ``memory``: what a rank holds, by the formula of the ZeRO paper, and counted.
 """

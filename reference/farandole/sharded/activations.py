@@ -74,7 +74,7 @@ class Activations:
         return self.offload.watching() if self.offload else self.meter.watching()
 
     def complete(self, batch: Batch, accumulate: int) -> None:
-        """A step in so many micro-batches has ended; all are like the first, of which the bytes are counted."""
+        """A step in `accumulate` micro-batches has ended. Only those of the first step are counted: all are alike."""
         self._held = []
         if self.meter.active:
             self.meter.active = False

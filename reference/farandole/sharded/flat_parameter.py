@@ -53,7 +53,7 @@ class FlatParameter:
             each.data = part
 
     def hide(self) -> None:
-        """Leave the parameters without numbers, so that their memory is free once nobody else has the vector."""
+        """Leave the parameters without numbers, so that their memory is freed with the last reference to the vector."""
         for each in self.parameters:
             each.data = each.data.new_empty(0)
 

@@ -29,10 +29,10 @@ from typing import Any, NoReturn
 from farandole_tools.forked_ranks.fork_client import FORWARDED, LIMITS, NUMBER, STREAMS
 
 IMPORTED = ("torch", "cyclopts.validators", "rich.console", "rich.table")  # by nearly every rank
-# By the ranks of some programs only: imported after the first fork that has imported it. Of torch these alone, as a
-# module that looks for a card when it is imported would leave all later forks without one.
+# By the ranks of some programs only: imported after the first fork that has imported it. Of torch only these: a module
+# that initialises CUDA when it is imported would leave all later forks without a GPU.
 LATER = ("torch.fx.experimental.symbolic_shapes", "torch._dynamo")
-LATER_OF = ("farandole", "scipy", "sklearn")  # likewise all modules of these
+LATER_OF = ("farandole", "scipy", "sklearn")  # and all modules of these packages
 # Of this package, before the first fork: with what they import, nearly all that most methods need. None of this
 # package's modules initialises MPI.
 OWN = (
