@@ -107,7 +107,8 @@ def test_a_dead_ranks_part_of_a_divided_optimizer_is_restored(whole_sharded: Run
     assert_each_step_once(run, [0, 1, 3], whole_sharded)
     assert_bitwise(run, whole_sharded)
     assert [(fault["rank"], fault["steps_lost"]) for fault in run.summary.faults] == [(2, 38 % EVERY)]
-    assert "checkpoint" not in run.output, "it was in memory"
+    # One of an earlier step may be incomplete: rank 2 may have died before it had written its file.
+    assert "back to the checkpoint" not in run.output, "it was in memory"
 
 
 def test_a_worker_and_its_buddy_are_restored_from_the_disk(whole: Run, tmp_path: Path) -> None:
