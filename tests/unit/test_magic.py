@@ -169,3 +169,27 @@ def test_load_ext_brings_the_magic(tmp_path: Path, capsys: pytest.CaptureFixture
     shown = capsys.readouterr()
     assert "rank 0 raised ValueError: no" in shown.out
     assert "magic.py" not in shown.out + shown.err
+
+
+@pytest.mark.parametrize(
+    ("cell", "with_torch"),
+    [
+        ("from mpi4py import MPI\nimport os, numpy as np\nprint('torch')", False),
+        ("from farandole_tools.lab.communicator import LabCommunicator", False),
+        ("import mine\nmine.train()", True),
+        ("def train():\n    from farandole.runtime.world import World", True),
+        ("import torch.nn as nn", True),
+    ],
+)
+def test_ranks_share_torch_where_a_cell_imports_what_may_need_it(
+    cell: str, with_torch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {}
+
+    def run_ranks(program: list[str], ranks: int, **options: object) -> Output:
+        given.update(options)
+        return Output([], [])
+
+    monkeypatch.setattr(magic, "run_ranks", run_ranks)
+    run_cell(cell, 1, 10)
+    assert given["with_torch"] is with_torch

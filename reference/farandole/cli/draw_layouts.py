@@ -56,7 +56,7 @@ def _grid(
     table = Table("axis", "ranks that talk to each other")
     for axis, length in layout.lengths.items():
         if length > 1:
-            table.add_row(axis, " | ".join(" ".join(map(str, line)) for line in layout_picture.lines(layout, axis)))
+            table.add_row(axis, " | ".join(" ".join(map(str, line)) for line in layout.lines(axis)))
     Console().print(table)
     print(f"the picture: {file}")
 

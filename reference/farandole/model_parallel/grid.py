@@ -74,6 +74,10 @@ class Grid:
         place = self.place(rank)
         return self.at(**{axis: place[axis] for axis in AXES if axis not in axes})
 
+    def lines(self, axis: str) -> list[list[int]]:
+        """Return the groups of ranks that talk to each other along `axis`, in the order of their first ranks."""
+        return [self.line(rank, axis) for rank in range(self.ranks) if self.place(rank)[axis] == 0]
+
     def at(self, **place: int) -> list[int]:
         """Return all ranks with these coordinates, in order; along axes that are not named, all."""
         ranks = [0]

@@ -38,7 +38,7 @@ def grid(layout: Grid) -> Figure:
     drawing = Figure(figsize=(max(4.0, 0.32 * layout.ranks + 1.2), 0.42 * len(axes_of) + 0.9), layout="constrained")
     ax = drawing.subplots()
     for row, axis in enumerate(axes_of):
-        for number, group in enumerate(lines(layout, axis)):
+        for number, group in enumerate(layout.lines(axis)):
             for rank in group:
                 _box(ax, rank, -row, SERIES[number % len(SERIES)], str(number))
     ax.set(xlim=(-0.1, layout.ranks), ylim=(-len(axes_of) + 0.9, 1.1), title=str(layout))
@@ -46,11 +46,6 @@ def grid(layout: Grid) -> Figure:
     ax.set_xticks([rank + 0.45 for rank in range(layout.ranks)], [str(rank) for rank in range(layout.ranks)])
     _bare(ax, "rank")
     return drawing
-
-
-def lines(layout: Grid, axis: str) -> list[list[int]]:
-    """Return the groups of ranks that talk to each other along `axis`, in the order of their first ranks."""
-    return [layout.line(rank, axis) for rank in range(layout.ranks) if layout.place(rank)[axis] == 0]
 
 
 def context(placement: Placement) -> Figure:
