@@ -121,6 +121,10 @@ METHODS: dict[str, Method] = {
     "diloco": Method(
         "data_parallel", "Synchronising less often",
         simulated=dict.fromkeys(("diloco", "streaming-diloco"), f"{SIMULATORS}:outer_stepped"),
+        measured=(
+            Measured("DiLoCo, 8 steps", {"period": 8, "lr": 0.003}),
+            Measured("DiLoCo, streaming", {"period": 8, "fragments": 4, "delay": 2, "lr": 0.003}),
+        ),
     ),
     "agnostic_sgd": Method(
         "data_parallel", "Synchronisation-agnostic SGD",
@@ -230,6 +234,11 @@ METHODS: dict[str, Method] = {
         "sharded", "Training state divided over data-parallel ranks: ZeRO, FSDP",
         aliases=("zero", "fsdp"),
         simulated=dict.fromkeys(("zero-1", "zero-2", "zero-3"), f"{SIMULATORS}:divided"),
+        measured=(
+            Measured("ZeRO-1", {"stage": 1, "optimizer": "sgd"}),
+            Measured("ZeRO-3", {"stage": 3, "optimizer": "sgd"}),
+            Measured("ZeRO-3, prefetch", {"stage": 3, "optimizer": "sgd", "prefetch": True}),
+        ),
     ),
     "adaptive": Method(
         "model_parallel", "Adaptive strategy: the mode is chosen from memory and measured speeds",

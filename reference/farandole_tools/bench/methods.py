@@ -1,4 +1,4 @@
-"""``farandole bench methods``: 38 ways to train the same model, on one axis, under three conditions.
+"""``farandole bench methods``: 43 ways to train the same model, on one axis, under three conditions.
 
 - fast: as this machine is; messages go through memory.
 - 100 Mbit/s: each rank has a link of that speed. What sends no messages of ours is left out.
