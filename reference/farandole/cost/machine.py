@@ -93,7 +93,7 @@ def _speed(world: World, model: nn.Sequential, cost: ModelCost, samples: tuple[T
 
 def _free_memory(world: World) -> float:
     """Return the free bytes of this rank's GPU, or its part of the host's."""
-    if world.device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(world.device)
+    if world.device.type != "cpu":
+        free, _ = torch.get_device_module(world.device).mem_get_info(world.device)
         return float(free)
     return psutil.virtual_memory().available / world.local_size

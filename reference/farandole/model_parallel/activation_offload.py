@@ -46,7 +46,7 @@ class ActivationOffload:
         self.place, self.meter = PLACES[place], meter
         self.bytes_out = self.bytes_in = 0
         self._thread = ThreadPoolExecutor(1, "activations")
-        self._stream: torch.cuda.Stream | None = None
+        self._stream: torch.Stream | None = None
         self._layer: _Layer | None = None  # that is being computed; None outside a forward pass
         self._handles = [layer.register_forward_pre_hook(lambda *_: self._next_layer()) for layer in layers]
 
@@ -99,15 +99,15 @@ class ActivationOffload:
 
     def _begin(self, copy: Callable[[Sequence[Tensor]], None], values: Sequence[Tensor]) -> Future[None]:
         """Copy in the thread; on a GPU beside what it computes, but after what it has been given so far."""
-        if not values or values[0].device.type != "cuda":
+        if not values or values[0].device.type == "cpu":
             return self._thread.submit(copy, values)
         device = values[0].device
-        given = torch.cuda.current_stream(device).record_event()
+        given = torch.accelerator.current_stream(device).record_event()
 
         def beside() -> None:
-            self._stream = self._stream or torch.cuda.Stream(device)
+            self._stream = self._stream or torch.Stream(device)
             self._stream.wait_event(given)
-            with torch.cuda.stream(self._stream):
+            with self._stream:
                 copy(values)
             self._stream.synchronize()
 

@@ -23,7 +23,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from farandole.model_parallel.activation_offload import ActivationOffload
 from farandole.model_parallel.deferred import WeightGradients, defer_weight_gradients
 from farandole.model_parallel.memory import ActivationMeter
-from farandole.models.recomputation import drawing_from, random_state
+from farandole.models.recomputation import drawing_from
+from farandole.runtime.devices import random_state
 
 
 class MicroBatches(Protocol):

@@ -28,6 +28,7 @@ from torch.func import functional_call
 from farandole.models.core_attention import CoreAttention
 from farandole.models.recomputation_options import Recomputed
 from farandole.models.transformer import Block
+from farandole.runtime.devices import random_state, set_random_state
 
 REGIONS = {"selective": CoreAttention, "full": Block}
 
@@ -103,18 +104,15 @@ class _Recompute(Function):
         return None, None, None, *(next(found) if its else None for its in wanted)
 
 
-def random_state(device: torch.device) -> Tensor:
-    """Return the state of the generator whose numbers layers on this device draw."""
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
-
 @contextmanager
 def drawing_from(state: Tensor | None, device: torch.device) -> Iterator[None]:
     """In the body, random numbers are drawn as from `state`, afterwards as before; None: the body draws none."""
     if state is None:
         yield
         return
-    on_card = device.type == "cuda"
-    with torch.random.fork_rng([device] if on_card else []):
-        torch.cuda.set_rng_state(state, device) if on_card else torch.set_rng_state(state)
+    before = random_state(device)
+    set_random_state(state, device)
+    try:
         yield
+    finally:
+        set_random_state(before, device)

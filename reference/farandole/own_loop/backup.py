@@ -190,9 +190,7 @@ class OwnState:
         slot, is_same = self.world.comm.rank, saved.ranks == self.world.comm.size
         set_buffers(self.model, saved.own.get(slot % max(1, saved.ranks), {}))
         if is_same:
-            torch.set_rng_state(saved.own[slot]["random"])
-            if self.world.device.type == "cuda":
-                torch.cuda.set_rng_state(saved.own[slot]["random on the card"], self.world.device)
+            devices.set_random_states(saved.own[slot], self.world.device)
         else:
             devices.seed_rank(self.seed, self.world.rank, saved.step)
 
@@ -209,10 +207,7 @@ class OwnState:
 
     def _own(self) -> dict[str, Tensor]:
         """Return what is this rank's alone: random numbers, and the model's buffers as bytes."""
-        own = {"random": torch.get_rng_state(), **buffers_as_bytes(self.model)}
-        if self.world.device.type == "cuda":
-            own["random on the card"] = torch.cuda.get_rng_state(self.world.device)
-        return own
+        return devices.random_states(self.world.device) | buffers_as_bytes(self.model)
 
 
 class OwnWorker:

@@ -112,7 +112,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.parameters = trainable(optimizer)
         kind = torch.float64 if any(each.dtype == torch.float64 for each in self.parameters) else torch.float32
         lengths = [each.numel() for each in self.parameters]
-        is_on_a_card = any(each.device.type == "cuda" for each in self.parameters)
+        is_on_a_card = any(each.device.type != "cpu" for each in self.parameters)
         self._sum = torch.zeros(sum(lengths) + len(lengths), dtype=kind, pin_memory=is_on_a_card)
         self._gradient, used = self._sum.split([sum(lengths), len(lengths)])
         self._used = used.numpy()  # an element of it is set in a thirtieth of the time

@@ -207,10 +207,7 @@ class Replica:
 
     def _own(self) -> dict[str, Tensor]:
         """Return what is this rank's alone: its random generators, and its statistics, as BatchNorm's."""
-        states = {"random": torch.get_rng_state(), **buffers_as_bytes(self.model)}
-        if self.world.device.type == "cuda":
-            states["random on the card"] = torch.cuda.get_rng_state(self.world.device)
-        return states
+        return devices.random_states(self.world.device) | buffers_as_bytes(self.model)
 
     def set_statistics(self, states: Mapping[str, Tensor]) -> None:
         """Set the model's buffers, as BatchNorm's statistics, to those in `states`, of `buffers_as_bytes`."""
@@ -220,9 +217,7 @@ class Replica:
 
     def _set_own(self, states: Mapping[str, Tensor]) -> None:
         self.set_statistics(states)
-        torch.set_rng_state(states["random"])
-        if "random on the card" in states and self.world.device.type == "cuda":
-            torch.cuda.set_rng_state(states["random on the card"], self.world.device)
+        devices.set_random_states(states, self.world.device)
 
 
 def without_some_inputs(batch: Batch, dropout: nn.Dropout) -> Batch:

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from farandole.errors import UsageError
+from farandole.runtime.devices import empty_on_host, on_host
 
 WHOLE = slice(None)
 KINDS = (torch.float32, torch.float64, torch.float16)  # the types that both torch and numpy have
@@ -65,9 +66,9 @@ class FlatBuffers:
         count = sum(parameter.numel() for parameter in parameters)
         self.module = module
         self.values = torch.empty(count, dtype=first.dtype, device=first.device)
-        on_host = first.device.type == "cpu"
+        is_on_host = first.device.type == "cpu"
         shared = None if gradients is None else torch.from_numpy(gradients).zero_()
-        self._gradients = shared if shared is not None and on_host else torch.zeros_like(self.values)
+        self._gradients = shared if shared is not None and is_on_host else torch.zeros_like(self.values)
         self._views: list[tuple[nn.Parameter, Tensor, Tensor]] = []  # parameter, views of its value and its gradient
         offset = 0
         for parameter in parameters:
@@ -78,9 +79,9 @@ class FlatBuffers:
             parameter.grad = gradient
             self._views.append((parameter, value, gradient))
             offset = place.stop
-        pinned = torch.empty(count, dtype=first.dtype, pin_memory=True) if shared is None and not on_host else shared
-        self._staged = None if on_host else pinned
-        self._staged_values = None if on_host else self.values.cpu().pin_memory()
+        pinned = shared if shared is not None or is_on_host else empty_on_host([count], first.dtype, first.device)
+        self._staged = None if is_on_host else pinned
+        self._staged_values = None if is_on_host else on_host(self.values)
         self.gradients_np: NDArray[Any] = (self._gradients if self._staged is None else self._staged).numpy()
         self.values_np: NDArray[Any] = (self.values if self._staged_values is None else self._staged_values).numpy()
 

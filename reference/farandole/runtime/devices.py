@@ -1,9 +1,13 @@
-"""Which device a rank computes on, how many threads it may use, and its random numbers."""
+"""Which device a rank computes on, how many threads it may use, its random numbers, and memory for what it exchanges.
+
+What is particular to a kind of device stands here. Everything else distinguishes the CPU, whose memory MPI and numpy
+read, from a card, whose memory they do not: `device.type != "cpu"`.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -13,26 +17,49 @@ from torch import Tensor
 from farandole.errors import UsageError
 from farandole.runtime.processes import available_cores
 
+NOT_CARDS = ("mps",)  # accelerators without memory of their own
+ON_HOST, ON_CARD = "random", "random on the card"  # names of generators' states
+
 
 def choose(wanted: str, local_rank: int) -> torch.device:
     """The rank's device.
 
     Args:
         wanted: "cpu"; "cuda", one card per local rank, shared round-robin when there are fewer
-            cards than ranks; "auto", cuda where there is one.
+            cards than ranks; "auto", the machine's cards where it has any (`kind_of_card`).
 
     Raises:
         UsageError: "cuda" without a usable card.
     """
-    cards = torch.cuda.device_count() if wanted != "cpu" else 0
+    kind = "cuda" if wanted == "cuda" else kind_of_card()
+    cards = torch.get_device_module(kind).device_count() if kind and wanted != "cpu" else 0
     if wanted == "cuda" and not cards:
         raise UsageError("--device cuda: no CUDA device is usable here; use --device cpu")
-    return torch.device("cuda", local_rank % cards) if cards else torch.device("cpu")
+    return torch.device(kind, local_rank % cards) if kind and cards else torch.device("cpu")
+
+
+def kind_of_card() -> str | None:
+    """Return the kind of this machine's cards, "cuda" or another accelerator with memory of its own; None: no cards."""
+    if torch.cuda.device_count():
+        return "cuda"
+    found = torch.accelerator.current_accelerator(check_available=True)
+    return None if found is None or found.type in NOT_CARDS else found.type
 
 
 def describe(device: torch.device) -> str:
-    """The device as the record names it: cpu, or cuda and the card."""
-    return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else "cpu"
+    """The device as the record names it: cpu, or the kind of card, as cuda, and its name."""
+    if device.type == "cpu":
+        return "cpu"
+    return f"{device.type} ({torch.get_device_module(device).get_device_name(device)})"
+
+
+def finish(device: torch.device) -> None:
+    """Wait until the device has done what this thread has given to its current stream.
+
+    A card's kernels run on after the call that started them. Copies on other streams may continue.
+    """
+    if device.type != "cpu":
+        torch.accelerator.current_stream(device).synchronize()
 
 
 def limit_threads(local_size: int) -> int:
@@ -66,8 +93,39 @@ def seed_rank(seed: int, rank: int, step: int) -> None:
 def _seed_torch(seed: int) -> None:
     """As `torch.manual_seed`, whose first call without a card takes 5 ms: it describes the stack for when one comes."""
     torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_available():
-        torch.cuda.manual_seed_all(seed)
+    if kind := kind_of_card():
+        torch.get_device_module(kind).manual_seed_all(seed)
+
+
+def random_state(device: torch.device) -> Tensor:
+    """Return the state of the generator whose numbers layers on this device draw."""
+    if device.type == "cpu":
+        return torch.get_rng_state()
+    state: Tensor = torch.get_device_module(device).get_rng_state(device)
+    return state
+
+
+def set_random_state(state: Tensor, device: torch.device) -> None:
+    """Continue with the state that `random_state` has returned."""
+    if device.type == "cpu":
+        torch.set_rng_state(state)
+    else:
+        torch.get_device_module(device).set_rng_state(state, device)
+
+
+def random_states(device: torch.device) -> dict[str, Tensor]:
+    """Return the states of all generators that a rank on `device` draws from, by name: the host's, and the card's."""
+    states = {ON_HOST: torch.get_rng_state()}
+    if device.type != "cpu":
+        states[ON_CARD] = random_state(device)
+    return states
+
+
+def set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
+    """Continue with what `random_states` has returned, among other things; a card's only if a card's was kept."""
+    torch.set_rng_state(states[ON_HOST])
+    if ON_CARD in states and device.type != "cpu":
+        set_random_state(states[ON_CARD], device)
 
 
 def on_host(tensor: Tensor) -> Tensor:
@@ -79,4 +137,4 @@ def on_host(tensor: Tensor) -> Tensor:
 
 def empty_on_host(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Memory on the host for what goes to or comes from `device`; pinned, if that is a GPU."""
-    return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")
+    return torch.empty(shape, dtype=dtype, pin_memory=device.type != "cpu")

@@ -60,7 +60,7 @@ class RunOptions:
     """Seed of every random choice; same seed, same ranks, same method: same parameters."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """The device that computes; cuda: one card per local rank; auto: cuda where there is one."""
+    """The device that computes; cuda: one card per local rank; auto: a card where there is one."""
 
     slow: Annotated[tuple[Slow, ...], Parameter(converter=_parsed_by(Slow), **REPEATABLE)] = ()
     """A slow rank, as rank=3,factor=3; now and then: with share=0.25; in some steps: with from=100 or until=200. May be

@@ -48,7 +48,7 @@ class Summary:
         ranks: number of processes at the end.
         members: their numbers, which are 0 to ranks − 1 unless some have died during the run.
         seed: what every random choice was drawn from.
-        device: "cpu", or "cuda" with the card's name.
+        device: "cpu", or the kind of card, as "cuda", with its name.
         wall_s: first step's start to last step's end on the slowest rank, in seconds.
         steps: optimizer steps.
         samples_per_s: samples of all ranks over `wall_s`.

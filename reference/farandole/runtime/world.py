@@ -20,7 +20,6 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self
 
-import torch
 from mpi4py import MPI
 
 from farandole.errors import UsageError
@@ -275,8 +274,7 @@ class World:
 
         `compute` does this; call it where computation ends inside a library's call.
         """
-        if self.device.type == "cuda":  # kernels run on after the call that started them
-            torch.cuda.synchronize(self.device)
+        devices.finish(self.device)
         slower = self._slowness.next_factor(self._recorder.step) - 1
         if slower > 0:
             time.sleep(slower * (time.perf_counter() - start))
