@@ -243,7 +243,7 @@ COUNTS = [
     (("README.md", "docs/index.md"), r"(\w+) ways side by side", len(registry.stops())),
     (("reference/farandole/cli/tour.py",), r"(\w+) ways", len(registry.stops())),
     (("README.md", "docs/index.md", "docs/methods.md", "reference/farandole_tools/bench/methods.py"),
-     r"(\w+) ways to train", len(methods.measured())),
+     r"(\w+) ways(?: to train|\])", len(methods.measured())),
     (("README.md", "docs/cost.md", "reference/farandole/scenarios/sync_cost.py"),
      r"(\w+) methods, predicted", len(COMPARED)),
     (("docs/cost.md", "reference/farandole/cost/comparison.py"),
@@ -260,6 +260,13 @@ def test_a_number_that_is_written_is_how_many_there_are(pages: tuple[str, ...], 
         numbers = [int(each) if each.isdigit() else WORDS.get(each.lower()) for each in written]
         assert number in numbers, f"{page} says {written}"
         assert {each for each in numbers if each is not None} <= {number}, f"{page} says {written}"
+
+
+def test_the_page_of_results_has_a_row_for_each_method_that_is_measured() -> None:
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    table = page[page.index("| method |") :].split("\n\n", 1)[0]
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()[2:]]
+    assert sorted(rows) == sorted(method.name for method in methods.measured())
 
 
 def test_the_page_of_public_names_has_each_and_no_other() -> None:
