@@ -17,7 +17,7 @@ from torch import Tensor
 from farandole.errors import UsageError
 from farandole.runtime.processes import available_cores
 
-NOT_CARDS = ("mps",)  # accelerators without memory of their own
+NOT_CARDS = ("mps",)  # accelerators that compute in the host's memory
 ON_HOST, ON_CARD = "random", "random on the card"  # names of generators' states
 
 
@@ -31,15 +31,17 @@ def choose(wanted: str, local_rank: int) -> torch.device:
     Raises:
         UsageError: "cuda" without a usable card.
     """
+    if wanted == "cpu":
+        return torch.device("cpu")
     kind = "cuda" if wanted == "cuda" else kind_of_card()
-    cards = torch.get_device_module(kind).device_count() if kind and wanted != "cpu" else 0
+    cards = torch.get_device_module(kind).device_count() if kind else 0
     if wanted == "cuda" and not cards:
         raise UsageError("--device cuda: no CUDA device is usable here; use --device cpu")
     return torch.device(kind, local_rank % cards) if kind and cards else torch.device("cpu")
 
 
 def kind_of_card() -> str | None:
-    """Return the kind of this machine's cards, "cuda" or another accelerator with memory of its own; None: no cards."""
+    """Return the kind of this machine's cards, "cuda" or another accelerator with its own memory; None: no cards."""
     if torch.cuda.device_count():
         return "cuda"
     found = torch.accelerator.current_accelerator(check_available=True)
