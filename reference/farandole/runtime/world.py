@@ -106,6 +106,7 @@ class World:
         self._last_step = NO_STEP
         self._chaos = options.chaos
         self._death: threading.Timer | None = None
+        self._dying = threading.Lock()  # while it is held, this rank begins no step
         self._recorder = FlightRecorder(self.rank, rank.scratch())
         self._watchdog = Watchdog(options.wait_timeout, self._recorder, self._expired, rank.launcher_pid())
         members = [self.rank] if arrived else None
@@ -166,7 +167,8 @@ class World:
         Args:
             count: number of steps that begin with it, in a round.
         """
-        self._recorder.step = step
+        with self._dying:
+            self._recorder.step = step
         self._last_step = max(self._last_step, step + count - 1)
         if self.comm.link:
             self.comm.link.change(step)
@@ -280,7 +282,8 @@ class World:
             time.sleep(slower * (time.perf_counter() - start))
 
     def _die_now(self) -> None:
-        self._strike(Fail(self.rank, self._recorder.step), f"--chaos {self._chaos}")
+        with self._dying:  # else the rank would die some steps after the one that the log tells
+            self._strike(Fail(self.rank, self._recorder.step), f"--chaos {self._chaos}")
 
     def _strike(self, fail: Fail, option: str) -> None:
         """Fail as `option` says; log and report it first."""

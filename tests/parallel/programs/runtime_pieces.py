@@ -1,6 +1,9 @@
-"""Grids, clocks, texts and shards, on as many ranks as there are."""
+"""Grids, clocks, texts, shards and a random kill, on as many ranks as there are."""
 
 import json
+import sys
+import threading
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,8 +18,12 @@ from farandole.errors import UsageError
 from farandole.model_parallel.axes import Axes
 from farandole.model_parallel.grid import Grid
 from farandole.runtime import clock
+from farandole.runtime.chaos import Chaos
 from farandole.runtime.clock import offset_to_rank_0
 from farandole.runtime.communicator import Communicator, broadcast_text, gather_text
+from farandole.runtime.faults import Fail
+from farandole.runtime.options import RunOptions
+from farandole.runtime.world import World
 
 world = MPI.COMM_WORLD
 rank, size = world.rank, world.size
@@ -76,6 +83,35 @@ for everything, each in (
     assert np.array_equal(shard.inputs, mine.inputs)
     assert np.array_equal(shard.targets, mine.targets)
     assert comm.bytes_sent - before == (each * (103 - shares[root]) if rank == root else 0)
+
+
+class SlowWitness:
+    """Takes its time to log a death, and then prevents it."""
+
+    def __init__(self) -> None:
+        self.writes = threading.Event()
+        self.logged = self.reached = -1
+
+    def strikes(self, fail: Fail) -> None:
+        self.logged = fail.step
+        self.writes.set()
+        time.sleep(0.05)
+        self.reached = trained.position.step
+        sys.exit()  # of a thread, it ends that thread alone
+
+    def fails(self, step: int) -> None: ...
+
+    def notices(self, ranks: object, step: int) -> None: ...
+
+
+# A random kill strikes in the step that the log tells: meanwhile the rank begins no other.
+with World.start(RunOptions(chaos=Chaos(1e-6), wait_timeout=30)) as trained:
+    trained.witness = witness = SlowWitness()
+    trained.begin_step(3)
+    trained.begin_chaos()
+    assert witness.writes.wait(30)
+    trained.begin_step(4)
+    assert (witness.logged, witness.reached) == (3, 3)
 
 comm.barrier()
 if rank == 0:
