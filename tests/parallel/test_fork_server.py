@@ -101,6 +101,14 @@ def test_a_forked_rank_equals_a_started_one(address: dict[str, str], tmp_path: P
     assert (warmed["given"], warmed["argv"], warmed["read"], warmed["files"]) == ("ü 1", words, "asked", 200)
 
 
+def test_forked_ranks_do_not_share_unseeded_random_numbers(address: dict[str, str], tmp_path: Path) -> None:
+    """Else every model would start with the same parameters on all ranks, though no rank had sent its own."""
+    draw = "import numpy, random, torch; print(numpy.random.rand(), random.random(), float(torch.rand(1)))"
+    drawn = [rank(tmp_path, draw, address).communicate(timeout=PATIENCE_S)[0].split() for _ in range(2)]
+    assert len(drawn[0]) == 3
+    assert not set(drawn[0]) & set(drawn[1])
+
+
 def test_the_fork_server_imports_the_requested_modules(tmp_path: Path) -> None:
     show = "import sys; print('mailbox' in sys.modules)"
     with owner(START_WITH="mailbox") as (_, environment):

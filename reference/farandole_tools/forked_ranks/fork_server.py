@@ -17,8 +17,9 @@ affinity, resource limits, umask and ignored signals. The two live and die toget
 forwarded (but not SIGSTOP, which cannot be caught), its death ends the fork, and it ends with the fork's exit status or
 by the same signal. Only imported modules are shared: torch, MPI's library, this package, and what a fork has had to
 import of this package, scipy, sklearn and torch's compiler. Once a file of the package has been edited, or if it is
-another one on the rank's path, each fork imports the package anew. Each fork initialises MPI. The forks also share the
-seed of Python's hash(), which is otherwise drawn by each process.
+another one on the rank's path, each fork imports the package anew. Each fork initialises MPI, and seeds the random
+numbers of Python, numpy and torch anew. The forks also share the seed of Python's hash(), which is otherwise drawn by
+each process.
 
 A rank that reaches no fork server (on another host, for instance) does its work itself. So does a rank in a Slurm job,
 since Slurm counts, limits and ends the processes that it has started. Linux only. Cost: a few milliseconds per rank,
