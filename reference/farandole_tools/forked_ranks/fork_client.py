@@ -20,13 +20,14 @@ NUMBER = struct.Struct("=q")
 STREAMS = (0, 1, 2)
 
 
-def run(in_slurm: bool = False) -> None:
+def run(in_slurm: bool = False, server: str | None = None) -> None:
     """Have this process's work done by a fork, and end as the fork ends; return if there is no fork server.
 
     Args:
         in_slurm: in a Slurm job, too, whose processes Slurm then neither counts nor limits.
+        server: the fork server's address; None: the one in the environment.
     """
-    executable, _, path = os.environ.get(ADDRESS, "").rpartition(":")
+    executable, _, path = (os.environ.get(ADDRESS, "") if server is None else server).rpartition(":")
     if executable != sys.executable or ("SLURM_JOB_ID" in os.environ and not in_slurm):
         return
     connection = socket.socket(socket.AF_UNIX)
