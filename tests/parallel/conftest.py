@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from farandole import Run
@@ -22,6 +23,11 @@ def assert_same_training(run: Run, whole: Run, but_for: Collection[int] = ()) ->
             assert line["loss"] == pytest.approx(expected["loss"], rel=2e-3), line["step"]
     assert run.summary.final_loss == pytest.approx(whole.summary.final_loss, rel=2e-3)
     assert run.summary.test_accuracy == pytest.approx(whole.summary.test_accuracy, abs=0.01)
+
+
+def is_rank(process: psutil.Process) -> bool:
+    """Whether mpirun has started the process as a rank."""
+    return "OMPI_COMM_WORLD_RANK" in process.environ()
 
 
 @pytest.fixture

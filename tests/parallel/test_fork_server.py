@@ -67,7 +67,8 @@ def rank(folder: Path, code: str, environment: dict[str, str], *words: str, **ke
     """A process as mpirun starts one."""
     program = folder / "program.py"
     program.write_text(code)
-    return start(["-m", "farandole.runtime", str(program), *words], environment, cwd=folder, **keywords)
+    _, *command = rank_starter.command([str(program), *words], environment)
+    return start(command, environment, cwd=folder, **keywords)
 
 
 def told(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -90,9 +91,10 @@ def until(what: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_forked_rank_equals_a_started_one(address: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("python_path", ["/somewhere", "here:/somewhere::here", ""])
+def test_a_forked_rank_equals_a_started_one(python_path: str, address: dict[str, str], tmp_path: Path) -> None:
     words = ["--steps", "3", "a b"]
-    given = {"GIVEN": "ü 1", "PYTHONPATH": "/somewhere"}
+    given = {"GIVEN": "ü 1", "PYTHONPATH": python_path}
     warmed = told(rank(tmp_path, TELL, address | given, *words, preexec_fn=restrict))
     cold = told(rank(tmp_path, TELL, given, *words, preexec_fn=restrict))
     assert (warmed.pop("torch"), cold.pop("torch")) == (True, False)
@@ -215,6 +217,17 @@ def test_no_process_survives_the_owner_of_the_fork_server(tmp_path: Path) -> Non
         until(lambda: not copy.is_running() and not server.is_running())
         client.communicate(timeout=PATIENCE_S)
     assert client.returncode == -signal.SIGKILL
+
+
+def test_started_as_python_starts_a_module_the_client_has_a_fork_too(address: dict[str, str], tmp_path: Path) -> None:
+    """As a user may start one, with mpirun in a notebook: then the path is what this Python has made it."""
+    program = tmp_path / "program.py"
+    program.write_text(TELL)
+    warmed, cold = (
+        told(start(["-m", "farandole.runtime", str(program)], each, cwd=tmp_path)) for each in (address, {})
+    )
+    assert (warmed["torch"], cold["torch"]) == (True, False)
+    assert warmed["python"] == cold["python"]
 
 
 def test_without_a_fork_server_the_client_runs_the_program_itself(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from farandole.data_parallel.loss_scale import FIRST
 from farandole.launching import supervised_launch
 from farandole.recovery.event_log import EventLog
 from farandole.runtime.failure import CAN_GO_ON
+from tests.parallel.conftest import is_rank
 
 STEPS = 60
 EVERY = 7
@@ -183,10 +184,6 @@ def test_a_stop_signal_saves_a_checkpoint_from_which_the_run_continues(
     assert f"goes on from step {saved}" in run.output
     assert run.summary.faults == [], "a stop that was asked for is no fault"
     assert run.summary.params_sha256 == uninterrupted.summary.params_sha256
-
-
-def is_rank(process: psutil.Process) -> bool:
-    return "farandole.runtime" in process.cmdline()[:4]
 
 
 def test_a_restart_with_other_options_is_refused(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from farandole.data_parallel import export
 from farandole.models.choices import MODELS
 from farandole.runtime.buffers import FlatBuffers
 from farandole.runtime.launcher import run_ranks
+from tests.parallel.conftest import is_rank
 
 SMALL: dict[str, Any] = {"steps": 40, "hidden": 16}
 
@@ -124,10 +125,6 @@ def test_a_stop_signal_ends_the_training_in_order(tmp_path: Path) -> None:
     assert [line["step"] for line in run.metrics] == list(range(run.summary.steps))
     assert len(set(run.summary.params_sha256)) == 1
     assert run.summary.final_loss == losses(run)[-1]
-
-
-def is_rank(process: psutil.Process) -> bool:
-    return "farandole.runtime" in process.cmdline()[:4]
 
 
 def test_a_plateau_schedule_with_background_metrics_is_refused() -> None:

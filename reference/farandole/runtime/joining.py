@@ -21,6 +21,7 @@ other ranks. Source: MPI Forum, "MPI: a message-passing interface standard", cha
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -31,7 +32,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from mpi4py import MPI
 
-from farandole.runtime import rank
+from farandole.runtime import rank, rank_starter
 from farandole.runtime.clock import offset_to_rank_0
 from farandole.runtime.communicator import as_buffer
 from farandole.runtime.failure import Failure
@@ -63,8 +64,8 @@ class SpawnRequest(threading.Thread):
 
     def run(self) -> None:
         try:
-            command = ["-P", "-m", "farandole.runtime", "--as", str(self.number), *rank.own_program()]
-            between = MPI.Intracomm(MPI.COMM_SELF.Dup()).Spawn(sys.executable, command)
+            python, *words = rank_starter.command(["--as", str(self.number), *rank.own_program()], os.environ)
+            between = MPI.Intracomm(MPI.COMM_SELF.Dup()).Spawn(python, words)
             bridge = MPI.Intracomm(between.Merge(high=False))
             _tell(bridge, JOINING, {} if self._dismissed else self.greeting)
             self._bridge = bridge

@@ -129,7 +129,7 @@ def run_ranks(
             environment.pop(rank_starter.MODULE, None)
         if not with_torch:  # numpy's threads spin while they wait for work, which takes half the time of its import
             environment.setdefault("OPENBLAS_NUM_THREADS", "1")
-        command = mpi.command(ranks, [sys.executable, "-P", "-m", "farandole.runtime", *program], hosts)
+        command = mpi.command(ranks, rank_starter.command(program, environment), hosts)
         own_output = scratch / "launcher"
         follower = (
             Follower(scratch, ranks, StartReport(scratch, ranks, is_here=not (hosts or shared))) if follow else None

@@ -3,7 +3,8 @@
 A package that can start ranks sooner registers a function as an entry point of the group `farandole.rank_starter`.
 `prepare` calls this function with the names of modules that the launches need. It may set the environment variable
 `MODULE` to the name of a module. Each rank of the launches that follow first calls that module's `run()`. It either has
-the rank's work done and ends the process, or returns, and then the rank does its work itself.
+the rank's work done and ends the process, or returns, and then the rank does its work itself. The module is a script,
+too, which does the same in a Python without site-packages: that starts sooner.
 
 `farandole_tools.forked_ranks` is such a package. This one imports nothing of it, and works without it.
 """
@@ -11,7 +12,10 @@ the rank's work done and ends the process, or returns, and then the rank does it
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 
 GROUP = "farandole.rank_starter"
 MODULE = "FARANDOLE_STARTER"  # FARANDOLE_RANK_… is what a launch inside a launch must not inherit
@@ -29,6 +33,13 @@ def prepare(*modules: str) -> None:
 
     for starter in entry_points(group=GROUP):
         starter.load()(*modules)
+
+
+def command(program: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Return the command of a rank that runs `program`: with the script that `environment` names, if it names one."""
+    if (name := environment.get(MODULE)) and (module := find_spec(name)) and module.origin:
+        return [sys.executable, "-I", "-S", module.origin, *program]
+    return [sys.executable, "-P", "-m", "farandole.runtime", *program]
 
 
 def run() -> None:

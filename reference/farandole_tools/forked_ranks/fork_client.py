@@ -1,15 +1,17 @@
 """A rank as mpirun started it: it requests from the fork server (`fork_server`) a fork that does its work.
 
-One of these starts for each rank of a launch. It imports as little as possible: `typing` or `json` alone would take as
-long as everything else here.
+One of these starts for each rank of a launch, as a script in a Python without site-packages (`rank_starter.command`).
+It imports as little as possible. The modules `signal` and `socket` alone would take as long as everything else here,
+Python's own start included; so do `typing` and `json`.
 """
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # what the modules signal and socket make convenient
+import _socket as socket
+import marshal
 import os
 import resource
-import signal
-import socket
 import struct
 import sys
 
@@ -33,9 +35,10 @@ def run(in_slurm: bool = False, server: str | None = None) -> None:
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(path)
-        text = repr(process_state()).encode()
-        socket.send_fds(connection, [NUMBER.pack(len(text))], STREAMS)
-        connection.sendall(text)
+        state = marshal.dumps(process_state())
+        streams = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("3i", *STREAMS))
+        connection.sendmsg([NUMBER.pack(len(state))], [streams])
+        connection.sendall(state)
         fork = _number(connection)
     except OSError:
         return
@@ -52,14 +55,17 @@ def run(in_slurm: bool = False, server: str | None = None) -> None:
 
 
 def process_state() -> dict[str, object]:
-    """What another process must take over to do this one's work, as Python literals."""
+    """What another process must take over to do this one's work.
+
+    Where this one has no site-packages, "path" is None: it would be that of any other Python with this environment.
+    """
     umask = os.umask(0)
     os.umask(umask)
     return {
         "environment": dict(os.environ),
         "folder": os.getcwd(),
         "argv": sys.argv,
-        "path": sys.path,
+        "path": None if sys.flags.no_site else sys.path,
         "cores": sorted(os.sched_getaffinity(0)),
         "limits": [resource.getrlimit(limit) for limit in LIMITS],
         "umask": umask,
@@ -82,3 +88,8 @@ def _number(connection: socket.socket) -> int:
     if len(data) < NUMBER.size:
         raise ConnectionError("the fork server has ended")
     return int(NUMBER.unpack(data)[0])
+
+
+if __name__ == "__main__":
+    run()
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "farandole.runtime", *sys.argv[1:]])

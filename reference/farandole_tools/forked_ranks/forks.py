@@ -8,10 +8,10 @@ forks. When the process that has started this one ends, so does standard input, 
 
 from __future__ import annotations
 
-import ast
 import atexit
 import gc
 import importlib
+import marshal
 import os
 import resource
 import select
@@ -20,7 +20,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -72,6 +72,7 @@ class ForkServer:
 
     Attributes:
         path: where modules are searched for.
+        own_path: the same without what PYTHONPATH puts in front.
         sources: of the package's modules, file → when it was changed.
     """
 
@@ -80,6 +81,7 @@ class ForkServer:
         for name in (*IMPORTED, *modules):
             importlib.import_module(name)
         self.path = list(sys.path)
+        self.own_path = self.path[len(path_in_front(os.environ, os.getcwd())) :]
         self.sources: dict[str, int] = {}
         with suppress(ImportError, OSError, RuntimeError):  # where there is no MPI
             import mpi4py
@@ -116,6 +118,9 @@ class ForkServer:
             client.close()
             self._close()
             atexit.register(tell_imported, self.imported_by_fork, next(reversed(sys.modules)))
+            if request.state["path"] is None:
+                in_front = path_in_front(request.state["environment"], request.state["folder"])
+                request.state["path"] = [*dict.fromkeys([*in_front, *self.own_path])]
             if request.state["path"] != self.path or changed(self.sources) != self.sources:
                 forget_own_modules()
             return request
@@ -177,7 +182,7 @@ def _close(fork: Fork) -> None:
 def _request(client: socket.socket) -> Request:
     header, streams, _, _ = socket.recv_fds(client, NUMBER.size, len(STREAMS))
     with client.makefile("rb") as file:
-        return Request(ast.literal_eval(file.read(*NUMBER.unpack(header)).decode()), streams)
+        return Request(marshal.loads(file.read(*NUMBER.unpack(header))), streams)
 
 
 def become(request: Request) -> None:
@@ -198,6 +203,12 @@ def become(request: Request) -> None:
         signal.signal(number, signal.SIG_IGN if int(number) in state["ignored"] else default)
     sys.argv, sys.path = state["argv"], state["path"]
     draw_seeds()
+
+
+def path_in_front(environment: Mapping[str, str], folder: str) -> list[str]:
+    """Return the folders that PYTHONPATH puts in front of the path of a Python that starts in `folder`."""
+    names = environment["PYTHONPATH"].split(os.pathsep) if environment.get("PYTHONPATH") else []
+    return [*dict.fromkeys(os.path.abspath(os.path.join(folder, name)) for name in names)]
 
 
 def draw_seeds() -> None:
