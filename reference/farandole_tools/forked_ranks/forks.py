@@ -27,6 +27,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, NoReturn
 
+from farandole_tools.forked_ranks import huge_pages
 from farandole_tools.forked_ranks.fork_client import FORWARDED, LIMITS, NUMBER, STREAMS
 
 IMPORTED = ("torch", "cyclopts.validators", "rich.console", "rich.table")  # by nearly every rank
@@ -91,6 +92,7 @@ class ForkServer:
                 importlib.import_module(name)
             self.sources = changed([str(sys.modules[name].__file__) for name in own_modules()])
         gc.freeze()  # else the first collection in each fork would write to all of torch's objects, and so copy them
+        huge_pages.collapse()
         self.imported, self.imported_by_fork = os.pipe()  # names of modules that forks had to import themselves
         self.listener = listener
         self.forks: set[Fork] = set()
