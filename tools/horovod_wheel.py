@@ -5,6 +5,10 @@ newer, so the three lines that fix the standard are raised to 20 before compilin
 kept outside the checkout, keyed by every version it was compiled against, and used again by the
 next environment with the same versions.
 
+Where torch is built for CUDA and this machine has the CUDA toolkit (CUDA_HOME, nvcc on PATH or
+/usr/local/cuda) and NCCL with its header, Horovod is built for cards, and reduces by NCCL. Without
+them it is built for the CPU only, and the scenarios refuse to train with it on a card.
+
     python tools/horovod_wheel.py            build if needed, install
     python tools/horovod_wheel.py --where    print the folder that holds the wheel
 
@@ -16,13 +20,14 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
-from importlib import metadata
+from importlib import metadata, util
 from pathlib import Path
 
 VERSION = "0.28.1"
@@ -35,6 +40,7 @@ FLAGS = {
     "HOROVOD_WITH_GLOO": "1",
     "HOROVOD_CPU_OPERATIONS": "MPI",
 }
+USUAL_CUDA, SYSTEM = "/usr/local/cuda", "/usr"
 CONSTRAINTS = Path(__file__).resolve().parent.parent / "constraints.txt"
 
 
@@ -52,6 +58,57 @@ def mpi_version(mpicxx: str) -> str:
     return "mpi-unknown"
 
 
+def torch_cuda() -> str | None:
+    """The CUDA version that torch is built for, without its import, which takes 3 s; None: it is built for the CPU."""
+    found = util.find_spec("torch")
+    if found is None or found.origin is None:
+        return None
+    text = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
+    match = re.search(r"^cuda\b.*=\s*['\"]([\d.]+)['\"]", text, re.MULTILINE)
+    return match[1] if match else None
+
+
+def cuda_home() -> Path | None:
+    """The folder of the CUDA toolkit; None: there is no nvcc."""
+    nvcc = shutil.which("nvcc")
+    named = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), nvcc and Path(nvcc).parents[1]]
+    homes = [Path(place) for place in (*named, USUAL_CUDA) if place]
+    return next((home for home in homes if (home / "bin" / "nvcc").exists()), None)
+
+
+def cuda_version(home: Path) -> str:
+    shown = subprocess.check_output([home / "bin" / "nvcc", "--version"], text=True)
+    match = re.search(r"release ([\d.]+)", shown)
+    return match[1] if match else "unknown"
+
+
+def nccl_home(cuda: Path) -> Path | None:
+    """The folder with NCCL's header and a library that can be linked; None: there is none."""
+    named = [os.environ.get("HOROVOD_NCCL_HOME"), os.environ.get("NCCL_HOME")]
+    for place in (Path(folder) for folder in (*named, cuda, SYSTEM) if folder):
+        libraries = [*place.glob("lib*/libnccl.so"), *place.glob("lib*/*-linux-gnu/libnccl.so")]
+        if (place / "include" / "nccl.h").exists() and libraries:
+            return place
+    return None
+
+
+def for_cards() -> tuple[list[str], dict[str, str]]:
+    """What CUDA adds to the cache key, and to the build's environment; nothing where torch is built for the CPU."""
+    wanted, home = torch_cuda(), cuda_home()
+    if wanted is None:
+        return [], {}
+    nccl = nccl_home(home) if home else None
+    if home is None or nccl is None:
+        return [f"cuda{wanted}", "without-cards"], {}
+    flags = {
+        "HOROVOD_GPU": "CUDA",
+        "HOROVOD_GPU_OPERATIONS": "NCCL",
+        "HOROVOD_CUDA_HOME": str(home),
+        "HOROVOD_NCCL_HOME": str(nccl),
+    }
+    return [f"cuda{wanted}", f"toolkit{cuda_version(home)}", "nccl"], flags
+
+
 def cache_folder(mpicxx: str) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     key = "_".join(
@@ -61,6 +118,7 @@ def cache_folder(mpicxx: str) -> Path:
             f"python{platform.python_version()}",
             mpi_version(mpicxx),
             platform.machine(),
+            *for_cards()[0],
         ]
     )
     return cache / "farandole" / "wheels" / key
@@ -111,7 +169,7 @@ def build(folder: Path, bin_folder: Path) -> None:
         leave_out_debug_info(source)
         path = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
         pip("wheel", str(source), "--no-deps", "--no-build-isolation", "--wheel-dir", str(work / "wheel"),
-            log=log, PATH=path, MAKEFLAGS=f"-j{os.cpu_count()}", **FLAGS)  # fmt: skip
+            log=log, PATH=path, MAKEFLAGS=f"-j{os.cpu_count()}", **FLAGS, **for_cards()[1])  # fmt: skip
         # Into place by one rename: an interrupted build never leaves half a wheel in the cache.
         folder.parent.mkdir(parents=True, exist_ok=True)
         staged = Path(tempfile.mkdtemp(dir=folder.parent))
@@ -134,7 +192,8 @@ def main() -> None:
         print(folder)
         return
     if not list(folder.glob("horovod-*.whl")):
-        say("compiling against this torch and this MPI: usually 2 minutes on 2 cores, once per machine")
+        cards = "for cards, by NCCL" if for_cards()[1] else "for the CPU"
+        say(f"compiling {cards}, against this torch and this MPI: usually 2 minutes on 2 cores, once per machine")
         start = time.monotonic()
         build(folder, bin_folder)
         say(f"compiled in {time.monotonic() - start:.0f} s, kept in {folder}")
