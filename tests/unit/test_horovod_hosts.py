@@ -86,3 +86,6 @@ def test_slurms_nodes_take_as_many_as_the_job_has_tasks_there(tmp_path: Path, mo
     command = hosts.command("n2", ["program"], {})
     assert (command[0], command[-1]) == ("srun", "program")
     assert "--nodelist=n2" in command
+    assert not any(word.startswith("--cpus-per-task") for word in command)
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "8")
+    assert "--cpus-per-task=8" in hosts.command("n2", ["program"], {}), "a step does not inherit it: one core"

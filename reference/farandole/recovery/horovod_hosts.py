@@ -113,7 +113,10 @@ class SlurmNodes(Hosts):
 
     def command(self, host: str, program: list[str], environment: Mapping[str, str]) -> list[str]:
         # --overlap: the other workers' steps have the job's nodes already.
-        return ["srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", f"--nodelist={host}", *program]
+        step = ["srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", f"--nodelist={host}"]
+        if cores := os.environ.get("SLURM_CPUS_PER_TASK"):  # a step no longer inherits it (Slurm 22.05 and later)
+            step.append(f"--cpus-per-task={cores}")
+        return [*step, *program]
 
 
 class HostsFile(Hosts):
