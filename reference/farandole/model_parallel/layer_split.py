@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from farandole.model_parallel.memory import ActivationMeter
 from farandole.model_parallel.partition import min_max_partition
+from farandole.runtime import devices
 from farandole.runtime.buffers import buffers_as_bytes, set_buffers
 from farandole.runtime.communicator import Communicator, broadcast_text
 from farandole.runtime.files import json_text
@@ -67,9 +68,13 @@ class Plan:
 def cut(layers: Sequence[nn.Module], samples: Tensor, stages: int, balance: Balance) -> Plan:
     """Measure each layer on `samples` and cut where the largest part costs least.
 
+    A layer is on the device of `samples` while it is measured, and on the host before and after: of the whole model the
+    device holds one layer at a time.
+
     Args:
-        balance: by the time of a forward and backward pass, where `samples` are; by the memory that
-            parameters, their gradients and one micro-batch's activations take; or by the number of layers.
+        samples: a micro-batch, on the device that will compute.
+        balance: by the time of a forward and backward pass; by the memory that parameters, their gradients and one
+            micro-batch's activations take; or by the number of layers.
 
     Raises:
         UsageError: more stages than layers.
@@ -165,18 +170,23 @@ def agree(plan: Plan | None, world: World) -> Plan:
 
 def _measure(layer: nn.Module, inputs: Tensor) -> tuple[Tensor, float, int]:
     """A layer's outputs, the seconds of its fastest forward and backward pass, and the bytes it needs."""
-    seconds = float("inf")
-    parameters, statistics = list(layer.parameters()), buffers_as_bytes(layer)
+    seconds, device = float("inf"), inputs.device
+    statistics = buffers_as_bytes(layer)
+    layer.to(device)
+    parameters = list(layer.parameters())
     meter = ActivationMeter(parameters)
     for _ in range(MEASUREMENTS):
         given = inputs.detach().requires_grad_(inputs.is_floating_point())
+        devices.finish(device)
         start = time.perf_counter()
         with meter.watching():
             outputs: Tensor = layer(given)
         if outputs.requires_grad:
             outputs.backward(torch.ones_like(outputs))
+        devices.finish(device)  # a card computes on after the call that has started it
         seconds = min(seconds, time.perf_counter() - start)
     layer.zero_grad(set_to_none=True)
+    layer.to("cpu")
     set_buffers(layer, statistics)  # BatchNorm's have seen the measurement
     return outputs.detach(), seconds, meter.most + 2 * sum(parameter.nbytes for parameter in parameters)
 

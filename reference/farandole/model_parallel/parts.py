@@ -176,7 +176,7 @@ class Parts:
     def _cut(self, layers: list[nn.Module]) -> Plan:
         count = self.shard.smallest_batch // self.layout.parts_of_a_batch
         samples, _ = self.splits.train.on(torch.device("cpu"))[np.arange(count)]
-        samples = samples.to(self.dtype) if samples.is_floating_point() else samples
+        samples = (samples.to(self.dtype) if samples.is_floating_point() else samples).to(self.world.device)
         return layer_split.cut(layers, samples, self.last + 1, self.layout.balance)
 
     def _shard(self) -> Shard:
