@@ -1,4 +1,4 @@
-"""Ranks share one card: what they exchange goes through pinned memory, as MPI cannot read the card's.
+"""Ranks share one card (`--share-cards`): what they exchange goes through pinned memory, as MPI cannot read the card's.
 
 Each scenario, with what differs in its way to the card and back, against the same run on the processor: the same bytes,
 and losses that differ by rounding.
@@ -95,11 +95,12 @@ BY_TIME: list[tuple[str, int, dict[str, Any]]] = [
 ]
 # Without a case: `horovod_sgd` and `elastic_horovod` need a Horovod that is built for cards.
 TRAIN_OTHERWISE = {"search", "sync_cost", "adaptive", "online", "hybrid_parameters", "horovod_sgd", "elastic_horovod"}
+ON: dict[str, dict[str, Any]] = {"cuda": {"device": "cuda", "share_cards": True}, "cpu": {"device": "cpu"}}
 
 
 def on(device: str, scenario: str, ranks: int, options: dict[str, Any], folder: Path) -> Run:
     steps = {} if "epochs" in options else {"steps": 20}
-    return launch(scenario, ranks, **steps | options, device=device, out=folder / device, timeout_s=150)
+    return launch(scenario, ranks, **steps | options, **ON[device], out=folder / device, timeout_s=150)
 
 
 @pytest.mark.gpu
@@ -136,8 +137,8 @@ def test_every_scenario_has_a_case() -> None:
 @NO_CARD
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_mixed_precision(precision: str, tmp_path: Path) -> None:
-    half = launch("sync_sgd", 2, steps=200, precision=precision, export=True, device="cuda", out=tmp_path / "half")
-    full = launch("sync_sgd", 2, steps=200, device="cuda", out=tmp_path / "full")
+    half = launch("sync_sgd", 2, steps=200, precision=precision, export=True, **ON["cuda"], out=tmp_path / "half")
+    full = launch("sync_sgd", 2, steps=200, **ON["cuda"], out=tmp_path / "full")
     assert half.summary.test_accuracy == pytest.approx(full.summary.test_accuracy, abs=0.03)
     assert (tmp_path / "half" / "model.pt2").exists()
 
@@ -155,7 +156,7 @@ def test_mixed_precision(precision: str, tmp_path: Path) -> None:
 )
 def test_a_loop_of_ones_own_equals_one_process(method: str, options: dict[str, Any], tmp_path: Path) -> None:
     program = str(Path(__file__).parent / "programs" / "own_loop_methods.py")
-    words = [method, json.dumps({"device": "cuda"} | options), str(tmp_path / "run")]
+    words = [method, json.dumps(ON["cuda"] | options), str(tmp_path / "run")]
     run_ranks([program, *words], 3, timeout_s=120)
     run = Run.open(tmp_path / "run")
     ends = [json.loads(file.read_text()) for file in (tmp_path / "run").glob("rank-*.json")]
@@ -168,6 +169,6 @@ def test_a_loop_of_ones_own_equals_one_process(method: str, options: dict[str, A
 @pytest.mark.gpu
 @NO_CARD
 def test_a_search_whose_trials_move(tmp_path: Path) -> None:
-    run = launch("search", 2, trials=5, steps=40, device="cuda", out=tmp_path / "run")
+    run = launch("search", 2, trials=5, steps=40, **ON["cuda"], out=tmp_path / "run")
     assert len(set(run.summary.params_sha256)) == 1
     assert sum(run.summary.messages_sent) > 0

@@ -20,7 +20,7 @@ SCHEMA = {
     "bytes_sent", "messages_sent", "compute_s", "comm_s", "wait_s", "staleness", "lead", "cleaned", "memory",
     "params_sha256", "faults", "versions", "joined", "compression", "server_changes",
     "delivery", "tasks", "stopping", "diverged", "unwritten", "test_metrics", "flops", "mfu",
-    "hardware_flops", "hfu",
+    "hardware_flops", "hfu", "places",
 }  # fmt: skip
 PARAMETERS = 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10
 

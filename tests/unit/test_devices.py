@@ -10,33 +10,20 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from farandole.errors import UsageError
 from farandole.runtime import devices
 
 
-@pytest.fixture
-def cards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with two cards, as far as the choice can tell."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-
-
-@pytest.fixture
-def no_cards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-
-
-@pytest.mark.usefixtures("cards")
-def test_ranks_are_dealt_to_cards_in_turn() -> None:
-    assert [devices.choose("cuda", rank).index for rank in range(5)] == [0, 1, 0, 1, 0]
-    assert devices.choose("auto", 1) == torch.device("cuda", 1)
-    assert devices.choose("cpu", 1) == torch.device("cpu")
-
-
-@pytest.mark.usefixtures("no_cards")
-def test_without_a_card_auto_is_the_cpu_and_cuda_is_refused() -> None:
-    assert devices.choose("auto", 0) == torch.device("cpu")
-    with pytest.raises(UsageError, match="use --device cpu"):
-        devices.choose("cuda", 0)
+def test_a_device_is_warmed_up_as_this_processs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card whose tensors are the CPU's."""
+    calls: list[tuple[str, torch.device]] = []
+    monkeypatch.setattr(torch.accelerator, "set_device_index", lambda device: calls.append(("set", device)))
+    monkeypatch.setattr(devices, "finish", lambda device: calls.append(("wait", device)))
+    ones = torch.ones
+    monkeypatch.setattr(torch, "ones", lambda *shape, device, **named: ones(*shape, **named))
+    devices.warm_up(torch.device("cpu"))
+    assert not calls
+    devices.warm_up(torch.device("cuda", 3))
+    assert calls == [("set", torch.device("cuda", 3)), ("wait", torch.device("cuda", 3))]
 
 
 def test_threads_are_shared_by_the_ranks_of_a_host() -> None:

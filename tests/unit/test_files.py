@@ -116,7 +116,8 @@ def test_the_summary_outlives_a_disk_that_is_full_before_the_trace(
 
     monkeypatch.setattr("farandole.runtime.summary.write", until_full)
     ranks = [{"rank": 0, "sha256": "a", "wall_s": 1.0, "bytes": 1, "messages": 1, "memory": None}]
-    found = {"steps": 3, "final_loss": 0.5, "test_metrics": {"accuracy": 0.9}, "device": "cpu", "faults": []}
+    ranks[0]["place"] = {"device": "cpu", "card": None, "host": "h", "cores": "0-1"}
+    found = {"steps": 3, "final_loss": 0.5, "test_metrics": {"accuracy": 0.9}, "faults": []}
     found |= dict.fromkeys(("staleness", "lead", "cleaned"))
     options = recorder.RunOptions()
     summary = write_summary(tmp_path, "x", options, ranks, [], samples=8, bytes_are_counted=True, **found)

@@ -8,11 +8,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import torch
 from mpi4py import MPI
 
 from farandole.errors import UsageError
 from farandole.recovery.heartbeat import DATAGRAM, Heart, Sign, check
+from farandole.runtime import devices
 from farandole.runtime.flight_recorder import Position
+from farandole.runtime.options import RunOptions
+from farandole.runtime.world import World
 
 AFTER_S = 500.0  # beside it what a busy machine takes for a test is nothing
 Listens = Callable[..., tuple[Heart, list[tuple[int, int]]]]
@@ -34,6 +38,15 @@ def heart_of_one() -> Listens:
         return heart, found
 
     return make
+
+
+def test_a_device_is_warm_before_a_heart_can_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card's first start may take longer than --hang-after, and a rank in it makes no move."""
+    warm: list[torch.device] = []
+    monkeypatch.setattr(devices, "warm_up", warm.append)
+    monkeypatch.setattr(devices, "limit_threads", lambda ranks: ranks)
+    world = World(RunOptions(device="cpu"), MPI.COMM_SELF)
+    assert warm == [world.device], "and a heart needs a world"
 
 
 def test_who_is_silent_for_too_long_is_taken_for_dead_but_not_once_more_who_is(heart_of_one: Listens) -> None:

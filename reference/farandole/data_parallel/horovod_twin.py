@@ -34,6 +34,8 @@ class HorovodSGD(Strategy):
             import horovod.torch as hvd
         except ImportError as error:
             raise UsageError("Horovod is not installed: make setup builds it (a C++ compiler is needed)") from error
+        if world.device.type != "cpu" and (why := unfit_for_cards()):
+            raise UsageError(f"{why}; use --device cpu")
         hvd.init()
         self.world = world
         self.model = model
@@ -59,6 +61,23 @@ class HorovodSGD(Strategy):
         with self.world.compute("update"), self.optimizer.skip_synchronize():
             self.optimizer.step()
         return mean_loss.item()
+
+
+def unfit_for_cards() -> str:
+    """Return why Horovod must not compute on a card here; "": it may, or is not installed.
+
+    Built without CUDA it adds a gradient up from a copy that it does not wait for: wrong sums, without an error.
+    """
+    try:
+        import horovod.torch as hvd
+    except ImportError:
+        return ""
+    if hvd.cuda_built():
+        return ""
+    return (
+        "this Horovod is built without CUDA, and would add up gradients that a card is still computing: build it where "
+        "CUDA_HOME and NCCL are, by python tools/horovod_wheel.py"
+    )
 
 
 def make_fit(model: nn.Module) -> None:

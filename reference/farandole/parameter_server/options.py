@@ -8,8 +8,10 @@ from cyclopts import Parameter
 from farandole.compression.options import EncodingOptions
 from farandole.compression.table import PUSHED
 from farandole.data_parallel.options import AccumulationOptions, DataParallelOptions
+from farandole.errors import UsageError
 from farandole.parameter_server.core.policies import ALIASES, POLICIES
-from farandole.parameter_server.server_change import ServerChange
+from farandole.parameter_server.placement import Placement
+from farandole.parameter_server.server_change import ServerChange, most_servers
 from farandole.runtime.choices import one_of
 from farandole.runtime.numbers import (
     AtLeastOne,
@@ -75,6 +77,18 @@ class RoleOptions(RunOptions):
     """Seconds after which a rank that neither works nor waits for another one is declared dead. It is killed if the
     other ranks can continue; otherwise a worker's state is removed. Less than --wait-timeout, which ends the job."""
 
+    def computes(self, rank: int, ranks: int) -> bool:
+        try:
+            placement = self._placement(ranks)
+        except UsageError:  # which is reported where the roles are placed
+            return False
+        return rank in placement.workers or rank in placement.readers
+
+    def _placement(self, ranks: int, fan_in: int | None = None, readers: int = 0) -> Placement:
+        if self.place:
+            return Placement.parse(self.place, ranks)
+        return Placement.usual(ranks, most_servers(self.servers, self.server_change), fan_in, readers)
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +96,10 @@ class ServerOptions(RoleOptions, DataParallelOptions):
     """The roles, and what is trained."""
 
     survives: ClassVar[bool] = True  # may outlive ranks, where MPI lets it
+
+    @property
+    def outlives(self) -> bool:
+        return self.survives
 
 
 @Parameter(name="*")
@@ -159,6 +177,9 @@ class PolicyOptions(SyncOptions, EncodingOptions, ServerOptions, AccumulationOpt
 
     applications: AtLeastOne = 1
     """Train this number of models at once on the same servers, each with its own workers."""
+
+    def _placement(self, ranks: int, fan_in: int | None = None, readers: int = 0) -> Placement:
+        return super()._placement(ranks, fan_in or self.tree, readers)
 
     def steps_at_most(self, ranks: int) -> int | None:
         steps = self.steps + self.period - 1

@@ -25,6 +25,9 @@ class TextOptions(PolicyOptions):
     shards: Literal["documents", "shuffled"] = "documents"
     """text: whole documents to each worker, or passages at random."""
 
+    def computes(self, rank: int, ranks: int) -> bool:
+        return self.data != "text" and super().computes(rank, ranks)  # sparse rows are computed by numpy
+
     def flops_per_sample(self) -> int | None:
         return None if self.data == "text" else super().flops_per_sample()  # of sparse rows there are few to multiply
 

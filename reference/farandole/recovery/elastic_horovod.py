@@ -182,7 +182,7 @@ class Worker:
             leader=leads,
             sha256=sha256(state.model),
             wall_s=state.window[-1]["wall_s"],
-            device=devices.describe(self.world.device),
+            place=self.world.place.described(),
             spans=to_json(self.world.spans()),
             final_loss=state.window[-1]["loss"],
             test_metrics=test_metrics,

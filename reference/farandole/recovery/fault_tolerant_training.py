@@ -54,6 +54,7 @@ def form_members(record: TrainingRecord, options: FaultTolerantOptions) -> tuple
         return {
             "size": world.size,
             "local_size": world.local_size,
+            "cards": world.place.scope,
             "folder": str(record.folder.resolve()),
             "secret": heart.secret,
         }

@@ -108,6 +108,8 @@ def check(options: ElasticHorovodOptions, hosts: Hosts) -> None:
     """
     assert options.workers
     choices.check(options)
+    if options.device == "cuda" and (why := options.unfit_for_cards()):
+        raise UsageError(f"--device cuda: {why}; use --device cpu")
     check_ranks([*options.slow, *options.fail], options.workers)
     check_steps(options.first_steps, options.steps_at_most(options.workers))
     refuse_message_faults(options.fail, "it strikes only our own messages, and Horovod sends none of them")
@@ -192,13 +194,13 @@ def _write_summary(
                 "bytes": 0,
                 "messages": 0,
                 "memory": None,
+                "place": each.place,
             }
             for each in left
         ],
         [span for each in left for span in from_json(each.spans)],
         samples=samples_used(shares, options.batch, options.steps),
         bytes_are_counted=False,
-        device=leader.device,
         steps=options.steps,
         final_loss=leader.final_loss,
         test_metrics=leader.test_metrics,

@@ -7,6 +7,7 @@ their first rank, a later one has the next number that is free.
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from horovod.runner.gloo_run import create_slot_env_vars
 from farandole.errors import PlainError
 from farandole.recovery.event_log import EventLog
 from farandole.recovery.horovod_hosts import Hosts
-from farandole.recovery.horovod_world import NEIGHBOURS, NUMBER, WORKERS
+from farandole.recovery.horovod_world import CARDS, NEIGHBOURS, NUMBER, WORKERS
 from farandole.runtime import mpirun, processes, rank
 from farandole.runtime.flight_recorder import read_positions
 from farandole.runtime.launcher import TIMED_OUT
@@ -52,6 +53,7 @@ class Workers:
         self.living = 0
         self.waited_in_vain = threading.Event()
         self._numbers: set[int] = set()
+        self._cards = secrets.token_hex(4)
         self._lock = threading.Lock()
 
     def run(self, slot: Any, events: list[threading.Event]) -> tuple[int, float]:
@@ -77,7 +79,8 @@ class Workers:
 
     def _see_through(self, number: int, slot: Any, events: list[threading.Event]) -> int:
         """Start worker `number`, and end it if an event asks for it; return its exit status."""
-        own = {NUMBER: str(number), NEIGHBOURS: str(self.hosts.neighbours(slot.hostname))}
+        neighbours = str(self.hosts.neighbours(slot.hostname))
+        own = {NUMBER: str(number), NEIGHBOURS: neighbours, CARDS: self._cards}
         environment = self.environment | create_slot_env_vars(slot) | own
         process = subprocess.Popen(
             self.hosts.command(slot.hostname, self.program, environment),

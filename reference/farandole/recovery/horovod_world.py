@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from farandole.recovery.event_log import EventLog, RankWitness
 from farandole.recovery.options import ElasticHorovodOptions
-from farandole.runtime import devices
+from farandole.runtime import devices, rank_device
 from farandole.runtime.faults import Fail, Slowness
 from farandole.runtime.flight_recorder import FlightRecorder
 from farandole.runtime.launcher import TIMED_OUT
@@ -29,6 +29,7 @@ from farandole.runtime.watchdog import Waiting, Watchdog
 # Environment variables by which the driver tells a worker its number, and how many workers share its machine.
 NUMBER = "FARANDOLE_WORKER_NUMBER"
 NEIGHBOURS = "FARANDOLE_WORKER_NEIGHBOURS"
+CARDS = "FARANDOLE_WORKER_CARDS"  # the scope of the marks on this job's cards (`card_marks`)
 WORKERS = "workers"  # folder within the run's: each worker's position, and what it leaves at its end
 
 
@@ -45,7 +46,7 @@ class Finished:
     leader: bool
     sha256: str
     wall_s: float
-    device: str
+    place: dict[str, str | None]
     spans: str
     final_loss: float | None
     test_metrics: dict[str, float] | None
@@ -75,7 +76,11 @@ class HorovodWorld:
         self.number = int(os.environ[NUMBER])
         devices.limit_threads(int(os.environ[NEIGHBOURS]))
         devices.seed_everything(options.seed)
-        self.device = devices.choose(options.device, self.number)
+        self.place = rank_device.free(options, os.environ[CARDS])
+        if self.place.note and self.number == 0:
+            print(f"farandole: {self.place.note}", file=sys.stderr, flush=True)
+        self.device = self.place.device
+        devices.warm_up(self.device)
         self.trace = Trace(self.number)
         self.event_log = EventLog(self.folder / "logbook.jsonl")
         self._position = FlightRecorder(self.number, self.folder / WORKERS)

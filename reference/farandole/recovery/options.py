@@ -75,6 +75,10 @@ class FaultTolerantOptions(RunOptions):
     hang_after: Positive = 10.0
     """Seconds after which a rank that does nothing, and is not waiting for another rank, is killed."""
 
+    @property
+    def outlives(self) -> bool:
+        return True
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +151,10 @@ class PipelineBackupOptions(PipelineOptions, FaultTolerantOptions):
         """Whether the stages are to keep each other's state."""
         return self.spares > 0 or self.backup_every is not None or bool(self.checkpoint_every)
 
+    @property
+    def outlives(self) -> bool:
+        return self.is_protected
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -172,3 +180,8 @@ class ElasticHorovodOptions(RememberingOptions):
 
     hosts_file: Path | None = None
     """File of hosts, one per line, as node1:2 for a host with two workers. [default: Slurm's nodes, or this host]"""
+
+    def unfit_for_cards(self) -> str:
+        from farandole.data_parallel.horovod_twin import unfit_for_cards
+
+        return unfit_for_cards()

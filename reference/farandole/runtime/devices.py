@@ -14,38 +14,32 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from farandole.errors import UsageError
 from farandole.runtime.processes import available_cores
 
 NOT_CARDS = ("mps",)  # accelerators that compute in the host's memory
 ON_HOST, ON_CARD = "random", "random on the card"  # names of generators' states
 
 
-def choose(wanted: str, local_rank: int) -> torch.device:
-    """The rank's device.
-
-    Args:
-        wanted: "cpu"; "cuda", one card per local rank, shared round-robin when there are fewer
-            cards than ranks; "auto", the machine's cards where it has any (`kind_of_card`).
-
-    Raises:
-        UsageError: "cuda" without a usable card.
-    """
-    if wanted == "cpu":
-        return torch.device("cpu")
-    kind = "cuda" if wanted == "cuda" else kind_of_card()
-    cards = torch.get_device_module(kind).device_count() if kind else 0
-    if wanted == "cuda" and not cards:
-        raise UsageError("--device cuda: no CUDA device is usable here; use --device cpu")
-    return torch.device(kind, local_rank % cards) if kind and cards else torch.device("cpu")
-
-
 def kind_of_card() -> str | None:
     """Return the kind of this machine's cards, "cuda" or another accelerator with its own memory; None: no cards."""
-    if torch.cuda.device_count():
+    if torch.cuda.is_available():  # asks the driver; counting alone finds cards for which it is too old
         return "cuda"
     found = torch.accelerator.current_accelerator(check_available=True)
     return None if found is None or found.type in NOT_CARDS else found.type
+
+
+def warm_up(device: torch.device) -> None:
+    """Make `device` this process's own, and start its libraries, which may take seconds on a card the first time.
+
+    Before anything that measures how long a rank makes no move (`recovery.heartbeat`). Without it whatever a library
+    does on "the" card would be done on card 0, which is another rank's.
+    """
+    if device.type == "cpu":
+        return
+    torch.accelerator.set_device_index(device)
+    values = torch.ones(1, 1, 8, 8, device=device, requires_grad=True)
+    (torch.conv2d(values, values) + (values @ values).sum()).sum().backward()
+    finish(device)
 
 
 def describe(device: torch.device) -> str:

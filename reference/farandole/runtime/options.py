@@ -48,7 +48,7 @@ class RunOptions:
     """Field → the value that its option has on the command line without a word after it; `--no-…` leaves it out."""
 
     incidental: ClassVar[frozenset[str]] = frozenset(
-        {"out", "device", "slow", "fail", "chaos", "link_mbps", "link_change"}
+        {"out", "device", "share_cards", "slow", "fail", "chaos", "link_mbps", "link_change"}
         | {"wait_timeout", "expect_ranks", "tensorboard", "peak_flops", "json"}
     )
     """Options that do not affect what is computed, and may differ when a run continues."""
@@ -60,7 +60,11 @@ class RunOptions:
     """Seed of every random choice; same seed, same ranks, same method: same parameters."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """The device that computes; cuda: one card per local rank; auto: a card where there is one."""
+    """The device that computes. cuda: a card for each rank that computes. auto: cards where
+    there are as many as such ranks, else the CPU."""
+
+    share_cards: bool = False
+    """Let several ranks compute on one card, if a host has fewer cards than ranks that compute."""
 
     slow: Annotated[tuple[Slow, ...], Parameter(converter=_parsed_by(Slow), **REPEATABLE)] = ()
     """A slow rank, as rank=3,factor=3; now and then: with share=0.25; in some steps: with from=100 or until=200. May be
@@ -99,6 +103,19 @@ class RunOptions:
     def joining_at_most(self) -> int:
         """How many processes may join the launch later."""
         return 0
+
+    @property
+    def outlives(self) -> bool:
+        """Whether the training continues when a rank has died, for which MPI must let ranks outlive each other."""
+        return False
+
+    def computes(self, rank: int, ranks: int) -> bool:
+        """Return whether this rank of `ranks` computes gradients or predictions, so that it has use for a card."""
+        return True
+
+    def unfit_for_cards(self) -> str:
+        """Return why this method cannot compute on a card here, though it could elsewhere; "": it can."""
+        return ""
 
     @property
     def first_steps(self) -> dict[str, int]:

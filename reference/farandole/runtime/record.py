@@ -48,7 +48,7 @@ class Summary:
         ranks: number of processes at the end.
         members: their numbers, which are 0 to ranks − 1 unless some have died during the run.
         seed: what every random choice was drawn from.
-        device: "cpu", or the kind of card, as "cuda", with its name.
+        device: what the training computes on: "cpu", or the kind of card, as "cuda", with the name of the first one.
         wall_s: first step's start to last step's end on the slowest rank, in seconds.
         steps: optimizer steps.
         samples_per_s: samples of all ranks over `wall_s`.
@@ -93,6 +93,8 @@ class Summary:
         mfu: model FLOPs utilisation, flops / (wall_s × ranks × --peak-flops), 0 to 1; None without --peak-flops.
         hardware_flops: the same with the operations that backward passes computed again (--recompute).
         hfu: hardware FLOPs utilisation, of these.
+        places: where each rank computes, with device, card (its UUID; null on the CPU), host, and the cores that it may
+            use.
         unwritten: files of the record that could not be written, and why. trace.json is written last, after this
             summary, so its failure is only printed.
     """
@@ -131,6 +133,7 @@ class Summary:
     mfu: float | None = None
     hardware_flops: float | None = None
     hfu: float | None = None
+    places: list[dict[str, str | None]] = field(default_factory=list)
     unwritten: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:

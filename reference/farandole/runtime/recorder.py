@@ -25,7 +25,7 @@ import numpy as np
 from mpi4py import MPI
 
 from farandole.errors import UsageError
-from farandole.runtime import board, devices, folders, rank, trace
+from farandole.runtime import board, folders, rank, trace
 from farandole.runtime.clock import offset_to_rank_0
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.files import json_text, read_object, write
@@ -237,6 +237,7 @@ class Recorder:
             "messages": self._sent[1],
         }
         own["memory"] = memory
+        own["place"] = world.place.described()
         own["diverged"] = self._diverged
         own["never struck"], own["unused"] = world.never_struck, world.unused_link_changes
         own["ring_bytes"] = ring_bytes
@@ -263,7 +264,6 @@ class Recorder:
             ranks,
             _joined(traces),
             roles=roles,
-            device=devices.describe(world.device),
             steps=steps,
             samples=samples,
             final_loss=final_loss,

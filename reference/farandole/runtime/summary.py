@@ -42,8 +42,8 @@ def write_summary(
     """Write summary.json and then trace.json from all ranks' measurements; `Summary.unwritten` names files that fail.
 
     Args:
-        ranks: of each: rank, sha256, wall_s, bytes, messages, memory, where gradients are compressed ring_bytes; in the
-            order of their numbers; with message faults also delivery and struck.
+        ranks: of each: rank, sha256, wall_s, bytes, messages, memory, place (`RankDevice.described`), where gradients
+            are compressed ring_bytes; in the order of their numbers; with message faults also delivery and struck.
         spans: of all ranks, on one clock.
         faults: the failures of ranks.
         joined: the ranks that joined later.
@@ -55,6 +55,7 @@ def write_summary(
     seconds = trace.seconds_by_category(spans, numbers)
     wall_s = max(rank["wall_s"] for rank in ranks)
     memory = [rank["memory"] for rank in ranks]
+    places = [rank["place"] for rank in ranks]
     per_sample = options.flops_per_sample()
     again = options.recomputed_flops_per_sample()
     flops = None if per_sample is None else float(per_sample * samples)
@@ -65,6 +66,8 @@ def write_summary(
         ranks=len(ranks),
         members=numbers,
         seed=options.seed,
+        device=next((place["device"] for place in places if place["device"] != "cpu"), "cpu"),
+        places=places,
         wall_s=wall_s,
         test_metrics=dict(test_metrics) if test_metrics else None,
         test_accuracy=(test_metrics or {}).get("accuracy"),

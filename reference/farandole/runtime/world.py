@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -20,10 +21,11 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self
 
+import numpy as np
 from mpi4py import MPI
 
 from farandole.errors import UsageError
-from farandole.runtime import devices, placement, rank, rank_end
+from farandole.runtime import devices, placement, rank, rank_device, rank_end
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, PeerLost, describe, short_of_memory
 from farandole.runtime.faults import MESSAGE_FAULTS, RANK_FAULTS, Fail, Slowness, check_ranks, check_steps
@@ -63,7 +65,7 @@ class World:
         control: the same ranks, uncounted: set-up, clocks, the record. Not part of any method.
         rank, size: among all ranks that were launched; local_rank, local_size: among those of this host. A process
             that joins later has a higher rank.
-        device: where this rank computes.
+        device: where this rank computes; place: the same with its card and its cores.
         trace: its timeline.
         witness: a log of failures, written before they end this rank.
         if_refused: removes what rank 0 has created for the record, if the options are refused before there is
@@ -89,12 +91,20 @@ class World:
         self.control = mpi.Dup()
         local = mpi.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank, self.local_size = local.rank, local.size
+        host = np.array([self.rank])
+        local.Bcast(host)
         local.Free()
         if arrived:
             self.local_rank, self.local_size = self.rank, arrived.greeting["local_size"]
-        devices.limit_threads(self.size if placement.share_cores() else self.local_size)
+            self.place = rank_device.free(options, arrived.greeting["cards"])
+        else:
+            self.place = rank_device.agree(self.control, options, int(host[0]))
+        if self.place.note and self.rank == 0:
+            print(f"farandole: {self.place.note}", file=sys.stderr, flush=True)
+        self.device = self.place.device
+        devices.limit_threads(self.size if placement.share_cores() else self.place.mates or self.local_size)
         devices.seed_everything(options.seed)
-        self.device = devices.choose(options.device, self.local_rank)
+        devices.warm_up(self.device)
         self.trace = Trace(self.rank)
         self.witness: Witness | None = None
         self.if_refused: Callable[[], None] | None = None

@@ -19,6 +19,11 @@ from farandole.scenarios import run_as_program
 class Config(LoopOptions):
     """The options that all data-parallel scenarios share."""
 
+    def unfit_for_cards(self) -> str:
+        from farandole.data_parallel.horovod_twin import unfit_for_cards
+
+        return unfit_for_cards()
+
 
 def main(config: Config) -> None:
     from torch import nn
