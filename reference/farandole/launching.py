@@ -68,7 +68,10 @@ def launch(
         arguments = to_arguments(options | {"out": folder})
         program = ["-m", module.__name__, *arguments]
         try:
-            output = str(run_ranks(program, ranks, timeout_s=timeout_s, follow=follow, progress=progress))
+            started = run_ranks(
+                program, ranks, timeout_s=timeout_s, follow=follow, progress=progress, outlives=config.outlives
+            )
+            output = str(started)
         except FlawedLaunch as flawed:
             run = Run(folder, flawed.output)
             if not (run.is_finished and run.summary.diverged and not run.summary.unwritten):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from farandole.errors import UsageError
-from farandole.runtime import rank_starter
+from farandole.errors import LaunchError, UsageError
+from farandole.runtime import mpirun, rank_starter, surroundings
+from farandole.runtime.launcher import run_ranks
 from farandole.runtime.mpirun import Mpi, has_ulfm, parse_version
 from farandole.runtime.placement import Placement
 from farandole_tools.forked_ranks.fork_client import ADDRESS
@@ -65,6 +66,23 @@ def test_whether_ranks_outlive_each_other_is_asked_of_ompi_info_if_it_is_there(
         (tmp_path / "ompi_info").chmod(0o755)
     assert has_ulfm(tmp_path / "mpirun", "Open MPI", version) == expected
     assert not has_ulfm(tmp_path / "mpirun", "MPICH", version)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outlives", "given"), [(1, False, True), (1, True, True), (2, True, True), (2, False, False)]
+)
+def test_between_hosts_only_trainings_that_outlive_ranks_give_up_the_fast_network(
+    nodes: int, outlives: bool, given: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ULFM Open MPI sends by ob1 alone, over TCP. The mpirun here starts nothing, and writes how it is called."""
+    (tmp_path / "mpirun").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/words\n')
+    (tmp_path / "mpirun").chmod(0o755)
+    monkeypatch.setattr(mpirun, "detect", lambda: Mpi(tmp_path / "mpirun", "Open MPI", (5, 0, 11), True))
+    monkeypatch.setattr(surroundings, "nodes", lambda environ: nodes)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LaunchError):
+        run_ranks(["x"], 2, outlives=outlives)
+    assert ("--with-ft ulfm" in (tmp_path / "words").read_text()) == given
 
 
 def test_ranks_are_placed_on_hosts_by_open_mpi_5_and_no_other() -> None:

@@ -91,6 +91,7 @@ def run_ranks(
     follow: bool = False,
     progress: bool = False,
     with_torch: bool = True,
+    outlives: bool = False,
 ) -> Output:
     """Run a Python program on `ranks` processes and wait for its end.
 
@@ -101,6 +102,7 @@ def run_ranks(
         progress: let rank 0 draw a progress bar.
         with_torch: false for a program that has no use for torch: then its ranks begin in a new Python without
             it, which is sooner than by `rank_starter`.
+        outlives: the training continues when a rank has died.
 
     Raises:
         LaunchError: a rank failed, or the time-out passed.
@@ -113,6 +115,7 @@ def run_ranks(
     mpi, hosts = mpirun.detect(), placement.chosen()
     number = uuid.uuid4().hex
     shared = os.getcwd() if surroundings.nodes(os.environ) > 1 else None
+    mpi = mpi.between(several_hosts=bool(hosts or shared), outlives=outlives)
     with signals.held() as held, guard.temporary_folder("farandole-", shared, number) as scratch:
         environment = mpi.environment(surroundings.mended(os.environ), None if shared else scratch) | {
             rank.SCRATCH: str(scratch),

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -63,6 +63,17 @@ class Mpi:
             if self.fault_tolerant:
                 flags += ["--with-ft", "ulfm"]
         return [str(self.mpirun), *flags, *program]
+
+    def between(self, several_hosts: bool, outlives: bool) -> Mpi:
+        """Return this MPI with ULFM where the launch needs it, or where it costs nothing.
+
+        With it Open MPI sends by its component ob1 alone, and so between hosts over TCP, whatever network there is. On
+        one host that changes nothing, and the survivors of any failure name the dead rank.
+
+        Args:
+            outlives: the training continues when a rank has died.
+        """
+        return replace(self, fault_tolerant=self.fault_tolerant and (outlives or not several_hosts))
 
     def environment(self, base: Mapping[str, str], folder: Path | None = None) -> dict[str, str]:
         """`base` without what an enclosing launch left in it, with what this MPI needs if the user says nothing else.
