@@ -100,6 +100,7 @@ def run_it(script: Path, folder: Path, *arguments: str, **environment: str) -> s
         "SLURM_ARRAY_JOB_ID": "7",
         "SLURM_ARRAY_TASK_ID": "2",
         "SLURM_NTASKS": _asked_for(script),
+        "SLURM_CPUS_PER_TASK": "4",
     }
     if script.stem.endswith("_het"):
         slurm |= {"SLURM_NTASKS": "2", "SLURM_HET_SIZE": "2"}

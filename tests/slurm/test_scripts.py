@@ -59,10 +59,16 @@ RANKS = {
     "small_network": 2,
     "sync_cost": 4,
     "sync_sgd": 4,
+    "sync_sgd_srun": 4,
     "tensor_split": 2,
 }
 # What they run, where that has another name.
-SCENARIOS = {"language_model": "sync_sgd", "parameter_server_het": "parameter_server", "search_array": "sync_sgd"}
+SCENARIOS = {
+    "language_model": "sync_sgd",
+    "parameter_server_het": "parameter_server",
+    "search_array": "sync_sgd",
+    "sync_sgd_srun": "sync_sgd",
+}
 # How many of them are there at the end, elsewhere all: those that wait until somebody dies have not trained.
 TRAINED = {"backup": 3, "membership": 4}
 # Of how many parts, elsewhere one, the ranks' models are: a part has other parameters than the next one. In
@@ -175,6 +181,16 @@ def test_it_asks_for_the_signal_that_it_passes_on(script: Path) -> None:
     lines = script.read_text().splitlines()
     assert "#SBATCH --signal=B:USR1@60" in lines
     assert any(re.match(r"trap .* USR1\b", line) for line in lines)
+
+
+@pytest.mark.parametrize("script", ["sync_sgd_srun"], indirect=True)
+def test_each_rank_may_be_in_a_container(script: Path, tmp_path: Path) -> None:
+    words = words_of(script, tmp_path, FARANDOLE_IMAGE="farandole.sif")
+    rank = words[words.index("apptainer") :]
+    assert words[0] == "srun"
+    assert "--mpi=pmix" in words[: words.index("apptainer")], "Slurm and PMIx are outside"
+    assert rank[:3] == ["apptainer", "exec", "--nv"]
+    assert rank[rank.index("farandole.sif") + 1 :][:2] == ["python", "-m"]
 
 
 def test_it_refuses_to_start_elsewhere(script: Path, tmp_path: Path) -> None:

@@ -23,6 +23,12 @@ def test_a_task_of_ones_own_is_submitted(cluster: Sandbox, checkout: Path) -> No
     job = run(cluster, checkout, SCRIPT, "--task", "my_task.py", "--steps", str(STEPS))
     assert job.state == "COMPLETED", job.output
     assert set(Run.open(job.folder).summary.test_metrics or {}) == {"error"}
+    # The sandbox's cards answer to nobody. A training that silently leaves the job's cards unused is not wanted.
+    notes = [
+        line for line in job.output.splitlines() if "there are cards (CUDA_VISIBLE_DEVICES=0,1), but torch" in line
+    ]
+    assert len(notes) == 1, job.output
+    assert notes[0].startswith("farandole: all ranks compute on the CPU: ")
 
 
 @pytest.mark.cold
