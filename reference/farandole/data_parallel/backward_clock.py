@@ -3,6 +3,9 @@
 Horovod and DDP communicate from inside ``backward()``. Only the communication after the last gradient delays a step:
 the exposed communication. This clock hooks into every trained parameter to record the time of the last gradient. If a
 parameter gets no gradient, as in a branch that was not taken, it records the end of ``backward()``.
+
+On a card, a gradient is computed when the stream of its kernels is done. The clock waits for this stream alone: copies
+on other streams count as communication.
 """
 
 from __future__ import annotations

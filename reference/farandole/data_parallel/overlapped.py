@@ -9,6 +9,9 @@ all-reduces, in an order that is the same on all ranks. A step waits only for th
 backward has ended. Without overlap (apex calls it `delay_allreduce`) the same buckets wait for the end of backward, and
 are then reduced: the sums are bitwise the same.
 
+On a card a bucket is copied to the host on a stream of its own, as soon as it is complete, and its sum back on another:
+bucket 1 is copied while bucket 0 travels, and both while backward computes.
+
 Cost: as synchronous SGD, with α for each bucket; a step takes forward + max(backward, communication) + the last
 bucket's all-reduce instead of the sum of all, if there is a core, a card or a network that computes nothing meanwhile.
 Source: Li et al., "PyTorch distributed: experiences on accelerating data parallel training", 2020.
@@ -19,7 +22,7 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
-from torch import Tensor, nn
+from torch import Event, Tensor, nn
 
 from farandole.collectives.executor import AllReduce
 from farandole.data.batch import Batch
@@ -61,6 +64,7 @@ class OverlappedSGD(Strategy):
         self.overlap = overlap
         self.bytes_are_counted = bytes_are_counted
         self.flat = FlatBuffers(model, gradients)
+        self.copies = self.flat.copies()
         self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
         self.comm = world.comm.split(0, world.rank)  # the thread's own: its messages meet no others
         parameters = trained(model)
@@ -68,7 +72,7 @@ class OverlappedSGD(Strategy):
         self.clock = BackwardClock(world, model)
         self._thread = ThreadPoolExecutor(1, "all-reduce")
         self._missing: list[int] = []  # of each bucket, how many gradients
-        self._reductions: list[Future[None]] = []  # of the buckets handed over, which are the first ones
+        self._reductions: list[Future[Event | None]] = []  # of the buckets handed over, which are the first ones
         for number, bucket in enumerate(self.buckets):
             for parameter in bucket.parameters:
                 hook = partial(self._gradient_is_there, number)
@@ -85,7 +89,8 @@ class OverlappedSGD(Strategy):
         while len(self._reductions) < len(self.buckets):
             self._hand_over_next()
         for reduction in self._reductions:
-            reduction.result()
+            if arrival := reduction.result():
+                arrival.synchronize()
         self.clock.communicated()
 
         with self.world.compute("update"):
@@ -103,12 +108,12 @@ class OverlappedSGD(Strategy):
     def _hand_over_next(self) -> None:
         """In the buckets' order, whichever is complete first: all ranks have to reduce the same one."""
         place = self.buckets[len(self._reductions)].place
-        self._reductions.append(self._thread.submit(self._reduce, place))
+        self._reductions.append(self._thread.submit(self._reduce, place, self.copies.begin_to_host(place)))
 
-    def _reduce(self, place: slice) -> None:
-        """In the thread."""
-        part = self.flat.gradients_np[place]
-        self.flat.to_host(place)
+    def _reduce(self, place: slice, is_on_host: Event | None) -> Event | None:
+        """In the thread: reduce, and begin to bring the sum back to the card."""
+        if is_on_host:
+            is_on_host.synchronize()
         with self.world.trace.beside("all-reduce of a bucket"):
-            self.all_reduce(self.comm, part)
-        self.flat.from_host(place)
+            self.all_reduce(self.comm, self.flat.gradients_np[place])
+        return self.copies.begin_from_host(place)

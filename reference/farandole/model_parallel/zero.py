@@ -9,7 +9,8 @@ Divided: every rank moves only its part, so it needs the optimizer's state of th
 
 A ring all-reduce is a reduce-scatter followed by an all-gather, so both move 2(D−1)/D·n bytes a
 rank: the memory is saved for nothing. Source: Rajbhandari et al., "ZeRO: memory optimizations
-toward training trillion parameter models", 2020.
+toward training trillion parameter models", 2020. On a card the whole gradient goes to the host and this rank's part of
+the sum comes back; of the parameters this rank's part goes, and the others' come.
 """
 
 from __future__ import annotations
@@ -92,14 +93,16 @@ class ShardedOptimizer(ReplicatedOptimizer):
         return chunk_slices(count, ranks)[(rank + 1) % ranks]
 
     def step(self) -> None:
+        own = self.part(len(self.flat.values))
         with self.world.communicate("reduce-scatter", group=self.group):
             self.flat.to_host()
             run(REDUCE_SCATTER, self.comm, self.flat.gradients_np)
-            self.flat.from_host()
+            self.flat.from_host(own)
         with self.world.compute("update"):
             self.optimizer.step()
             self.flat.zero_gradients()
         with self.world.communicate("all-gather", group=self.group):
-            self.flat.values_to_host()
+            self.flat.values_to_host(own)
             run(ALL_GATHER, self.comm, self.flat.values_np)
-            self.flat.values_from_host()
+            self.flat.values_from_host(slice(own.start))
+            self.flat.values_from_host(slice(own.stop, None))

@@ -133,6 +133,7 @@ class Worker:
             state.optimizer.synchronize()
         with world.trace.span("update", "compute"), state.optimizer.skip_synchronize():
             state.optimizer.step()
+            devices.finish(world.device)
         self.losses.append((loss.item(), (time.time() - state.began) / hvd.size(), whole))
 
     def _commit(self, state: Any) -> None:

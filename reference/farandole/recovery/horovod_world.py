@@ -80,6 +80,7 @@ class HorovodWorld:
         if self.place.note and self.number == 0:
             print(f"farandole: {self.place.note}", file=sys.stderr, flush=True)
         self.device = self.place.device
+        devices.make_reproducible(self.device)
         devices.warm_up(self.device)
         self.trace = Trace(self.number)
         self.event_log = EventLog(self.folder / "logbook.jsonl")
@@ -102,6 +103,7 @@ class HorovodWorld:
         with self.trace.span(name, "compute"):
             start = time.perf_counter()
             yield
+            devices.finish(self.device)
             time.sleep((self._slowness.next_factor(step) - 1) * (time.perf_counter() - start))
 
     @contextmanager

@@ -8,13 +8,13 @@ two flat buffers, so communicating needs no copy: numpy and torch see the same m
     comm_all_reduce(flat.gradients_np)  # the same memory, as numpy
     flat.values.add_(flat.gradients, alpha=-learning_rate)
 
-They hold only trained parameters, as in DDP's reducer. A frozen parameter (requires_grad=False) of any type keeps its
-own memory and is neither sent nor changed by weight decay. A tied parameter is stored once. Buffers, such as
-BatchNorm's running statistics, are not parameters: see `mean_statistics`.
+They hold only trained parameters, as in DDP's reducer. A frozen one (requires_grad=False) of any type keeps its memory
+and is neither sent nor changed by weight decay. A tied parameter is stored once. Buffers, such as BatchNorm's running
+statistics, are not parameters: see `mean_statistics`.
 
-On a GPU the buffers live on the card, and the numpy view is a copy on the host that `to_host` and
-`from_host` keep up to date: an MPI that cannot read GPU memory is given that. It is pinned, which makes
-the way there and back faster, unless it lies in memory of the caller's, such as a shared window.
+On a GPU the buffers live on the card, and the numpy view is a copy on the host that `to_host` and `from_host` keep up
+to date: an MPI that cannot read GPU memory is given that. It is pinned, which makes the copies faster, unless it lies
+in memory of the caller's, such as a shared window.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from farandole.errors import UsageError
+from farandole.runtime.copy_stream import GradientCopies
 from farandole.runtime.devices import empty_on_host, on_host
 
 WHOLE = slice(None)
@@ -126,20 +127,24 @@ class FlatBuffers:
         if self._staged is not None:
             self._staged[place].copy_(self._gradients[place])
 
+    def copies(self) -> GradientCopies:
+        """Return what does as `to_host` and `from_host` beside what a card computes."""
+        return GradientCopies(self._gradients, self._staged)
+
     def from_host(self, place: slice = WHOLE) -> None:
         """Bring back what communication has left in the numpy view."""
         if self._staged is not None:
             self._gradients[place].copy_(self._staged[place])
 
-    def values_from_host(self) -> None:
-        """Bring the parameters in the numpy view to where the module computes."""
+    def values_from_host(self, place: slice = WHOLE) -> None:
+        """Bring the parameters in the numpy view, or a part of them, to where the module computes."""
         if self._staged_values is not None:
-            self.values.copy_(self._staged_values)
+            self.values[place].copy_(self._staged_values[place])
 
-    def values_to_host(self) -> None:
-        """Bring the parameters to the numpy view."""
+    def values_to_host(self, place: slice = WHOLE) -> None:
+        """Bring the parameters, or a part of them, to the numpy view."""
         if self._staged_values is not None:
-            self._staged_values.copy_(self.values)
+            self._staged_values[place].copy_(self.values[place])
 
     def _check_in_place(self) -> None:
         now = trained(self.module)
@@ -193,12 +198,9 @@ def _kind(tensor: Tensor) -> str:
 
 
 def _same_memory(tensor: Tensor | None, place: Tensor) -> bool:
-    return (
-        tensor is not None
-        and tensor.dtype == place.dtype
-        and not tensor.is_sparse
-        and tensor.data_ptr() == place.data_ptr()
-    )
+    if tensor is None or tensor.is_sparse or tensor.dtype != place.dtype:
+        return False
+    return tensor.data_ptr() == place.data_ptr()
 
 
 def mean_statistics(module: nn.Module, all_reduce: Callable[[NDArray[Any]], None], ranks: int) -> None:

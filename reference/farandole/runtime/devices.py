@@ -6,6 +6,7 @@ read, from a card, whose memory they do not: `device.type != "cpu"`.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Mapping, Sequence
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from farandole.runtime.processes import available_cores
 
 NOT_CARDS = ("mps",)  # accelerators that compute in the host's memory
+CUBLAS, CUBLAS_ORDERED = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"  # one workspace for each stream
 ON_HOST, ON_CARD = "random", "random on the card"  # names of generators' states
 
 
@@ -47,6 +49,24 @@ def describe(device: torch.device) -> str:
     if device.type == "cpu":
         return "cpu"
     return f"{device.type} ({torch.get_device_module(device).get_device_name(device)})"
+
+
+def make_reproducible(device: torch.device) -> None:
+    """Have a card's libraries add up in the same order each time, and in full precision. The CPU's do.
+
+    Call it before the card computes: CUBLAS_WORKSPACE_CONFIG is read once. Torch's own kernels that add up by atomics,
+    as the backward pass of fused attention in float32, do so still: `torch.use_deterministic_algorithms` changes that,
+    and refuses operations for which there is no other kernel.
+    """
+    if device.type != "cpu":
+        os.environ.setdefault(CUBLAS, CUBLAS_ORDERED)
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def arithmetic() -> str:
+    """Return what `make_reproducible` has set, for the record."""
+    return f"cudnn.deterministic, no TF32, {CUBLAS}={os.environ.get(CUBLAS, CUBLAS_ORDERED)}"
 
 
 def finish(device: torch.device) -> None:

@@ -70,7 +70,7 @@ class Summary:
             Horovod, with another of its host; lost: of an unknown kind), detected_s and resumed_s (seconds from the
             failure to the first survivor's notice, and to the first step done afterwards), steps_lost (done again);
             drop, delay and duplicate also have messages, the number of messages struck.
-        versions: of everything that computes or communicates.
+        versions: of everything that computes or communicates; on a card also "arithmetic", how its libraries compute.
         joined: processes that joined later, each with rank, step (its first), joined_s (seconds from the request
             until that step was done).
         compression: where what is sent is compressed, encode_s, transfer_s and decode_s, parts of compute_s and comm_s

@@ -14,7 +14,7 @@ import torch
 from mpi4py import MPI
 
 from farandole import __version__
-from farandole.runtime import trace
+from farandole.runtime import devices, trace
 from farandole.runtime.faults import MESSAGE_FAULTS
 from farandole.runtime.files import json_text, read_lines, write
 from farandole.runtime.options import RunOptions
@@ -56,6 +56,7 @@ def write_summary(
     wall_s = max(rank["wall_s"] for rank in ranks)
     memory = [rank["memory"] for rank in ranks]
     places = [rank["place"] for rank in ranks]
+    device = next((place["device"] for place in places if place["device"] != "cpu"), "cpu")
     per_sample = options.flops_per_sample()
     again = options.recomputed_flops_per_sample()
     flops = None if per_sample is None else float(per_sample * samples)
@@ -66,7 +67,7 @@ def write_summary(
         ranks=len(ranks),
         members=numbers,
         seed=options.seed,
-        device=next((place["device"] for place in places if place["device"] != "cpu"), "cpu"),
+        device=device,
         places=places,
         wall_s=wall_s,
         test_metrics=dict(test_metrics) if test_metrics else None,
@@ -79,7 +80,7 @@ def write_summary(
         wait_s=seconds["wait"],
         memory=_by_kind(memory) if all(memory) else None,
         params_sha256=[rank["sha256"] for rank in ranks],
-        versions=versions(),
+        versions=versions() | ({"arithmetic": devices.arithmetic()} if device != "cpu" else {}),
         faults=[*faults, *message_faults(options, ranks)],
         joined=list(joined),
         compression=_compression(ranks, spans),

@@ -104,6 +104,7 @@ class World:
         self.device = self.place.device
         devices.limit_threads(self.size if placement.share_cores() else self.place.mates or self.local_size)
         devices.seed_everything(options.seed)
+        devices.make_reproducible(self.device)
         devices.warm_up(self.device)
         self.trace = Trace(self.rank)
         self.witness: Witness | None = None

@@ -144,9 +144,14 @@ class Unit:
         assert self.whole is not None
         if self.keeps_parts:
             self.whole[self.own] = self.shard.to(self.device, self.dtype)
-        whole = devices.on_host(self.whole)
+        whole = self.whole
+        if self.device.type != "cpu":  # only this rank's part leaves the card
+            whole = devices.empty_on_host(self.whole.shape, self.dtype, self.device)
+            whole[self.own].copy_(self.whole[self.own])
         self.communication.wait("all-gather", self.communication.put("all-gather", lambda: self._all_gather(whole)))
-        self.whole.copy_(whole)
+        if whole is not self.whole:
+            for others in (slice(self.own.start), slice(self.own.stop, None)):
+                self.whole[others].copy_(whole[others])
 
     def free(self) -> None:
         """Keep only this rank's part of the parameters."""
