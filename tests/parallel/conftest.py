@@ -1,9 +1,10 @@
-"""How the tests here run a program under mpirun and get its answer, and compare a training with an undisturbed one."""
+"""How the tests here run a program under mpirun, give ranks cards, and compare a training with an undisturbed one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+import os
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ import psutil
 import pytest
 
 from farandole import Run
+from farandole.runtime import rank_starter
 from farandole.runtime.launcher import run_ranks
+from farandole_tools.forked_ranks import fork_client, fork_server
+from tests.card import build
+from tests.conftest import SESSION
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -42,3 +47,30 @@ def under_mpirun() -> Callable[..., Any]:
         return json.loads(output.stdout[0].strip().splitlines()[-1])
 
     return run
+
+
+@pytest.fixture(scope="session")
+def environment_with_cards(session: str) -> Mapping[str, str]:
+    """Return the environment variables by which launches have two cards for tests (tests/card), and no others.
+
+    Their ranks come from a fork server of their own, which has loaded the card.
+    """
+    try:
+        folder = str(build.folder())
+    except build.NoCompiler as error:
+        pytest.skip(str(error))
+    with pytest.MonkeyPatch.context() as environment:
+        for name in (fork_client.ADDRESS, rank_starter.MODULE, SESSION):  # it stays until the last test has ended
+            environment.delenv(name, raising=False)
+        environment.setenv("PYTHONPATH", folder, prepend=os.pathsep)
+        environment.setenv("CUDA_VISIBLE_DEVICES", "")
+        fork_server.start()
+        names = ("PYTHONPATH", "CUDA_VISIBLE_DEVICES", fork_client.ADDRESS, rank_starter.MODULE)
+        return {name: os.environ[name] for name in names if name in os.environ}
+
+
+@pytest.fixture
+def card_for_tests(environment_with_cards: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the launches of this test cards, which --device auto takes."""
+    for name, value in environment_with_cards.items():
+        monkeypatch.setenv(name, value)
