@@ -91,7 +91,7 @@ def run_ranks(
     follow: bool = False,
     progress: bool = False,
     with_torch: bool = True,
-    outlives: bool = False,
+    outlives: bool = True,
 ) -> Output:
     """Run a Python program on `ranks` processes and wait for its end.
 
@@ -102,7 +102,8 @@ def run_ranks(
         progress: let rank 0 draw a progress bar.
         with_torch: false for a program that has no use for torch: then its ranks begin in a new Python without
             it, which is sooner than by `rank_starter`.
-        outlives: the training continues when a rank has died.
+        outlives: the program may continue when a rank has died. False, if it cannot: then several hosts use their
+            fast network (`Mpi.between`).
 
     Raises:
         LaunchError: a rank failed, or the time-out passed.

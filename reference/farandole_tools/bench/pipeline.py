@@ -57,7 +57,7 @@ def measure(
         LaunchError: one of them failed, or the time-out passed.
     """
     words = ["-m", ROUNDS_PROGRAM, str(rounds), *task.to_arguments(), *names]
-    output = run_ranks(words, ranks, timeout_s=timeout_s)
+    output = run_ranks(words, ranks, timeout_s=timeout_s, outlives=False)
     found = json.loads("".join(output.stdout))
     return {name: Measured(**its) for name, its in found.items()}
 

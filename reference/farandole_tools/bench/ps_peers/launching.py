@@ -33,7 +33,8 @@ def mpi_rounds(module: str, ranks: int, elements: int, rounds: int, options: Seq
     Raises:
         LaunchError: it failed, a value was wrong, or the time-out passed.
     """
-    output = run_ranks(["-m", module, str(elements), str(rounds), *options], ranks, timeout_s=TIMEOUT_S)
+    words = ["-m", module, str(elements), str(rounds), *options]
+    output = run_ranks(words, ranks, timeout_s=TIMEOUT_S, outlives=False)
     seconds: list[float] = json.loads("".join(output.stdout))
     return seconds
 
