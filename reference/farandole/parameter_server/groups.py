@@ -8,31 +8,26 @@ from farandole.data.shares import equal_shares, slices
 from farandole.errors import UsageError
 from farandole.parameter_server.options import RoleOptions
 from farandole.parameter_server.placement import Placement
-from farandole.parameter_server.server_change import most_servers
 from farandole.runtime.world import World
 
 
-def place(world: World, options: RoleOptions, fan_in: int | None = None, readers: int | None = None) -> Placement:
+def place(world: World, options: RoleOptions, has_readers: bool = False) -> Placement:
     """Return the placement of the options, or the usual one.
 
     Args:
-        readers: their number in the usual placement; None: the scenario has no readers.
+        has_readers: the scenario serves readers.
 
     Raises:
         UsageError: no such placement, readers in a scenario without any, or aggregators beside replicas.
     """
-    if options.place and fan_in:
+    tree = options.workers_per_aggregator
+    if options.place and tree:
         raise UsageError("--tree chooses the aggregators itself: with --place, name them there (aggregators=…)")
-    if options.place is None:
-        placement = Placement.usual(
-            world.size, most_servers(options.servers, options.server_change), fan_in, readers or 0
-        )
-    else:
-        placement = Placement.parse(options.place, world.size)
-    if readers is None and placement.readers:
+    placement = options.placement(world.size)
+    if placement.readers and not has_readers:
         raise UsageError(f"--place {options.place}: nothing is served here; readers are for the scenario online")
     if options.replicas > 1 and placement.aggregators:
-        where = "--tree" if fan_in else "aggregators=… in --place"
+        where = "--tree" if tree else "aggregators=… in --place"
         raise UsageError(f"--replicas keeps no copy of what aggregators know: leave out {where}")
     return placement
 

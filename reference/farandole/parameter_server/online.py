@@ -54,7 +54,7 @@ def train(scenario: str, options: OnlineOptions) -> Summary | None:
     """Learn from the stream, serve, and write the record; the summary on rank 0, None elsewhere."""
     choices.check(options)
     with World.start(options) as world:
-        placement = place(world, options, readers=options.readers)
+        placement = place(world, options, has_readers=True)
         workers = placement.workers
         task = tasks.built_in(options)
         splits = task.data(options.seed)

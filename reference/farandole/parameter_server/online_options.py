@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from farandole.parameter_server.options import NOT_HERE, PolicyOptions, Sync
-from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.server_change import ServerChange
 from farandole.runtime.numbers import AtLeastOne, NotNegative, Part, Positive, Real
 
@@ -65,8 +64,9 @@ class OnlineOptions(PolicyOptions):
     replicas: Annotated[int, NOT_HERE] = 1
     tree: Annotated[int | None, NOT_HERE] = None
 
-    def _placement(self, ranks: int, fan_in: int | None = None, readers: int = 0) -> Placement:
-        return super()._placement(ranks, fan_in, self.readers)
+    @property
+    def reading_ranks(self) -> int:
+        return self.readers
 
     def steps_at_most(self, ranks: int) -> int | None:
         return None  # a reader's steps are its readings

@@ -79,15 +79,31 @@ class RoleOptions(RunOptions):
 
     def computes(self, rank: int, ranks: int) -> bool:
         try:
-            placement = self._placement(ranks)
+            placement = self.placement(ranks)
         except UsageError:  # which is reported where the roles are placed
             return False
         return rank in placement.workers or rank in placement.readers
 
-    def _placement(self, ranks: int, fan_in: int | None = None, readers: int = 0) -> Placement:
-        if self.place:
+    def placement(self, ranks: int) -> Placement:
+        """Return which rank has which roles: what --place says, or the usual placement.
+
+        Raises:
+            UsageError: no such placement, or too few ranks.
+        """
+        if self.place is not None:
             return Placement.parse(self.place, ranks)
-        return Placement.usual(ranks, most_servers(self.servers, self.server_change), fan_in, readers)
+        most = most_servers(self.servers, self.server_change)
+        return Placement.usual(ranks, most, self.workers_per_aggregator, self.reading_ranks)
+
+    @property
+    def workers_per_aggregator(self) -> int | None:
+        """The largest number of workers of an aggregator in the usual placement; None: no aggregators."""
+        return None
+
+    @property
+    def reading_ranks(self) -> int:
+        """How many ranks of the usual placement are readers."""
+        return 0
 
 
 @Parameter(name="*")
@@ -178,8 +194,9 @@ class PolicyOptions(SyncOptions, EncodingOptions, ServerOptions, AccumulationOpt
     applications: AtLeastOne = 1
     """Train this number of models at once on the same servers, each with its own workers."""
 
-    def _placement(self, ranks: int, fan_in: int | None = None, readers: int = 0) -> Placement:
-        return super()._placement(ranks, fan_in or self.tree, readers)
+    @property
+    def workers_per_aggregator(self) -> int | None:
+        return self.tree
 
     def steps_at_most(self, ranks: int) -> int | None:
         steps = self.steps + self.period - 1

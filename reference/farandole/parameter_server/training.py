@@ -66,7 +66,7 @@ def train(scenario: str, options: PolicyOptions, make_workload: MakeWorkload) ->
     early_stopping.check(options)
     with World.start(options) as world:
         recorder = Recorder(world, scenario, options)
-        placement = place(world, options, options.tree)
+        placement = place(world, options)
         groups = worker_groups(placement.workers, options.applications)
         own_group = next((number for number, group in enumerate(groups) if world.rank in group), 0)
         workload = make_workload(world, recorder, groups, own_group)
