@@ -33,7 +33,7 @@ def between_hosts(devices: Sequence[str], components: Sequence[str] | None, verb
 
     Args:
         devices: the fast network's on this host.
-        components: Open MPI's, as "pml:ucx"; None: it is another MPI.
+        components: Open MPI's, as "pml:ucx"; None: not known, as of another MPI.
         verbs: whether the library by which programs reach these devices is here.
     """
     name = "MPI's network"
@@ -54,13 +54,16 @@ def between_hosts(devices: Sequence[str], components: Sequence[str] | None, verb
 
 
 def components(mpi: Mpi) -> list[str] | None:
-    """Return the components that move messages in this Open MPI, as "pml:ucx"; None: it is another MPI."""
+    """Return the components that move messages in this Open MPI, as "pml:ucx"; None: not known."""
     info = mpi.mpirun.with_name("ompi_info")
     if mpi.family != "Open MPI" or not info.exists():
         return None
     command: list[str | Path] = [info, "--parsable"]
     environment = surroundings.mended(os.environ)
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment)
+    try:
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
     return sorted(set(re.findall(r"^mca:((?:pml|mtl):\w+):version", shown.stdout, re.MULTILINE)))
 
 
@@ -77,5 +80,7 @@ def cuda_aware() -> bool:
     """Whether the MPI of this process says that it can read and write a card's memory (an extension of MPI)."""
     from mpi4py import MPI
 
-    query = getattr(ctypes.CDLL(MPI.__file__), "MPIX_Query_cuda_support", None)
-    return bool(query and query())
+    for library in (MPI.__file__, None):  # None: what this process has loaded; mpi4py may load MPI without linking it
+        if query := getattr(ctypes.CDLL(library), "MPIX_Query_cuda_support", None):
+            return bool(query())
+    return False
