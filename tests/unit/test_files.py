@@ -242,6 +242,7 @@ def test_a_summary_with_a_field_of_another_type_is_refused(tmp_path: Path, field
         *({name: [1, 2, 3]} for name in ("bytes_sent", "messages_sent", "compute_s", "comm_s", "wait_s")),
         {"bytes_sent": []},
         {"params_sha256": ["a"]},
+        {"places": [{"device": "cpu"}]},
         {"staleness": {"x": 1}},
         {"lead": {"1.5": 1}},
         {"lead": {"1": -1}},

@@ -268,7 +268,7 @@ def write_summary(folder: Path, ranks: int, samples_per_s: float, steps: int = 4
     summary = dict.fromkeys(field.name for field in fields(Summary)) | of_each
     summary |= {"ranks": ranks, "steps": steps, "samples_per_s": samples_per_s, "wall_s": 4.0, "seed": 0}
     summary |= {"scenario": "sync_sgd", "device": "cpu", "members": list(range(ranks)), "versions": {}}
-    summary |= {key: [] for key in ("faults", "joined", "server_changes", "unwritten")}
+    summary |= {key: [] for key in ("faults", "joined", "server_changes", "places", "unwritten")}
     folder.mkdir()
     (folder / "summary.json").write_text(json.dumps(summary))
     lines = [{"step": step, "loss": 1 / (step + 1), "wall_s": float(step)} for step in range(4)]

@@ -274,6 +274,8 @@ def _contradiction(summary: Summary) -> str | None:
         values = getattr(summary, name)
         if values is not None and len(values) != len(members):
             return f"{name} has {len(values)} entries for {len(members)} ranks"
+    if len(summary.places) not in (0, len(members)):  # 0: of a version that did not record them
+        return f"places has {len(summary.places)} entries for {len(members)} ranks"
     for name in ("staleness", "lead"):
         counts = getattr(summary, name) or {}
         if not all(value.removeprefix("-").isdecimal() and count >= 0 for value, count in counts.items()):
