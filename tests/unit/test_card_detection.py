@@ -17,6 +17,7 @@ from farandole.runtime.cards import Card
 def cards(monkeypatch: pytest.MonkeyPatch, *about: dict[str, Any]) -> None:
     """A machine with these cards, as far as torch can tell."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(about))
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(about) or 8)  # it counts what cannot be used, too
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: SimpleNamespace(**about[number]))
 
@@ -46,8 +47,14 @@ def test_why_cards_cannot_be_used_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     _, why = usable_cards("auto", "SLURM_JOB_GPUS=0,1")
     assert why == f"there are cards (SLURM_JOB_GPUS=0,1), but torch {torch.__version__} is built for the CPU only"
     (tmp_path / "nvidia0").touch()
+    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
     _, why = usable_cards("auto", "")
     assert why.startswith(f"there are cards ({tmp_path / 'nvidia0'}), but torch ")
+    for name, value in (("SLURM_JOB_ID", "7"), ("CUDA_VISIBLE_DEVICES", "")):
+        with monkeypatch.context() as environment:
+            environment.setenv(name, value)
+            assert usable_cards("auto", "") == ([], ""), "cards that were not requested, or hidden, are not missed"
 
     def init() -> None:
         raise RuntimeError("The NVIDIA driver is too old (found version 11040). Please update it")

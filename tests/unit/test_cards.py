@@ -11,10 +11,11 @@ from farandole.errors import UsageError
 from farandole.parameter_server.options import PolicyOptions
 from farandole.parameter_server.sparse_options import HybridOptions, TextOptions
 from farandole.recovery.options import MembershipOptions, PipelineBackupOptions
-from farandole.runtime import card_marks, near_cores
+from farandole.runtime import card_detection, card_marks, near_cores, rank_device
 from farandole.runtime.card_marks import take_free
 from farandole.runtime.cards import Card, Report, assign, requested
 from farandole.runtime.options import RunOptions
+from farandole.runtime.rank_device import free
 from farandole.scenarios.online import Config as Online
 
 TWO = [Card("a"), Card("b")]
@@ -66,6 +67,8 @@ def test_cards_that_cannot_be_used_are_named_or_refused() -> None:
     with pytest.raises(UsageError, match=r"^--device cuda: no CUDA device is usable here; use --device cpu$"):
         assign([Report(0, True, required=True)], share=False)
     assert assign([Report(0, True)], share=False).note == "", "a machine without cards"
+    apart = [Report(0, True), Report(1, True, cards=TWO), Report(1, True, cards=TWO)]
+    assert assign(apart, share=False).note == "1 of 3 ranks compute on the CPU: their hosts have no card"
 
 
 def test_a_report_survives_the_way_to_the_other_ranks() -> None:
@@ -137,6 +140,28 @@ def test_a_newcomer_takes_the_card_of_the_dead_rank(monkeypatch: pytest.MonkeyPa
         mark.close()
 
 
+def test_workers_that_start_by_themselves_are_all_on_cards_or_all_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elastic Horovod's: none knows which of them is the last one. So is a process that joins alone, if cards are rare."""
+    monkeypatch.setattr(card_marks, "_held", [])
+    monkeypatch.setattr(card_detection, "usable_cards", lambda wanted, requested: (TWO, ""))
+    monkeypatch.setattr(rank_device, "requested", lambda environ: "")
+    scope = f"test-{os.getpid()}"
+    three = [free(RunOptions(), scope, mates=3, at_once=3) for _ in range(3)]
+    assert [each.card for each in three] == [None] * 3
+    assert three[0].note.startswith("3 ranks of a host would compute on 2 cards, so all ranks compute on the CPU")
+    with pytest.raises(UsageError, match=r"^3 ranks of a host .* \(--device cuda\): start one per card"):
+        free(RunOptions(device="cuda"), scope, mates=3, at_once=3)
+    assert [free(RunOptions(), scope, mates=2, at_once=2).card for _ in range(2)] == TWO
+    late = free(RunOptions(), scope, mates=2)
+    assert late.card is None
+    assert late.note.startswith("all cards of this host (2) are taken, so a process computes on the CPU")
+    with pytest.raises(UsageError, match=r"^all cards of this host \(2\) are taken: --share-cards"):
+        free(RunOptions(device="cuda"), scope, mates=2)
+    assert free(RunOptions(share_cards=True), scope, mates=2).card == TWO[0]
+    for mark in card_marks._held:
+        mark.close()
+
+
 # --- cores near a card -------------------------------------------------------------------------------------
 
 
@@ -147,13 +172,14 @@ def test_lists_of_cores_are_read_and_written() -> None:
 
 
 def test_a_rank_stays_on_those_of_its_cores_that_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = {4, 5, 6, 7}
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(own), raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 5, 6, 7}, raising=False)
     moved: list[set[int]] = []
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, to: moved.append(to), raising=False)
-    assert near_cores.bind("6-15") == "6-7"
-    assert near_cores.bind("") == near_cores.bind("0-3") == near_cores.bind("0-15") == "4-7"
-    assert moved == [{6, 7}]
+    own = near_cores.allowed_cores()
+    for near in ("6-15", "", "0-3", "0-15"):
+        near_cores.bind(near_cores.best_cores(own, near))
+    assert near_cores.best_cores(own, "6-15") == "6-7"
+    assert moved == [{6, 7}], "it stays where it is, if it may use none of the near ones"
 
 
 @pytest.mark.parametrize("text", ["", "ffff", "0-", "0-3\n4"])

@@ -37,8 +37,8 @@ def test_the_scenarios_refuse_cards_unless_it_is_built_for_them(
         assert bool(own.unusable) != built
     monkeypatch.setattr(hvd, "cuda_built", lambda: False)
     with pytest.raises(UsageError, match=r"^--device cuda: this Horovod is built without CUDA.*; use --device cpu$"):
-        rank_device.free(config(device="cuda"), "test")
-    assert rank_device.free(config(), "test").note.startswith("a process computes on the CPU: this Horovod")
+        rank_device.free(config(device="cuda"), "test", 1)
+    assert rank_device.free(config(), "test", 1).note.startswith("all ranks compute on the CPU: this Horovod")
 
 
 def test_whoever_brings_a_card_nevertheless_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

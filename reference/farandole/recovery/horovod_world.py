@@ -74,9 +74,10 @@ class HorovodWorld:
         assert options.out
         self.options, self.folder = options, options.out
         self.number = int(os.environ[NUMBER])
-        devices.limit_threads(int(os.environ[NEIGHBOURS]))
+        neighbours = int(os.environ[NEIGHBOURS])
+        devices.limit_threads(neighbours)
         devices.seed_everything(options.seed)
-        self.place = rank_device.free(options, os.environ[CARDS])
+        self.place = rank_device.free(options, os.environ[CARDS], neighbours, at_once=neighbours)
         if self.place.note and self.number == 0:
             print(f"farandole: {self.place.note}", file=sys.stderr, flush=True)
         self.device = self.place.device

@@ -13,6 +13,7 @@ from farandole.runtime.devices import kind_of_card
 from farandole.runtime.near_cores import near_cores
 
 DEVICE_FILES = Path("/dev")
+IN_SLURM = "SLURM_JOB_ID"
 
 
 def usable_cards(wanted: str, requested: str) -> tuple[list[Card], str]:
@@ -27,7 +28,7 @@ def usable_cards(wanted: str, requested: str) -> tuple[list[Card], str]:
         return [_card(number) for number in range(torch.cuda.device_count())], ""
     if kind and wanted == "auto":
         return [Card(f"{kind}:{number}") for number in range(torch.get_device_module(kind).device_count())], ""
-    sign = requested or next((str(file) for file in sorted(DEVICE_FILES.glob("nvidia[0-9]*"))), "")
+    sign = requested or _device_file()
     return [], f"there are cards ({sign}), but {_why_unusable()}" if sign else ""
 
 
@@ -45,6 +46,13 @@ def _card(number: int) -> Card:
     if not hasattr(about, "pci_domain_id"):  # an older torch
         return Card(name)
     return Card(name, near_cores(f"{about.pci_domain_id:04x}:{about.pci_bus_id:02x}:{about.pci_device_id:02x}.0"))
+
+
+def _device_file() -> str:
+    """Return a card's device file; "": there is none, or this process is not meant to use the cards of this host."""
+    if VISIBLE in os.environ or IN_SLURM in os.environ:  # they were hidden, or not requested
+        return ""
+    return next((str(file) for file in sorted(DEVICE_FILES.glob("nvidia[0-9]*"))), "")
 
 
 def _why_unusable() -> str:

@@ -47,6 +47,7 @@ class Report:
         cards: those that it can use, in torch's order.
         requested: how it can be told that cards were requested for this job; "": it cannot.
         unusable: why it can use no card, though there seem to be some; "": there seem to be none.
+        allowed: the cores that it may use.
     """
 
     host: int
@@ -55,6 +56,7 @@ class Report:
     cards: list[Card] = field(default_factory=list)
     requested: str = ""
     unusable: str = ""
+    allowed: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -137,11 +139,12 @@ def _refused(there: Sequence[Report]) -> str:
 
 
 def _note(reports: Sequence[Report]) -> str:
-    """Return a line about ranks that cannot use the cards that there seem to be."""
+    """Return a line about ranks that compute on the CPU though there seem to be cards, or though others have cards."""
     computing = [each for each in reports if each.computes]
-    without = [each for each in computing if each.unusable and not each.cards]
+    without = [each for each in computing if not each.cards]
+    why = next((each.unusable for each in without if each.unusable), "")
+    if len(without) == len(computing):
+        return f"all ranks compute on the CPU: {why}" if why else ""
     if not without:
         return ""
-    all_of_them = len(without) == len(computing)
-    who = "all ranks compute" if all_of_them else f"{len(without)} of {len(computing)} ranks compute"
-    return f"{who} on the CPU: {without[0].unusable}"
+    return f"{len(without)} of {len(computing)} ranks compute on the CPU: {why or 'their hosts have no card'}"

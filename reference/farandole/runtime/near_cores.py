@@ -23,16 +23,20 @@ def near_cores(address: str) -> str:
     return text if LIST.fullmatch(text) else ""
 
 
-def bind(near: str) -> str:
-    """Keep this process on those of its cores that are `near` its card, if there are any; return its cores."""
-    if not hasattr(os, "sched_setaffinity"):
-        return ""
-    allowed = os.sched_getaffinity(0)
-    wanted = allowed & numbers(near)
-    if wanted and wanted != allowed:
-        os.sched_setaffinity(0, wanted)
-        allowed = wanted
-    return as_text(allowed)
+def allowed_cores() -> str:
+    """Return the cores that this process may use; "": the system cannot restrict them."""
+    return as_text(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else ""
+
+
+def best_cores(allowed: str, near: str) -> str:
+    """Return those of the `allowed` cores that are `near` a card; if there are none, all that are allowed."""
+    return as_text(numbers(allowed) & numbers(near)) or allowed
+
+
+def bind(cores: str) -> None:
+    """Keep this process on these of its cores."""
+    if cores != allowed_cores():
+        os.sched_setaffinity(0, numbers(cores))
 
 
 def numbers(text: str) -> set[int]:

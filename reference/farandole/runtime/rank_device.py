@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from mpi4py import MPI
@@ -20,10 +20,12 @@ from mpi4py import MPI
 from farandole.errors import UsageError
 from farandole.runtime import card_detection, devices
 from farandole.runtime.card_marks import take_free
-from farandole.runtime.cards import NO_CARD, Card, Report, assign, requested
+from farandole.runtime.cards import Card, Report, assign, requested
 from farandole.runtime.communicator import all_gather_text
-from farandole.runtime.near_cores import bind
+from farandole.runtime.near_cores import allowed_cores, best_cores, bind
 from farandole.runtime.options import RunOptions
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class RankDevice:
     Attributes:
         device: in torch's terms.
         card: None: it computes on the CPU.
-        cores: that it may use, as "0-15".
-        mates: how many ranks of its host share these cores, itself included; None: all.
+        cores: that it may use, as "0-15"; "": all.
+        mates: how many ranks of its host may use the same cores, itself included.
         scope: of the job's marks; "": nobody computes on a card.
         note: a line for the user, if ranks compute on the CPU though there seem to be cards; else "".
     """
@@ -42,7 +44,7 @@ class RankDevice:
     device: torch.device
     card: Card | None
     cores: str
-    mates: int | None
+    mates: int
     scope: str
     note: str = ""
 
@@ -67,44 +69,57 @@ def agree(control: MPI.Intracomm, options: RunOptions, host: int) -> RankDevice:
     reports = [Report.from_dict(json.loads(text)[0]) for text in told]
     scope = json.loads(told[0])[1]
     assigned = assign(reports, options.share_cards)
+    cores = [_cores(*each) for each in zip(reports, assigned.numbers, strict=True)]
+    mates = [cores[rank] for rank, each in enumerate(reports) if each.host == host].count(cores[control.rank])
     number = assigned.numbers[control.rank]
     if number is None:
         on_cards = any(other is not None for other in assigned.numbers)
-        return _on_the_cpu(scope if on_cards else "", assigned.note)
+        return RankDevice(CPU, None, own.allowed, mates, scope if on_cards else "", assigned.note)
     card = own.cards[number]
     take_free(scope, [card], share=True)
-    pairs = zip(reports, assigned.numbers, strict=True)
-    near = [each.cards[index].cores for each, index in pairs if index is not None and each.host == host]
-    mates = near.count(card.cores) if card.cores else None
-    return RankDevice(card_detection.device_of(number), card, bind(card.cores), mates, scope, assigned.note)
+    bind(cores[control.rank])
+    return RankDevice(card_detection.device_of(number), card, cores[control.rank], mates, scope, assigned.note)
 
 
-def free(options: RunOptions, scope: str) -> RankDevice:
+def free(options: RunOptions, scope: str, mates: int, at_once: int = 1) -> RankDevice:
     """Return the device of a process that comes later: a card that no other process of the job has taken on this host.
 
     Args:
         scope: of the job's marks; "": its ranks compute on the CPU.
+        mates: how many processes of the job share the cores of this host.
+        at_once: how many such processes start together on this host. If it has fewer cards, `cards.assign` decides for
+            each of them as it does for ranks.
 
     Raises:
-        UsageError: all cards are taken though cards were requested, or `--device cuda` was given and there are none.
+        UsageError: as `cards.assign`; or all cards are taken, though cards were requested.
     """
+    on_the_cpu = RankDevice(CPU, None, allowed_cores(), mates, scope)
     if not scope or options.device == "cpu":
-        return _on_the_cpu(scope)
+        return on_the_cpu
     own = _seen(options, host=0)
+    assigned = assign([own] * at_once, options.share_cards)
+    if assigned.numbers[0] is None:
+        return replace(on_the_cpu, note=assigned.note)
     number = take_free(scope, own.cards, options.share_cards)
     if number is not None:
-        card = own.cards[number]
-        return RankDevice(card_detection.device_of(number), card, bind(card.cores), None, scope)
-    if own.required and not own.cards:
-        raise UsageError(f"--device cuda: {own.unusable or NO_CARD}; use --device cpu")
-    if own.cards and (own.required or own.requested):
-        raise UsageError(f"all cards of this host ({len(own.cards)}) are taken: --share-cards lets a process share one")
-    return _on_the_cpu(scope, own.unusable and f"a process computes on the CPU: {own.unusable}")
+        cores = _cores(own, number)
+        bind(cores)
+        return RankDevice(card_detection.device_of(number), own.cards[number], cores, mates, scope)
+    taken = f"all cards of this host ({len(own.cards)}) are taken"
+    if own.required or own.requested:
+        raise UsageError(f"{taken}: --share-cards lets a process share one")
+    note = f"{taken}, so a process computes on the CPU; --share-cards lets it share one"
+    return replace(on_the_cpu, note=note)
+
+
+def _cores(report: Report, number: int | None) -> str:
+    """Return the cores on which a process stays that computes on this card; None: on the CPU."""
+    return report.allowed if number is None else best_cores(report.allowed, report.cards[number].cores)
 
 
 def _report(options: RunOptions, rank: int, ranks: int, host: int) -> Report:
     if options.device == "cpu" or not options.computes(rank, ranks):
-        return Report(host, computes=False)
+        return Report(host, computes=False, allowed=allowed_cores())
     return _seen(options, host)
 
 
@@ -114,8 +129,4 @@ def _seen(options: RunOptions, host: int) -> Report:
     found, unusable = card_detection.usable_cards(options.device, by)
     if found and (unfit := options.unfit_for_cards()):
         found, unusable = [], unfit
-    return Report(host, True, options.device == "cuda", found, by, unusable)
-
-
-def _on_the_cpu(scope: str, note: str = "") -> RankDevice:
-    return RankDevice(torch.device("cpu"), None, bind(""), None, scope, note)
+    return Report(host, True, options.device == "cuda", found, by, unusable, allowed_cores())

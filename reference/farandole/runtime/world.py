@@ -96,13 +96,13 @@ class World:
         local.Free()
         if arrived:
             self.local_rank, self.local_size = self.rank, arrived.greeting["local_size"]
-            self.place = rank_device.free(options, arrived.greeting["cards"])
+            self.place = rank_device.free(options, arrived.greeting["cards"], self.local_size)
         else:
             self.place = rank_device.agree(self.control, options, int(host[0]))
-        if self.place.note and self.rank == 0:
+        if self.place.note and (self.rank == 0 or arrived):
             print(f"farandole: {self.place.note}", file=sys.stderr, flush=True)
         self.device = self.place.device
-        devices.limit_threads(self.size if placement.share_cores() else self.place.mates or self.local_size)
+        devices.limit_threads(self.size if placement.share_cores() else self.place.mates)
         devices.seed_everything(options.seed)
         devices.make_reproducible(self.device)
         devices.warm_up(self.device)
