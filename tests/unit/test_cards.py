@@ -141,7 +141,7 @@ def test_a_newcomer_takes_the_card_of_the_dead_rank(monkeypatch: pytest.MonkeyPa
 
 
 def test_workers_that_start_by_themselves_are_all_on_cards_or_all_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elastic Horovod's: none knows which of them is the last one. So is a process that joins alone, if cards are rare."""
+    """Elastic Horovod's, of which none knows whether it is the last one. A process that joins alone is told why."""
     monkeypatch.setattr(card_marks, "_held", [])
     monkeypatch.setattr(card_detection, "usable_cards", lambda wanted, requested: (TWO, ""))
     monkeypatch.setattr(rank_device, "requested", lambda environ: "")
