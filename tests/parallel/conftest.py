@@ -57,7 +57,7 @@ def environment_with_cards(session: str) -> Mapping[str, str]:
     """
     try:
         folder = str(build.folder())
-    except build.NoCompiler as error:
+    except build.CannotBuild as error:
         pytest.skip(str(error))
     with pytest.MonkeyPatch.context() as environment:
         for name in (fork_client.ADDRESS, rank_starter.MODULE, SESSION):  # it stays until the last test has ended

@@ -90,7 +90,6 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
     ("sync_sgd", 2, {"precision": "float16"}),
     ("search", 2, {"trials": 4}),
     ("sync_cost", 2, {"steps": 16}),
-    ("hybrid_parameters", 4, {"steps": 40}),
     ("online", 4, {"steps": None}),
 ]
 # What they compute depends on when messages arrive, or on how fast ranks are.
@@ -105,12 +104,13 @@ BY_TIME: list[tuple[str, int, dict[str, Any]]] = [
 # Gloo sends the memory of cards that it knows, so not of the card for tests.
 DDP: list[tuple[str, int, dict[str, Any]]] = [("ddp_sgd", 2, {}), ("ddp_sgd", 2, TEXT | {"accumulate": 2})]
 SERVED = ("parameter_server", "online")  # workers ask the server again until it answers
-WITHOUT_A_CASE = {"horovod_sgd", "elastic_horovod"}  # they need a Horovod that is built for cards
+# A Horovod must be built for cards; sparse rows are computed by numpy.
+WITHOUT_A_CASE = {"horovod_sgd", "elastic_horovod", "hybrid_parameters"}
 
 
-def on_cards(k: int) -> pytest.MarkDecorator:
-    """Run a test on cards of CUDA where there are any, and of its cases every k-th on the card for tests."""
-    return pytest.mark.parametrize("device", [pytest.param("card", marks=pytest.mark.one_in(k)), CUDA], indirect=True)
+def on_cards(mark: pytest.MarkDecorator) -> pytest.MarkDecorator:
+    """Run a test on cards of CUDA where there are any, and on the card for tests with this mark."""
+    return pytest.mark.parametrize("device", [pytest.param("card", marks=mark), CUDA], indirect=True)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def compare(device: str, scenario: str, ranks: int, options: dict[str, Any], fol
         assert losses[0] == pytest.approx(losses[1], rel=1e-5 if device == "card" else 1e-2)
 
 
-@on_cards(9)
+@on_cards(pytest.mark.soak)  # test_card_for_tests.py has a case of each kind, in one launch
 @pytest.mark.parametrize(("scenario", "ranks", "options"), CASES)
 def test_a_card_learns_what_the_processor_learns(
     device: str, scenario: str, ranks: int, options: dict[str, Any], tmp_path: Path
@@ -166,7 +166,7 @@ def test_ddp_learns_on_a_card_what_it_learns_on_the_processor(
     compare(device, scenario, ranks, options, tmp_path)
 
 
-@on_cards(6)
+@on_cards(pytest.mark.one_in(6))
 @pytest.mark.parametrize(("scenario", "ranks", "options"), BY_TIME)
 def test_it_learns_on_a_card(device: str, scenario: str, ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
     run = on("auto", scenario, ranks, options | {"steps": 60}, tmp_path)
@@ -197,7 +197,7 @@ def test_mixed_precision(device: str, precision: str, tmp_path: Path) -> None:
     assert (tmp_path / "half" / "model.pt2").exists()
 
 
-@on_cards(4)
+@on_cards(pytest.mark.one_in(4))
 @pytest.mark.parametrize(
     ("method", "options"),
     [
@@ -221,7 +221,7 @@ def test_a_loop_of_ones_own_equals_one_process(
     assert min(end["moved"] for end in ends) > 1e-2
 
 
-@on_cards(1)
+@on_cards(pytest.mark.soak)
 def test_a_search_whose_trials_move(device: str, tmp_path: Path) -> None:
     run = launch("search", 2, trials=5, steps=40, device="auto", share_cards=True, out=tmp_path / "run")
     assert run.summary.device.startswith(device)

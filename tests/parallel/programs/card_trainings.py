@@ -1,4 +1,4 @@
-"""Harmful changes of how the package copies to and from a card, each in a run of its own: which are noticed?
+"""Trainings in one launch: on the card for tests, on the CPU, and with harmful changes of how the package copies.
 
 A change is noticed if the run fails, or ends with other parameters than the run without it. A card's kernels and copies
 do not wait for each other as a CPU's do, so each of these works on a CPU.
@@ -15,6 +15,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from farandole import Run
 from farandole.model_parallel.context import exchange
 from farandole.model_parallel.tensor import exchange as tensor_exchange
 from farandole.runtime.buffers import WHOLE, FlatBuffers
@@ -23,12 +24,21 @@ from farandole.runtime.devices import empty_on_host
 from farandole.runtime.world import World
 
 LANGUAGE = {"hidden": 16, "depth": 1, "batch": 4}
+# A scenario, and how its runs differ. Each has its own way to the card and back.
 RUNS: dict[str, dict[str, Any]] = {
     "sync_sgd": {},
     "sync_sgd overlapped": {"overlap": True, "bucket_kb": 16},
+    "local_sgd": {"period": 2},
     "push_sum": {},
+    "compressed_sgd": {"compressor": "powersgd"},
+    "sharded": {"stage": 3},
+    "sharded offloaded": {"stage": 2, "offload": "host"},
+    "pipeline": {"balance": "layers"},
+    "hybrid": {"pipeline_ranks": 1, "shard_optimizer": True},
     "context_parallel": LANGUAGE,
+    "expert_parallel": LANGUAGE,
     "tensor_split": {},
+    "search": {"trials": 4},
 }
 
 
@@ -87,15 +97,17 @@ class Noticed(Exception):
     """A rank would have ended the job."""
 
 
-def outcome(name: str, folder: Path) -> Any:
-    """Run the scenario; return its parameters' digests, or how it failed."""
+def outcome(name: str, folder: Path, device: str = "auto") -> Any:
+    """Run the scenario; return its parameters' digests and losses, or how it failed."""
     scenario = import_module(f"farandole.scenarios.{name.partition(' ')[0]}")
-    options = RUNS[name] | {"steps": 4, "device": "auto", "json": True, "wait_timeout": 20.0, "out": folder}
+    options = RUNS[name] | {"steps": 4, "device": device, "json": True, "wait_timeout": 60.0, "out": folder}
     try:
         scenario.main(scenario.Config(**options))
     except Exception as error:  # `Noticed`, or a loss that is not finite
         return str(error).strip().splitlines()[-1]
-    return json.loads((folder / "summary.json").read_text())["params_sha256"]
+    run = Run(folder)
+    assert (run.summary.device == "cpu") == (device == "cpu")
+    return {"parameters": run.summary.params_sha256, "losses": [line["loss"] for line in run.metrics]}
 
 
 def main(folder: Path) -> None:
@@ -106,6 +118,7 @@ def main(folder: Path) -> None:
 
     with mock.patch.object(World, "_end", end):
         right = {name: outcome(name, folder / name) for name in RUNS}
+        on_cpu = {name: outcome(name, folder / f"{name} on the CPU", "cpu") for name in RUNS}
         for change, (name, place, attribute, instead) in (HARMFUL | HARMLESS).items():
             with mock.patch.object(place, attribute, instead):
                 its = outcome(name, folder / change)
@@ -114,6 +127,7 @@ def main(folder: Path) -> None:
         json.dumps(
             {
                 "right": right,
+                "on the CPU": on_cpu,
                 "harmful": {change: found[change] for change in HARMFUL},
                 "harmless": {change: found[change] for change in HARMLESS},
             }
