@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from farandole.runtime import card_detection, near_cores
-from farandole.runtime.card_detection import usable_cards
-from farandole.runtime.cards import Card
+from farandole.runtime.cards import detection, near_cores
+from farandole.runtime.cards.assignment import Card
+from farandole.runtime.cards.detection import usable_cards
 
 
 def cards(monkeypatch: pytest.MonkeyPatch, *about: dict[str, Any]) -> None:
@@ -36,12 +36,12 @@ def test_a_card_is_known_by_its_uuid_and_the_kernel_knows_its_cores(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1,MIG-2")
     found, _ = usable_cards("auto", "")
     assert [card.name for card in found] == ["MIG-1", "MIG-2"], "parts of a card are cards"
-    assert card_detection.device_of(1) == torch.device("cuda", 1)
+    assert detection.device_of(1) == torch.device("cuda", 1)
 
 
 def test_why_cards_cannot_be_used_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cards(monkeypatch)
-    monkeypatch.setattr(card_detection, "DEVICE_FILES", tmp_path)
+    monkeypatch.setattr(detection, "DEVICE_FILES", tmp_path)
     assert usable_cards("auto", "") == ([], ""), "nothing to say where there is no card"
     monkeypatch.setattr(torch.version, "cuda", None)
     _, why = usable_cards("auto", "SLURM_JOB_GPUS=0,1")

@@ -11,11 +11,11 @@ from farandole.errors import UsageError
 from farandole.parameter_server.options import PolicyOptions
 from farandole.parameter_server.sparse_options import HybridOptions, TextOptions
 from farandole.recovery.options import MembershipOptions, PipelineBackupOptions
-from farandole.runtime import card_detection, card_marks, near_cores, rank_device
-from farandole.runtime.card_marks import take_free
-from farandole.runtime.cards import Card, Report, assign, requested
+from farandole.runtime.cards import detection, marks, near_cores, rank_device
+from farandole.runtime.cards.assignment import Card, Report, assign, requested
+from farandole.runtime.cards.marks import take_free
+from farandole.runtime.cards.rank_device import free
 from farandole.runtime.options import RunOptions
-from farandole.runtime.rank_device import free
 from farandole.scenarios.online import Config as Online
 
 TWO = [Card("a"), Card("b")]
@@ -129,21 +129,21 @@ def test_which_trainings_outlive_their_ranks() -> None:
 
 def test_a_newcomer_takes_the_card_of_the_dead_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     three = [Card("a"), Card("b"), Card("c")]
-    monkeypatch.setattr(card_marks, "_held", [])
+    monkeypatch.setattr(marks, "_held", [])
     scope = f"test-{os.getpid()}"
     assert [take_free(scope, three, share=False) for _ in range(4)] == [0, 1, 2, None]
-    card_marks._held.pop(1).close()  # as the kernel does when the process dies
+    marks._held.pop(1).close()  # as the kernel does when the process dies
     assert take_free(scope, three, share=False) == 1
     assert take_free(scope, three, share=True) == 0, "shared: the least used"
     assert take_free(f"{scope}-other", three, share=False) == 0, "another job's cards do not count"
-    for mark in card_marks._held:
+    for mark in marks._held:
         mark.close()
 
 
 def test_workers_that_start_by_themselves_are_all_on_cards_or_all_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Elastic Horovod's, of which none knows whether it is the last one. A process that joins alone is told why."""
-    monkeypatch.setattr(card_marks, "_held", [])
-    monkeypatch.setattr(card_detection, "usable_cards", lambda wanted, requested: (TWO, ""))
+    monkeypatch.setattr(marks, "_held", [])
+    monkeypatch.setattr(detection, "usable_cards", lambda wanted, requested: (TWO, ""))
     monkeypatch.setattr(rank_device, "requested", lambda environ: "")
     scope = f"test-{os.getpid()}"
     three = [free(RunOptions(), scope, mates=3, at_once=3) for _ in range(3)]
@@ -158,7 +158,7 @@ def test_workers_that_start_by_themselves_are_all_on_cards_or_all_on_the_cpu(mon
     with pytest.raises(UsageError, match=r"^all cards of this host \(2\) are taken: --share-cards"):
         free(RunOptions(device="cuda"), scope, mates=2)
     assert free(RunOptions(share_cards=True), scope, mates=2).card == TWO[0]
-    for mark in card_marks._held:
+    for mark in marks._held:
         mark.close()
 
 

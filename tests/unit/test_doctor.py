@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.runtime import card_detection
+from farandole.runtime.cards import detection
 from farandole.runtime.mpirun import Mpi
 from farandole_tools.doctor import cards, checks, networks
 
@@ -61,7 +61,7 @@ def test_open_mpi_names_its_components(tmp_path: Path) -> None:
 
 def test_a_card_that_torch_cannot_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    monkeypatch.setattr(card_detection, "kind_of_card", lambda: None)
+    monkeypatch.setattr(detection, "kind_of_card", lambda: None)
     monkeypatch.setattr(cards.surroundings, "nodes", lambda environ: 1)
     [finding] = cards.findings()
     assert not finding.works

@@ -15,15 +15,15 @@ import horovod.torch as hvd
 from farandole.data_parallel.horovod_twin import HorovodSGD, unfit_for_cards
 from farandole.errors import UsageError
 from farandole.recovery.options import ElasticHorovodOptions
-from farandole.runtime import card_detection, rank_device
-from farandole.runtime.cards import Card
+from farandole.runtime.cards import detection, rank_device
+from farandole.runtime.cards.assignment import Card
 from farandole.runtime.options import RunOptions
 from farandole.scenarios.horovod_sgd import Config
 
 
 @pytest.fixture(autouse=True)
 def one_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card_detection, "usable_cards", lambda wanted, requested: ([Card("a")], ""))
+    monkeypatch.setattr(detection, "usable_cards", lambda wanted, requested: ([Card("a")], ""))
 
 
 @pytest.mark.parametrize("config", [Config, ElasticHorovodOptions])

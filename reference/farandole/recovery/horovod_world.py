@@ -19,7 +19,8 @@ from typing import NoReturn
 
 from farandole.recovery.event_log import EventLog, RankWitness
 from farandole.recovery.options import ElasticHorovodOptions
-from farandole.runtime import devices, rank_device
+from farandole.runtime import devices
+from farandole.runtime.cards import rank_device
 from farandole.runtime.faults import Fail, Slowness
 from farandole.runtime.flight_recorder import FlightRecorder
 from farandole.runtime.launcher import TIMED_OUT
@@ -29,7 +30,7 @@ from farandole.runtime.watchdog import Waiting, Watchdog
 # Environment variables by which the driver tells a worker its number, and how many workers share its machine.
 NUMBER = "FARANDOLE_WORKER_NUMBER"
 NEIGHBOURS = "FARANDOLE_WORKER_NEIGHBOURS"
-CARDS = "FARANDOLE_WORKER_CARDS"  # the scope of the marks on this job's cards (`card_marks`)
+CARDS = "FARANDOLE_WORKER_CARDS"  # the scope of the marks on this job's cards (`cards.marks`)
 WORKERS = "workers"  # folder within the run's: each worker's position, and what it leaves at its end
 
 

@@ -25,7 +25,8 @@ import numpy as np
 from mpi4py import MPI
 
 from farandole.errors import UsageError
-from farandole.runtime import devices, placement, rank, rank_device, rank_end
+from farandole.runtime import devices, placement, rank, rank_end
+from farandole.runtime.cards import rank_device
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, PeerLost, describe, short_of_memory
 from farandole.runtime.faults import MESSAGE_FAULTS, RANK_FAULTS, Fail, Slowness, check_ranks, check_steps

@@ -6,7 +6,7 @@ import os
 import subprocess
 
 from farandole.runtime import surroundings
-from farandole.runtime.cards import requested
+from farandole.runtime.cards.assignment import requested
 from farandole_tools.doctor.finding import Finding
 
 MEND = "on a GPU node: pip install torch, built for a CUDA that its driver can run (nvidia-smi shows which)"
@@ -16,11 +16,12 @@ TIMEOUT_S = 30
 
 def findings() -> list[Finding]:
     """Return the cards that torch can use here, each with the cores near it, and how many each host of the job has."""
-    from farandole.runtime import card_detection, devices
+    from farandole.runtime import devices
+    from farandole.runtime.cards import detection
 
-    found, why = card_detection.usable_cards("auto", requested(os.environ))
+    found, why = detection.usable_cards("auto", requested(os.environ))
     near = [f", near the cores {card.cores}" if card.cores else "" for card in found]
-    kinds = [devices.describe(card_detection.device_of(number)) for number in range(len(found))]
+    kinds = [devices.describe(detection.device_of(number)) for number in range(len(found))]
     names = [f"{n}: {kinds[n]}, {card.name}{near[n]}" for n, card in enumerate(found)]
     own = Finding("GPU", bool(found), "; ".join(names) or why or "none: everything runs on the CPU", MEND)
     return [own, *of_the_job()] if surroundings.nodes(os.environ) > 1 else [own]

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import torch
 
-from farandole.runtime import card_detection, rank
-from farandole.runtime.cards import Card
+from farandole.runtime import rank
+from farandole.runtime.cards import detection
+from farandole.runtime.cards.assignment import Card
 
 names = sys.argv[1].split(",")
-card_detection.usable_cards = lambda wanted, requested: ([Card(name) for name in names], "")
-card_detection.device_of = lambda number: torch.device("cpu")
+detection.usable_cards = lambda wanted, requested: ([Card(name) for name in names], "")
+detection.device_of = lambda number: torch.device("cpu")
 words = list(sys.argv)
 rank.own_program = lambda: words  # for a process that is to do the same
 sys.argv = sys.argv[2:]

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from farandole.runtime.cards import VISIBLE, Card
+from farandole.runtime.cards.assignment import VISIBLE, Card
+from farandole.runtime.cards.near_cores import near_cores
 from farandole.runtime.devices import kind_of_card
-from farandole.runtime.near_cores import near_cores
 
 DEVICE_FILES = Path("/dev")
 IN_SLURM = "SLURM_JOB_ID"
@@ -21,7 +21,7 @@ def usable_cards(wanted: str, requested: str) -> tuple[list[Card], str]:
 
     Args:
         wanted: "cuda", or "auto": any kind of card.
-        requested: how it can be told that cards were requested (`cards.requested`); "": it cannot.
+        requested: the sign that cards were requested (`assignment.requested`); "": there is none.
     """
     kind = kind_of_card()
     if kind == "cuda":

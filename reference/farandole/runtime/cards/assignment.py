@@ -1,7 +1,7 @@
 """Which card each rank computes on: a card for each rank that computes, unless `--share-cards` is given.
 
-Every rank tells all others whether it computes, and which cards it sees. From these reports every rank derives, by the
-same pure function, which card each rank gets; `rank_device` does the rest.
+Every rank reports to all others whether it computes, and which cards it sees. From these reports every rank derives, by
+the same pure function, which card each rank gets; `rank_device` does the rest.
 
 A card has the same name in all processes of a host: its UUID. Its number does not: Slurm may show each task one card,
 which is number 0 there (`--gpus-per-task`, MIG). A rank that computes nothing, as a parameter server's manager, does
@@ -38,14 +38,14 @@ class Card:
 
 @dataclass(frozen=True)
 class Report:
-    """What a rank tells the others.
+    """What a rank reports to the others.
 
     Attributes:
         host: the lowest rank of its host.
         computes: it has use for a card.
         required: `--device cuda` was given.
         cards: those that it can use, in torch's order.
-        requested: how it can be told that cards were requested for this job; "": it cannot.
+        requested: the sign that cards were requested for this job, as NAME=value; "": there is none.
         unusable: why it can use no card, though there seem to be some; "": there seem to be none.
         allowed: the cores that it may use.
     """
@@ -108,9 +108,9 @@ def assign(reports: Sequence[Report], share: bool) -> Assignment:
 
 
 def requested(environ: Mapping[str, str]) -> str:
-    """Return how it can be told from the environment that cards were requested, as NAME=value; "": it cannot.
+    """Return the environment variable that shows that cards were requested, as NAME=value; "": there is none.
 
-    CUDA_VISIBLE_DEVICES decides where it is set, whoever has set it: it may also hide all cards.
+    CUDA_VISIBLE_DEVICES decides where it is set, by Slurm or by the user: it may also hide all cards.
     """
     if (visible := environ.get(VISIBLE)) is not None:
         return "" if visible in NONE_VISIBLE else f"{VISIBLE}={visible}"

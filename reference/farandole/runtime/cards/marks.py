@@ -11,7 +11,7 @@ import errno
 import socket
 from collections.abc import Sequence
 
-from farandole.runtime.cards import Card
+from farandole.runtime.cards.assignment import Card
 
 SHARERS = 64  # at most, of a card
 

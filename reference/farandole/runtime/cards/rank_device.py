@@ -1,8 +1,8 @@
 """The device of this rank: agreed with all others at the start, or the free one for a process that comes later.
 
 report    whether it computes, and which cards it sees                (an all-gather of some 200 bytes a rank)
-assign    which card each rank gets (`cards`)
-mark      the card as taken, for processes of this job that come later (`card_marks`)
+assign    which card each rank gets (`assignment`)
+mark      the card as taken, for processes of this job that come later (`marks`)
 bind      this rank to the cores near its card (`near_cores`)
 """
 
@@ -18,11 +18,12 @@ import torch
 from mpi4py import MPI
 
 from farandole.errors import UsageError
-from farandole.runtime import card_detection, devices
-from farandole.runtime.card_marks import take_free
-from farandole.runtime.cards import Card, Report, assign, requested
+from farandole.runtime import devices
+from farandole.runtime.cards import detection
+from farandole.runtime.cards.assignment import Card, Report, assign, requested
+from farandole.runtime.cards.marks import take_free
+from farandole.runtime.cards.near_cores import allowed_cores, best_cores, bind
 from farandole.runtime.communicator import all_gather_text
-from farandole.runtime.near_cores import allowed_cores, best_cores, bind
 from farandole.runtime.options import RunOptions
 
 CPU = torch.device("cpu")
@@ -37,7 +38,7 @@ class RankDevice:
         card: None: it computes on the CPU.
         cores: that it may use, as "0-15"; "": all.
         mates: how many ranks of its host may use the same cores, itself included.
-        scope: of the job's marks; "": nobody computes on a card.
+        scope: of the job's marks; "": no rank computes on a card.
         note: a line for the user, if ranks compute on the CPU though there seem to be cards; else "".
     """
 
@@ -62,7 +63,7 @@ def agree(control: MPI.Intracomm, options: RunOptions, host: int) -> RankDevice:
         host: the lowest rank of this host.
 
     Raises:
-        UsageError: as `cards.assign`.
+        UsageError: as `assignment.assign`.
     """
     own = _report(options, control.rank, control.size, host)
     told = all_gather_text(control, json.dumps([own.to_dict(), secrets.token_hex(4)]))
@@ -78,7 +79,7 @@ def agree(control: MPI.Intracomm, options: RunOptions, host: int) -> RankDevice:
     card = own.cards[number]
     take_free(scope, [card], share=True)
     bind(cores[control.rank])
-    return RankDevice(card_detection.device_of(number), card, cores[control.rank], mates, scope, assigned.note)
+    return RankDevice(detection.device_of(number), card, cores[control.rank], mates, scope, assigned.note)
 
 
 def free(options: RunOptions, scope: str, mates: int, at_once: int = 1) -> RankDevice:
@@ -87,11 +88,11 @@ def free(options: RunOptions, scope: str, mates: int, at_once: int = 1) -> RankD
     Args:
         scope: of the job's marks; "": its ranks compute on the CPU.
         mates: how many processes of the job share the cores of this host.
-        at_once: how many such processes start together on this host. If it has fewer cards, `cards.assign` decides for
-            each of them as it does for ranks.
+        at_once: how many such processes start together on this host. If it has fewer cards, `assignment.assign`
+            decides for each of them as it does for ranks.
 
     Raises:
-        UsageError: as `cards.assign`; or all cards are taken, though cards were requested.
+        UsageError: as `assignment.assign`; or all cards are taken, though cards were requested.
     """
     on_the_cpu = RankDevice(CPU, None, allowed_cores(), mates, scope)
     if not scope or options.device == "cpu":
@@ -104,7 +105,7 @@ def free(options: RunOptions, scope: str, mates: int, at_once: int = 1) -> RankD
     if number is not None:
         cores = _cores(own, number)
         bind(cores)
-        return RankDevice(card_detection.device_of(number), own.cards[number], cores, mates, scope)
+        return RankDevice(detection.device_of(number), own.cards[number], cores, mates, scope)
     taken = f"all cards of this host ({len(own.cards)}) are taken"
     if own.required or own.requested:
         raise UsageError(f"{taken}: --share-cards lets a process share one")
@@ -126,7 +127,7 @@ def _report(options: RunOptions, rank: int, ranks: int, host: int) -> Report:
 def _seen(options: RunOptions, host: int) -> Report:
     """Return the report of a process that computes, and may do so on a card."""
     by = requested(os.environ)
-    found, unusable = card_detection.usable_cards(options.device, by)
+    found, unusable = detection.usable_cards(options.device, by)
     if found and (unfit := options.unfit_for_cards()):
         found, unusable = [], unfit
     return Report(host, True, options.device == "cuda", found, by, unusable, allowed_cores())
