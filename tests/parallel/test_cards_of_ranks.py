@@ -12,7 +12,7 @@ PROGRAM = str(Path(__file__).parent / "programs" / "cards_of_ranks.py")
 
 def train(cards: str, ranks: int, scenario: str, out: Path, *options: str) -> Run:
     words = [cards, "joined_training.py", scenario, "none", *options, "--out", str(out)]
-    run_ranks([PROGRAM, *words], ranks, timeout_s=60)
+    run_ranks([PROGRAM, *words], ranks, timeout_s=150)
     return Run(out)
 
 
