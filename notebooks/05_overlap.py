@@ -189,7 +189,7 @@ if comm.rank == 0:
 # ## 3 The real thing
 #
 # `OverlappedSGD` in `data_parallel/overlapped.py` hangs a hook on each parameter. Here is its step, the hook, and what
-# the hook hands to the thread:
+# the hook hands to the thread. (`self.copies` moves buckets between a card and the host; on a CPU it does nothing.)
 
 # %%
 for part in (
