@@ -18,6 +18,8 @@ from farandole_tools.forked_ranks import fork_client, fork_server
 from tests.card import build
 from tests.conftest import SESSION
 
+# For tests that are dear and marked one_in(2): make test runs 1, 4 and 3 ranks. Seven take as long as all of these.
+RANKS_OF_DEAR_TESTS = [1, 2, 4, 7, 3]
 PROGRAMS = Path(__file__).parent / "programs"
 
 

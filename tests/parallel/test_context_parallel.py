@@ -15,14 +15,14 @@ import pytest
 from farandole import launch
 from farandole.errors import UsageError
 from farandole.runtime import mpirun
+from tests.parallel.conftest import RANKS_OF_DEAR_TESTS
 
-RANKS = [1, 2, 3, 4, 7]
 TOLERANCE = {"ring float64": 1e-10, "ulysses float64": 1e-12, "contiguous float64": 1e-10,
              "ring float32": 1e-5, "ulysses float32": 1e-5}  # fmt: skip
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("ranks", RANKS_OF_DEAR_TESTS)
 def test_every_step_equals_the_unsplit_model(under_mpirun: Callable[..., Any], ranks: int) -> None:
     """The program asserts the bytes, the memory, and that all ranks have the same bits."""
     answer = under_mpirun("context_equals_whole.py", ranks)

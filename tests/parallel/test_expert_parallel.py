@@ -15,13 +15,13 @@ import pytest
 from farandole import launch
 from farandole.errors import UsageError
 from farandole.runtime import mpirun
+from tests.parallel.conftest import RANKS_OF_DEAR_TESTS
 
-RANKS = [1, 2, 3, 4, 7]
 TOLERANCE = 1e-12
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("ranks", RANKS_OF_DEAR_TESTS)
 def test_every_step_equals_one_process_with_all_experts(under_mpirun: Callable[..., Any], ranks: int) -> None:
     """The program asserts the order of dispatch, bytes, memory, and that all ranks have the same shared parameters."""
     answer = under_mpirun("experts_equal_whole.py", ranks)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from farandole.model_parallel.schedules import NAMES
+from tests.parallel.conftest import RANKS_OF_DEAR_TESTS
 
 # Gradients added up in another order: rounding of float64 over 7 updates.
 TOLERANCE = {"float64": 1e-12, "float32": 2e-6}
@@ -51,7 +52,7 @@ def spread(under_mpirun: Callable[..., Any]) -> Spread:
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("ranks", [1, 2, 4, 3, 7])
+@pytest.mark.parametrize("ranks", RANKS_OF_DEAR_TESTS)
 def test_every_schedule_equals_the_unsplit_model(spread: Spread, ranks: int) -> None:
     """PipeDream is equal to one process that gives each stage the version it should see: not to plain SGD."""
     groups = 2 * ranks if ranks <= 4 else ranks

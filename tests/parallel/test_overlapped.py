@@ -11,12 +11,13 @@ import pytest
 from farandole import Run, launch
 from farandole.data_parallel.buckets import cut
 from farandole.report import timeline
+from tests.parallel.conftest import RANKS_OF_DEAR_TESTS
 
 BUCKETS = len(cut([20 * 70, 70, 70 * 30, 30, 30 * 30, 30, 30 * 5, 5], 1000))
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("ranks", RANKS_OF_DEAR_TESTS)
 def test_overlap_and_buckets_leave_the_training_unchanged(under_mpirun: Callable[..., Any], ranks: int) -> None:
     answer = under_mpirun("overlapped.py", ranks)
     assert set(answer["one_bucket_is_the_whole"].values()) == {True}

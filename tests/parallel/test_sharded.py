@@ -19,14 +19,14 @@ from farandole.runtime import mpirun
 from farandole.runtime.launcher import run_ranks
 from farandole.sharded.half import compute_in_bfloat16
 from farandole.sharded.steps import halves
-from tests.parallel.conftest import PROGRAMS
+from tests.parallel.conftest import PROGRAMS, RANKS_OF_DEAR_TESTS
 
 STEPS = 4
 STATE = {"perceptron": 2, "transformer": 1, "branches": 0}
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("ranks", RANKS_OF_DEAR_TESTS)
 def test_every_stage_equals_one_process_at_every_step(under_mpirun: Callable[..., Any], ranks: int) -> None:
     answer = under_mpirun("sharded_equals_single.py", ranks)
     check_muon(answer.pop("muon"), ranks)

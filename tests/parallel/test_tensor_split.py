@@ -10,8 +10,9 @@ import pytest
 
 from farandole import launch
 from farandole.errors import UsageError
+from tests.parallel.conftest import RANKS_OF_DEAR_TESTS
 
-RANKS = [1, 2, 3, 4, 7]  # of 8 heads 3 and 7 ranks get unequal shares
+RANKS = RANKS_OF_DEAR_TESTS  # of 8 heads 3 and 7 ranks get unequal shares
 
 # After 5 steps at a learning rate of 0.2, from sums added in another order.
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
