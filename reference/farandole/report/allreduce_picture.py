@@ -15,6 +15,7 @@ from farandole.report.table import binary
 
 INK = "#444444"
 COLOURS = (*SERIES, INK, "#8B5A2B", "#A0A0A0", "#7FBF3F")
+DASHES = ("--", "-.", ":", (0, (1, 3)), (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 Row = dict[str, Any]
 
 
@@ -41,7 +42,7 @@ def figure(rows: list[Row]) -> Figure:
         its = [row for row in rows if row["name"] == name]
         _line(right, its, [row["median_s"] for row in its], color=colours[name], marker="o", markersize=4, label=name)
     its = [row for row in rows if row["name"] == names[0]]
-    for peer, dashes in zip(its[0]["peers"], ("--", "-.", ":", (0, (1, 3))), strict=False):
+    for peer, dashes in zip(its[0]["peers"], cycle(DASHES), strict=False):
         if all("median_s" in row["peers"][peer] for row in its):
             seconds = [row["peers"][peer]["median_s"] for row in its]
             _line(right, its, seconds, color=INK, linestyle=dashes, label=peer)

@@ -7,7 +7,11 @@ the launches alternate in several sweeps. Peers:
 - MPI_Allreduce, by mpi4py;
 - Horovod, ``allreduce_`` over MPI; where it is not installed there is an error instead of its median;
 - Gloo, by torch.distributed;
-- a copy of the vector in every rank at the same time: no all-reduce, but how fast the memory is.
+- a copy of the vector in every rank at the same time: no all-reduce, but how fast the memory is;
+- with ``--peers all`` Open MPI's other algorithms, and MPICH and Intel MPI with theirs (`mpi_peers`).
+
+An all-reduce in place must at least read and write every rank's vector once, 2·n·P bytes. What part of its time the
+memory would take for these, at the bandwidth of P additions at once, is a row's `memory_fraction`.
 
 A row says besides what all-reduces are compared by, the bus bandwidth, and for those that are schedules what the
 α-β-γ model says: γ is measured by adding, α and β are fitted to the times of all schedules together.
@@ -15,6 +19,9 @@ A row says besides what all-reduces are compared by, the bus bandwidth, and for 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib import metadata
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -24,8 +31,11 @@ from farandole.collectives.costs import Machine, bus_factor, coefficients, predi
 from farandole.collectives.fitting import Measurement, fitted
 from farandole.collectives.schedules import ALL_REDUCE_NAMES, SCHEDULES
 from farandole.report.table import binary
+from farandole.runtime import mpirun
+from farandole_tools.bench import mpi_peers
 from farandole_tools.bench.allreduce_names import ADD, COPY, OURS
 from farandole_tools.bench.interleaved_timing import Medians, medians, row, why_not
+from farandole_tools.bench.mpi_peers import Setting
 
 ROUNDS_PROGRAM = "farandole_tools.bench.allreduce_rounds"
 SIZES = {4 << 10: 30, 64 << 10: 30, 1 << 20: 20, 16 << 20: 8, 64 << 20: 5}  # in bytes → rounds of a sweep
@@ -33,30 +43,45 @@ SWEEPS = 3
 APART = ("Horovod", "Gloo")
 COPIES = "a copy by each"
 PEERS = {"mpi": "MPI_Allreduce", "Horovod": "Horovod", "Gloo": "Gloo", COPY: COPIES}
+ADD_TOUCHES = 3  # vectors that an addition in place reads and writes
 MODEL_RANKS = (2, 3, 4, 7, 8, 16, 64)
 MODEL_SIZES = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
 MODELLED = tuple(name for name in ALL_REDUCE_NAMES if name in SCHEDULES)
 
 
-def rows(ranks: int) -> list[dict[str, Any]]:
+def rows(ranks: int, all_peers: bool = False) -> list[dict[str, Any]]:
     """One row for each of our algorithms and each length of vector.
+
+    Args:
+        all_peers: measure MPI in all `mpi_peers.settings`, too.
 
     Raises:
         LaunchError: one of the systems failed or gave wrong sums.
+        UsageError: another MPI could not be installed.
     """
     missing = {name: error for name in APART if (error := why_not(name))}
     launches = [[*OURS, "mpi", COPY, ADD], *([name] for name in APART if name not in missing)]
-    return composed(medians(ROUNDS_PROGRAM, launches, SIZES, ranks, SWEEPS), missing, ranks)
+    settings = mpi_peers.settings() if all_peers else []
+    as_set = {str(each): ("mpi", each.environment) for each in settings}
+    found = composed(medians(ROUNDS_PROGRAM, launches, SIZES, ranks, SWEEPS, as_set), missing, ranks, settings)
+    for peer, version in versions().items():
+        for each in found:
+            each["peers"][peer]["version"] = version
+    return found
 
 
-def composed(found: Medians, missing: dict[str, str], ranks: int) -> list[dict[str, Any]]:
+def composed(
+    found: Medians, missing: dict[str, str], ranks: int, settings: Sequence[Setting] = ()
+) -> list[dict[str, Any]]:
     """The rows, from the medians by size and system, and why some peers have none."""
     machine = fit(found, ranks)
     rows = []
     for size, its in found.items():
         for name in OURS:
             its_row = row(name, size, ranks, its, PEERS, missing)
+            its_row["peers"] |= {peer: best(peer, settings, its, its[name]) for peer in peers_of(settings)}
             its_row["bus_bytes_per_s"] = bus_factor(ranks) * size / its[name]
+            its_row["memory_fraction"] = its[ADD] * 2 / ADD_TOUCHES / its[name]
             if name in MODELLED:
                 schedule, _ = SCHEDULES[name]
                 its_row["model"] = {
@@ -67,6 +92,30 @@ def composed(found: Medians, missing: dict[str, str], ranks: int) -> list[dict[s
                 }
             rows.append(its_row)
     return rows
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the usual peers, by their columns."""
+    installed = {"Horovod": "horovod", "Gloo": "torch"}
+    found = {called: f"{name} {metadata.version(name)}" for called, name in installed.items() if find_spec(name)}
+    return {"MPI_Allreduce": str(mpirun.detect())} | found
+
+
+def peers_of(settings: Sequence[Setting]) -> list[str]:
+    """Return each MPI that they are of, once."""
+    return [*dict.fromkeys(each.peer for each in settings)]
+
+
+def best(peer: str, settings: Sequence[Setting], seconds: dict[str, float], own_s: float) -> dict[str, Any]:
+    """Return a row's entry for an MPI in the fastest of its settings, as which Open MPI has what is installed, too."""
+    found = {each.tuning: seconds[str(each)] for each in settings if each.peer == peer and str(each) in seconds}
+    if peer == mpi_peers.TUNED:
+        found[mpi_peers.AS_INSTALLED] = seconds["mpi"]
+    if not found:
+        return {"error": "no launch of it succeeded"}
+    tuning = min(found, key=lambda name: found[name])
+    [version] = {each.version for each in settings if each.peer == peer}
+    return {"median_s": found[tuning], "ratio": found[tuning] / own_s, "version": version, "tuning": tuning}
 
 
 def fit(found: Medians, ranks: int) -> Machine:
@@ -85,6 +134,12 @@ def notes(rows: list[dict[str, Any]]) -> list[str | Table]:
         size: min((row for row in rows if row["size"] == size), key=lambda row: row["median_s"]) for size in sizes
     }
     said = "; ".join(f"{binary(size)}: {row['name']}" for size, row in fastest.items())
+    tuned = [
+        f"the fastest of {peer}: "
+        + "; ".join(f"{binary(size)}: {row['peers'][peer]['tuning']}" for size, row in fastest.items())
+        for peer, its in next(iter(fastest.values()))["peers"].items()
+        if "tuning" in its
+    ]
     model = next(row["model"] for row in rows if "model" in row)
     alpha, beta, gamma = (model[name] for name in ("alpha_s", "beta_s_per_byte", "gamma_s_per_byte"))
     figures = f"α = {alpha * 1e6:.3g} µs, β = {beta * 1e9:.3g} ns a byte, γ = {gamma * 1e9:.3g} ns a byte"
@@ -95,4 +150,4 @@ def notes(rows: list[dict[str, Any]]) -> list[str | Table]:
             min(terms, key=lambda name: np.dot(terms[name], (alpha, size * beta, size * gamma))) for size in MODEL_SIZES
         )
         table.add_row(str(ranks), *best)
-    return [f"the fastest of ours: {said}", f"the model: {figures}", table]
+    return [f"the fastest of ours: {said}", *tuned, f"the model: {figures}", table]

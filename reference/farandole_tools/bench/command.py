@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.box import SIMPLE_HEAD
@@ -19,7 +19,7 @@ from farandole.runtime.files import json_text
 from farandole.runtime.numbers import AtLeastOne, Positive
 from farandole_tools.bench import BENCHMARKS
 
-PICTURED = "allreduce"
+PICTURED = WITH_PEERS = "allreduce"
 OF_A_TASK = "methods"
 
 
@@ -28,6 +28,7 @@ def bench(
     *,
     ranks: Annotated[AtLeastOne, Parameter(alias="-n")] = 4,
     picture: Path | None = None,
+    peers: Literal["usual", "all"] = "usual",
     task: str | None = None,
     lr: Positive = 0.1,
     batch: AtLeastOne = 64,
@@ -41,6 +42,7 @@ def bench(
         name: which benchmark. [default: all]
         ranks: number of processes.
         picture: of allreduce: all times over the vector's size, beside the cost model; a .png, .svg or .pdf.
+        peers: of allreduce: all adds MPICH, Intel MPI (installed at first use) and each MPI's algorithms.
         task: of methods: a task of your own, my_task.py or package.module:name, in place of the digits.
         lr: with --task: the learning rate of all methods.
         batch: with --task: samples of a step.
@@ -54,6 +56,8 @@ def bench(
         raise UsageError(f"--picture is for {PICTURED}: farandole bench {PICTURED} --picture {picture}")
     if picture:
         pictures.check(picture, "--picture")
+    if peers != "usual" and name != WITH_PEERS:
+        raise UsageError(f"--peers is for {WITH_PEERS}: farandole bench {WITH_PEERS} --peers {peers}")
     if task is not None and name != OF_A_TASK:
         raise UsageError(f"--task is for {OF_A_TASK}: farandole bench {OF_A_TASK} --task {task}")
     if task is None and (lr, batch, steps, target) != (0.1, 64, 160, None):
@@ -62,7 +66,8 @@ def bench(
     found: list[dict[str, Any]] = []
     console = Console()
     for module in map(importlib.import_module, [BENCHMARKS[name]] if name else BENCHMARKS.values()):
-        rows = module.rows(ranks, module.Recipe(own, target)) if task else module.rows(ranks)
+        more = [module.Recipe(own, target)] if task else [True] if peers == "all" else []
+        rows = module.rows(ranks, *more)
         found += rows
         if not json_:
             console.print(_table(rows))
@@ -77,9 +82,9 @@ def bench(
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    """A row for each of ours, a column for each peer: its time over ours. Of all-reduces the bus bandwidth too."""
+    """A row for each of ours, a column for each peer: its time over ours. Of all-reduces two bandwidths too."""
     peers = list(dict.fromkeys(peer for row in rows for peer in row["peers"]))
-    bus = ["GB/s"] if "bus_bytes_per_s" in rows[0] else []
+    bus = ["GB/s", "memory"] if "bus_bytes_per_s" in rows[0] else []
     own = (Column(name, justify="right", no_wrap=True) for name in ("KiB", "ranks", "ms", *bus))
     others = (Column(name, justify="right", overflow="fold") for name in peers)
     table = Table(Column(no_wrap=True), *own, *others, box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
@@ -90,9 +95,10 @@ def _table(rows: list[dict[str, Any]]) -> Table:
             f"{row['size'] / 1024:,.0f}",
             "never" if row["median_s"] is None else f"{row['median_s'] * 1e3:.3f}",
         )
-        carried = [f"{row['bus_bytes_per_s'] / 1e9:.2f}"] if bus else []
+        carried = [f"{row['bus_bytes_per_s'] / 1e9:.2f}", f"{row['memory_fraction']:.2f}"] if bus else []
         table.add_row(row["name"], size, str(row["ranks"]), ours, *carried, *beside)
     errors = {peer: its["error"] for row in rows for peer, its in row["peers"].items() if "error" in its}
-    what = ("GB/s: the bus bandwidth; " if bus else "") + "a peer's column: its time over ours"
+    bandwidths = "GB/s: the bus bandwidth; memory: the part of the time that memory needs; "
+    what = (bandwidths if bus else "") + "a peer's column: its time over ours"
     table.caption = escape("\n".join([what, *(f"without {peer}: {error}" for peer, error in errors.items())]))
     return table
