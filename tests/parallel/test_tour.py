@@ -11,13 +11,31 @@ from pathlib import Path
 
 import pytest
 
-from farandole import Run
+from farandole import Run, scenarios
 from farandole.cli.tour import LEAST_STEPS
 from farandole.methods import stops
-from farandole.report.tour import CONDITIONS
+from farandole.report.tour import CONDITIONS, RECIPE
+from farandole.runtime.command_line import parse, to_arguments
 from farandole.runtime.faults import Fail
 
 STEPS = 40  # of 300: what the page shows is not judged here
+NAMES = [stop.name for _, stop in stops()]
+# What starts, agrees, ends or is drawn in another way than the others do.
+VARIED = [
+    *("ring all-reduce", "Horovod", "torch DDP", "server, async"),
+    *("pipeline, 1F1B", "a rank killed", "two pipelines"),
+]
+# Arguments: names of strategies, "--", and those of farandole.
+TOUR_OF = """
+import sys
+from farandole import methods
+from farandole.__main__ import main
+end = sys.argv.index("--")
+chosen = [stop for stop in methods.stops() if stop[1].name in sys.argv[1:end]]
+methods.stops = lambda: chosen
+del sys.argv[1:end + 1]
+main()
+"""
 
 
 class References(HTMLParser):
@@ -39,25 +57,33 @@ def test_the_shortest_tour_has_every_failure() -> None:
     assert all(fail.step < LEAST_STEPS for fail in failures)
 
 
+@pytest.mark.parametrize("condition", CONDITIONS.values(), ids=CONDITIONS)
+def test_every_strategy_accepts_the_tours_options(condition: dict[str, str], tmp_path: Path) -> None:
+    for scenario, stop in stops():
+        options = {**RECIPE, **stop.options, **condition, "steps": STEPS, "out": tmp_path}
+        parse(scenarios.load(scenario).Config, to_arguments(options))
+
+
 @pytest.mark.timeout(600)
-def test_the_tour_runs_every_strategy_and_shows_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [VARIED, pytest.param(NAMES, marks=pytest.mark.soak)], ids=["varied", "all"])
+def test_the_tour_runs_every_strategy_and_shows_it(names: list[str], tmp_path: Path) -> None:
     if importlib.util.find_spec("horovod") is None:
         pytest.skip("no Horovod: make setup builds it")
-    command = [sys.executable, "-m", "farandole", "tour", "--steps", str(STEPS), "--out", str(tmp_path / "tour")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=580)
+    command = [sys.executable, "-c", TOUR_OF, *names, "--", "tour", "--steps", str(STEPS), "--out"]
+    done = subprocess.run([*command, str(tmp_path / "tour")], capture_output=True, text=True, timeout=580)
     assert done.returncode == 0, done.stderr
-    for _, stop in stops():
-        assert done.stdout.count(f"tour: {stop.name},") == len(CONDITIONS), f"{stop.name} ran too seldom"
+    for name in names:
+        assert done.stdout.count(f"tour: {name},") == len(CONDITIONS), f"{name} ran too seldom"
 
     page = (tmp_path / "tour" / "index.html").read_text()
     references = References()
     references.feed(page)
-    assert references.rows == len(CONDITIONS) * (1 + len(stops()))
+    assert references.rows == len(CONDITIONS) * (1 + len(names))
     assert not [target for target in references.targets if re.match(r"https?:|/", target)], "opens offline, anywhere"
     assert all((tmp_path / "tour" / target).is_file() for target in references.targets)
 
     runs = [Run.open(file.parent) for file in (tmp_path / "tour").glob("*/summary.json")]
-    assert len(runs) == len(CONDITIONS) * len(stops())
+    assert len(runs) == len(CONDITIONS) * len(names)
     for run in runs:
         workers = 3 if run.summary.scenario == "parameter_server" else 1  # there every gradient is an update
         assert run.summary.steps == STEPS * workers
@@ -69,6 +95,6 @@ def test_the_tour_runs_every_strategy_and_shows_it(tmp_path: Path) -> None:
         models = len(set(run.summary.params_sha256 or []))  # parts without parameters, of which two may be, look alike
         assert min(parts, 2) <= models <= parts
 
-    again = subprocess.run([*command[:-1], str(tmp_path)], capture_output=True, text=True, timeout=60)
+    again = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert again.returncode == 2
     assert "holds something other than a tour" in again.stderr
