@@ -25,7 +25,7 @@ def test_without_a_compiler_it_says_what_to_install(compilers: Path) -> None:
 def test_a_compiler_that_cannot_build_it_is_quoted_and_leaves_nothing(compilers: Path) -> None:
     (compilers / "c++").write_text("#!/bin/sh\necho 'card.cpp:3: fatal error: no such header' >&2\nexit 1\n")
     (compilers / "c++").chmod(0o755)
-    with pytest.raises(build.CannotBuild, match="fatal error: no such header$"):
+    with pytest.raises(build.CannotBuild, match=r"fatal error: no such header$"):
         build.folder()
     assert [each.name for each in build.cache_folder().iterdir()] == ["lock"]
 

@@ -55,7 +55,7 @@ def medians(
     task = json.dumps([[case, WARM_UP + number] for case, number in rounds.items()])
     for _ in range(sweeps):
         for names in launches:
-            output = run_ranks(["-m", program, task, *names], ranks, timeout_s=TIMEOUT_S)
+            output = run_ranks(["-m", program, task, *names], ranks, timeout_s=TIMEOUT_S, outlives=False)
             for case, found in zip(rounds, json.loads("".join(output.stdout)), strict=True):
                 for name, its in found.items():
                     seconds[case].setdefault(name, []).extend(its[WARM_UP:])
@@ -100,6 +100,6 @@ def why_not(name: str) -> str | None:
 
 if __name__ == "__main__":
     try:
-        print(*run_ranks(["-m", *sys.argv[2:]], int(sys.argv[1]), timeout_s=TIMEOUT_S).stdout)
+        print(*run_ranks(["-m", *sys.argv[2:]], int(sys.argv[1]), timeout_s=TIMEOUT_S, outlives=False).stdout)
     except LaunchError as failed:
         sys.exit(failed.message)
