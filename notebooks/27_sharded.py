@@ -107,7 +107,7 @@ for pipelines, stage, again in ((1, 0, "none"), (1, 0, "selective"), (16, 1, "se
 # ranks. Each rank counts what it holds while it trains, and the record has the largest amounts.
 
 # %%
-recipe = {"hidden": 64, "depth": 12, "steps": 60}
+recipe = {"hidden": 64, "depth": 12, "steps": 40}
 alone = launch("sharded", ranks=1, stage=1, **recipe, out=folder / "alone")
 runs = {stage: launch("sharded", ranks=4, stage=stage, **recipe, out=folder / str(stage)) for stage in (1, 2, 3)}
 
