@@ -166,7 +166,7 @@ def test_ddp_learns_on_a_card_what_it_learns_on_the_processor(
     compare(device, scenario, ranks, options, tmp_path)
 
 
-@on_cards(pytest.mark.one_in(6))
+@on_cards(pytest.mark.soak)
 @pytest.mark.parametrize(("scenario", "ranks", "options"), BY_TIME)
 def test_it_learns_on_a_card(device: str, scenario: str, ranks: int, options: dict[str, Any], tmp_path: Path) -> None:
     run = on("auto", scenario, ranks, options | {"steps": 60}, tmp_path)
