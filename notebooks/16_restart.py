@@ -534,7 +534,7 @@ try:
             raise RuntimeError("it has not begun")
         time.sleep(0.02)
     children = psutil.Process(process.pid).children(recursive=True)
-    ranks = [child for child in children if "farandole.runtime" in child.cmdline()[:4]]
+    ranks = [child for child in children if child.cmdline()[:1] == [sys.executable]]  # not mpirun
     ranks[2].send_signal(signal.SIGUSR1)
     _, said = process.communicate(timeout=50)
 finally:
