@@ -24,6 +24,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import time
@@ -153,6 +154,13 @@ def pip(*arguments: str, log: Path, **environment: str) -> None:
         raise SystemExit(f"horovod: '{' '.join(command)}' failed; its last lines are above")
 
 
+def relocatable() -> dict[str, str]:
+    """Let Horovod look for libmpi in the environment in which it is installed, not in the one that has built it."""
+    installed = Path(sysconfig.get_path("platlib"), "horovod", "torch")
+    libraries = os.path.relpath(Path(sys.prefix, "lib"), installed)
+    return {"LDFLAGS": f"-Wl,-rpath,$ORIGIN/{libraries} {os.environ.get('LDFLAGS', '')}".strip()}
+
+
 def build(folder: Path, bin_folder: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
@@ -169,7 +177,8 @@ def build(folder: Path, bin_folder: Path) -> None:
         leave_out_debug_info(source)
         path = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
         pip("wheel", str(source), "--no-deps", "--no-build-isolation", "--wheel-dir", str(work / "wheel"),
-            log=log, PATH=path, MAKEFLAGS=f"-j{os.cpu_count()}", **FLAGS, **for_cards()[1])  # fmt: skip
+            log=log, PATH=path, MAKEFLAGS=f"-j{os.cpu_count()}",
+            **FLAGS, **relocatable(), **for_cards()[1])  # fmt: skip
         # Into place by one rename: an interrupted build never leaves half a wheel in the cache.
         folder.parent.mkdir(parents=True, exist_ok=True)
         staged = Path(tempfile.mkdtemp(dir=folder.parent))
@@ -191,17 +200,34 @@ def main() -> None:
     if "--where" in sys.argv:
         print(folder)
         return
-    if not list(folder.glob("horovod-*.whl")):
-        cards = "for cards, by NCCL" if for_cards()[1] else "for the CPU"
-        say(f"compiling {cards}, against this torch and this MPI: usually 2 minutes on 2 cores, once per machine")
-        start = time.monotonic()
-        build(folder, bin_folder)
-        say(f"compiled in {time.monotonic() - start:.0f} s, kept in {folder}")
+    was_kept = bool(list(folder.glob("horovod-*.whl")))
+    if not was_kept:
+        compile_into(folder, bin_folder)
+    install(folder)
+    if was_kept and not loads():
+        say("it does not load here")
+        compile_into(folder, bin_folder)
+        install(folder, "--force-reinstall", "--no-deps")  # else pip would leave the one of this version
+
+
+def compile_into(folder: Path, bin_folder: Path) -> None:
+    cards = "for cards, by NCCL" if for_cards()[1] else "for the CPU"
+    say(f"compiling {cards}, against this torch and this MPI: usually 2 minutes on 2 cores, once per machine")
+    start = time.monotonic()
+    build(folder, bin_folder)
+    say(f"compiled in {time.monotonic() - start:.0f} s, kept in {folder}")
+
+
+def install(folder: Path, *options: str) -> None:
     wheel = next(folder.glob("horovod-*.whl"))
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", str(wheel), "--constraint", str(CONSTRAINTS)], check=True
-    )
+    command = [sys.executable, "-m", "pip", "install", "--quiet", str(wheel), "--constraint", str(CONSTRAINTS)]
+    subprocess.run([*command, *options], check=True)
     say(f"{VERSION} installed from {wheel.name}")
+
+
+def loads() -> bool:
+    """Whether the installed Horovod finds the libraries that it was linked with."""
+    return subprocess.run([sys.executable, "-c", "import horovod.torch"], capture_output=True).returncode == 0
 
 
 if __name__ == "__main__":

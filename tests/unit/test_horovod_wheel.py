@@ -72,3 +72,21 @@ def test_each_cuda_has_a_wheel_of_its_own_which_reduces_by_nccl(
         assert (flags["HOROVOD_GPU_OPERATIONS"], flags["HOROVOD_CUDA_HOME"]) == ("NCCL", str(home))
         assert flags["HOROVOD_NCCL_HOME"] == str(home)
     assert len(names) == 3, "for the CPU, and for each toolkit"
+
+
+@pytest.mark.parametrize("it_loads", [True, False])
+def test_a_kept_wheel_that_does_not_load_is_compiled_again(
+    it_loads: bool, wheel: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose libraries lay in an environment that is gone."""
+    done: list[str] = []
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "horovod-0.28.1-any.whl").touch()
+    monkeypatch.setattr(wheel.shutil, "which", lambda name, path="": f"/bin/{name}")
+    monkeypatch.setattr(wheel, "cache_folder", lambda mpicxx: tmp_path / "kept")
+    monkeypatch.setattr(wheel, "loads", lambda: it_loads)
+    monkeypatch.setattr(wheel, "install", lambda folder, *options: done.append(" ".join(["install", *options])))
+    monkeypatch.setattr(wheel, "compile_into", lambda folder, bin_folder: done.append("compile"))
+    monkeypatch.setattr(wheel.sys, "argv", ["horovod_wheel.py"])
+    wheel.main()
+    assert done == ["install"] + ([] if it_loads else ["compile", "install --force-reinstall --no-deps"])
