@@ -106,6 +106,12 @@ def test_the_twins_train_the_language_model(scenario: str, tmp_path: Path) -> No
     assert twin.test_accuracy == pytest.approx(ours.test_accuracy, abs=1e-3)
 
 
+def test_nccl_is_refused_where_ranks_have_no_cards(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--backend nccl needs a CUDA card for each rank, .*: use --backend gloo$"):
+        launch("ddp_sgd", 2, device="cpu", backend="nccl", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_files_hold_text_as_well_as_images(tmp_path: Path) -> None:
     options = {"data": "pydoc", "model": "transformer", "hidden": 16, "depth": 1, "batch": 8, "steps": 3}
     summaries = [

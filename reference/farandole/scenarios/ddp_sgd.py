@@ -1,4 +1,4 @@
-"""Synchronous data-parallel SGD by torch DDP over gloo, to compare with sync_sgd.
+"""Synchronous data-parallel SGD by torch DDP over gloo or NCCL, to compare with sync_sgd.
 
 The same data, shares, model and record as sync_sgd; torch's DistributedDataParallel reduces the
 gradients. Its messages are not counted, so the record's byte counts are null.
@@ -7,6 +7,7 @@ gradients. Its messages are not counted, so the record's byte counts are null.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from cyclopts import Parameter
 
@@ -17,7 +18,11 @@ from farandole.scenarios import run_as_program
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Config(LoopOptions):
-    """The options that all data-parallel scenarios share."""
+    """The options that all data-parallel scenarios share, and which library adds up."""
+
+    backend: Literal["auto", "gloo", "nccl"] = "auto"
+    """What adds up the gradients: gloo in the hosts' memory, NCCL on CUDA cards, of which each rank needs its own; auto
+    takes NCCL where that is so."""
 
 
 def main(config: Config) -> None:
@@ -26,7 +31,9 @@ def main(config: Config) -> None:
     from farandole.report.table import print_summary
 
     summary = train(
-        "ddp_sgd", config, lambda world, model, loss: DdpSGD(world, model, loss, config.lr, config.wait_timeout)
+        "ddp_sgd",
+        config,
+        lambda world, model, loss: DdpSGD(world, model, loss, config.lr, config.wait_timeout, config.backend),
     )
     print_summary(summary, config.json)
 
