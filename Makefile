@@ -19,7 +19,7 @@ READY := .venv/.ready
 tour: $(READY)
 	$(BIN)/farandole tour
 
-# Four tests at a time, and Slurm's jobs, types and documentation beside them: most of a test is several processes that
+# Three tests at a time, and Slurm's jobs, types and documentation beside them: most of a test is several processes that
 # start, or wait for each other, and whoever waits leaves the core to others. Then those that are to be alone.
 # Thousands of processes start: each would compile all modules anew where no bytecode may be written, and have threads
 # for linear algebra that wait at full speed. A rank that waits beside other tests looks for messages every 0.1 ms, not
@@ -39,7 +39,7 @@ tests-beside tests-slurm: export OMPI_MCA_threads_pthreads_nanosleep_time = 1000
 
 tests-beside:
 	$(BIN)/pytest $(addprefix tests/,notebooks parallel labs slurm unit) -m "not alone and not slurm" \
-		--numprocesses 4 --dist worksteal
+		--numprocesses 3 --dist worksteal
 
 tests-slurm:
 	$(BIN)/pytest tests/slurm -m slurm
