@@ -20,8 +20,9 @@ from torch.utils.data import IterableDataset, default_collate
 
 from farandole.data import batch as batches
 from farandole.data.batch import Batch
-from farandole.data.read_ahead import ReadAhead, checked
+from farandole.data.read_ahead import ReadAhead
 from farandole.data.stream import Stream
+from farandole.data.workers import checked
 from farandole.errors import UsageError
 
 Rows = slice | NDArray[np.intp]
@@ -121,7 +122,7 @@ class OneByOne:
         dataset: has `__len__` and `__getitem__`.
         collate: makes a batch of a list of samples; None: torch's `default_collate`.
         rows: the samples that count, by number; None: all.
-        loader: arguments of the DataLoader whose workers read ahead (`read_ahead.checked`); empty: no workers.
+        loader: arguments of the DataLoader whose workers read ahead (`workers.checked`); empty: no workers.
     """
 
     dataset: Any

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import IterableDataset, default_collate
 
 from farandole.data import batch as batches
+from farandole.data import workers
 from farandole.data.batch import Batch
-from farandole.data.read_ahead import Begin, WorkerLost, generator_of, without_mpi
 from farandole.errors import UsageError
 
 TAKEN_BY = "sync_sgd, local_sgd, compressed_sgd, dpsgd, ad_psgd, parameter_server and their variants"
@@ -42,7 +42,7 @@ class Stream:
     Args:
         dataset: yields the same samples in the same order on every rank.
         collate: makes a batch of a list of samples; None: torch's `default_collate`.
-        loader: arguments of a DataLoader with one worker (`read_ahead.checked`); empty: no worker.
+        loader: arguments of a DataLoader with one worker (`workers.checked`); empty: no worker.
         batch: samples of a step, over all ranks; None: not known, and the samples cannot be used.
         part: the positions in a batch that are this rank's.
 
@@ -124,16 +124,13 @@ class StreamReader:
         """Have the worker, if there is to be one, read ahead; all batches have the size of the part."""
         if not (self.stream.loader and len(self.stream.part)):
             return
-        options = {**self.stream.loader, "worker_init_fn": Begin.of(self.stream.loader)}
-        with without_mpi():
-            self._made = iter(DataLoader(Parts(self.stream), None, generator=generator_of(seed), **options))
+        self._made = workers.started(Parts(self.stream), self.stream.loader, seed, batch_size=None)
 
     def __getitem__(self, rows: NDArray[np.intp]) -> Batch:
         if self._made is None:
             return batches.to(self.device, _collated(self.stream, islice(self.samples, len(rows))))
         assert len(rows) == len(self.stream.part)
-        with WorkerLost.named():
-            return batches.to(self.device, next(self._made))
+        return batches.to(self.device, workers.next_batch(self._made, self.stream.loader["timeout"]))
 
 
 class Parts(IterableDataset[Batch]):
