@@ -1,7 +1,7 @@
 """DiLoCo around a loop of the user's own: every rank takes its own steps, and every H steps an outer step follows.
 
-The rule is that of `data_parallel.diloco`, with any optimizer of torch as the inner one. Each rank keeps what its
-optimizer remembers to itself; the outer momentum is the same on every rank.
+The outer step is that of `data_parallel.outer_step`; the inner optimizer is any of torch. A rank does not send its
+inner optimizer's state. The outer momentum is the same on every rank.
 
 Cost: as `local_sgd`, and two vectors of the parameters' length.
 """
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from farandole.collectives.all_reduce import ALL_REDUCES
 from farandole.data_parallel.options import OwnCollective
+from farandole.data_parallel.outer_step import Outer
 from farandole.own_loop.apart import Apart
 from farandole.runtime.numbers import AtLeastOne, Positive, real
 from farandole.runtime.options import RunOptions
@@ -49,6 +50,7 @@ class DiLoCo(Apart):
 
     def __init__(self, world: World, options: DiLoCoOptions) -> None:
         super().__init__(world, options)
+        self._outer = Outer(options.period, options.outer_lr, options.outer_momentum)
         self._shares: list[float] = []  # since the last outer step
         self._common: Tensor | None = None  # the parameters after it
         self._velocity = torch.zeros(0)
@@ -80,7 +82,5 @@ class DiLoCo(Apart):
         with self.world.communicate("average"):
             moved = (self._common - self.collected()) * weight
             ALL_REDUCES[self.options.collective](self.world.comm, moved.numpy())
-            momentum, lr = self.options.outer_momentum, self.options.outer_lr
-            self._velocity.mul_(momentum).add_(moved)
-            self._common.sub_(lr * (moved + momentum * self._velocity))
+            self._outer.move(self._common.numpy(), self._velocity.numpy(), moved.numpy())
             self.hand_out(self._common)
