@@ -4,6 +4,7 @@
 # make check   style, types and unit tests: under two minutes
 # make lab     JupyterLab with the notebooks
 # make bench   how fast we are beside others, as ratios
+# make performance  measure the tables of docs/performance.md anew: half an hour on an idle machine
 # make docs    the documentation, in docs/_build/html
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ BIN := .venv/bin
 WITH_ALONE := labs parallel
 READY := .venv/.ready
 
-.PHONY: tour test tests-beside tests-slurm soak setup check unit lint docs docs-read lab bench clean
+.PHONY: tour test tests-beside tests-slurm soak setup check unit lint docs docs-read lab bench performance clean
 .DEFAULT_GOAL := tour
 
 tour: $(READY)
@@ -76,6 +77,10 @@ docs: $(READY)
 
 bench: $(READY)
 	$(BIN)/farandole bench
+
+performance: $(READY)
+	$(BIN)/python tools/performance_page.py measure
+	$(BIN)/python tools/performance_page.py write
 
 lab: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab notebooks/00_tour.ipynb --notebook-dir=.

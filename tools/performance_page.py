@@ -1,0 +1,168 @@
+"""Measure what docs/performance.md reports, and write its tables.
+
+    python tools/performance_page.py measure [NAME …]    run the benchmarks, and keep their rows in docs/measured/
+    python tools/performance_page.py write               write the tables of docs/performance.md from these rows
+
+A table stands between ``<!-- measured: NAME -->`` and ``<!-- end -->``. Measure on an otherwise idle machine: all of it
+takes half an hour. The sentences around the tables are written by hand; read them again after measuring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE, MEASURED = "performance.md", "measured"
+PACKAGES = ("torch", "horovod", "ray")
+BLOCK = re.compile(r"(<!-- measured: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+NOT_MEASURED = "–"
+
+Row = Mapping[str, Any]
+
+
+def measure(names: Sequence[str], docs: Path = DOCS) -> None:
+    """Run these benchmarks one after the other, and keep each result as soon as it is there."""
+    for name in names:
+        words, _ = BENCHMARKS[name]
+        print(f"farandole {' '.join(words)}", file=sys.stderr, flush=True)
+        done = subprocess.run([sys.executable, "-m", "farandole", *words, "--json"], stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            sys.exit(done.returncode)
+        kept = {"command": f"farandole {' '.join(words)}", **machine(), "rows": json.loads(done.stdout)}
+        folder = docs / MEASURED
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+def machine() -> dict[str, Any]:
+    """Return when and on what is measured."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    model = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
+    versions = {name: metadata.version(name) for name in PACKAGES}
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "processor": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "system": f"{platform.system()} {platform.release()}",
+        "versions": {"python": platform.python_version(), **versions},
+    }
+
+
+def written(page: str, docs: Path = DOCS) -> str:
+    """Return the page with the tables of what is kept.
+
+    Raises:
+        KeyError: the page names a measurement that does not exist.
+    """
+
+    def table(block: re.Match[str]) -> str:
+        begin, name, end = block.groups()
+        kept = json.loads((docs / MEASURED / f"{name}.json").read_text(encoding="utf-8"))
+        lines = [*BENCHMARKS[name][1](kept["rows"]), "", caption(kept)]
+        return begin + "\n".join(lines) + "\n\n" + end
+
+    return BLOCK.sub(table, page)
+
+
+def caption(kept: Mapping[str, Any]) -> str:
+    return f"`{kept['command']}`, {kept['date']}, {kept['cores']} cores of {kept['processor']}."
+
+
+def all_reduces(rows: Sequence[Row]) -> Iterator[str]:
+    """The times of ours and of each peer; then how ours compare with the fastest of all peers."""
+    ours = ("shared window", "shared-memory", "ring")
+    sizes = sorted({row["size"] for row in rows})
+    peers = [peer for peer in rows[0]["peers"] if "copy" not in peer]
+    yield from header("vector", *ours, *(f"*{peer}*" for peer in peers))
+    fastest: dict[int, tuple[float, str]] = {}
+    for size in sizes:
+        its = {row["name"]: row for row in rows if row["size"] == size}
+        theirs = {peer: its["ring"]["peers"][peer] for peer in peers}
+        times = [its[name]["median_s"] for name in ours]
+        yield line(binary(size), *map(short, times), *(short(each.get("median_s")) for each in theirs.values()))
+        measured = {peer: each for peer, each in theirs.items() if "median_s" in each}
+        best = min(measured, key=lambda peer: measured[peer]["median_s"])
+        tuning = measured[best].get("tuning")
+        fastest[size] = measured[best]["median_s"], f"{best} ({tuning})" if tuning else best
+    yield ""
+    yield from header(
+        "vector", "fastest peer", "ms", *(f"its time over {name}'s" for name in ours), "window: of memory"
+    )
+    for size in sizes:
+        its = {row["name"]: row for row in rows if row["size"] == size}
+        seconds, name = fastest[size]
+        ratios = (f"{seconds / its[each]['median_s']:.2f}" for each in ours)
+        yield line(binary(size), name, short(seconds), *ratios, f"{its['shared window']['memory_fraction']:.2f}")
+
+
+def beside_peers(rows: Sequence[Row]) -> Iterator[str]:
+    """One line for each row: our time, and each peer's time over it."""
+    peers = list(dict.fromkeys(peer for row in rows for peer in row["peers"]))
+    yield from header("", "ms", *peers)
+    for row in rows:
+        ratios = (row["peers"].get(peer, {}).get("ratio") for peer in peers)
+        beside = (NOT_MEASURED if ratio is None else f"{ratio:.2f}" for ratio in ratios)
+        yield line(row["name"], short(row["median_s"]), *beside)
+
+
+def header(*cells: str) -> Iterator[str]:
+    yield line(*cells)
+    yield "|" + "---|" * len(cells)
+
+
+def line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def short(seconds: float | None) -> str:
+    """Return milliseconds in three digits."""
+    if seconds is None:
+        return NOT_MEASURED
+    ms = seconds * 1e3
+    return f"{ms:.0f}" if ms >= 100 else f"{ms:#.3g}".rstrip(".")
+
+
+def binary(size: int) -> str:
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+
+
+Table = Callable[[Sequence[Row]], Iterator[str]]
+BENCHMARKS: dict[str, tuple[list[str], Table]] = {
+    "allreduce-2": (["bench", "allreduce", "-n", "2", "--peers", "all"], all_reduces),
+    "allreduce-4": (["bench", "allreduce", "-n", "4", "--peers", "all"], all_reduces),
+    "step": (["bench", "step"], beside_peers),
+    "ps": (["bench", "ps"], beside_peers),
+    "pipeline": (["bench", "pipeline"], beside_peers),
+    "recovery": (["bench", "recovery"], beside_peers),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    measuring = commands.add_parser("measure", help="run benchmarks, and keep their rows")
+    measuring.add_argument("names", nargs="*", metavar="NAME", help=f"which of {', '.join(BENCHMARKS)}; default: all")
+    commands.add_parser("write", help=f"write the tables of docs/{PAGE}")
+    given = parser.parse_args()
+    if given.command == "write":
+        page = DOCS / PAGE
+        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
+        return
+    if unknown := [name for name in given.names if name not in BENCHMARKS]:
+        parser.error(f"there is no measurement {unknown[0]!r}: choose from {', '.join(BENCHMARKS)}")
+    measure(given.names or list(BENCHMARKS))
+
+
+if __name__ == "__main__":
+    main()
