@@ -5,6 +5,7 @@
 # make lab     JupyterLab with the notebooks
 # make bench   how fast we are beside others, as ratios
 # make performance  measure the tables of docs/performance.md anew: half an hour on an idle machine
+# make gpu-check   on a machine with cards: the GPU tests, trainings by every way to the card, a record for an issue
 # make docs    the documentation, in docs/_build/html
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ BIN := .venv/bin
 WITH_ALONE := labs parallel
 READY := .venv/.ready
 
-.PHONY: tour test tests-beside tests-slurm soak setup check unit lint docs docs-read lab bench performance clean
+.PHONY: tour test tests-beside tests-slurm soak setup check unit lint docs docs-read lab bench performance gpu-check clean
 .DEFAULT_GOAL := tour
 
 tour: $(READY)
@@ -82,6 +83,9 @@ performance: $(READY)
 	$(BIN)/python tools/performance_page.py measure
 	$(BIN)/python tools/performance_page.py write
 
+gpu-check: $(READY)
+	$(BIN)/python -m farandole_tools.gpu_check
+
 lab: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab notebooks/00_tour.ipynb --notebook-dir=.
 
@@ -97,4 +101,4 @@ $(READY): pyproject.toml constraints.txt tools/horovod_wheel.py
 	@touch $@
 
 clean:
-	rm -rf .venv docs/_build docs/notebooks docs/labs runs
+	rm -rf .venv docs/_build docs/notebooks docs/labs runs gpu-check
