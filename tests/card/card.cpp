@@ -322,5 +322,7 @@ size_t card_random_state(int device, void* state, bool sets) {
   return own.nbytes();
 }
 
+void* card_for_library(void* start, size_t bytes) { return card::for_library({static_cast<char*>(start), bytes}); }
+
 card::Counts* card_counts() { return &card::counts; }
 }

@@ -28,6 +28,7 @@ def load() -> None:
     """Register the device, and the module `torch.card`."""
     library = ctypes.CDLL(str(Path(__file__).parent / "card.so"))
     library.card_random_state.restype = ctypes.c_size_t
+    library.card_for_library.restype = ctypes.c_void_p
     library.card_counts.restype = ctypes.POINTER(Counts)
     library.card_register()
     torch.utils.rename_privateuse1_backend(NAME)
@@ -57,6 +58,18 @@ def module(library: ctypes.CDLL) -> types.ModuleType:
         for card in range(library.card_count()):
             library.card_seed(card, ctypes.c_uint64(seed % 2**64))
 
+    def for_library(tensor: torch.Tensor) -> torch.Tensor:
+        """Return the same memory as a library sees it that reads it on the card, as a CUDA-aware MPI does."""
+        if tensor.device.index != number():
+            raise RuntimeError("card: the calling thread has another card than the tensor")
+        if not tensor.numel():
+            return torch.empty(0, dtype=tensor.dtype)
+        address = library.card_for_library(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(tensor.nbytes))
+        if address is None:
+            raise RuntimeError("card: a library is given memory that a kernel or a copy still uses")
+        words = (ctypes.c_char * tensor.nbytes).from_address(address)
+        return torch.frombuffer(words, dtype=tensor.dtype)
+
     made = types.ModuleType(f"torch.{NAME}")
     made.__dict__.update(
         device_count=library.card_count,
@@ -73,6 +86,7 @@ def module(library: ctypes.CDLL) -> types.ModuleType:
         manual_seed_all=manual_seed_all,
         manual_seed=manual_seed_all,
         mem_get_info=lambda device=None: (2**32, 2**32),
+        for_library=for_library,
         get_amp_supported_dtype=lambda: [torch.float16, torch.bfloat16],
         counts=lambda: {name: getattr(library.card_counts().contents, name) for name, _ in Counts._fields_},
     )

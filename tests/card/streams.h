@@ -62,11 +62,16 @@ struct Event {
   Clock::time_point busy_until;
 };
 
+struct Write {
+  Range range;
+  Stream* writer;
+  long number;  // of the kernel in its stream
+};
+
 struct Block {
   size_t bytes;
   Stream* owner;              // that allocated it
-  Stream* writer = nullptr;   // of the last kernel that wrote to it
-  long number = 0;            // of that kernel
+  std::vector<Write> writes;  // the last ones, as far as no later one covers them
 };
 
 struct Counts {
@@ -104,7 +109,7 @@ class Memory {
     } else {
       freed.pop_back();
     }
-    blocks_[start] = {bytes, &stream};
+    blocks_[start] = {bytes, &stream, {}};
     return {start, bytes};
   }
 
@@ -204,22 +209,42 @@ inline void settle_on_card(Stream& stream, const Range& range) {
   });
 }
 
+// The kernels that write to this memory, of those for which the host has not waited.
+inline std::vector<Write> unfinished(const Range& range) {
+  std::vector<Write> found;
+  if (Block* block = memory().block(range.start))
+    for (const Write& write : block->writes)
+      if (write.range.overlaps(range) && write.writer->host_knows < write.number) found.push_back(write);
+  return found;
+}
+
 inline void reads(Stream& stream, const Range& range) {
   Lock lock(mutex);
   settle_on_card(stream, range);
-  Block* block = memory().block(range.start);
-  Stream* writer = block ? block->writer : nullptr;
-  if (!writer || writer == &stream || writer->host_knows >= block->number) return;
-  auto known = stream.knows.find(writer);
-  if (known == stream.knows.end() || known->second < block->number)
-    raise("a stream reads what a kernel of another stream writes, and has not waited for it");
+  for (const Write& write : unfinished(range)) {
+    auto known = stream.knows.find(write.writer);
+    if (write.writer != &stream && (known == stream.knows.end() || known->second < write.number))
+      raise("a stream reads what a kernel of another stream writes, and has not waited for it");
+  }
 }
 
 inline void has_written(Stream& stream, const Range& range) {
   if (Block* block = memory().block(range.start)) {
-    block->writer = &stream;
-    block->number = stream.issued;
+    std::erase_if(block->writes, [&](const Write& write) {
+      return write.range.start >= range.start && write.range.start + write.range.bytes <= range.start + range.bytes;
+    });
+    block->writes.push_back({range, &stream, stream.issued});
   }
+}
+
+// The memory as a library sees it that reads it on the card, as a CUDA-aware MPI does; null: a kernel or a copy that
+// writes it may still run, or a copy reads it.
+inline char* for_library(const Range& range) {
+  Lock lock(mutex);
+  for (auto& [key, each] : streams())
+    for (const Copy& copy : each.late)
+      if (copy.card.overlaps(range)) return nullptr;
+  return unfinished(range).empty() ? memory().for_kernels(range.start) : nullptr;
 }
 
 inline Range allocate(size_t bytes, Stream& stream) {

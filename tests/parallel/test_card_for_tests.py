@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from farandole.collectives.schedules import SCHEDULES
+
 pytestmark = pytest.mark.usefixtures("card_for_tests")
 FUSED = ("expert_parallel",)  # fused attention picks another kernel than on the CPU
 
@@ -37,3 +39,23 @@ def test_trainings_have_the_cpus_bits_and_harmful_copies_are_noticed(
 
 def test_zero_moves_only_the_parts_that_are_needed(under_mpirun: Callable[..., Any]) -> None:
     assert under_mpirun("card_traffic.py", 3)["out"] > 0
+
+
+def test_an_mpi_that_reads_the_cards_memory_is_given_it_complete(
+    under_mpirun: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Direct equals staged bit by bit; each missing wait is noticed; what adds up on the host stays staged."""
+    answer = under_mpirun("card_transport.py", 4, str(tmp_path), timeout_s=200)
+    assert len(answer["schedules"]) == 2 * (len(SCHEDULES) + 2)
+    for name, its in answer["direct"].items():
+        staged = answer["staged"][name]
+        assert not isinstance(its, str), its
+        assert (its.pop("transports"), staged.pop("transports")) == (["direct"] * 4, ["staged"] * 4), name
+        assert its == staged, name
+    assert answer["left the card"]["direct"] < answer["left the card"]["staged"] / 2
+    for change, end in answer["harmful"].items():
+        assert isinstance(end, str), change
+        assert "card: " in end, change
+    assert answer["auto"]["transports"] == ["direct"] * 4
+    assert {its["transports"][0] for its in answer["in host memory"].values()} == {"staged"}
+    assert answer["refused"].startswith("--card-transport direct needs a CUDA-aware MPI")

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from farandole import Run, launch
+from farandole.errors import UsageError
 from farandole.methods import METHODS
 from farandole.runtime.launcher import run_ranks
 
@@ -177,6 +178,20 @@ def test_it_learns_on_a_card(device: str, scenario: str, ranks: int, options: di
 
 def test_every_scenario_has_a_case() -> None:
     assert {scenario for scenario, _, _ in CASES + BY_TIME + DDP} | WITHOUT_A_CASE == set(METHODS)
+
+
+@pytest.mark.parametrize("device", [CUDA], indirect=True)
+@pytest.mark.parametrize("options", [{}, {"collective": "mpi"}, {"overlap": True, "bucket_kb": 64}])
+def test_direct_trains_as_staged(device: str, options: dict[str, Any], tmp_path: Path) -> None:
+    """On the card for tests `test_card_for_tests.py` has it."""
+    named: dict[str, Any] = options | {"steps": 20, "device": device, "share_cards": True}
+    try:
+        direct = launch("sync_sgd", 2, **named, card_transport="direct", out=tmp_path / "direct")
+    except UsageError as refused:
+        pytest.skip(str(refused))
+    staged = launch("sync_sgd", 2, **named, card_transport="staged", out=tmp_path / "staged")
+    assert [place["transport"] for place in direct.summary.places] == ["direct"] * 2
+    assert direct.summary.params_sha256 == staged.summary.params_sha256
 
 
 @pytest.mark.parametrize("device", [CUDA], indirect=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -32,22 +33,23 @@ def run(schedule: Schedule, comm: Communicator, buffer: Buffer) -> None:
 
     Args:
         buffer: contiguous vector of any length, 0 included, of a type MPI knows (float32,
-            float64, any integer) or float16, the same length and type on all ranks.
+            float64, any integer) or float16, the same length and type on all ranks; or one that MPI reads on a card
+            (`runtime.card_vector`), where it is then added up, too.
 
     Raises:
         ValueError: `buffer` is not one contiguous vector.
     """
-    if buffer.ndim != 1 or not buffer.flags.c_contiguous:
+    if isinstance(buffer, np.ndarray) and (buffer.ndim != 1 or not buffer.flags.c_contiguous):
         raise ValueError(f"one contiguous vector is needed, not shape {buffer.shape}: give buffer.reshape(-1)")
     plan = _plan(schedule, comm.rank, comm.size)
     parts = chunk_slices(len(buffer), schedule.chunks(comm.size))
     added = (sum(_length(parts, each.received) for each in step.exchanges if each.reduce) for step in plan)
-    scratch = np.empty(max(added, default=0), buffer.dtype)
+    scratch = _room(buffer, max(added, default=0))
     for step in plan:
         sends, receives, sums, packed, used = [], [], [], [], 0
         for each in step.exchanges:
             if each.offsets:
-                arriving = np.empty(_length(parts, each.received), buffer.dtype)
+                arriving = _room(buffer, _length(parts, each.received))
                 packed.append((each, arriving))
             else:
                 own = arriving = buffer[_span(parts, each.received)]
@@ -64,7 +66,7 @@ def run(schedule: Schedule, comm: Communicator, buffer: Buffer) -> None:
             _unpack(arriving, buffer, [parts[chunk] for chunk in each.received], add=each.reduce)
         with np.errstate(over="ignore", invalid="ignore"):  # of a training that diverges, whose loss reports it
             for own, arriving in sums:
-                np.add(own, arriving, out=own)
+                _add(own, arriving)
 
 
 def run_all_to_all(schedule: Schedule, comm: Communicator, blocks: Buffer) -> Buffer:
@@ -127,25 +129,44 @@ def _communicate(comm: Communicator, sends: list[tuple[Buffer, int]], receives: 
             comm.exchange_all(sends, receives)
 
 
-def _on_wire(part: Buffer) -> Buffer:
+def _room(buffer: Any, length: int) -> Any:
+    """Return a new vector of the type of `buffer`, and on its device."""
+    return np.empty(length, buffer.dtype) if isinstance(buffer, np.ndarray) else buffer.room(length)
+
+
+def _add(own: Any, arrived: Any) -> None:
+    if isinstance(own, np.ndarray):
+        np.add(own, arrived, out=own)
+    else:
+        own.add(arrived)
+
+
+def _on_wire(part: Any) -> Any:
     """The same memory, as a type that MPI knows: it has no float16."""
-    return part.view(np.uint16) if part.dtype == np.float16 else part
+    if part.dtype != np.float16:
+        return part
+    return part.view(np.uint16) if isinstance(part, np.ndarray) else part.as_words()
 
 
-def _leaving(buffer: Buffer, parts: list[slice], exchange: Exchange) -> Buffer:
+def _leaving(buffer: Any, parts: list[slice], exchange: Exchange) -> Any:
     """Return what is sent; a copy where it is packed, or replaced in the same step."""
     if exchange.offsets:
-        return np.concatenate([buffer[parts[chunk]] for chunk in exchange.sent])
+        sent = [parts[chunk] for chunk in exchange.sent]
+        is_array = isinstance(buffer, np.ndarray)
+        return np.concatenate([buffer[part] for part in sent]) if is_array else buffer.joined(sent)
     own = buffer[_span(parts, exchange.sent)]
     return own.copy() if exchange.swaps else own
 
 
-def _unpack(arrived: Buffer, buffer: Buffer, parts: list[slice], *, add: bool) -> None:
+def _unpack(arrived: Any, buffer: Any, parts: list[slice], *, add: bool) -> None:
     """Put one message's chunks into their places."""
     begin = 0
     for part in parts:
         chunk = arrived[begin : begin + part.stop - part.start]
-        buffer[part] = buffer[part] + chunk if add else chunk
+        if add:
+            _add(buffer[part], chunk)
+        else:
+            buffer[part] = chunk
         begin += len(chunk)
 
 

@@ -14,6 +14,9 @@ Cost: two barriers, and for n bytes the memory's time for n read and n written b
 does for vectors that live in the window. `all_reduce`, for any other, copies n in, reads n, writes n/P and copies n
 out. For a short vector the barriers dominate, so each rank computes the whole sum itself after one barrier, with Pn
 read. All add in the same order, so all ranks have the same bits.
+
+This is memory of the host, and its cores add up. Gradients of a card are copied there and back (`FlatBuffers`). Where a
+card's messages are to stay on cards, use a collective of messages with `--card-transport direct`, or NCCL by `ddp_sgd`.
 Source: Hoefler et al., "MPI + MPI: a new hybrid approach to parallel programming with MPI plus shared memory", 2013.
 """
 

@@ -153,7 +153,7 @@ class MixedPrecisionSGD(Strategy):
         self.loss = loss
         self.all_reduce = all_reduce
         self.bytes_are_counted = bytes_are_counted
-        self.master = FlatBuffers(model, gradients)
+        self.master = FlatBuffers(model, gradients, direct=world.transport == "direct")
         self.half = HalfCopy(model, loss, self.master, precision, scale, float32_layers)
         self.scale = self.half.scale
         self.optimizer = make_optimizer(self.master.values, self.master.gradients)
@@ -164,7 +164,7 @@ class MixedPrecisionSGD(Strategy):
 
         with self.world.communicate("all-reduce"):
             self.master.to_host()
-            self.all_reduce(self.world.comm, self.master.gradients_np)
+            self.all_reduce(self.world.comm, self.master.on_wire)
             self.master.from_host()
 
         with self.world.compute("update"):

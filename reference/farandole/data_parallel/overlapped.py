@@ -10,7 +10,8 @@ backward has ended. Without overlap (apex calls it `delay_allreduce`) the same b
 are then reduced: the sums are bitwise the same.
 
 On a card a bucket is copied to the host on a stream of its own, as soon as it is complete, and its sum back on another:
-bucket 1 is copied while bucket 0 travels, and both while backward computes.
+bucket 1 is copied while bucket 0 travels, and both while backward computes. With `--card-transport direct` MPI sends a
+bucket from the card, and its sums are computed on a stream of their own.
 
 Cost: as synchronous SGD, with α for each bucket; a step takes forward + max(backward, communication) + the last
 bucket's all-reduce instead of the sum of all, if there is a core, a card or a network that computes nothing meanwhile.
@@ -63,7 +64,7 @@ class OverlappedSGD(Strategy):
         self.all_reduce = all_reduce
         self.overlap = overlap
         self.bytes_are_counted = bytes_are_counted
-        self.flat = FlatBuffers(model, gradients)
+        self.flat = FlatBuffers(model, gradients, direct=world.transport == "direct")
         self.copies = self.flat.copies()
         self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
         self.comm = world.comm.split(0, world.rank)  # the thread's own: its messages meet no others
@@ -110,10 +111,10 @@ class OverlappedSGD(Strategy):
         place = self.buckets[len(self._reductions)].place
         self._reductions.append(self._thread.submit(self._reduce, place, self.copies.begin_to_host(place)))
 
-    def _reduce(self, place: slice, is_on_host: Event | None) -> Event | None:
+    def _reduce(self, place: slice, is_there: Event | None) -> Event | None:
         """In the thread: reduce, and begin to bring the sum back to the card."""
-        if is_on_host:
-            is_on_host.synchronize()
-        with self.world.trace.beside("all-reduce of a bucket"):
-            self.all_reduce(self.comm, self.flat.gradients_np[place])
+        if is_there:
+            is_there.synchronize()
+        with self.world.trace.beside("all-reduce of a bucket"), self.copies.adding():
+            self.all_reduce(self.comm, self.flat.on_wire[place])
         return self.copies.begin_from_host(place)

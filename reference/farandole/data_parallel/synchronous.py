@@ -49,7 +49,7 @@ class SynchronousSGD(Strategy):
         self.loss = loss
         self.all_reduce = all_reduce
         self.bytes_are_counted = bytes_are_counted
-        self.flat = FlatBuffers(model, gradients)
+        self.flat = FlatBuffers(model, gradients, direct=world.transport == "direct")
         self.optimizer = make_optimizer(self.flat.values, self.flat.gradients)
 
     def step(self, batch: Batch, share: float) -> float:
@@ -59,7 +59,7 @@ class SynchronousSGD(Strategy):
 
         with self.world.communicate("all-reduce"):
             self.flat.to_host()
-            self.all_reduce(self.world.comm, self.flat.gradients_np)
+            self.all_reduce(self.world.comm, self.flat.on_wire)
             self.flat.from_host()
 
         with self.world.compute("update"):

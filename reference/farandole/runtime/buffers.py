@@ -14,7 +14,9 @@ statistics, are not parameters: see `mean_statistics`.
 
 On a GPU the buffers live on the card, and the numpy view is a copy on the host that `to_host` and `from_host` keep up
 to date: an MPI that cannot read GPU memory is given that. It is pinned, which makes the copies faster, unless it lies
-in memory of the caller's, such as a shared window.
+in memory of the caller's, such as a shared window. With `--card-transport direct` there is no such copy of the
+gradients: `on_wire` is then the card's own memory. Flat gradients move between host and card only here and, in buckets,
+in `copy_stream`.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from farandole.errors import UsageError
+from farandole.runtime.card_vector import CardVector
 from farandole.runtime.copy_stream import GradientCopies
-from farandole.runtime.devices import empty_on_host, on_host
+from farandole.runtime.devices import empty_on_host, finish, on_host
 
 WHOLE = slice(None)
 KINDS = (torch.float32, torch.float64, torch.float16)  # the types that both torch and numpy have
@@ -49,10 +52,12 @@ class FlatBuffers:
 
     Args:
         gradients: memory for the gradients that numpy sees; None: memory of their own.
+        direct: MPI reads gradients on the card (`transport`); it changes nothing on a CPU.
 
     Attributes:
         values: all trained parameters, one after the other, shape (number of parameters,).
-        gradients_np: the gradients as the numpy array that is sent.
+        on_wire: the gradients as what an all-reduce is given: `gradients_np`, or with `direct` a `CardVector`.
+        gradients_np: the gradients as the numpy array that is sent; empty with `direct`.
         values_np: the parameters as the numpy array that a parameter server's values come into.
 
     Raises:
@@ -60,7 +65,7 @@ class FlatBuffers:
             same parameter. One flat vector would change their values.
     """
 
-    def __init__(self, module: nn.Module, gradients: NDArray[Any] | None = None) -> None:
+    def __init__(self, module: nn.Module, gradients: NDArray[Any] | None = None, direct: bool = False) -> None:
         parameters = trained(module)
         _check(module, gradients)
         first = parameters[0] if parameters else torch.empty(0)  # a part of a model may be without parameters
@@ -80,10 +85,15 @@ class FlatBuffers:
             parameter.grad = gradient
             self._views.append((parameter, value, gradient))
             offset = place.stop
-        pinned = shared if shared is not None or is_on_host else empty_on_host([count], first.dtype, first.device)
+        self._direct = direct and not is_on_host
+        if self._direct and gradients is not None:
+            raise ValueError("memory of the host is given for gradients that MPI reads on the card")
+        length = 0 if self._direct else count
+        pinned = shared if shared is not None or is_on_host else empty_on_host([length], first.dtype, first.device)
         self._staged = None if is_on_host else pinned
         self._staged_values = None if is_on_host else on_host(self.values)
         self.gradients_np: NDArray[Any] = (self._gradients if self._staged is None else self._staged).numpy()
+        self.on_wire: Any = CardVector(self._gradients) if self._direct else self.gradients_np
         self.values_np: NDArray[Any] = (self.values if self._staged_values is None else self._staged_values).numpy()
 
     @property
@@ -121,19 +131,21 @@ class FlatBuffers:
             parameter.grad = gradient
 
     def to_host(self, place: slice = WHOLE) -> None:
-        """Make the gradients, or a part of them, readable for numpy and MPI (only a GPU's gradients are copied)."""
+        """Make the gradients, or a part of them, readable for what is given `on_wire` (only a GPU's are copied)."""
         if place == WHOLE:
             self.collect()
-        if self._staged is not None:
+        if self._staged is not None and not self._direct:
             self._staged[place].copy_(self._gradients[place])
 
     def copies(self) -> GradientCopies:
         """Return what does as `to_host` and `from_host` beside what a card computes."""
-        return GradientCopies(self._gradients, self._staged)
+        return GradientCopies(self._gradients, None if self._direct else self._staged)
 
     def from_host(self, place: slice = WHOLE) -> None:
-        """Bring back what communication has left in the numpy view."""
-        if self._staged is not None:
+        """Bring back what communication has left in `on_wire`; with `direct` only wait for the kernels that add up."""
+        if self._direct:
+            finish(self._gradients.device)
+        elif self._staged is not None:
             self._gradients[place].copy_(self._staged[place])
 
     def values_from_host(self, place: slice = WHOLE) -> None:

@@ -11,6 +11,8 @@ Source: NVIDIA, "CUDA C++ programming guide", asynchronous concurrent execution.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 
@@ -42,29 +44,43 @@ class CopyStream:
 
 
 class GradientCopies:
-    """The ways of a flat gradient, part by part, from a card to pinned memory and back, each on its own stream.
+    """The ways of a flat gradient, part by part, from a card to what MPI is given and back, beside what it computes.
+
+    Staged, each direction has a stream of its own. Where MPI reads the card's memory nothing is copied. Then the sums
+    have a stream of their own, since on the default one they would wait for the rest of backward.
 
     Args:
         on_card: the gradient, where it is computed.
-        on_host: pinned memory for it; None: it is computed on a CPU, and nothing needs to be copied.
+        on_host: pinned memory for it; None: it is computed on a CPU, or MPI reads the card's memory.
     """
 
     def __init__(self, on_card: Tensor, on_host: Tensor | None) -> None:
         self.on_card, self.on_host = on_card, on_host
+        self._adding: torch.Stream | None = None
         if on_host is not None:
             self._leaving, self._arriving = CopyStream(on_card.device), CopyStream(on_card.device)
+        elif on_card.device.type != "cpu":
+            self._adding = torch.Stream(on_card.device)
 
     def begin_to_host(self, place: slice) -> torch.Event | None:
         """Begin to copy a part that the calling thread has given to the card to compute.
 
         Returns:
-            What happens when the host can read it; None: it can now.
+            What happens when MPI can read it; None: it can now.
         """
+        if self._adding:
+            return torch.accelerator.current_stream(self.on_card.device).record_event()
         if self.on_host is None:
             return None
         self._leaving.follow()
         return self._leaving.begin(self.on_host[place], self.on_card[place])
 
+    def adding(self) -> AbstractContextManager[object]:
+        """Return the context in which a part is reduced after the event of `begin_to_host`."""
+        return self._adding or nullcontext()
+
     def begin_from_host(self, place: slice) -> torch.Event | None:
         """Begin to copy a part back, which the card must not use until the event that is returned."""
+        if self._adding:
+            return self._adding.record_event()
         return None if self.on_host is None else self._arriving.begin(self.on_card[place], self.on_host[place])

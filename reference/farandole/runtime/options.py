@@ -48,7 +48,7 @@ class RunOptions:
     """Field → the value that its option has on the command line without a word after it; `--no-…` leaves it out."""
 
     incidental: ClassVar[frozenset[str]] = frozenset(
-        {"out", "device", "share_cards", "slow", "fail", "chaos", "link_mbps", "link_change"}
+        {"out", "device", "share_cards", "card_transport", "slow", "fail", "chaos", "link_mbps", "link_change"}
         | {"wait_timeout", "expect_ranks", "tensorboard", "peak_flops", "json"}
     )
     """Options that do not affect what is computed, and may differ when a run continues."""
@@ -65,6 +65,10 @@ class RunOptions:
 
     share_cards: bool = False
     """Let several ranks compute on one card, if a host has fewer cards than ranks that compute."""
+
+    card_transport: Literal["staged", "direct", "auto"] = "staged"
+    """How messages leave a card. staged: through pinned memory of the host, with any MPI. direct: a CUDA-aware MPI
+    reads the card's memory. auto: direct where the MPI and the method allow it, else staged."""
 
     slow: Annotated[tuple[Slow, ...], Parameter(converter=_parsed_by(Slow), **REPEATABLE)] = ()
     """A slow rank, as rank=3,factor=3; now and then: with share=0.25; in some steps: with from=100 or until=200. May be
@@ -116,6 +120,10 @@ class RunOptions:
     def unfit_for_cards(self) -> str:
         """Return why this method cannot compute on a card here, though it could elsewhere; "": it can."""
         return ""
+
+    def needs_host_memory(self) -> str:
+        """Return why what this method sends has to lie in the host's memory; "": MPI may read it on a card."""
+        return "this method adds up or packs its messages in the host's memory"
 
     @property
     def first_steps(self) -> dict[str, int]:

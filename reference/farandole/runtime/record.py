@@ -93,8 +93,8 @@ class Summary:
         mfu: model FLOPs utilisation, flops / (wall_s × ranks × --peak-flops), 0 to 1; None without --peak-flops.
         hardware_flops: the same with the operations that backward passes computed again (--recompute).
         hfu: hardware FLOPs utilisation, of these.
-        places: where each rank computes, with device, card (its UUID; null on the CPU), host, and the cores that it may
-            use.
+        places: where each rank computes, with device, card (its UUID; null on the CPU), host, the cores that it may
+            use, and transport, how its messages leave the card ("staged" or "direct"; null on the CPU).
         unwritten: files of the record that could not be written, and why. trace.json is written last, after this
             summary, so its failure is only printed.
     """

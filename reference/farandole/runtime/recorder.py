@@ -237,7 +237,7 @@ class Recorder:
             "messages": self._sent[1],
         }
         own["memory"] = memory
-        own["place"] = world.place.described()
+        own["place"] = world.place.described() | {"transport": world.transport}
         own["diverged"] = self._diverged
         own["never struck"], own["unused"] = world.never_struck, world.unused_link_changes
         own["ring_bytes"] = ring_bytes

@@ -25,7 +25,7 @@ import numpy as np
 from mpi4py import MPI
 
 from farandole.errors import UsageError
-from farandole.runtime import devices, placement, rank, rank_end
+from farandole.runtime import devices, placement, rank, rank_end, transport
 from farandole.runtime.cards import rank_device
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, PeerLost, describe, short_of_memory
@@ -67,6 +67,7 @@ class World:
         rank, size: among all ranks that were launched; local_rank, local_size: among those of this host. A process
             that joins later has a higher rank.
         device: where this rank computes; place: the same with its card and its cores.
+        transport: how messages leave its card (`transport`); None: it computes on the CPU.
         trace: its timeline.
         witness: a log of failures, written before they end this rank.
         if_refused: removes what rank 0 has created for the record, if the options are refused before there is
@@ -103,6 +104,7 @@ class World:
         if self.place.note and (self.rank == 0 or arrived):
             print(f"farandole: {self.place.note}", file=sys.stderr, flush=True)
         self.device = self.place.device
+        self.transport = transport.of_rank(options, self.device)
         devices.limit_threads(self.size if placement.share_cores() else self.place.mates)
         devices.seed_everything(options.seed)
         devices.make_reproducible(self.device)

@@ -24,6 +24,9 @@ class Config(LoopOptions):
     """What adds up the gradients: gloo in the hosts' memory, NCCL on CUDA cards, of which each rank needs its own; auto
     takes NCCL where that is so."""
 
+    def needs_host_memory(self) -> str:
+        return "DDP's messages are gloo's or NCCL's (--backend)"
+
 
 def main(config: Config) -> None:
     from farandole.data_parallel.ddp_twin import DdpSGD

@@ -27,6 +27,7 @@ from farandole.runtime.numbers import AtLeastOne, UnitInterval
 from farandole.scenarios import run_as_program
 
 BUCKET_KB = 1024
+IN_HOST_MEMORY = ("window", "shared-memory", "hierarchical")
 
 
 @Parameter(name="*")
@@ -46,6 +47,11 @@ class Config(OptimizerOptions, PrecisionOptions):
 
     random_factors: UnitInterval = 0.0
     """Multiply each rank's gradient by a random factor of 1 ± this before it is reduced: this only adds noise."""
+
+    def needs_host_memory(self) -> str:
+        if self.collective in IN_HOST_MEMORY:
+            return f"--collective {self.collective} adds up in memory of the host: choose ring, or mpi"
+        return ""
 
 
 def main(config: Config) -> None:

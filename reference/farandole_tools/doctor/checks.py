@@ -30,7 +30,7 @@ ENOUGH_SHARED = 64e6  # bytes: a container's default, which is enough for the mo
 MPI_PROBE = """
 import json
 from mpi4py import MPI
-from farandole_tools.doctor.networks import cuda_aware
+from farandole.runtime.transport import mpi_reads
 levels = ["single", "funneled", "serialized", "multiple"]
 try:
     MPI.COMM_WORLD.Get_failed()
@@ -41,7 +41,7 @@ print(json.dumps({
     "library": MPI.Get_library_version().split(",")[0].strip(),
     "threads": levels[MPI.Query_thread()],
     "fault_tolerance": tolerant,
-    "cuda_aware": cuda_aware(),
+    "cuda_aware": mpi_reads("cuda"),
 }))
 """
 

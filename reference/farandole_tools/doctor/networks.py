@@ -23,7 +23,7 @@ def findings(mpi: Mpi, is_cuda_aware: bool) -> list[Finding]:
     """Return what is found of the network and of cards' memory."""
     devices = sorted(each.name for each in DEVICES.iterdir()) if DEVICES.is_dir() else []
     staged = "no: what a card sends is copied to pinned memory of the host first, which always works"
-    aware = "yes: it can send from a card's memory" if is_cuda_aware else staged
+    aware = "yes: --card-transport direct sends from a card's memory" if is_cuda_aware else staged
     between = between_hosts(devices, components(mpi) if devices else [], has_verbs() if devices else True)
     return [Finding("MPI is CUDA-aware", True, aware), between]
 
@@ -74,13 +74,3 @@ def has_verbs() -> bool:
     except OSError:
         return False
     return True
-
-
-def cuda_aware() -> bool:
-    """Whether the MPI of this process says that it can read and write a card's memory (an extension of MPI)."""
-    from mpi4py import MPI
-
-    for library in (MPI.__file__, None):  # None: what this process has loaded; mpi4py may load MPI without linking it
-        if query := getattr(ctypes.CDLL(library), "MPIX_Query_cuda_support", None):
-            return bool(query())
-    return False

@@ -12,12 +12,17 @@ from pathlib import Path
 SWEEPS = 3  # in which the systems alternate
 # A perceptron of 15 million parameters: the training of docs/performance.md, "On a GPU".
 TRAINING = ("--data", "mnist5k", "--hidden", "2048", "--depth", "4", "--batch", "1024", "--steps", "40", "--lr", "0.05")
+RING, MPI = ("sync_sgd", "--collective", "ring"), ("sync_sgd", "--collective", "mpi")
+STAGED, DIRECT = ("--card-transport", "staged"), ("--card-transport", "direct")
 # Each system by its name in the record, a scenario and its options.
 SYSTEMS: dict[str, tuple[str, ...]] = {
-    "ring, staged": ("sync_sgd", "--collective", "ring"),
-    "ring, staged, overlapped": ("sync_sgd", "--collective", "ring", "--overlap"),
-    "MPI_Allreduce, staged": ("sync_sgd", "--collective", "mpi"),
-    "window, staged": ("sync_sgd", "--collective", "window"),
+    "ring, staged": (*RING, *STAGED),
+    "ring, direct": (*RING, *DIRECT),
+    "ring, staged, overlapped": (*RING, *STAGED, "--overlap"),
+    "ring, direct, overlapped": (*RING, *DIRECT, "--overlap"),
+    "MPI_Allreduce, staged": (*MPI, *STAGED),
+    "MPI_Allreduce, direct": (*MPI, *DIRECT),
+    "window, staged": ("sync_sgd", "--collective", "window", *STAGED),
     "DDP, gloo": ("ddp_sgd", "--backend", "gloo"),
     "DDP, NCCL": ("ddp_sgd", "--backend", "nccl"),
     "Horovod": ("horovod_sgd",),
