@@ -51,6 +51,26 @@ def test_an_mpi_that_leaves_a_fast_network_unused_is_found(
     assert works or "load the cluster's MPI module" in finding.mend
 
 
+@pytest.mark.parametrize(
+    ("lines", "verbs", "missing"), [("pml:ob1", True, "neither UCX nor libfabric"), ("pml:ucx", False, "libibverbs")]
+)
+def test_on_infiniband_an_open_mpi_from_pip_would_use_tcp(
+    lines: str, verbs: bool, missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its wheel has no UCX, or the node lacks the library by which UCX reaches the network."""
+    (tmp_path / "infiniband" / "mlx5_0").mkdir(parents=True)
+    (tmp_path / "ompi_info").write_text(f"#!/bin/sh\necho mca:{lines}:version:mca:2.1.0\n")
+    (tmp_path / "ompi_info").chmod(0o755)
+    monkeypatch.setattr(networks, "DEVICES", tmp_path / "infiniband")
+    monkeypatch.setattr(networks, "has_verbs", lambda: verbs)
+    aware, between = networks.findings(Mpi(tmp_path / "mpirun", "Open MPI", (5, 0, 11), True), is_cuda_aware=False)
+    assert aware.seen.startswith("no: ")
+    assert not between.works
+    assert between.seen.startswith("TCP, though there is mlx5_0: ")
+    assert missing in between.seen
+    assert "load the cluster's MPI module" in between.mend
+
+
 def test_open_mpi_names_its_components(tmp_path: Path) -> None:
     lines = [f"mca:{name}:version:mca:2.1.0" for name in ("pml:ucx", "pml:ucx", "mtl:ofi", "btl:tcp")]
     (tmp_path / "ompi_info").write_text("#!/bin/sh\n" + "".join(f"echo {line}\n" for line in lines))
