@@ -81,9 +81,9 @@ def test_of_what_is_usual_nothing_is_said(ranks: int, is_here: bool, tmp_path: P
 
 @pytest.mark.parametrize(
     ("ranks", "environment", "starts"),
-    [(2, {}, 0), (3, {}, 1), (3, {"SLURM_JOB_ID": "7"}, 0), (3, {"FARANDOLE_HOSTS": "hosts"}, 0)],
+    [(1, {}, 0), (2, {}, 1), (3, {}, 1), (3, {"SLURM_JOB_ID": "7"}, 0), (3, {"FARANDOLE_HOSTS": "hosts"}, 0)],
 )
-def test_torch_is_imported_once_where_ranks_share_cores(
+def test_torch_is_imported_once_for_several_ranks_on_this_host(
     ranks: int, environment: dict[str, str], starts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[int] = []

@@ -118,6 +118,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(words: list[str]) -> None:
+    run.prepare(words)
     words = run.with_policy(former_names.current_command(words or ["--help"]))
     for name, command in (("run", run.app(words)), ("compare", compare.command(words))):
         if name in app:  # a program that calls `main` again, with other words

@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Annotated
 
 import cyclopts
@@ -12,7 +13,7 @@ from cyclopts import Parameter
 from farandole import methods, scenarios
 from farandole.errors import LaunchError
 from farandole.launching import launch
-from farandole.runtime import command_line, streams
+from farandole.runtime import command_line, crowding, streams
 from farandole.runtime.choices import advised
 from farandole.runtime.launcher import TIMEOUT_S
 from farandole.runtime.numbers import AtLeastOne, Positive
@@ -44,6 +45,14 @@ def app(words: Sequence[str]) -> cyclopts.App:
         scenario = scenarios.load(name)
         runner.command(_command(name, scenario.Config), name=named if name == chosen else name, help=scenario.__doc__)
     return runner
+
+
+def prepare(words: Sequence[str]) -> None:
+    """Prepare the launch of ``run SCENARIO …`` before its options are read, since importing torch takes longest."""
+    following = dict(pairwise(words))
+    given = following.get("-n") or following.get("--ranks") or str(LaunchOptions.ranks)
+    if words[:1] == ["run"] and len(words) > 1 and given.isdecimal() and not {"-h", "--help"} & set(words):
+        crowding.prepare(int(given))
 
 
 def with_policy(words: Sequence[str]) -> list[str]:

@@ -19,4 +19,5 @@ BENCHMARKS = {
     "dynamic": "farandole_tools.bench.dynamic",
     "methods": "farandole_tools.bench.methods",
     "recovery": "farandole_tools.bench.recovery",
+    "launch": "farandole_tools.bench.launch",
 }

@@ -1,7 +1,7 @@
 """Ranks that need not import torch and this package, since they are forked from a process that has.
 
-Four ranks on two cores take four seconds to start, and more than three of them are ``import torch``. A notebook, the
-tour, a comparison and the tests launch many times and save this time:
+Most of a rank's start is ``import torch``. A launch of several ranks on this host imports it once for all of them. A
+notebook, the tour, a comparison and the tests launch many times, and import it once for all launches:
 
     fork_server.start()                once: starts a process that imports torch and waits for requests (`forks`)
     launch(…), launch(…), %%mpi        each rank that mpirun starts (`fork_client`) requests a fork, which does its work
@@ -20,6 +20,11 @@ import of this package, scipy, sklearn and torch's compiler. Once a file of the 
 another one on the rank's path, each fork imports the package anew. Each fork initialises MPI, and seeds the random
 numbers of Python, numpy and torch anew. The forks also share the seed of Python's hash(), which is otherwise drawn by
 each process.
+
+What a fork does not have: a Python of its own, to which a debugger or profiler was given by mpirun's command line. For
+these, and whenever a fork is suspected, FARANDOLE_WARM=0 in the environment has each rank import torch itself. CUDA
+cannot be used in a fork of a process that has initialised it: the fork server never does (`forks.LATER`,
+PYTORCH_NVML_BASED_CUDA_CHECK), and each fork initialises it anew.
 
 A rank that reaches no fork server (on another host, for instance) does its work itself. So does a rank in a Slurm job,
 since Slurm counts, limits and ends the processes that it has started. Linux only. Cost: a few milliseconds per rank,

@@ -35,6 +35,7 @@ IMPORTED = ("torch", "cyclopts.validators", "rich.console", "rich.table")  # by 
 # that initialises CUDA when it is imported would leave all later forks without a GPU.
 LATER = ("torch.fx.experimental.symbolic_shapes", "torch._dynamo")
 LATER_OF = ("farandole", "scipy", "sklearn")  # and all modules of these packages
+SETTLES_S = 1.0  # without a request, until it moves its memory
 # Of this package, before the first fork: with what they import, nearly all that most methods need. None of this
 # package's modules initialises MPI.
 OWN = (
@@ -92,7 +93,7 @@ class ForkServer:
                 importlib.import_module(name)
             self.sources = changed([str(sys.modules[name].__file__) for name in own_modules()])
         gc.freeze()  # else the first collection in each fork would write to all of torch's objects, and so copy them
-        huge_pages.collapse()
+        self.settled = False  # whether its memory lies in huge pages
         self.imported, self.imported_by_fork = os.pipe()  # names of modules that forks had to import themselves
         self.listener = listener
         self.forks: set[Fork] = set()
@@ -104,7 +105,12 @@ class ForkServer:
     def serve(self) -> Request:
         """Serve requests for ever; in a fork, return the request that it is to do."""
         while True:
-            for key, _ in self.events.select():
+            waits_for_work = not self.settled and not self.forks
+            ready = self.events.select(SETTLES_S if waits_for_work else None)
+            if not ready:  # not before a launch that waits, nor beside one; a server of one launch never does it
+                huge_pages.collapse()
+                self.settled = True
+            for key, _ in ready:
                 if request := key.data():
                     return request  # type: ignore[no-any-return]
 
