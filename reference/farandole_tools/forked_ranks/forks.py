@@ -35,7 +35,7 @@ IMPORTED = ("torch", "cyclopts.validators", "rich.console", "rich.table")  # by 
 # that initialises CUDA when it is imported would leave all later forks without a GPU.
 LATER = ("torch.fx.experimental.symbolic_shapes", "torch._dynamo")
 LATER_OF = ("farandole", "scipy", "sklearn")  # and all modules of these packages
-SETTLES_S = 1.0  # without a request, until it moves its memory
+SETTLES_S = 0.05  # without a request, until it moves its memory: between two launches, not while mpirun starts ranks
 # Of this package, before the first fork: with what they import, nearly all that most methods need. None of this
 # package's modules initialises MPI.
 OWN = (
