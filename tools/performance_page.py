@@ -145,6 +145,7 @@ BENCHMARKS: dict[str, tuple[list[str], Table]] = {
     "ps": (["bench", "ps"], beside_peers),
     "pipeline": (["bench", "pipeline"], beside_peers),
     "recovery": (["bench", "recovery"], beside_peers),
+    "launch": (["bench", "launch"], beside_peers),
 }
 
 
