@@ -173,7 +173,7 @@ class BuiltIn(Task):
     is_sent: ClassVar[bool] = True
 
     def data(self, seed: int) -> Splits[Any]:
-        return datasets.split(datasets.load(self.options.data), seed)
+        return datasets.split(datasets.load(self.options.data, *(self.shape if self.is_text else ())), seed)
 
     @property
     def is_text(self) -> bool:
@@ -292,7 +292,7 @@ def of(options: TrainingOptions) -> Task:
     if options.task is None:
         return built_in(options)
     own = {field.name: field.default for field in fields(options)}
-    for name in ("data", "model", "hidden", "depth", "loading"):
+    for name in ("data", "model", "hidden", "depth", "context", "loading"):
         if name in own and getattr(options, name) != own[name]:
             raise UsageError(f"--task brings its own model and data: leave out --{name}")
     task = own_task.load(options.task)
@@ -317,6 +317,6 @@ def built_in(options: TrainingOptions) -> BuiltIn:
         metrics={"accuracy": is_right},
         classes=datasets.classes(options.data),
         name=f"{options.model} on {options.data}",
-        shape=datasets.shape(options.data),
+        shape=options.sample_shape(),
         options=options,
     )

@@ -79,6 +79,7 @@ def test_the_scenario_learns_and_its_record_says_who_has_what(tmp_path: Path) ->
     ("ranks", "options", "says"),
     [
         (2, {"data": "digits", "model": "mlp"}, "the context split divides sequences: give --model transformer"),
+        (2, {"context": 3}, "a sequence of 3 positions cannot be divided over 2 ranks: use at most 1"),
         (3, {"attention": "ulysses"}, "4 heads cannot be divided equally over 3 ranks: use 1 or 2 or 4 ranks"),
     ],
 )

@@ -42,18 +42,20 @@ def test_nearly_all_of_the_documentation_is_in_the_vocabulary(text: str) -> None
     assert len(set(text) & set(VOCABULARY)) > 90, "and little of the vocabulary is in vain"
 
 
-def test_targets_are_the_next_characters() -> None:
-    dataset = datasets.load("pydoc")
-    assert dataset.inputs.shape == dataset.targets.shape == (len(dataset), CONTEXT)
+@pytest.mark.parametrize("given", [(), (1,), (1000,)])
+def test_targets_are_the_next_characters(given: tuple[int, ...]) -> None:
+    dataset = datasets.load("pydoc", *given)
+    assert dataset.inputs.shape == dataset.targets.shape == (len(dataset), *(given or (64,)))
     assert dataset.inputs.dtype == dataset.targets.dtype == np.int64
     assert np.array_equal(dataset.inputs[:, 1:], dataset.targets[:, :-1])
 
 
-def test_passages_are_the_text_in_reading_order_and_do_not_overlap(text: str) -> None:
-    dataset = datasets.load("pydoc")
+@pytest.mark.parametrize("context", [CONTEXT, 1, 1000])
+def test_passages_are_the_text_in_reading_order_and_do_not_overlap(text: str, context: int) -> None:
+    dataset = datasets.load("pydoc", context)
     whole = np.concatenate([dataset.inputs, dataset.targets[:, -1:]], axis=1).ravel()
     assert np.array_equal(whole, characters.encode(text)[: len(whole)])
-    assert 0 <= len(text) - len(whole) <= CONTEXT, "only an incomplete passage at the end is left out"
+    assert 0 <= len(text) - len(whole) <= context, "only an incomplete passage at the end is left out"
 
 
 def test_a_text_of_less_than_a_passage_gives_none() -> None:

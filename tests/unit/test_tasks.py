@@ -14,6 +14,8 @@ from torch import nn
 import farandole
 from farandole import tasks
 from farandole.errors import UsageError
+from farandole.model_parallel.options import ModelParallelOptions
+from farandole.models import operations
 from farandole.models.options import TrainingOptions
 from farandole.tasks import Task
 
@@ -74,6 +76,30 @@ def test_the_metric_judges_each_target() -> None:
 def test_a_model_that_cannot_read_the_data_is_refused() -> None:
     with pytest.raises(UsageError, match="--model transformer reads text"):
         tasks.of(TrainingOptions(model="transformer"))
+
+
+def test_a_text_has_the_length_that_is_asked_for() -> None:
+    text = {"data": "pydoc", "model": "transformer", "hidden": 16, "depth": 1}
+    assert ModelParallelOptions(**text).sample_shape() == TrainingOptions(**text).sample_shape() == (64,)
+    options = ModelParallelOptions(**text, context=100)
+    task = tasks.of(options)
+    inputs, _ = task.data(0).train.on(torch.device("cpu"))[np.arange(2)]
+    assert inputs.shape == (2, 100)
+    outputs = task.model()(inputs)
+    assert outputs.shape == (2, 100, task.classes)
+    assert options.flops_per_sample() == 3 * operations.transformer((100,), task.classes, 16, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({}, "--context 100 is the length of a text: give --data pydoc --model transformer, or leave it out"),
+        ({"task": "tests/tasks/letters.py"}, "--task brings its own model and data: leave out --context"),
+    ],
+)
+def test_what_is_no_text_of_ours_has_no_context(given: dict[str, Any], line: str) -> None:
+    with pytest.raises(UsageError, match=line):
+        tasks.of(ModelParallelOptions(context=100, **given))
 
 
 def test_methods_know_no_data_set_and_no_loss() -> None:

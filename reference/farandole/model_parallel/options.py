@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from farandole.errors import UsageError
 from farandole.model_parallel.schedules import FLUSHED, NAMES
 from farandole.models.options import TrainingOptions
 from farandole.models.recomputation_options import RecomputationOptions
 from farandole.runtime.choices import one_of
-from farandole.runtime.numbers import AtLeastOne, Positive, real
+from farandole.runtime.numbers import AtLeastOne, Positive, real, whole
 
 if TYPE_CHECKING:
     ScheduleName = str
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 else:
     ScheduleName, FlushedScheduleName = one_of(NAMES), one_of(FLUSHED)
 
+Context = Annotated[int, whole(gte=1, lte=16_384)]
 Milliseconds = Annotated[float, real(gte=0, lte=60_000)]
 
 
@@ -28,8 +30,27 @@ class ModelParallelOptions(TrainingOptions):
     optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
     """Plain, with momentum 0.9, or Adam; the last two keep one or two numbers for each parameter."""
 
+    context: Context = 64
+    """Characters in each passage into which the text of --data pydoc is cut: longer ones are fewer."""
+
     precision: Literal["float32", "float64"] = "float32"
     """Number format of parameters and activations; float64 distinguishes a split model from a wrong one."""
+
+    def sample_shape(self) -> tuple[int, ...]:
+        """Return the shape of one sample of --data: (channels, height, width), or (context,) of text.
+
+        Raises:
+            UsageError: --context for images.
+        """
+        shape = super().sample_shape()
+        if len(shape) == 1:
+            return (self.context,)
+        if self.context != type(self).context:
+            raise UsageError(
+                f"--context {self.context} is the length of a text: give --data pydoc --model transformer, "
+                "or leave it out"
+            )
+        return shape
 
 
 @Parameter(name="*")

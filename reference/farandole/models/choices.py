@@ -28,7 +28,7 @@ def build(options: TrainingOptions) -> nn.Sequential:
         UsageError: as `check`.
     """
     check(options)
-    shape, classes = datasets.shape(options.data), datasets.classes(options.data)
+    shape, classes = options.sample_shape(), datasets.classes(options.data)
     return MODELS[options.model](shape, classes, options.hidden, options.depth)
 
 
@@ -47,7 +47,8 @@ def check(options: TrainingOptions) -> None:
             f"--model {options.model} reads {read}, and --data {options.data} is {kind}: "
             f"give --model {' or '.join(READERS[kind])}, or --data {fitting}"
         )
+    shape = options.sample_shape()
     if options.model == "transformer":
         heads_of(options.hidden)
     if options.model == "cnn":
-        pooled(datasets.shape(options.data), options.depth)
+        pooled(shape, options.depth)

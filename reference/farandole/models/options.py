@@ -47,6 +47,12 @@ class TrainingOptions(RunOptions):
     def steps_at_most(self, ranks: int) -> int | None:
         return self.steps
 
+    def sample_shape(self) -> tuple[int, ...]:
+        """Return the shape of one sample of --data: (channels, height, width), or (characters,) of text."""
+        from farandole.data import datasets
+
+        return datasets.shape(self.data)
+
     def flops_per_sample(self) -> int | None:
         if self.task:  # to be counted, for which torch loads its compiler: 1.4 s, only where they are needed
             count = getattr(own_task.load(self.task), "operations_per_sample", None) if self.peak_flops else None
@@ -54,8 +60,8 @@ class TrainingOptions(RunOptions):
         else:
             from farandole.data import datasets
 
-            shape, classes = datasets.shape(self.data), datasets.classes(self.data)
-            forward = OPERATIONS[self.model](shape, classes, self.hidden, self.depth)
+            classes = datasets.classes(self.data)
+            forward = OPERATIONS[self.model](self.sample_shape(), classes, self.hidden, self.depth)
         return None if forward is None else FORWARD_AND_BACKWARD * forward
 
     def least_bytes(self) -> int:

@@ -63,9 +63,7 @@ class RecomputationOptions(TrainingOptions):
         if self.recompute == "stage":
             both = self.flops_per_sample()
             return None if both is None else both // operations.FORWARD_AND_BACKWARD
-        from farandole.data import datasets
-
-        (context,) = datasets.shape(self.data)
+        (context,) = self.sample_shape()
         once = {"selective": operations.attention, "full": operations.block}[self.recompute]
         return context * self.depth * once(context, self.hidden)
 

@@ -6,6 +6,7 @@ divides the heads for as long as attention takes. The training is that of the un
     farandole run context_parallel -n 4
     farandole run context_parallel -n 4 --attention ulysses
     farandole run context_parallel -n 4 --placement contiguous
+    farandole run context_parallel -n 4 --context 1024 --batch 8
     mpirun -n 3 python -m farandole.scenarios.context_parallel --precision float64
 """
 

@@ -136,7 +136,9 @@ with World.start(RunOptions(wait_timeout=30)) as world:
     adam = {"optimizer": "adam", "lr": 0.003}
     answer["training"] = {
         "ring float64": training_of(precision="float64", hidden=16),
-        "contiguous float64": training_of(precision="float64", hidden=16, depth=1, placement="contiguous", **adam),
+        "contiguous float64": training_of(
+            precision="float64", hidden=16, depth=1, placement="contiguous", context=33, **adam
+        ),
         "ring float32": training_of(hidden=16, depth=1),
         "ulysses float64": training_of(precision="float64", hidden=16 * world.size, depth=1, attention="ulysses"),
         "ulysses float32": training_of(hidden=16 * world.size, depth=1, attention="ulysses"),

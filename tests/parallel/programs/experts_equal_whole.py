@@ -297,7 +297,9 @@ with World.start(RunOptions(wait_timeout=30)) as world:
     answer["training"] = {
         "top-1, capacity": training_of(experts=5, top_k=1, capacity=1.0, depth=2, balance=0.1),
         "top-2, capacity": training_of(experts=5, capacity=1.0, depth=1, optimizer="adam", lr=0.003),
-        "top-1, dropless": training_of(experts=3, top_k=1, capacity=0.0, depth=1, optimizer="momentum", lr=0.1),
+        "top-1, dropless": training_of(
+            experts=3, top_k=1, capacity=0.0, depth=1, context=20, optimizer="momentum", lr=0.1
+        ),
         "top-2, dropless": training_of(experts=5, capacity=0.0, depth=1),
     }
     if world.rank == 0:

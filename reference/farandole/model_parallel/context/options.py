@@ -15,7 +15,7 @@ class ContextOptions(ModelParallelOptions):
     """How a sequence is divided, and what is trained on it."""
 
     data: Literal["digits", "mnist5k", "pydoc"] = "pydoc"
-    """English prose, 5,700 times 64 characters; handwritten digits are no sequences."""
+    """English prose, in passages of --context characters; handwritten digits are no sequences."""
 
     model: Literal["mlp", "cnn", "transformer"] = "transformer"
     """A small transformer; the other models read no sequences."""

@@ -19,7 +19,7 @@ class ExpertOptions(ModelParallelOptions):
     """How many experts there are, and how tokens are sent to them."""
 
     data: Literal["digits", "mnist5k", "pydoc"] = "pydoc"
-    """English prose, 5,700 times 64 characters; handwritten digits have no tokens."""
+    """English prose, in passages of --context characters; handwritten digits have no tokens."""
 
     model: Literal["mlp", "cnn", "transformer"] = "transformer"
     """A small transformer, whose feed-forward networks become mixtures; the other models have none."""
