@@ -23,6 +23,7 @@ TYPE_CHECKING = False  # as mypy knows it: `typing` would be a quarter of what a
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from farandole.distributed_checkpoint.reader import Checkpoint
     from farandole.errors import LaunchError, UsageError
     from farandole.launching import launch, train
     from farandole.own_loop.loop import OwnLoop
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from farandole.tasks import Task
 
 __version__ = "0.1.0"
-__all__ = ["LaunchError", "OwnLoop", "Run", "Task", "UsageError", "launch", "train"]
+__all__ = ["Checkpoint", "LaunchError", "OwnLoop", "Run", "Task", "UsageError", "launch", "train"]
 HOMES = {
+    "Checkpoint": "farandole.distributed_checkpoint.reader",
     "LaunchError": "farandole.errors",
     "OwnLoop": "farandole.own_loop.loop",
     "Run": "farandole.runtime.record",

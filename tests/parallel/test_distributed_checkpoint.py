@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from farandole import UsageError, launch
-from farandole.distributed_checkpoint.storage import MANIFEST, Checkpoint
+from farandole.distributed_checkpoint.reader import MANIFEST, Checkpoint
 from farandole.models.classifiers import mlp
 from farandole.runtime.buffers import sha256
 
@@ -44,8 +44,16 @@ def test_what_one_layout_saves_every_other_continues(
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
-    launch("sharded", 3, **SMALL, save=folder / "checkpoint", out=folder / "run")
+    run = launch("sharded", 3, **SMALL, save=folder / "checkpoint", out=folder / "run")
+    (folder / "checkpoint.sha256").write_text(run.summary.params_sha256[0])
     return folder / "checkpoint"
+
+
+def test_the_full_state_dict_of_divided_ranks_is_the_trained_model(saved: Path, tmp_path: Path) -> None:
+    Checkpoint(saved).export(tmp_path / "model.safetensors")
+    model = mlp((1, 8, 8), 10, 16, 2)
+    model.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    assert sha256(model) == saved.with_suffix(".sha256").read_text()
 
 
 def test_what_one_rank_saves_plain_safetensors_reads(saved: Path, tmp_path: Path) -> None:

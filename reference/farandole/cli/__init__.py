@@ -15,6 +15,7 @@ import cyclopts
 from farandole import __version__, former_names
 from farandole.cli import (
     advise,
+    checkpoint,
     compare,
     draw,
     flops,
@@ -50,6 +51,7 @@ app.command(supervise.supervise)
 app.command(join.join)
 app.command(new.app)
 app.command(show.show)
+app.command(checkpoint.checkpoint)
 app.command(draw.app)
 app.command(advise.advise)
 app.command(memory.memory)

@@ -4,7 +4,8 @@ Each rank saves the pieces that it holds, and says which part of which tensor of
 rank of another layout takes the parts that it needs out of them. Read in this order:
 
 1. ``pieces``: where a rank's values lie in the tensors of the unsplit model.
-2. ``storage``: the files, and how they are written and read.
+2. ``storage``: the files, and how they are written.
+3. ``reader``: how they are read, by any layout or as whole tensors; ``single_file``: these as one file.
 
 How a layout names its pieces is written beside it: `model_parallel.pieces`, `sharded.pieces`.
 """

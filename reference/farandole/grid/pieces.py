@@ -19,7 +19,7 @@ from farandole.data.shares import slices
 from farandole.distributed_checkpoint import storage
 from farandole.distributed_checkpoint.optimizer_state import counters, of_optimizer, set_counters
 from farandole.distributed_checkpoint.pieces import Local, Part, Piece, of_vector, whole_box
-from farandole.distributed_checkpoint.storage import Checkpoint
+from farandole.distributed_checkpoint.reader import Checkpoint
 from farandole.grid.training import GridTraining
 from farandole.grid.units import COPIES, COPIES_OF_EXPERTS
 from farandole.model_parallel.expert.exchange import ExpertGroup

@@ -18,7 +18,7 @@ from farandole.data_parallel.evaluation import judged
 from farandole.distributed_checkpoint import storage
 from farandole.distributed_checkpoint.optimizer_state import counters, set_counters
 from farandole.distributed_checkpoint.options import CheckpointOptions
-from farandole.distributed_checkpoint.storage import Checkpoint
+from farandole.distributed_checkpoint.reader import Checkpoint
 from farandole.model_parallel.accounting import account
 from farandole.model_parallel.batches import Shard
 from farandole.model_parallel.layout import Layout

@@ -12,7 +12,7 @@ from pathlib import Path
 from farandole.distributed_checkpoint import storage
 from farandole.distributed_checkpoint.optimizer_state import counters, of_optimizer, set_counters
 from farandole.distributed_checkpoint.pieces import Local, Piece, of_tensor, of_vector, whole_box
-from farandole.distributed_checkpoint.storage import Checkpoint
+from farandole.distributed_checkpoint.reader import Checkpoint
 from farandole.sharded.training import ShardedSGD
 
 

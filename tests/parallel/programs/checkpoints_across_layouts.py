@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from farandole.distributed_checkpoint.optimizer_state import counters, set_counters
-from farandole.distributed_checkpoint.storage import Checkpoint, make, write
+from farandole.distributed_checkpoint.reader import Checkpoint
+from farandole.distributed_checkpoint.storage import make, write
 from farandole.model_parallel.layout import Layout
 from farandole.model_parallel.options import ModelParallelOptions
 from farandole.model_parallel.parts import Parts

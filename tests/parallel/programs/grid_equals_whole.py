@@ -17,7 +17,8 @@ from oracle import found_by_one
 
 from farandole.data.sampler import EpochSampler
 from farandole.data.shares import equal_shares, slices
-from farandole.distributed_checkpoint.storage import Checkpoint, make
+from farandole.distributed_checkpoint.reader import Checkpoint
+from farandole.distributed_checkpoint.storage import make
 from farandole.grid.memory import memory
 from farandole.grid.options import GridOptions
 from farandole.grid.pieces import gather, load, save
