@@ -1,4 +1,4 @@
-"""Checkpoints that another layout reads: every pair of eleven layouts, plain files, and what is refused."""
+"""Checkpoints that another layout reads: pairs of up to fifteen layouts, plain files, and what is refused."""
 
 from __future__ import annotations
 
@@ -16,29 +16,27 @@ from farandole.distributed_checkpoint.reader import MANIFEST, Checkpoint
 from farandole.models.classifiers import mlp
 from farandole.runtime.buffers import sha256
 
-LAYOUTS = 11
 SMALL = {"steps": 2, "hidden": 16, "depth": 2, "batch": 64, "optimizer": "adam", "lr": 0.01}
+PERCEPTRON = ({"data": "digits", "hidden": 8, "depth": 4, "batch": 1437}, "all", 11)
+TRANSFORMER = ({"task": "tests/tasks/letters.py", "batch": 24}, "each", 15)
+EXPERTS = ({"experts": True}, "each", 5)
 
 
-@pytest.mark.parametrize(
-    ("model", "pairs"),
-    [
-        ({"data": "digits", "hidden": 8, "depth": 4, "batch": 1437}, "all"),
-        ({"task": "tests/tasks/letters.py", "batch": 24}, "each"),
-    ],
-    ids=["perceptron", "transformer"],
-)
+@pytest.mark.parametrize("models", [[PERCEPTRON], [TRANSFORMER, EXPERTS]], ids=["perceptron", "transformers"])
 def test_what_one_layout_saves_every_other_continues(
-    under_mpirun: Callable[..., Any], model: dict[str, Any], pairs: str, tmp_path: Path
+    under_mpirun: Callable[..., Any], models: list[tuple[dict[str, Any], str, int]], tmp_path: Path
 ) -> None:
-    answer = under_mpirun("checkpoints_across_layouts.py", 4, str(tmp_path), json.dumps(model), pairs)
-    assert answer["in_files"] == 0, "the files hold the model that has saved them, to the bit"
-    assert len(answer["copied"]) == (LAYOUTS**2 if pairs == "all" else LAYOUTS)
-    assert {pair: found for pair, found in answer["copied"].items() if found != 0} == {}
-    assert len(answer["continued"]) == LAYOUTS, "each batch has all samples, so a step is the same under all layouts"
-    # Adam makes something of gradients that are 0 but for rounding, as those of a key's bias.
-    assert max(answer["continued"].values()) < (1e-12 if pairs == "all" else 1e-10)
-    assert answer["moved"] > 1e-3
+    arguments = [text for model, pairs, _ in models for text in (json.dumps(model), pairs)]
+    answers = under_mpirun("checkpoints_across_layouts.py", 4, str(tmp_path), *arguments)
+    for answer, (model, pairs, layouts) in zip(answers, models, strict=True):
+        assert answer["layouts"] == layouts
+        assert answer["in_files"] == 0, "the files hold the model that has saved them, to the bit"
+        assert len(answer["copied"]) == (layouts**2 if pairs == "all" else layouts)
+        assert {pair: found for pair, found in answer["copied"].items() if found != 0} == {}
+        assert len(answer["continued"]) == layouts, "each batch has all samples, so all layouts take the same step"
+        # Adam makes something of gradients that are 0 but for rounding, as those of a key's bias.
+        assert max(answer["continued"].values()) < (1e-12 if "data" in model else 1e-10)
+        assert answer["moved"] > 1e-3
 
 
 @pytest.fixture(scope="module")

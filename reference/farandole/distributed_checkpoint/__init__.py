@@ -7,5 +7,7 @@ rank of another layout takes the parts that it needs out of them. Read in this o
 2. ``storage``: the files, and how they are written.
 3. ``reader``: how they are read, by any layout or as whole tensors; ``single_file``: these as one file.
 
+4. ``saving``: what --load and --save do.
+
 How a layout names its pieces is written beside it: `model_parallel.pieces`, `sharded.pieces`.
 """

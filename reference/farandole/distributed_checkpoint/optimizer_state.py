@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from torch import Tensor
+
 from farandole.distributed_checkpoint.pieces import Local, Piece, of_vector
 from farandole.models.optimizers import SGD
 
@@ -13,6 +15,12 @@ def of_optimizer(tensors: Sequence[Local], optimizer: SGD, own: slice) -> Iterat
     for name, state in optimizer.state.items():
         if state.dim():
             yield from of_vector(tensors, state, own, prefix=f"optimizer.{name}.")
+
+
+def of_trained(tensors: Sequence[Local], values: Tensor, optimizer: SGD, own: slice) -> Iterator[Piece]:
+    """Cut parameters and the state of their optimizer, both of the elements `own` of a vector of these tensors."""
+    yield from of_vector(tensors, values, own)
+    yield from of_optimizer(tensors, optimizer, own)
 
 
 def counters(optimizer: SGD) -> dict[str, int]:

@@ -15,10 +15,7 @@ from torch import nn
 
 from farandole.data import batch as batches
 from farandole.data_parallel.evaluation import judged
-from farandole.distributed_checkpoint import storage
-from farandole.distributed_checkpoint.optimizer_state import counters, set_counters
-from farandole.distributed_checkpoint.options import CheckpointOptions
-from farandole.distributed_checkpoint.reader import Checkpoint
+from farandole.distributed_checkpoint import saving
 from farandole.model_parallel.accounting import account
 from farandole.model_parallel.batches import Shard
 from farandole.model_parallel.layout import Layout
@@ -41,25 +38,12 @@ def train(scenario: str, options: ModelParallelOptions, layout: Callable[[int], 
     """
     with World.start(options) as world:
         parts = Parts(world, options, layout(world.size))
-        if isinstance(options, CheckpointOptions):
-            begin(parts, options)
+        saving.begin(options, lambda: pieces(parts), [parts.optimizer.optimizer], world.control)
         recorder = Recorder(world, scenario, options)
         write_plan(parts, recorder)
         summary = finish(parts, recorder, loop(parts, recorder))
-        if isinstance(options, CheckpointOptions) and options.save:
-            values = {"optimizer": counters(parts.optimizer.optimizer)}
-            storage.write(options.save, pieces(parts), values, world.control)
+        saving.end(options, lambda: pieces(parts), parts.optimizer.optimizer, world.control)
         return summary
-
-
-def begin(parts: Parts, options: CheckpointOptions) -> None:
-    """Make the folder that the training is to be saved in, and load what it is to begin with. Collective."""
-    if options.save:
-        storage.make(options.save, parts.world.control)
-    if options.load:
-        checkpoint = Checkpoint(options.load)
-        checkpoint.load(list(pieces(parts)))
-        set_counters(parts.optimizer.optimizer, checkpoint.values["optimizer"])
 
 
 def write_plan(parts: Parts, recorder: Recorder) -> None:

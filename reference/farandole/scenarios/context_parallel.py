@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
+from farandole.distributed_checkpoint.options import CheckpointOptions
 from farandole.model_parallel.context.options import ContextOptions
 from farandole.scenarios import run_as_program
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Config(ContextOptions):
+class Config(ContextOptions, CheckpointOptions):
     """Options of context_parallel."""
 
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
+from farandole.distributed_checkpoint.options import CheckpointOptions
 from farandole.model_parallel.expert.options import ExpertOptions
 from farandole.scenarios import run_as_program
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Config(ExpertOptions):
+class Config(ExpertOptions, CheckpointOptions):
     """Options of expert_parallel."""
 
 

@@ -1,28 +1,42 @@
-"""A checkpoint saved under one layout of four ranks and loaded under another, for every pair of eleven layouts.
+"""A checkpoint saved under one layout of four ranks and loaded under another, for pairs of layouts of a model.
 
 Each layout trains two steps on all samples, saves, and takes a third one. Every layout, begun anew, loads what each of
 them has saved, and saves it again; then it takes the third step, too. The answer: how far the files are from the model
 that has saved them; of all pairs, how far what was saved again is from what was saved; of all layouts, how far the
 third step after a checkpoint is from the one without; and how far a step moves the model.
 
-Arguments: the folder; a JSON object of options for the model; "all" pairs, or one for "each" layout.
+A perceptron knows eleven layouts, the transformer four more, and five are for a transformer with experts.
+
+Arguments: the folder; then for each model a JSON object of its options, and "all" pairs, or one for "each" layout.
 """
 
 import json
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from tests.tasks import letters
 from torch import Tensor, nn
 
+from farandole import tasks
 from farandole.distributed_checkpoint.optimizer_state import counters, set_counters
 from farandole.distributed_checkpoint.reader import Checkpoint
 from farandole.distributed_checkpoint.storage import make, write
+from farandole.grid.options import GridOptions
+from farandole.grid.pieces import gather
+from farandole.grid.pieces import pieces as of_six_axes
+from farandole.grid.training import GridTraining
+from farandole.model_parallel.context.options import ContextOptions
+from farandole.model_parallel.context.training import ContextTraining
+from farandole.model_parallel.expert.options import ExpertOptions
+from farandole.model_parallel.expert.training import ExpertTraining
 from farandole.model_parallel.layout import Layout
 from farandole.model_parallel.options import ModelParallelOptions
 from farandole.model_parallel.parts import Parts
-from farandole.model_parallel.pieces import pieces as of_grid
+from farandole.model_parallel.pieces import pieces as of_layers
 from farandole.model_parallel.schedules import choose
 from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
@@ -45,12 +59,26 @@ LAYOUTS: dict[str, Layout | Sharding] = {
     "ZeRO-3": Sharding(3, prefetch=True),
     "ZeRO-3 in groups": Sharding(3, over=2),
 }
+OF_SEQUENCES: dict[str, GridOptions | ContextOptions] = {
+    "six axes: context × tensor": GridOptions(context_ranks=2, tensor_ranks=2, micro_batches=1),
+    "six axes: shard × pipeline": GridOptions(shard_ranks=2, pipeline_ranks=2, micro_batches=2),
+    "six axes: data × context": GridOptions(context_ranks=2, micro_batches=1),
+    "context": ContextOptions(attention="ulysses"),
+}
+SIX: dict[str, Any] = {"experts": 5, "micro_batches": 1}
+OF_EXPERTS: dict[str, GridOptions | ExpertOptions] = {
+    "experts": ExpertOptions(experts=5, capacity=0.0),
+    "six axes: expert × shard": GridOptions(**SIX, expert_ranks=2, shard_ranks=2),
+    "six axes: expert × tensor": GridOptions(**SIX, expert_ranks=2, tensor_ranks=2),
+    "six axes: expert × context": GridOptions(**SIX, expert_ranks=2, context_ranks=2),
+    "six axes: expert × pipeline": GridOptions(**SIX, expert_ranks=2, pipeline_ranks=2),
+}
 BEFORE = 2
-ALL_PAIRS = sys.argv[3] == "all"
+SAME: dict[str, Any] = {"optimizer": "adam", "lr": 0.01, "precision": "float64"}
 
 
-class Grid:
-    """A training under a layout of the grid."""
+class Layers:
+    """A training under a layout of the layers: data × pipeline × tensor."""
 
     def __init__(self, world: World, options: ModelParallelOptions, layout: Layout) -> None:
         torch.manual_seed(options.seed)
@@ -62,13 +90,59 @@ class Grid:
         self.parts.pipeline.run(micro_batches, self.parts.shard.cut(0, micro_batches, self.parts.loss))
 
     def pieces(self) -> list[Any]:
-        return list(of_grid(self.parts))
+        return list(of_layers(self.parts))
 
     def loaded(self) -> None:
         pass
 
     def model(self) -> nn.Module | None:
         return self.parts.gather()
+
+
+class SixAxes:
+    """A training on the grid of six axes."""
+
+    def __init__(self, world: World, options: GridOptions) -> None:
+        torch.manual_seed(options.seed)
+        self.training = GridTraining(world, options, options.grid(world.size))
+        self.optimizer = next(iter(self.training.units)).optimizer
+
+    def step(self) -> None:
+        self.training.step(0)
+
+    def pieces(self) -> list[Any]:
+        return list(of_six_axes(self.training))
+
+    def loaded(self) -> None:
+        for unit in self.training.units:
+            set_counters(unit.optimizer, counters(self.optimizer))
+
+    def model(self) -> nn.Module | None:
+        return gather(self.training)
+
+
+class Sequences:
+    """A training with divided sequences, or with divided experts."""
+
+    def __init__(self, world: World, options: ContextOptions | ExpertOptions) -> None:
+        torch.manual_seed(options.seed)
+        kind = ContextTraining if isinstance(options, ContextOptions) else ExpertTraining
+        self.training: Any = kind(world, options)  # type: ignore[arg-type]
+        self.optimizer = self.training.optimizer.optimizer
+
+    def step(self) -> None:
+        self.training.step()
+
+    def pieces(self) -> list[Any]:
+        return list(self.training.pieces())
+
+    def loaded(self) -> None:
+        for optimizer in getattr(self.training, "optimizers", []):
+            set_counters(optimizer, counters(self.optimizer))
+
+    def model(self) -> nn.Module | None:
+        whole = self.training.whole
+        return whole() if isinstance(self.training, ExpertTraining) else whole
 
 
 class Sharded:
@@ -100,9 +174,17 @@ class Sharded:
         return self.strategy.model
 
 
-def begun(world: World, options: ModelParallelOptions, name: str) -> Grid | Sharded:
-    layout = LAYOUTS[name]
-    return Grid(world, options, layout) if isinstance(layout, Layout) else Sharded(world, options, layout)
+Layered = Layout | Sharding | GridOptions | ContextOptions | ExpertOptions
+Training = Layers | Sharded | SixAxes | Sequences
+
+
+def begun(world: World, options: ModelParallelOptions, layout: Layered) -> Training:
+    if isinstance(layout, Layout):
+        return Layers(world, options, layout)
+    if isinstance(layout, Sharding):
+        return Sharded(world, options, layout)
+    its = replace(layout, model="transformer", hidden=letters.WIDTH, **SAME, batch=letters.SAMPLES)
+    return SixAxes(world, its) if isinstance(its, GridOptions) else Sequences(world, its)
 
 
 def state(model: nn.Module | None) -> dict[str, Tensor]:
@@ -123,27 +205,28 @@ def difference(folder: Path, other: Path) -> float:
     return apart(dict(Checkpoint(folder).tensors()), dict(Checkpoint(other).tensors()))
 
 
-with World.start(RunOptions(wait_timeout=60)) as world:
-    folder, given = Path(sys.argv[1]), json.loads(sys.argv[2])
-    options = ModelParallelOptions(optimizer="adam", lr=0.01, precision="float64", **given)
-    places = {name: folder / f"{number}" for number, name in enumerate(LAYOUTS)}
-    in_files, ends, copied, continued = 0.0, {}, {}, {}
+def pairs_of(
+    world: World, folder: Path, options: ModelParallelOptions, layouts: Mapping[str, Layered], all_pairs: bool
+) -> dict[str, Any]:
+    places = {name: folder / f"{number}" for number, name in enumerate(layouts)}
+    in_files, ends, copied, continued, moved = 0.0, {}, {}, {}, 0.0
     for name, place in places.items():
-        training = begun(world, options, name)
+        training = begun(world, options, layouts[name])
         for _ in range(BEFORE):
             training.step()
         make(place, world.control)
         write(place, training.pieces(), {"optimizer": counters(training.optimizer)}, world.control)
-        if isinstance(training, Grid):
-            saved = state(training.model())
-            if world.rank == 0:
-                found = dict(Checkpoint(place).tensors())
-                in_files = max(in_files, apart(saved, {key: found[key] for key in saved}))
+        saved = {} if isinstance(training, Sharded) else state(training.model())
+        if saved and world.rank == 0:
+            found = dict(Checkpoint(place).tensors())
+            in_files = max(in_files, apart(saved, {key: found[key] for key in saved}))
         training.step()
         ends[name] = state(training.model())
-    for number, loader in enumerate(LAYOUTS):
-        training = begun(world, options, loader)
-        savers = list(LAYOUTS) if ALL_PAIRS else [list(LAYOUTS)[number - 3]]
+        if saved and world.rank == 0:
+            moved = apart(saved, ends[name])
+    for number, loader in enumerate(layouts):
+        training = begun(world, options, layouts[loader])
+        savers = list(layouts) if all_pairs else [list(layouts)[number - 3]]
         for saver in savers:
             place = places[saver]
             checkpoint = Checkpoint(place)
@@ -159,7 +242,25 @@ with World.start(RunOptions(wait_timeout=60)) as world:
         end = state(training.model())
         if world.rank == 0:
             continued[loader] = apart(end, ends[saver])
+    return {"layouts": len(layouts), "in_files": in_files, "copied": copied, "continued": continued, "moved": moved}
+
+
+with World.start(RunOptions(wait_timeout=60)) as world:
+    answer = []
+    for number, (text, pairs) in enumerate(zip(sys.argv[2::2], sys.argv[3::2], strict=True)):
+        given = json.loads(text)
+        if "data" not in given:
+            tasks.built_in = lambda _options: letters.task()  # type: ignore[assignment,return-value]
+        layouts: Mapping[str, Layered] = LAYOUTS
+        if given.pop("experts", False):
+            layouts = OF_EXPERTS
+        elif "task" in given:
+            layouts = LAYOUTS | OF_SEQUENCES
+        options = ModelParallelOptions(**SAME, **given)
+        folder = Path(sys.argv[1]) / str(number)
+        if world.rank == 0:
+            folder.mkdir()
+        world.control.Barrier()
+        answer.append(pairs_of(world, folder, options, layouts, pairs == "all"))
     if world.rank == 0:
-        last = ends["pipeline × tensor"]
-        moved = apart(saved, last)
-        print(json.dumps({"in_files": in_files, "copied": copied, "continued": continued, "moved": moved}))
+        print(json.dumps(answer))

@@ -7,6 +7,7 @@ are those of the unsplit model, but for rounding.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import torch
@@ -14,6 +15,9 @@ from torch import nn
 
 from farandole import tasks
 from farandole.data_parallel.evaluation import judged
+from farandole.distributed_checkpoint import saving
+from farandole.distributed_checkpoint.optimizer_state import of_trained
+from farandole.distributed_checkpoint.pieces import Local, Piece
 from farandole.model_parallel.batches import Shard
 from farandole.model_parallel.context.exchange import ContextGroup
 from farandole.model_parallel.context.options import ContextOptions
@@ -104,6 +108,12 @@ class ContextTraining:
         formula = Memory(size, size, STATE_PER_PARAMETER[self.options.optimizer] * size, activations)
         return {"measured": asdict(measured), "formula": asdict(formula)}
 
+    def pieces(self) -> Iterator[Piece]:
+        """Return what this rank holds, for a checkpoint: all of the unsplit model, which rank 0 saves."""
+        everything, is_first = slice(0, len(self.flat.values)), self.world.rank == 0
+        tensors = [Local.undivided(name, each, is_first) for name, each in self.whole.named_parameters()]
+        return of_trained(tensors, self.flat.values, self.optimizer.optimizer, everything)
+
     def roles(self) -> list[str]:
         """Return the positions of each rank."""
         return [
@@ -121,12 +131,14 @@ def train(scenario: str, options: ContextOptions) -> Summary | None:
     """Train, evaluate and write the record; return the summary on rank 0, None elsewhere."""
     with World.start(options) as world:
         training = ContextTraining(world, options)
+        saving.begin(options, training.pieces, [training.optimizer.optimizer], world.control)
         recorder, steps = Recorder(world, scenario, options), options.steps
         losses = Losses(steps, recorder)
         recorder.start()
         for step in progress(world.steps(steps), steps, world.rank):
             losses.add(step, training.step())
         recorder.stop()
+        saving.end(options, training.pieces, training.optimizer.optimizer, world.control)
         test, first = training.splits.test, world.rank == 0
         return recorder.finish(
             steps=steps,

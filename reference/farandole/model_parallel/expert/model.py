@@ -83,6 +83,17 @@ def parts(model: nn.Module) -> tuple[nn.ParameterList, nn.ParameterList]:
     return nn.ParameterList(each for each in model.parameters() if id(each) not in among_own), nn.ParameterList(own)
 
 
+def named_among_all(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield each parameter that is here with its name in a model that has all experts."""
+    owned = mixtures(model)[0].group.own
+    for name, parameter in model.named_parameters():
+        before, experts, after = name.partition(".experts.")
+        if experts:
+            number, _, rest = after.partition(".")
+            name = f"{before}{experts}{owned[int(number)]}.{rest}"
+        yield name, parameter
+
+
 def gather(model: nn.Sequential, unsplit: nn.Module, options: ExpertOptions, root: int = 0) -> nn.Sequential | None:
     """Return the whole model, with all experts, on rank `root`; None elsewhere. Collective.
 

@@ -12,7 +12,7 @@ So the training is that of one process with the same batches, but for rounding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 import numpy as np
@@ -23,18 +23,21 @@ from torch import nn
 from farandole import tasks
 from farandole.data.shares import equal_shares, slices
 from farandole.data_parallel.evaluation import judged
+from farandole.distributed_checkpoint import saving
+from farandole.distributed_checkpoint.optimizer_state import of_trained
+from farandole.distributed_checkpoint.pieces import Local, Piece
 from farandole.errors import UsageError
 from farandole.model_parallel.batches import Shard
 from farandole.model_parallel.expert import traffic
 from farandole.model_parallel.expert.exchange import ExpertGroup
-from farandole.model_parallel.expert.model import gather, mixtures, parts, with_experts
+from farandole.model_parallel.expert.model import gather, mixtures, named_among_all, parts, with_experts
 from farandole.model_parallel.expert.options import ExpertOptions
 from farandole.model_parallel.expert.plan import Plan
 from farandole.model_parallel.memory import ActivationMeter, Memory
 from farandole.model_parallel.parts import DTYPES
 from farandole.model_parallel.training import Losses
 from farandole.model_parallel.zero import ReplicatedOptimizer
-from farandole.models.optimizers import maker
+from farandole.models.optimizers import SGD, maker
 from farandole.runtime.buffers import FlatBuffers, sha256
 from farandole.runtime.progress import progress
 from farandole.runtime.record import Summary
@@ -129,7 +132,7 @@ class ExpertTraining:
         """Return what this rank has held, in bytes: "measured", and by "formula"."""
         assert self._first
         samples, plans = self._first
-        state = (*self.optimizer.optimizer.state.values(), *self.experts_optimizer.state.values())
+        state = [each for optimizer in self.optimizers for each in optimizer.state.values()]
         measured = Memory(
             self.shared.values.nbytes + self.own.values.nbytes,
             self.shared.gradients.nbytes + self.own.gradients.nbytes,
@@ -139,6 +142,21 @@ class ExpertTraining:
         inputs = torch.empty((samples, *self.task.shape), dtype=torch.int64, device="meta")
         formula = traffic.memory(self.model, len(self.shared.values), plans, inputs, self.options.optimizer)
         return {"measured": asdict(measured), "formula": asdict(formula)}
+
+    @property
+    def optimizers(self) -> list[SGD]:
+        """What moves the shared parameters, and what moves this rank's experts."""
+        return [self.optimizer.optimizer, self.experts_optimizer]
+
+    def pieces(self) -> Iterator[Piece]:
+        """Return what this rank holds, for a checkpoint: rank 0 saves what all have, and each rank its experts."""
+        names = {id(each): name for name, each in named_among_all(self.model)}
+        for number, (own, flat, optimizer) in enumerate(
+            zip(parts(self.model), (self.shared, self.own), self.optimizers, strict=True)
+        ):
+            is_saved = number == 1 or self.world.rank == 0
+            tensors = [Local.undivided(names[id(each)], each, is_saved) for each in own]
+            yield from of_trained(tensors, flat.values, optimizer, slice(0, len(flat.values)))
 
     def whole(self) -> nn.Sequential | None:
         """Return the model with all experts on rank 0; None elsewhere. Collective."""
@@ -161,6 +179,7 @@ def train(scenario: str, options: ExpertOptions) -> Summary | None:
     """Train, evaluate and write the record; return the summary on rank 0, None elsewhere."""
     with World.start(options) as world:
         training = ExpertTraining(world, options)
+        saving.begin(options, training.pieces, training.optimizers, world.control)
         recorder, steps = Recorder(world, scenario, options), options.steps
         losses, balance = Losses(steps, recorder), np.zeros(steps)
         routed: list[Mapping[str, float]] = []
@@ -170,6 +189,7 @@ def train(scenario: str, options: ExpertOptions) -> Summary | None:
             balance[step] = training.balance_loss
             routed.append(training.routed())
         recorder.stop()
+        saving.end(options, training.pieces, training.optimizers[0], world.control)
         with world.comm.waiting("sum of losses", -1):
             world.control.Allreduce(MPI.IN_PLACE, balance)
         beside = [{**each, "balance_loss": float(balance[step])} for step, each in enumerate(routed)]
