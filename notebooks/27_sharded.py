@@ -31,10 +31,11 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.colors import ListedColormap
 from matplotlib.patches import Rectangle
 from torch.nn.functional import cross_entropy
 
-from farandole import launch
+from farandole import Checkpoint, launch
 from farandole.cost.memory import Numbers, by_stage
 from farandole.cost.paper_tables import MIXED
 from farandole.cost.published import KORTHIKANTI, MODELS
@@ -46,6 +47,7 @@ from farandole.models.recomputation import recompute, unfuse
 from farandole.models.transformer import transformer
 from farandole.report import timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE
+from farandole.runtime.buffers import sha256
 from farandole.sharded.hooks import Hooks
 from farandole.sharded.plan import units
 from farandole.sharded.training import ShardedSGD
@@ -257,7 +259,8 @@ for name, run in {"stage 3": runs[3], **found}.items():
     print(f"{name:15} sends {sent:.2f} Ψ in a step; holds {', '.join(kinds)}")
 
 # %% [markdown]
-# In bfloat16 the parts count as optimizer state, as in the paper: they are what the update needs, and no pass does.
+# In bfloat16 the parts count as optimizer state, as in the paper: they are what the update needs, and no pass does. The
+# gradients include one copy in float32, of the unit that is added up.
 #
 # ## 6 What no stage divides: activations
 #
@@ -339,7 +342,57 @@ for what, (values, gradients) in steps.items():
 # `--offload-activations disk`, too; the record counts it. `pipeline`, `hybrid`, `tensor_split` and `grid` have the same
 # options.
 #
-# ## 7 How it is written
+# ## 7 Another optimizer, and another layout
+#
+# **Muon** moves a matrix in a direction that depends on all of its elements, and remembers one number for each of them.
+# A rank has the momentum of its part only. So the ranks gather it, unit by unit, as they gather parameters.
+#
+# **Predict:** what does a rank send more than stage 3 with Adam? Which kind of memory grows, though less is remembered?
+
+# %% tags=["nbval-check-output"]
+adam = launch("sharded", ranks=4, **few, save=folder / "trained", out=folder / "adam")
+muon = launch("sharded", ranks=4, optimizer="muon", **few, out=folder / "muon")
+for name, run in {"Adam": adam, "Muon": muon}.items():
+    held = run.summary.memory["measured"]["optimizer_state"][0] / whole
+    sent = (run.summary.bytes_sent[0] - whole * 3 / 4) / run.summary.steps / whole
+    same = run.summary.memory["measured"] == run.summary.memory["formula"]
+    print(f"{name}: sends {sent:.2f} Ψ in a step; optimizer state and update hold {held:.2f} Ψ; as by formula: {same}")
+
+# %% [markdown]
+# The momentum is a quarter of Ψ. Beside it a rank holds for a moment one gathered unit, and what the Newton-Schulz
+# steps of one matrix take: in a model of 13 small units 0.4 Ψ. A large model has many units, and this matters less.
+#
+# The first run has **saved** what it holds: each rank its part, and a manifest that says which part of which tensor
+# that is. So another layout can load it, here two tensor ranks, each with half of every matrix.
+#
+# **Predict:** which elements of a layer's matrix has each of the four ranks? And each of the two?
+
+# %%
+goes_on = {**few, "steps": 1, "optimizer": "adam", "lr": 0.003}
+launch("tensor_split", ranks=2, **goes_on, load=folder / "trained", save=folder / "again", out=folder / "tensor")
+layouts = {"saved by ZeRO-3 on 4 ranks": "trained", "saved again by 2 tensor ranks": "again"}
+figure, axes = plt.subplots(1, 2, figsize=(7, 3.2), layout="constrained")
+for ax, (title, name) in zip(axes, layouts.items(), strict=True):
+    owner = torch.zeros(64, 64)
+    for file, part in Checkpoint(folder / name).parts("3.weight"):
+        rank = int(file.removeprefix("rank-").split(".")[0])
+        part.put(torch.full((part.run[1] - part.run[0],), float(rank)), owner)
+    ax.imshow(owner, cmap=ListedColormap([BLUE, ORANGE, GREEN, GREY]), vmin=-0.5, vmax=3.5)
+    ax.set(title=title, xticks=[], yticks=[], xlabel="columns", ylabel="rows of layer 1's matrix")
+for rank, colour in enumerate((BLUE, ORANGE, GREEN, GREY)):
+    axes[1].plot([], [], "s", color=colour, label=f"rank {rank}")
+axes[1].legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+
+# %% tags=["nbval-check-output"]
+model = mlp((1, 8, 8), 10, 64, 12)
+model.load_state_dict(Checkpoint(folder / "trained").state_dict())
+print("the whole model out of the files, to the bit:", sha256(model) in adam.summary.params_sha256)
+
+# %% [markdown]
+# ZeRO cuts a unit's elements into runs; tensor ranks have rows or columns. `farandole checkpoint FOLDER` lists this for
+# every tensor, and `--export model.safetensors` writes the whole model into one file.
+#
+# ## 8 How it is written
 #
 # A step is the same for all stages. Hooks of torch do what differs: before a unit's forward it is gathered, after it
 # freed; when backward comes to its outputs it is gathered again; when its last gradient is there it is reduced.

@@ -22,6 +22,7 @@ from farandole.sharded.steps import halves
 from tests.parallel.conftest import PROGRAMS, RANKS_OF_DEAR_TESTS
 
 STEPS = 4
+IN_FLOAT32 = 2e-6  # of parameters that move by 0.03 and more, after each of 4 steps
 STATE = {"perceptron": 2, "transformer": 1, "branches": 0}
 
 
@@ -30,6 +31,8 @@ STATE = {"perceptron": 2, "transformer": 1, "branches": 0}
 def test_every_stage_equals_one_process_at_every_step(under_mpirun: Callable[..., Any], ranks: int) -> None:
     answer = under_mpirun("sharded_equals_single.py", ranks)
     check_muon(answer.pop("muon"), ranks)
+    for stage, apart in answer.pop("float32").items():
+        assert apart < IN_FLOAT32, stage
     check_accumulated(answer.pop("accumulated"), sum(answer["perceptron"]["1"]["units"].values()), ranks)
     assert list(answer) == list(STATE)
     for name, variants in answer.items():
@@ -46,7 +49,7 @@ def test_every_stage_equals_one_process_at_every_step(under_mpirun: Callable[...
 
 def check_muon(variants: dict[str, Any], ranks: int) -> None:
     """As torch's Muon and AdamW; each unit with a hidden matrix is gathered once more; two numbers for others only."""
-    assert list(variants) == ["1", "3", "disk", "groups"]
+    assert list(variants) == ["1", "2", "3", "prefetch", "disk", "groups"]
     for variant, found in variants.items():
         assert found["apart"] < 1e-12, variant
         assert found["moved"] > 0.03, variant
@@ -54,11 +57,12 @@ def check_muon(variants: dict[str, Any], ranks: int) -> None:
             assert memory["measured"] == memory["formula"], variant
     units = variants["1"]["units"]
     whole, last = sum(units.values()), [*units.values()][-1]
-    for variant, times in (("1", 2), ("3", 3), ("disk", 3)):
+    for variant, times in (("1", 2), ("2", 2), ("3", 3), ("prefetch", 3), ("disk", 3)):
         assert variants[variant]["sent"] == (ranks - 1) * (times * whole + whole - last) * STEPS
     vectors, matrices = (7 * 24 + 5 + 5 * 24), 7 * 24 * 24
     state = sum(memory["measured"]["optimizer_state"] for memory in variants["3"]["memory"])
-    assert state == 8 * (matrices + 2 * vectors)
+    unit, work = 24 * 24 + 24, 4 * 24 * 24  # gathered by each rank; and two such matrices, and two squares of its side
+    assert state == 8 * (matrices + 2 * vectors) + ranks * 8 * (unit + work)
 
 
 def check_accumulated(variants: dict[str, Any], whole: int, ranks: int) -> None:
@@ -179,6 +183,10 @@ def test_it_learns_in_bfloat16_in_groups_with_the_state_on_a_disk(tmp_path: Path
     assert run.summary.test_accuracy > 0.8
     assert len(set(run.summary.params_sha256)) == 1
     assert run.summary.memory["measured"] == run.summary.memory["formula"]
+    units = [64 * 32 + 32, 32 * 32 + 32, 32 * 10 + 10]
+    # The first unit's gradient in bfloat16 and its copy in float32, when the next micro-batch comes to the last unit.
+    added_up = 2 * units[0] + 4 * units[0] + 2 * units[2]
+    assert run.summary.memory["measured"]["gradients"] == [4 * sum(units) // 2 + added_up] * 4
     whole = launch("sharded", 4, steps=1, hidden=32, stage=1, out=tmp_path / "whole").summary.memory["measured"]
     in_flight = run.summary.memory["measured"]["parameters"]
     assert max(in_flight) < 2 * whole["parameters"][0] / 2, "two bytes for four, and not all at once"

@@ -170,6 +170,8 @@ def test_a_rank_that_trains_holds_zeros_formula_and_what_is_gathered() -> None:
         assert trained == {kind: nbytes + gathered.get(kind, 0) for kind, nbytes in divided.items()}
     halves = Sizes([2 * each for each in units], 4 * parameters // ranks, 0, adam)
     trained = by_formula(Sharding(3, half=True), halves, on_device=True)
+    added_up = by_formula(Sharding(3, half=True), replace(halves, widened=2), on_device=True)
+    assert added_up == trained | {"gradients": trained["gradients"] + 4 * 700}, "in float32"
     paper = held({kind: size * parameters for kind, size in asdict(MIXED).items()}, 3, ranks)
     assert sum(trained.values()) - 2 * 2 * 700 == sum(paper.values()), "its kinds differ, their sum does not"
 

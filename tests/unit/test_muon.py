@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import weakref
 from copy import deepcopy
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from farandole.models.muon import STEPS, A, B, C, Matrix, Muon, hidden, matrices, numbers, orthogonalised
+from farandole.models.muon import (
+    STEPS,
+    A,
+    B,
+    C,
+    Matrix,
+    Muon,
+    hidden,
+    matrices,
+    numbers,
+    of_a_step,
+    orthogonalised,
+    work,
+)
 from farandole.runtime.buffers import FlatBuffers
 
 LR, DECAY = 0.02, 0.1
@@ -28,6 +45,48 @@ def test_it_is_the_polynomial_of_every_singular_value(shape: tuple[int, int]) ->
     found = orthogonalised(matrix)
     torch.testing.assert_close(found, by_singular_values(matrix), rtol=0, atol=1e-12)
     torch.testing.assert_close(orthogonalised(1000 * matrix), found, rtol=0, atol=1e-12)
+
+
+class Memory(TorchDispatchMode):
+    """Counts the bytes of the tensors that are made and still there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.most = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        known = {each.untyped_storage().data_ptr() for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+        found = function(*args, **(kwargs or {}))
+        for each in tree_leaves(found):
+            storage = each.untyped_storage()
+            if storage.data_ptr() not in known:
+                self._hold(storage.nbytes())
+                weakref.finalize(storage, self._hold, -storage.nbytes())
+        return found
+
+    def _hold(self, nbytes: int) -> None:
+        self.now += nbytes
+        self.most = max(self.most, self.now)
+
+
+@pytest.mark.parametrize("shape", [(32, 32), (8, 24), (24, 8)])
+def test_it_holds_no_more_than_it_says(shape: tuple[int, int]) -> None:
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    with Memory() as memory:
+        orthogonalised(matrix)
+    assert memory.most == pytest.approx(4 * work(*shape), abs=16), "and a norm"
+
+
+def test_a_step_holds_the_gathered_vector_and_the_work_of_one_matrix() -> None:
+    its, values, told = [Matrix(2, 3, 4), Matrix(14, 2, 2)], torch.randn(20), [0]
+    for own, beside in ((slice(0, 6), work(3, 4)), (slice(14, 20), work(2, 2)), (slice(0, 2), 2)):
+        gather = lambda part, own=own: torch.nn.functional.pad(part, (own.start, 20 - own.stop))  # noqa: E731
+        hold = lambda number: told.append(told[-1] + number)  # noqa: E731
+        Muon(values[own], torch.ones(own.stop - own.start), LR, its, own, gather, hold=hold).step()
+        assert max(told) == of_a_step(its, own, 20) == 20 + beside
+        assert told.pop() == 0
+        del told[1:]
+    assert of_a_step([], slice(0, 20), 20) == 0
 
 
 def test_long_and_short_directions_come_out_alike() -> None:

@@ -38,14 +38,26 @@ TINY = 1e-7
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
-    """Return UVᵀ of matrix = UΣVᵀ, to singular values between 0.7 and 1.2; shape (rows, columns)."""
-    x: Tensor = matrix / matrix.norm().clamp(min=TINY)
-    if x.shape[0] > x.shape[1]:
+    """Return UVᵀ of matrix = UΣVᵀ, to singular values between 0.7 and 1.2; shape (rows, columns).
+
+    Memory: `work` numbers, of which the result is a part.
+    """
+    if matrix.shape[0] > matrix.shape[1]:
         return orthogonalised(matrix.T).T
+    x = torch.div(matrix, matrix.norm().clamp(min=TINY))
+    gram, square = (x.new_empty(len(x), len(x)) for _ in range(2))
+    following = torch.empty_like(x)
     for _ in range(STEPS):
-        gram = x @ x.T
-        x = A * x + (B * gram + C * gram @ gram) @ x
+        torch.mm(x, x.T, out=gram)
+        torch.addmm(gram, gram, gram, beta=B, alpha=C, out=square)
+        torch.addmm(x, square, x, beta=A, out=following)
+        x, following = following, x
     return x
+
+
+def work(rows: int, columns: int) -> int:
+    """Return how many numbers `orthogonalised` holds: two matrices of this shape, and two squares of its short side."""
+    return 2 * rows * columns + 2 * min(rows, columns) ** 2
 
 
 @dataclass(frozen=True)
@@ -86,6 +98,7 @@ class Muon(SGD):
         matrices: of the whole vector, in order.
         own: which part of the whole vector `values` is; by default all of it.
         gather: this rank's part of a vector → the whole vector. Collective.
+        hold: is told of the numbers that a step takes memory for, and, negative, of those that it lets go.
     """
 
     def __init__(
@@ -97,11 +110,12 @@ class Muon(SGD):
         own: slice | None = None,
         gather: Callable[[Tensor], Tensor] | None = None,
         momentum: float = 0.95,
+        hold: Callable[[int], None] | None = None,
     ) -> None:
         super().__init__(values, gradients, lr)
         self.momentum, self.matrices = momentum, matrices
         self.own = own or slice(0, len(values))
-        self.gather = gather or (lambda part: part)
+        self.gather, self.hold = gather, hold or (lambda _: None)
         self._parts = [part for matrix in matrices if (part := self._part(matrix.start, matrix.stop))]
         ends = [0, *(end for matrix in matrices for end in (matrix.start, matrix.stop)), self.own.stop]
         between = zip(ends[::2], ends[1::2], strict=True)
@@ -110,21 +124,40 @@ class Muon(SGD):
         self.state |= adam_state(_joined(values, self._others))
 
     def _move(self) -> None:
-        gradients = _joined(self.gradients, self._parts)
-        momentum = self.state["momentum"].lerp_(gradients, 1 - self.momentum)
-        ahead = torch.zeros_like(self.gradients)
-        for part, its in self._divided(self._parts, gradients.lerp(momentum, self.momentum)):
-            ahead[part] = its
-        whole = self.gather(ahead) if self.matrices else ahead
+        if self.matrices:
+            self._move_matrices()
+        mean, root, correction = adam_moments(self.state, _joined(self.gradients, self._others))
+        for part, direction in self._divided(self._others, mean / root):
+            self.values[part].sub_(direction, alpha=self.lr / correction)
+
+    def _move_matrices(self) -> None:
+        ahead = self._looked_ahead()
+        if self.gather:
+            whole = self.gather(ahead)
+            self.hold(len(whole))
+            self.hold(-len(ahead))
+        else:
+            whole = ahead
+        del ahead
         for matrix in self.matrices:
             if own := self._part(matrix.start, matrix.stop):
+                self.hold(work(matrix.rows, matrix.columns))
                 direction = orthogonalised(whole[matrix.start : matrix.stop].view(matrix.rows, matrix.columns))
                 begin = own.start + self.own.start - matrix.start
                 moved = direction.reshape(-1)[begin : begin + own.stop - own.start]
                 self.values[own].sub_(moved, alpha=self.lr * 0.2 * max(matrix.rows, matrix.columns) ** 0.5)
-        mean, root, correction = adam_moments(self.state, _joined(self.gradients, self._others))
-        for part, direction in self._divided(self._others, mean / root):
-            self.values[part].sub_(direction, alpha=self.lr / correction)
+                self.hold(-work(matrix.rows, matrix.columns))
+        self.hold(-len(whole))
+
+    def _looked_ahead(self) -> Tensor:
+        """Return Nesterov's d where this rank has elements of matrices, and 0 elsewhere; shape of `values`."""
+        self.hold(len(self.gradients))
+        ahead = torch.zeros_like(self.gradients)
+        for part, momentum in self._divided(self._parts, self.state["momentum"]):
+            gradients = self.gradients[part]
+            momentum.lerp_(gradients, 1 - self.momentum)
+            torch.lerp(gradients, momentum, self.momentum, out=ahead[part])
+        return ahead
 
     def _part(self, start: int, stop: int) -> slice | None:
         """Return where elements of the whole vector lie in `values`; None: elsewhere."""
@@ -141,6 +174,18 @@ def numbers(matrices: Sequence[Matrix], own: slice) -> int:
     inside: int = sum(max(0, min(each.stop, own.stop) - max(each.start, own.start)) for each in matrices)
     elements: int = own.stop - own.start
     return 2 * elements - inside
+
+
+def of_a_step(matrices: Sequence[Matrix], own: slice, whole: int) -> int:
+    """Return how many numbers a step holds for a moment, to move the part `own` of a vector of `whole` numbers.
+
+    They are the gathered vector, with what this rank has given of it, or with the `work` of its largest matrix.
+    """
+    if not matrices:
+        return 0
+    touched = [each for each in matrices if max(each.start, own.start) < min(each.stop, own.stop)]
+    beside: int = max([own.stop - own.start, *(work(each.rows, each.columns) for each in touched)])
+    return whole + beside
 
 
 def _joined(vector: Tensor, parts: Sequence[slice]) -> Tensor:

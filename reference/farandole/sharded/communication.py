@@ -24,6 +24,9 @@ class Gathers(Protocol):
     def fetch(self) -> None:
         """Begin to gather the parameters."""
 
+    def hold_sum(self) -> None:
+        """The sum begins: count the memory that it takes."""
+
     def add_up(self) -> None:
         """Add up the ranks' gradients; in the thread, if there is one."""
 
@@ -78,6 +81,7 @@ class Communication:
     def reduce(self, unit: Gathers) -> None:
         """Begin to add up a unit's gradient, when the one before it is done: at most two take memory at a time."""
         self.finish()
+        unit.hold_sum()
         self._adding = unit, self.put("reduce-scatter", unit.add_up)
         if not self._thread:
             self.finish()

@@ -6,7 +6,9 @@
 
 with Ψ bytes of parameters, as many of gradients, and K times as much optimizer state (`held`). A rank that trains holds
 more for a moment (`by_formula`): u, the largest unit, while it is gathered, or until its gradient is reduced; r, the
-root unit, which is gathered during the whole step. Stage 2 then takes u + r more, stage 3 twice that. Source:
+root unit, which is gathered during the whole step. Stage 2 then takes u + r more, stage 3 twice that. In bfloat16 a
+unit's gradient is added up in a copy of 4 bytes for each of its 2. Muon's step holds a gathered unit. What else an
+update makes for a moment, of this rank's parts, is not counted. Source:
 Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", 2020, section 5 and figure
 1; its 2Ψ + 2Ψ + KΨ counts bytes of Ψ half-precision parameters, with K = 12 for Adam and float32 copies.
 """
@@ -45,18 +47,40 @@ class Sizes:
         parts: of this rank's parts of all, in the type in which they are kept.
         root: of the root unit, 0 if there is none.
         state: of what the optimizers remember for these parts.
+        step: the most that an optimizer needs beside that, while it moves the parts of one unit.
+        passes: micro-batches of a step.
+        widened: bytes in which a gradient is added up, for each byte of it; 0: in place.
     """
 
     units: Sequence[int]
     parts: int
     root: int
     state: int = 0
+    step: int = 0
+    passes: int = 1
+    widened: int = 0
 
     def in_flight(self, prefetch: bool) -> int:
         """Return the most that is gathered at once: the root unit, and another one, or two that follow each other."""
         others = [*(self.units[1:] if self.root else self.units), 0]
         pairs = pairwise(others) if prefetch else ((each, 0) for each in others)
         return self.root + max(map(sum, pairs))
+
+    def gradients_in_flight(self, prefetch: bool) -> int:
+        """Return the most of whole gradients, and of the copies in which they are added up.
+
+        With prefetch a unit's gradient is still added up while the unit before it computes its own; and while the next
+        micro-batch's pass comes to the last unit. The root unit's gradient is there during a whole pass, and added up
+        at its end.
+        """
+        others = self.units[1:] if self.root else self.units
+        adding = 1 + self.widened
+        most = [self.root * adding, self.root + max(others, default=0) * adding]
+        if prefetch:
+            most += [self.root + before + each * adding for before, each in pairwise(others)]
+            if self.passes > 1 and others:
+                most.append(self.root + others[-1] + (self.root or others[0]) * adding)
+        return max(most)
 
 
 def by_formula(sharding: Sharding, sizes: Sizes, on_device: bool) -> dict[str, int]:
@@ -71,6 +95,8 @@ def by_formula(sharding: Sharding, sizes: Sizes, on_device: bool) -> dict[str, i
     stage = sharding.stage
     return {
         "parameters": parts - masters + in_flight if is_divided("parameters", stage) else whole,
-        "gradients": in_flight + parts if is_divided("gradients", stage) else whole + masters,
-        "optimizer_state": masters + (sizes.state if on_device and sharding.offload != "disk" else 0),
+        "gradients": parts + sizes.gradients_in_flight(sharding.prefetch)
+        if is_divided("gradients", stage)
+        else whole + masters + sizes.widened * max(sizes.units),
+        "optimizer_state": masters + (sizes.state if on_device and sharding.offload != "disk" else 0) + sizes.step,
     }

@@ -36,6 +36,7 @@ from farandole.data_parallel import accumulation
 from farandole.data_parallel.training import Strategy
 from farandole.model_parallel.axes import Axes
 from farandole.model_parallel.grid import fitting
+from farandole.models.muon import of_a_step
 from farandole.models.recomputation_options import RecomputationOptions
 from farandole.runtime.world import World
 from farandole.sharded.activations import Activations, UnitsMeter
@@ -169,13 +170,14 @@ class ShardedSGD(Strategy):
 
     def _account(self) -> dict[str, dict[str, int | None]]:
         root = self.units[0].nbytes if self.units[0].name == ROOT else 0
-        state = sum(
-            remembered(self._optimizer, unit.own, getattr(unit.optimizer, "matrices", ())) * unit.shard.itemsize
-            for unit in self.units
-        )
+        its = [(unit, getattr(unit.optimizer, "matrices", ())) for unit in self.units]
+        itemsize = self.units[0].shard.itemsize
+        state = sum(remembered(self._optimizer, unit.own, matrices) for unit, matrices in its) * itemsize
         parts = sum(unit.shard.nbytes for unit in self.units)
-        sizes = Sizes([unit.nbytes for unit in self.units], parts, root, state)
         on_device = self.units[0].shard.device == self.units[0].device
+        step = max(of_a_step(matrices, unit.own, unit.numel) for unit, matrices in its) * itemsize if on_device else 0
+        widened = itemsize // self.units[0].dtype.itemsize if self.sharding.half else 0
+        sizes = Sizes([unit.nbytes for unit in self.units], parts, root, state, step, self.accumulate, widened)
         formula = by_formula(self.sharding, sizes, on_device)
         if self._activations is None:
             return account(self._meter, formula, (None, None))

@@ -46,6 +46,8 @@ class Unit:
     Attributes:
         flat: its vector.
         own: the slice of the vector that this rank keeps and moves.
+        nbytes: of the whole vector, in the type in which the unit computes.
+        sum_nbytes: of the copy in which a gradient is added up; 0 where the unit computes in the type of its parts.
         whole: all parameters of the unit, shape (numel,); None while only `shard` is there (stage 3).
         shard, shard_gradient: this rank's part, and the sum of all ranks' gradients of it.
         gradient: this rank's gradient of all parameters, shape (numel,); None while there is none.
@@ -75,6 +77,7 @@ class Unit:
         self.accumulates = accumulates
         self.device, self.dtype = self.flat.device, torch.bfloat16 if sharding.half else self.flat.dtype
         self.nbytes = self.numel * self.dtype.itemsize
+        self.sum_nbytes = 0 if self.dtype == self.flat.dtype else self.numel * self.flat.dtype.itemsize
         self.own = ShardedOptimizer.part_of(self.numel, self.group.rank, self.group.size)
         self.missing = 0  # gradients of this step
         self.is_reduced = False
@@ -182,6 +185,10 @@ class Unit:
             self.free()
         self.communication.reduce(self)
 
+    def hold_sum(self) -> None:
+        """Count the copy of the gradient in the type of the parts, in which it is added up, where that is another."""
+        self.meter.hold("gradients", self.sum_nbytes)
+
     def add_up(self) -> None:
         """Add up the gradients; in a thread, with prefetch."""
         assert self._reducing is not None
@@ -206,6 +213,7 @@ class Unit:
     def added_up(self) -> None:
         """The sum is there: let go of this rank's own gradient (stages 2 and 3)."""
         self._reducing = None
+        self.meter.hold("gradients", -self.sum_nbytes)
         if self.stage > 1:
             self.meter.hold("gradients", -self.nbytes)
 

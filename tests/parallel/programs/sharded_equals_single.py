@@ -7,6 +7,7 @@ variant → what was found.
 import json
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -105,7 +106,11 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
 
 # The model, our optimizer of a unit, and torch's of all.
 MODELS = {
-    "perceptron": (perceptron, alone(maker("adam", 0.01)), lambda model: torch.optim.Adam(trained(model), lr=0.01)),
+    "perceptron": (
+        perceptron,
+        alone(maker("adam", 0.01, decay=0.1)),
+        lambda model: torch.optim.AdamW(trained(model), lr=0.01, weight_decay=0.1),
+    ),
     "transformer": (
         lambda: transformer((8,), CHARACTERS, hidden=16, depth=2),
         alone(maker("momentum", 0.05, decay=0.1)),
@@ -116,9 +121,9 @@ MODELS = {
 }
 
 
-def fresh(name: str) -> nn.Module:
+def fresh(name: str, kind: torch.dtype = torch.float64) -> nn.Module:
     torch.manual_seed(3)
-    return MODELS[name][0]().double()
+    return MODELS[name][0]().to(kind)
 
 
 def loss_of(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
@@ -126,12 +131,12 @@ def loss_of(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch
 
 
 def vector(parameters: list[torch.Tensor]) -> np.ndarray:
-    return torch.cat([each.detach().reshape(-1) for each in parameters]).numpy()
+    return torch.cat([each.detach().reshape(-1) for each in parameters]).double().numpy()
 
 
-def by_one_process(name: str, ranks: int) -> list[np.ndarray]:
+def by_one_process(name: str, ranks: int, kind: torch.dtype = torch.float64) -> list[np.ndarray]:
     """The parameters after each step. Each rank's part is normalised by itself, as BatchNorm does."""
-    model = fresh(name)
+    model = fresh(name, kind)
     its = trained(model)
     decay = 0.1 if name == "transformer" else 0.0
     optimizer, seen = MODELS[name][2](model), [vector(its)]
@@ -204,7 +209,23 @@ def accumulated(world: World, sharding: Sharding, count: int, expected: np.ndarr
     return [max(world.control.allgather(apart)), sent]
 
 
-answer: dict[str, dict[str, dict[str, object]]] = {}
+def in_float32(world: World, sharding: Sharding) -> float:
+    """The largest difference of any parameter and step from one process that trains in float32, too."""
+    its = found_by_one(world, lambda: by_one_process("transformer", world.size, torch.float32))
+    model, apart = fresh("transformer", torch.float32), 0.0
+    parameters = list(model.parameters())
+    ends = np.cumsum([0, *(each.numel() for each in parameters)])
+    places = {id(each): slice(*ends[at : at + 2]) for at, each in enumerate(parameters)}
+    strategy = ShardedSGD(world, model, loss_of, MODELS["transformer"][1](model), sharding, "momentum")
+    for step in range(STEPS):
+        x, y = inputs_of("transformer", step)
+        strategy.step((x[own], y[own]), (own.stop - own.start) / BATCH)
+        apart = max(apart, largest_difference(strategy, its[step + 1], places))
+    strategy.finish()
+    return max(world.control.allgather(apart))
+
+
+answer: dict[str, dict[str, Any]] = {}
 with World.start(RunOptions(wait_timeout=30)) as world:
     own = slices(equal_shares(BATCH, world.size))[world.rank]
     expected_of_all: list[np.ndarray] = []
@@ -216,8 +237,6 @@ with World.start(RunOptions(wait_timeout=30)) as world:
             "1": Sharding(1), "2": Sharding(2), "3": Sharding(3), "prefetch": Sharding(prefetch=True),
             "disk": Sharding(offload="disk"), "groups": Sharding(over=2 if world.size == 4 else 1),
         }  # fmt: skip
-        if name == "muon":
-            variants = {variant: variants[variant] for variant in ("1", "3", "disk", "groups")}
         if name == "transformer":
             variants["full"] = Sharding(3)
         for variant, sharding in variants.items():
@@ -257,5 +276,6 @@ with World.start(RunOptions(wait_timeout=30)) as world:
     if world.size == 4:
         variants |= {"prefetch": Sharding(prefetch=True), "groups": Sharding(over=2)}
     answer["accumulated"] = {name: accumulated(world, each, 3, expected_of_all[0]) for name, each in variants.items()}
+    answer["float32"] = {str(stage): in_float32(world, Sharding(stage)) for stage in (1, 3)}
     if world.rank == 0:
         print(json.dumps(answer))
