@@ -17,7 +17,7 @@ from farandole.errors import UsageError
 from farandole.runtime import mpirun
 from tests.parallel.conftest import RANKS_OF_DEAR_TESTS
 
-TOLERANCE = 1e-12
+TOLERANCE, IN_FLOAT32 = 1e-12, 2e-6
 
 
 @pytest.mark.one_in(2)
@@ -29,10 +29,11 @@ def test_every_step_equals_one_process_with_all_experts(under_mpirun: Callable[.
     for case, difference in answer["layer"].items():
         assert difference <= TOLERANCE, case
     assert answer["minimal"] <= TOLERANCE, "as the minimal file, which computes it in numpy"
-    assert len(answer["training"]) == 4
+    assert len(answer["training"]) == 5
     for case, found in answer["training"].items():
-        assert found["parameters"] <= TOLERANCE, case
-        assert found["loss"] <= TOLERANCE, case
+        limit = IN_FLOAT32 if "float32" in case else TOLERANCE
+        assert found["parameters"] <= limit, case
+        assert found["loss"] <= limit, case
         assert found["moved"] > 0.005, case
         assert (found["dropped"] > 0.1) == case.endswith("capacity"), case
         assert found["dropped"] == 0 or case.endswith("capacity"), case

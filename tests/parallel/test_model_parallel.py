@@ -73,8 +73,12 @@ def test_every_schedule_equals_the_unsplit_model(spread: Spread, ranks: int) -> 
         {"schedule": "pipedream", "options": {"steps": 20}, "vertical_sync": True},
         {"schedule": "pipedream", "options": {"steps": 20}, "vertical_sync": True, "recompute": "stage"},
     ]
+    single: dict[str, Any] = {"precision": "float32", "steps": 2, "lr": 0.5}
+    new = [("zb-h2", ranks, single), ("zb-v", 2 * ranks + 1, single | {"depth": 7})]
     if ranks % 2 == 0:
         cases.insert(0, {"schedule": "dualpipe", "micro_batches": 2 * ranks, "options": FEW})
+        new.append(("dualpipe", 2 * ranks, single))
+    cases = [{"schedule": name, "micro_batches": parts, "options": each} for name, parts, each in new] + cases
     for case in cases:
         case |= {"pipeline": ranks, "balance": "layers"}
     for stage, found in enumerate(spread(ranks, cases)):

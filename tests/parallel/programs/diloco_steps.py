@@ -32,9 +32,9 @@ def vector(model):
     return torch.cat([each.detach().reshape(-1) for each in model.parameters()]).numpy()
 
 
-def model():
+def model(kind=torch.float64):
     torch.manual_seed(2)
-    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).to(kind)
 
 
 def batch(rank, step):
@@ -91,9 +91,10 @@ def mean_of(copies, shares):
     return sum(share * its for share, its in zip(shares, copies, strict=True))
 
 
-def trained(world, shares, strategy):
+def trained(world, shares, strategy, kind=torch.float64):
     for step in range(1, STEPS + 1):
-        strategy.step(batch(world.rank, step), shares[world.rank])
+        inputs, targets = batch(world.rank, step)
+        strategy.step((inputs.to(kind), targets), shares[world.rank])
         if step == STEPS:
             strategy.finish()
         yield vector(strategy.model)
@@ -102,9 +103,11 @@ def trained(world, shares, strategy):
 with World.start(RunOptions(wait_timeout=30)) as world:
     shares = [(rank + 1) / sum(range(1, world.size + 1)) for rank in range(world.size)]
     adamw, ring, found = maker("adam", LR, decay=DECAY), ALL_REDUCES["ring"], {}
+    by_one = {}
     for name, case in CASES.items():
         expected = found_by_one(world, lambda case=case: one_process(world.size, shares, **case))
         expected = [step.reshape(world.size, -1) for step in expected]
+        by_one[name] = expected
         before = world.comm.bytes_sent, world.comm.messages_sent
         diloco = DiLoCo(world, model(), classification, adamw, ring, Outer(lr=OUTER_LR, momentum=MOMENTUM, **case))
         diloco.accumulate = 1 if name == "whole" else 2  # the oracle computes each part at once
@@ -118,6 +121,11 @@ with World.start(RunOptions(wait_timeout=30)) as world:
             "messages": (world.comm.messages_sent - before[1]) // max(1, 2 * (world.size - 1)),
             "moved": float(abs(parameters - vector(model())).max()),
         }
+
+    outer = Outer(lr=OUTER_LR, momentum=MOMENTUM, **CASES["fragments"])
+    single = DiLoCo(world, model(torch.float32), classification, adamw, ring, outer)
+    steps = zip(trained(world, shares, single, torch.float32), by_one["fragments"], strict=True)
+    found["float32"] = max(world.control.allgather(max(float(abs(a - b[world.rank]).max()) for a, b in steps)))
 
     # Without an outer optimizer to speak of it is local SGD.
     plain = DiLoCo(world, model(), classification, adamw, ring, Outer(period=3, lr=1.0, momentum=0.0))
