@@ -22,7 +22,14 @@ TRANSFORMER = ({"task": "tests/tasks/letters.py", "batch": 24}, "each", 15)
 EXPERTS = ({"experts": True}, "each", 5)
 
 
-@pytest.mark.parametrize("models", [[PERCEPTRON], [TRANSFORMER, EXPERTS]], ids=["perceptron", "transformers"])
+@pytest.mark.parametrize(
+    "models",
+    [
+        pytest.param([PERCEPTRON], id="perceptron"),
+        pytest.param([TRANSFORMER], id="transformer"),
+        pytest.param([EXPERTS], id="experts", marks=pytest.mark.soak),
+    ],
+)
 def test_what_one_layout_saves_every_other_continues(
     under_mpirun: Callable[..., Any], models: list[tuple[dict[str, Any], str, int]], tmp_path: Path
 ) -> None:
