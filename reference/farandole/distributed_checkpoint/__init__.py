@@ -5,7 +5,7 @@ rank of another layout takes the parts that it needs out of them. Read in this o
 
 1. ``pieces``: where a rank's values lie in the tensors of the unsplit model.
 2. ``storage``: the files, and how they are written.
-3. ``reader``: how they are read, by any layout or as whole tensors; ``single_file``: these as one file.
+3. ``reader``: how they are read, by any layout or as whole tensors, which may be exported to one file.
 
 4. ``saving``: what --load and --save do.
 

@@ -1,7 +1,7 @@
 """A checkpoint that any layout has saved (`storage`), as the tensors of the unsplit model; MPI is not needed.
 
-Cost: one whole tensor in memory at a time, put together from its pieces. A rank that loads reads every tensor of which
-it needs a part.
+Cost: one whole tensor in memory at a time, put together from its pieces (`export`: all). A rank that loads reads every
+tensor of which it needs a part.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
-from farandole.distributed_checkpoint import single_file
 from farandole.distributed_checkpoint.pieces import Part, Piece
 from farandole.errors import UsageError
 from farandole.runtime import files
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+SUFFIX = ".safetensors"
 OTHERS = "give the folder of a whole checkpoint"
 
 
@@ -118,7 +119,7 @@ class Checkpoint:
                 reader.check(file, key, part)
 
     def export(self, file: str | Path, optimizer_state: bool = False) -> None:
-        """Write whole tensors into one file, which any reader of safetensors opens.
+        """Write whole tensors into one file of safetensors.
 
         Args:
             file: a new one, whose name ends in .safetensors.
@@ -128,14 +129,19 @@ class Checkpoint:
             UsageError: a file of the checkpoint is missing or damaged; or the new one is there already, or cannot be
                 written.
 
-        Cost: one whole tensor in memory at a time.
+        Cost: all of them in memory.
         """
-        names = self.names(optimizer_state)
-        self.check()
-        with ExitStack() as opened:
-            reader = _Files(self.folder, opened)
-            headers = {name: (self._kinds[name], self.shapes[name]) for name in names}
-            single_file.write(Path(file), headers, lambda name: self._whole(name, reader))
+        file = Path(file)
+        if file.suffix != SUFFIX:
+            raise UsageError(f"{file} is written as safetensors: give a name that ends in {SUFFIX}")
+        if file.exists():
+            raise UsageError(f"{file} is there already: give a new name")
+        names = set(self.names(optimizer_state))
+        content = save({name: tensor for name, tensor in self.tensors() if name in names}, {"format": "pt"})
+        try:
+            files.write(file, content)
+        except OSError as error:
+            raise UsageError(f"{error.filename} cannot be written ({error.strerror}): give another file") from error
 
     def load(self, pieces: Sequence[Piece]) -> None:
         """Fill this rank's pieces.

@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +31,15 @@ def write(file: Path, content: str | bytes) -> None:
     Raises:
         OSError: the file could not be written; its previous content is unchanged.
     """
-    with _replaced(file) as unfinished:
+    unfinished = file.with_name(file.name + ".unfinished")
+    try:
         unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def write_parts(file: Path, parts: Iterable[bytes]) -> None:
-    """Replace `file` atomically by `parts`, one after the other, which need not be in memory together.
-
-    Raises:
-        OSError: the file could not be written; its previous content is unchanged.
-    """
-    with _replaced(file) as unfinished, unfinished.open("wb") as opened:
-        for part in parts:
-            opened.write(part)
+        unfinished.replace(file)
+    except OSError as error:
+        error.filename = str(file)
+        with suppress(OSError):
+            unfinished.unlink()
+        raise
 
 
 def read_object(file: Path, what_to_do: str) -> dict[str, Any]:
@@ -87,21 +83,6 @@ def read_lines(file: Path, what_to_do: str) -> list[dict[str, Any]]:
             raise UsageError(f"{file}, line {number}, is damaged: {what_to_do}")
         found.append(values)
     return found
-
-
-@contextmanager
-def _replaced(file: Path) -> Iterator[Path]:
-    """Yield the temporary name under which the file is written; an error leaves nothing there."""
-    unfinished = file.with_name(file.name + ".unfinished")
-    try:
-        yield unfinished
-        unfinished.replace(file)
-    except BaseException as error:
-        if isinstance(error, OSError):
-            error.filename = str(file)
-        with suppress(OSError):
-            unfinished.unlink()
-        raise
 
 
 def _finite(value: Any) -> Any:
