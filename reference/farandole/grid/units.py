@@ -20,9 +20,10 @@ from farandole.sharded.activations import UnitsMeter
 from farandole.sharded.communication import Communication
 from farandole.sharded.hooks import Hooks
 from farandole.sharded.memory import Meter
+from farandole.sharded.optimizers import on_parts
 from farandole.sharded.options import Sharding
 from farandole.sharded.plan import Planned, units
-from farandole.sharded.unit import Unit, on_parts
+from farandole.sharded.unit import Unit
 
 COPIES = ("data", "expert", "context")  # the axes along which ranks have the same parameters …
 COPIES_OF_EXPERTS = ("data", "context")  # … and the same experts

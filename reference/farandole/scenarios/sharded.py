@@ -40,8 +40,8 @@ def main(config: Config) -> None:
     from farandole.runtime.world import World
     from farandole.sharded import muon
     from farandole.sharded.checkpoint import load, save
+    from farandole.sharded.optimizers import on_parts
     from farandole.sharded.training import ShardedSGD
-    from farandole.sharded.unit import on_parts
     from farandole.tasks import Loss
 
     if config.optimizer == "muon" and (config.save or config.load):

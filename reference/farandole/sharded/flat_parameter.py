@@ -6,8 +6,10 @@ A vector is gathered, divided and freed as a whole. The module computes with its
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from farandole.errors import UsageError
@@ -75,3 +77,8 @@ class FlatParameter:
 
     def _parts(self, vector: Tensor) -> list[Tensor]:
         return [part.view(shape) for part, shape in zip(vector.split(self._numels), self.shapes, strict=True)]
+
+
+def as_numpy(vector: Tensor) -> NDArray[Any]:
+    """Return the same memory for messages. Numpy has no bfloat16; its numbers are sent as integers of 16 bits."""
+    return (vector.view(torch.int16) if vector.dtype == torch.bfloat16 else vector).numpy()

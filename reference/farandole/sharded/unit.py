@@ -15,20 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from farandole.collectives.executor import run
 from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER, RING
 from farandole.model_parallel.zero import ShardedOptimizer
-from farandole.models.optimizers import SGD, MakeOptimizer
+from farandole.models.optimizers import SGD
 from farandole.runtime import devices
 from farandole.runtime.communicator import Communicator
 from farandole.sharded.communication import Communication
-from farandole.sharded.flat_parameter import FlatParameter
+from farandole.sharded.flat_parameter import FlatParameter, as_numpy
 from farandole.sharded.memory import Meter
 from farandole.sharded.offload import onto_disk
 from farandole.sharded.options import Sharding
@@ -239,7 +237,7 @@ class Unit:
         self.whole, self._fetched, self._fetching = self._fetched, None, None
 
     def _all_gather(self, whole: Tensor) -> None:
-        run(ALL_GATHER, self.group, _as_numpy(whole))
+        run(ALL_GATHER, self.group, as_numpy(whole))
 
     def _make_gradient(self) -> None:
         assert self.whole is not None
@@ -249,13 +247,3 @@ class Unit:
 
 
 MakeForUnit = Callable[[Unit], SGD]
-
-
-def on_parts(make_optimizer: MakeOptimizer) -> MakeForUnit:
-    """Return what makes an optimizer that moves a unit's part by itself, element by element."""
-    return lambda unit: make_optimizer(unit.shard, unit.shard_gradient)
-
-
-def _as_numpy(vector: Tensor) -> NDArray[Any]:
-    """The same memory; numpy has no bfloat16, and only moves it here."""
-    return (vector.view(torch.int16) if vector.dtype == torch.bfloat16 else vector).numpy()

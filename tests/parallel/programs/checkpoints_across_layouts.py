@@ -42,9 +42,9 @@ from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 from farandole.sharded.checkpoint import pieces as of_sharded
+from farandole.sharded.optimizers import on_parts
 from farandole.sharded.options import Sharding
 from farandole.sharded.training import ShardedSGD
-from farandole.sharded.unit import on_parts
 
 LAYOUTS: dict[str, Layout | Sharding] = {
     "data": Layout(data=4),

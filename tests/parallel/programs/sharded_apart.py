@@ -8,9 +8,9 @@ from torch import nn
 from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
+from farandole.sharded.optimizers import on_parts
 from farandole.sharded.options import Sharding
 from farandole.sharded.training import ShardedSGD
-from farandole.sharded.unit import on_parts
 
 
 class Branches(nn.Module):

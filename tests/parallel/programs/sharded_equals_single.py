@@ -26,9 +26,10 @@ from farandole.runtime.communicator import gather_text
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 from farandole.sharded import muon
+from farandole.sharded.optimizers import on_parts
 from farandole.sharded.options import Sharding
 from farandole.sharded.training import ShardedSGD
-from farandole.sharded.unit import MakeForUnit, on_parts
+from farandole.sharded.unit import MakeForUnit
 
 STEPS, BATCH, CLASSES, CHARACTERS = 4, 30, 5, 97
 # Of the transformer below: each block is computed again, and its inputs are offloaded.

@@ -23,9 +23,9 @@ from farandole.data_parallel.ddp_twin import join_process_group
 from farandole.models.optimizers import maker
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
+from farandole.sharded.optimizers import on_parts
 from farandole.sharded.options import Sharding
 from farandole.sharded.training import ShardedSGD
-from farandole.sharded.unit import on_parts
 
 STEPS, ROWS, WIDTH, NORM = 5, 6, 9, 0.05
 OVER = int(sys.argv[1])  # ranks of a group that divides the model
