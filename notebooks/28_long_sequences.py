@@ -21,7 +21,8 @@
 #
 # Document 004 gives the reason for cutting matrices: some are so large that the card's memory cannot hold them
 # (显存塞不下). In attention the largest matrix has a row and a column for every position. This notebook first avoids
-# that matrix, and then divides the sequence in two ways: **ring attention** and **Ulysses**.
+# that matrix, and then divides the sequence in two ways: **ring attention** and **Ulysses**. A third,
+# **sequence parallel**, completes a tensor split.
 
 # %%
 # %load_ext farandole
@@ -325,6 +326,58 @@ ax.spines[["top", "right"]].set_visible(False)
 # message travels while the rank computes: with T/P positions per rank, a step's attention takes (T/P)² operations and
 # its message T/P numbers, so with long enough parts the message costs no time.
 #
+# ## 7 Megatron's sequence parallel: positions between the matrices
+#
+# A tensor split (notebook `14_tensor_split`) divides the matrices, and with them every activation *within* a pair of
+# layers. Between the pairs, norms and sums are computed on whole vectors, by every rank alike. Korthikanti et al.
+# (2022) divide these by position. A pair of layers then begins with an **all-gather**, and ends with a
+# **reduce-scatter** in place of an all-reduce. (序列并行)
+
+# %%
+figure, axes = plt.subplots(2, 1, figsize=(9.5, 2.8), layout="constrained", sharex=True)
+STEPS = ("norm", "first matrix", "GELU", "second matrix", "sum", "norm")
+for ax, (title, between, meeting) in zip(axes, (
+    ("tensor split", None, ("", "all-reduce")),
+    ("with sequence parallel", True, ("all-gather", "reduce-scatter")),
+), strict=True):  # fmt: skip
+    for place, step in enumerate(STEPS):
+        divided = 0 < place < 4
+        for rank in range(2):
+            colour = RANKS[rank] if divided or between else GREY
+            ax.add_patch(Rectangle((place + 0.06, 0.5 - 0.5 * rank), 0.88, 0.46, facecolor=colour))
+        by = "by column" if divided else "by position" if between else "whole, on each rank"
+        ax.text(place + 0.5, 1.06, f"{step}\n{by}", ha="center", va="bottom", fontsize=8)
+    for place, name in zip((1, 4), meeting, strict=True):
+        if name:
+            ax.axvline(place, color="black", lw=1.5)
+            ax.text(place, -0.12, name, ha="center", va="top", fontsize=9)
+    ax.set(xlim=(0, 6), ylim=(-0.1, 1), yticks=(0.73, 0.23), yticklabels=("rank 0", "rank 1"), xticks=())
+    ax.set_title(title, fontsize=10, pad=28, loc="left")
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+
+# %% [markdown]
+# **Predict:** an all-reduce of n bytes is a reduce-scatter and an all-gather. Which of the two trainings sends more in
+# its forward pass? And in backward, where the input of the first matrix is needed again, but has not been kept whole?
+
+# %% tags=["nbval-check-output"]
+text = {"model": "transformer", "data": "pydoc", **recipe}
+split = {on: launch("tensor_split", ranks=2, sequence_parallel=on, **text, out=folder / f"tensor-{on}") for on in
+         (False, True)}  # fmt: skip
+found = {on: np.array([line["loss"] for line in run.metrics]) for on, run in split.items()}
+print("the same losses, to 1e-12:", abs(found[True] - found[False]).max() < 1e-12)
+kept_by = {on: run.summary.memory["measured"]["activations"][0] for on, run in split.items()}
+sent_by = {on: run.summary.bytes_sent[0] for on, run in split.items()}
+print(f"activations kept with sequence parallel: {kept_by[True] / kept_by[False]:.0%} of those without")
+print(f"bytes sent: {sent_by[True] / sent_by[False]:.2f} of those without")
+
+# %% [markdown]
+# Nothing of a block is whole on a rank any more, so its activations are a t-th. Forward sends the same bytes, since
+# two halves take the place of a whole. Backward gathers the inputs of the first matrices once more, half as much again.
+#
+# The three compose. Sequence parallel belongs to a tensor split and stays within a fast node. Ring attention and
+# Ulysses divide what is left, the sequence itself.
+#
 # ## What you have seen
 #
 # - The scores of attention grow as T². In blocks they are never all there, and the result is the same.
@@ -332,6 +385,7 @@ ax.spines[["top", "right"]].set_visible(False)
 # - A causal mask makes contiguous parts unequal work; a zig-zag makes it equal, in every step.
 # - Ulysses changes positions for heads and back by all-to-all; its bytes fall with P, and heads limit P.
 # - Both learn what the unsplit model learns, with 1/P of its activations. Bytes and memory are those of the formulas.
+# - Sequence parallel divides what a tensor split leaves whole: an all-gather and a reduce-scatter for each all-reduce.
 #
 # ## What to try
 #
