@@ -7,6 +7,7 @@
 # make performance  measure the tables of docs/performance.md anew: half an hour on an idle machine
 # make gpu-check   on a machine with cards: the GPU tests, trainings by every way to the card, a record for an issue
 # make docs    the documentation, in docs/_build/html
+# make reproduce   what papers claim, measured here: all rows, half an hour; finished ones are kept
 
 PYTHON ?= python3
 # On a machine with an MPI of its own: make setup EXTRAS=tensorboard,notebooks,docs,dev
@@ -15,7 +16,8 @@ BIN := .venv/bin
 WITH_ALONE := labs parallel
 READY := .venv/.ready
 
-.PHONY: tour test tests-beside tests-slurm soak setup check unit lint docs docs-read lab bench performance gpu-check clean
+.PHONY: tour test tests-beside tests-slurm soak setup check unit lint docs docs-read lab bench performance gpu-check \
+	reproduce clean
 .DEFAULT_GOAL := tour
 
 tour: $(READY)
@@ -85,6 +87,10 @@ performance: $(READY)
 
 gpu-check: $(READY)
 	$(BIN)/python -m farandole_tools.gpu_check
+
+# Finished rows in runs/reproduce are kept, so that an interrupted run goes on; PAGE=file.md writes the page, too.
+reproduce: $(READY)
+	$(BIN)/farandole reproduce all $(if $(PAGE),--page $(PAGE))
 
 lab: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab notebooks/00_tour.ipynb --notebook-dir=.

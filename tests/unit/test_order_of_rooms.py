@@ -36,6 +36,7 @@ ORDER = [
     "report",
     "scenarios",
     "launching",
+    "claims",
     "cli",
     "__main__",
     "farandole",  # the package itself, which exports what programs use

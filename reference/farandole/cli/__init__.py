@@ -22,6 +22,7 @@ from farandole.cli import (
     join,
     memory,
     new,
+    reproduce,
     run,
     scenario_list,
     show,
@@ -57,6 +58,7 @@ app.command(advise.advise)
 app.command(memory.memory)
 app.command(flops.flops)
 app.command(simulate.simulate)
+app.command(reproduce.reproduce)
 # The tools' commands, each with its line for the list of commands, which imports none of them.
 for name, command, line in (
     ("doctor", "doctor.command:doctor", "Show what works on this machine, and the line that mends what does not."),
