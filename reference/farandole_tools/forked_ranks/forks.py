@@ -35,7 +35,6 @@ IMPORTED = ("torch", "cyclopts.validators", "rich.console", "rich.table")  # by 
 # that initialises CUDA when it is imported would leave all later forks without a GPU.
 LATER = ("torch.fx.experimental.symbolic_shapes", "torch._dynamo")
 LATER_OF = ("farandole", "scipy", "sklearn")  # and all modules of these packages
-SETTLES_S = 0.05  # without a request, until it moves its memory: between two launches, not while mpirun starts ranks
 # Of this package, before the first fork: with what they import, nearly all that most methods need. None of this
 # package's modules initialises MPI.
 OWN = (
@@ -106,8 +105,8 @@ class ForkServer:
         """Serve requests for ever; in a fork, return the request that it is to do."""
         while True:
             waits_for_work = not self.settled and not self.forks
-            ready = self.events.select(SETTLES_S if waits_for_work else None)
-            if not ready:  # not before a launch that waits, nor beside one; a server of one launch never does it
+            ready = self.events.select(0 if waits_for_work else None)
+            if not ready:  # not before ranks that wait already, as those of a single launch do, nor beside a launch
                 huge_pages.collapse()
                 self.settled = True
             for key, _ in ready:
