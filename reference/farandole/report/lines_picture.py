@@ -12,6 +12,7 @@ from farandole.report.colours import SERIES
 
 Points = Sequence[tuple[float, float]]
 STYLES = ("o-", "s--", "^:")  # with seven colours each
+MARKERS = "x+*1"  # of what is published
 
 
 def draw(
@@ -22,7 +23,7 @@ def draw(
     published: Mapping[str, Points] | None = None,
     log: str = "",
 ) -> Path:
-    """Draw `lines` by name, and `published` points as crosses; what is not finite is left out.
+    """Draw `lines` by name, and `published` points in black; what is not finite is left out.
 
     Args:
         x, y: what the axes are.
@@ -34,8 +35,8 @@ def draw(
         finite = [(at, value) for at, value in points if isfinite(value)]
         style = STYLES[number // len(SERIES) % len(STYLES)]
         axes.plot(*_columns(finite), style, color=SERIES[number % len(SERIES)], markersize=3, label=name)
-    for name, points in (published or {}).items():
-        axes.plot(*_columns(points), "kx", markersize=8, label=name)
+    for number, (name, points) in enumerate((published or {}).items()):
+        axes.plot(*_columns(points), "k" + MARKERS[number % len(MARKERS)], markersize=8, label=name)
     axes.set(xlabel=x, ylabel=y, xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
