@@ -84,7 +84,7 @@ def test_the_page_is_what_the_kept_results_say() -> None:
         assert (KEPT / f"{result.claim.name}.png").exists() == (result.measured.picture is not None)
 
 
-SOURCE = Source("Nobody", 1999, "Of nothing", "table 1")
+SOURCE = Source("A. Author", 1999, "Of nothing", "table 1")
 
 
 class Counted:

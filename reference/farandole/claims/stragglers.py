@@ -133,7 +133,7 @@ CLAIMS = (
             Bound("share beyond 2n, scatter 0.1", "at most 0.0001 beyond 2n with little scatter", most=1e-4, core=True),
             Bound("share beyond 2n, scatter 0.5", "and with much", most=1e-4,
                   otherwise="a step that takes twice the mean meets twice as many updates, and with a scatter of 0.5 "
-                  "some steps do; the paper's figure is that of its own cluster's learners"),
+                  "some steps do; the paper measured its figure on another cluster"),
         ),
         "parameter_server/core/policies/asynchronous.py",
     ),

@@ -7,7 +7,7 @@ the program anew, without initialising MPI.
 
 A rank looks for dead workers while it waits for a batch. Torch by itself raises the error in its handler of SIGCHLD, so
 wherever the rank is: between two messages, or within an import whose caller takes any error for a missing package. Then
-the death goes unnoticed, and the rank waits for a batch that nobody makes.
+the death goes unnoticed, and the rank waits for a batch that never arrives.
 """
 
 from __future__ import annotations
