@@ -127,7 +127,7 @@ def test_memory_equals_the_formulas(spread: Spread) -> None:
         {"pipeline": 4, "balance": "layers", "schedule": "1f1b", "micro_batches": 8, "options": CNN | {"batch": 48}}
     )
     cases.append({"data": 4, "shard_optimizer": True, "options": ADAM})
-    cases.append({"tensor": 4, "options": TEXT})
+    cases.append({"tensor": 4, "options": TEXT | {"hidden": 80}})  # 5 heads: not everybody has the same share
     cases.extend(RECOMPUTED)
     activations: dict[str, int] = {}
     answer = spread(4, cases)
@@ -143,7 +143,7 @@ def test_memory_equals_the_formulas(spread: Spread) -> None:
                 gradient = 48 / 8 * 32 * 8 if "data" not in case["options"] else 8 / 2 * 64 * 4 * 32 * 8
                 assert -0.03 * formula["activations"] <= more <= gradient, (case, stage)
                 continue
-            allowed = 0.12 if "tensor" in case else 0.03  # of a loss in parts its own numbers are kept
+            allowed = 0 if "tensor" in case else 0.03
             assert measured["activations"] == pytest.approx(formula["activations"], rel=allowed), (case, stage)
             if stage == 0 and case.get("recompute") == "none":
                 activations[str(case["schedule"])] = measured["activations"]

@@ -104,6 +104,7 @@ def activations(training: GridTraining) -> int | None:
             inputs,
             loss=virtual == training.last,
             tensor_ranks=training.groups.tensor.size,
+            tensor_rank=training.groups.tensor.rank,
             recompute=training.options.recompute,
             fused=not training.options.unfused_attention,
         )

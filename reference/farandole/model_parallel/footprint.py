@@ -7,8 +7,12 @@ in a block of the transformer, of width w, for each character
 
 These are the terms of `activations.block`, with fused attention and without dropout, and of each
 norm mean and deviation. Where the tensor ranks divide the sequence too, all of it is
-divided: (16w + h + 4)/t. The loss keeps its softmax and the targets. How many micro-batches
-are held at once is the schedule's matter (`step_costs.most_held`)."""
+divided: (16w + h + 4)/t. Where h, the middle of a network or the vocabulary is no multiple of t, each rank counts the
+whole heads, columns and symbols that it has.
+
+The loss keeps its softmax and the targets. What looks a symbol up in a part of the vocabulary, the embedding and the
+loss, also keeps 9 bytes a symbol: its row in the part, and whether it is there. How many micro-batches are held at once
+is the schedule's matter (`step_costs.most_held`)."""
 
 from __future__ import annotations
 
@@ -18,9 +22,12 @@ from math import prod
 
 from torch import Tensor, nn
 
+from farandole.data.shares import equal_shares
 from farandole.model_parallel import activations
 from farandole.models.recomputation_options import Recomputed
-from farandole.models.transformer import Block, Embedding, Head
+from farandole.models.transformer import EXPANSION, Block, Embedding, Head
+
+LOOKED_UP = 8 + 1  # of a symbol, where the vocabulary is divided: its row, and whether this rank has it
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,7 @@ def footprint(
     *,
     loss: bool,
     tensor_ranks: int = 1,
+    tensor_rank: int = 0,
     positions: int | None = None,
     recompute: Recomputed = "none",
     fused: bool = True,
@@ -61,6 +69,7 @@ def footprint(
         inputs: of the first layer, likewise.
         loss: the outputs go into a cross-entropy.
         tensor_ranks: how many ranks share each layer.
+        tensor_rank: which of them this is; the first has the largest share.
         positions: of a sequence, those of this rank, where tensor ranks divide it too (``tensor.sequence``); None: all.
         recompute: what is computed again for the backward pass.
         fused: attention keeps no square of positions.
@@ -73,9 +82,14 @@ def footprint(
     most_again = 0.0  # of what is kept up to a block, with the block computed again
     upto, regions = [kept], [0.0]  # kept up to each layer, and what is then computed again of it
     saved = True  # the tensor between two layers has been counted
-    parts = 1  # into how many it is divided
+    parts = 1.0  # this rank has one of so many
     first = inputs.nbytes
     whole = 1.0 if positions is None else positions / inputs.shape[1]  # of what layers leave undivided
+
+    def one_of(count: int) -> float:
+        """Return the part of `count` heads, columns or symbols that this rank has, as 1 of so many."""
+        return count / equal_shares(count, tensor_ranks)[tensor_rank]
+
     for layer in layers:
         regions.append(0.0)
         outputs = _like_outputs(layer, inputs)
@@ -87,7 +101,7 @@ def footprint(
                 outputs_saved = saved
             case nn.Linear():
                 late += inputs.nbytes
-                parts = 1 if parts > 1 else tensor_ranks  # by columns, then by rows
+                parts = 1 if parts > 1 else one_of(outputs.shape[-1])  # by columns, then by rows
                 late += outputs.nbytes
                 outputs_saved = False
             case nn.Conv2d():
@@ -100,23 +114,27 @@ def footprint(
                 outputs_saved = False
             case Embedding():
                 kept += 8 * inputs.shape[1] * whole  # the places' numbers
+                kept += LOOKED_UP * inputs.numel() if tensor_ranks > 1 else 0
                 outputs_saved = False
             case Block():
                 heads = width // layer.attention.head_width
                 own = activations.block(width, heads, inputs.shape[-2], inputs.itemsize, fused=fused, dropout=False)
                 beside = own.whole + (4 - width) * inputs.itemsize  # its inputs are counted, its norms' means are not
-                attention = rows * own.attention / tensor_ranks
-                others = rows * (whole * beside + own.divided / tensor_ranks)
+                attention = rows * own.attention / one_of(heads)
+                by_heads = rows * 4 * width * inputs.itemsize / one_of(heads)  # queries, keys, values, what they find
+                by_columns = rows * 2 * EXPANSION * width * inputs.itemsize / one_of(EXPANSION * width)
+                others = rows * whole * beside + by_heads + by_columns
                 region = {"selective": attention, "full": attention + others}.get(recompute, 0.0)
                 kept += attention + others - region
-                after = _after_attention(rows * inputs.itemsize, width, whole, tensor_ranks)
+                # Before attention is computed again, all that comes after it is freed, with what attention found.
+                after = rows * whole * (2 * width + 2) * inputs.itemsize + by_heads / 4 + by_columns
                 regions[-1] = region - (after if recompute == "selective" else 0)
                 most_again = max(most_again, kept + regions[-1])
                 late += 16 * inputs.nbytes
                 outputs_saved = False
             case Head():
                 kept += rows * whole * (width + 2) * inputs.itemsize
-                parts = tensor_ranks
+                parts = one_of(outputs.shape[-1])
                 late += inputs.nbytes + outputs.nbytes
                 outputs_saved = False
             case _:
@@ -124,8 +142,9 @@ def footprint(
         inputs, saved = outputs, outputs_saved
         upto.append(kept)
     if loss:
-        # The softmax, the targets, and the number of these.
-        kept += (inputs.numel() / parts + 1) * max(4, inputs.itemsize) + 8 * prod(inputs.shape[:-1])
+        rows, itemsize = prod(inputs.shape[:-1]), max(4, inputs.itemsize)
+        kept += inputs.numel() / parts * itemsize  # the softmax
+        kept += LOOKED_UP * rows if parts > 1 else 8 * rows + itemsize  # the targets, and the number of these
     upto[-1] = kept
     changes = zip(upto, upto[1:], regions[1:], strict=False)
     ends = [(end, max(0.0, region)) for start, end, region in changes if end > start or region]
@@ -135,15 +154,6 @@ def footprint(
         kept, most_again = first, kept
     again = max(0, round(most_again - kept))
     return Footprint(first, round(kept), again, round(in_flight), late if tensor_ranks == 1 else 0)
-
-
-def _after_attention(nbytes: int, width: int, whole: float, tensor_ranks: int) -> float:
-    """Return what a block has let go of when its attention is computed again: all that comes after it.
-
-    Args:
-        nbytes: of a number of each position.
-    """
-    return nbytes * (whole * (2 * width + 2) + 9 * width / tensor_ranks)
 
 
 def _like_outputs(layer: nn.Module, inputs: Tensor) -> Tensor:
