@@ -47,6 +47,18 @@ def test_every_stage_equals_one_process_at_every_step(under_mpirun: Callable[...
         check_memory(variants, ranks, name)
 
 
+def test_every_division_into_groups_equals_one_process(under_mpirun: Callable[..., Any]) -> None:
+    """Hybrid sharding of 6 ranks: three groups of two, two of three; 2 × 2 is in the test above."""
+    answer = under_mpirun("sharded_equals_single.py", 6, "in groups")
+    assert list(answer["found"]) == [f"{stage} {over}" for stage in (1, 2, 3) for over in (2, 3)]
+    for variant, (apart, sent) in answer["found"].items():
+        stage, over = map(int, variant.split())
+        groups = 6 // over
+        within = groups * halves(stage, 2) * (over - 1) * answer["whole"]
+        assert apart < 1e-12, variant
+        assert sent == within + 2 * (groups - 1) * answer["whole"], variant
+
+
 def check_muon(variants: dict[str, Any], ranks: int) -> None:
     """As torch's Muon and AdamW; each unit with a hidden matrix is gathered once more; two numbers for others only."""
     assert list(variants) == ["1", "2", "3", "prefetch", "disk", "groups"]

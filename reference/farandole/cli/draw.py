@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from farandole.cli import draw_layouts
+from farandole.cli import draw_layouts, draw_steps
 from farandole.cli.pictures import SUFFIXES, save
 from farandole.collectives.checker import execute
 from farandole.collectives.costs import coefficients
@@ -196,6 +196,7 @@ for _name, _command in FORMS.items():
 
 
 draw_layouts.add_to(app)
+draw_steps.add_to(app)
 
 
 @app.command(name="mixing")

@@ -1,4 +1,4 @@
-"""``farandole draw grid``, ``context`` and ``zero``: how ranks divide a model and its data."""
+"""``farandole draw grid``, ``context``, ``ulysses`` and ``experts``: how ranks divide a model and its data."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 import cyclopts
 from cyclopts import Parameter
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from farandole.cli.pictures import save
 from farandole.errors import UsageError
-from farandole.runtime.numbers import AtLeastOne
+from farandole.runtime.numbers import AtLeastOne, NotNegativeReal, Seed
 
 Ranks = Annotated[AtLeastOne, Parameter(alias="-n")]
 
@@ -21,7 +21,8 @@ def add_to(app: cyclopts.App) -> None:
     """Add the commands to ``farandole draw``."""
     app.command(_grid, name="grid")
     app.command(_context, name="context")
-    app.command(_zero, name="zero")
+    app.command(_ulysses, name="ulysses")
+    app.command(_experts, name="experts")
 
 
 def _grid(
@@ -95,30 +96,81 @@ def _context(
     print(f"the picture: {file}")
 
 
-def _zero(
-    *,
-    stage: Literal[1, 2, 3] = 3,
-    units: AtLeastOne = 4,
-    accumulate: AtLeastOne = 1,
-    out: Path | None = None,
-) -> None:
-    """What a rank computes and communicates in a step of ZeRO, unit by unit.
+def _ulysses(*, ranks: Ranks = 4, heads: AtLeastOne = 8, positions: AtLeastOne = 64, out: Path | None = None) -> None:
+    """Who has which heads at which positions, before and in Ulysses' attention, and sends them to whom.
 
     Args:
-        stage: as of `farandole run sharded`.
-        units: parts of the model that are gathered together.
-        accumulate: micro-batches.
-        out: the picture, a .png, .svg or .pdf. [default: as zero-3-4x1.png, in the current folder]
+        ranks: how many; they must divide the heads.
+        heads: of attention.
+        positions: of the sequence.
+        out: the picture, a .png, .svg or .pdf. [default: as ulysses-4x8.png, in the current folder]
     """
+    from farandole.model_parallel.context.placement import contiguous
+    from farandole.model_parallel.context.traffic import attention_bytes
+    from farandole.model_parallel.context.ulysses import check_heads
     from farandole.report import layout_picture
-    from farandole.sharded.steps import halves, steps
 
-    ordered = list(steps(stage, units, accumulate))
-    file = out or Path(f"zero-{stage}-{units}x{accumulate}.png")
-    save(file, lambda: layout_picture.sharded(ordered, f"ZeRO, stage {stage}").savefig(file, dpi=120))
-    table = Table("collective", "how often")
-    for kind in ("gather", "reduce"):
-        table.add_row(kind, str(sum(step.kind == kind for step in ordered)))
+    check_heads(heads, ranks)
+    placement = contiguous(positions, ranks)
+    file = out or Path(f"ulysses-{ranks}x{heads}.png")
+    save(file, lambda: layout_picture.ulysses(placement, heads).savefig(file, dpi=120))
+    table = Table("a rank sends, in one layer", *(Column(way, justify="right") for way in ("forward", "backward")))
+    for attention in ("ulysses", "ring"):
+        most = [attention_bytes(attention, placement, rank, heads) for rank in range(ranks)]
+        table.add_row(attention, *(str(max(sent[way] for sent in most)) for way in ("forward", "backward")))
     Console().print(table)
-    print(f"a rank sends {halves(stage, accumulate)}·(N−1)/N of the parameters' bytes; data parallel: 2·(N−1)/N")
+    print(f"counted in vectors of one head at one position, of which there are {heads * positions}")
+    print(f"the picture: {file}")
+
+
+def _experts(
+    *,
+    ranks: Ranks = 4,
+    experts: AtLeastOne = 8,
+    top_k: AtLeastOne = 2,
+    capacity: NotNegativeReal = 0.0,
+    tokens: AtLeastOne = 8,
+    seed: Seed = 0,
+    out: Path | None = None,
+) -> None:
+    """Which experts each rank's tokens choose, who has them, and what a capacity drops.
+
+    The router is untrained: its odds are drawn at random.
+
+    Args:
+        ranks: how many.
+        experts: of the layer, divided over the ranks.
+        top_k: experts that a token chooses.
+        capacity: choices that an expert accepts, as a multiple of an even share; 0: all.
+        tokens: of each rank.
+        seed: of the router's odds.
+        out: the picture, a .png, .svg or .pdf. [default: as experts-4x8.png, in the current folder]
+    """
+    import numpy as np
+    import torch
+
+    from farandole.model_parallel.expert import routing
+    from farandole.model_parallel.expert.plan import Plan, capacity_of, divided
+    from farandole.report import layout_picture
+
+    if top_k > experts:
+        raise UsageError(f"--top-k {top_k}: there are {experts} experts")
+    odds = torch.randn(ranks * tokens, experts, generator=torch.Generator().manual_seed(seed)).softmax(1)
+    choices, _ = routing.choose(odds, top_k)
+    by_rank = choices.unflatten(1, (ranks, tokens)).unbind(1)
+    chosen = torch.stack([routing.count(each, experts) for each in by_rank]).numpy()
+    plan = Plan.of(divided(experts, ranks), chosen, capacity_of(capacity, ranks * tokens, top_k, experts))
+    kept = np.zeros((ranks, top_k * tokens), dtype=bool)
+    for rank, of_rank in enumerate(by_rank):
+        kept[rank, routing.accepted(of_rank, torch.from_numpy(plan.kept[rank].copy())).numpy()] = True
+    accepted = kept.reshape(ranks, top_k, tokens).transpose(1, 0, 2).reshape(top_k, -1)
+    file = out or Path(f"experts-{ranks}x{experts}.png")
+    picture = lambda: layout_picture.experts(choices.numpy(), accepted, plan.placement, ranks)  # noqa: E731
+    save(file, lambda: picture().savefig(file, dpi=120))
+    table = Table("rows from", *(Column(f"to rank {rank}", justify="right") for rank in range(ranks)))
+    for rank, rows in enumerate(plan.rows):
+        table.add_row(f"rank {rank}", *map(str, rows))
+    Console().print(table)
+    print(f"the busiest expert is chosen {plan.shares.max() * experts:.2f} times as often as the mean; "
+          f"dropped: {plan.dropped} of {choices.numel()} choices")  # fmt: skip
     print(f"the picture: {file}")

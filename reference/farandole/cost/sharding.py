@@ -11,7 +11,8 @@ Every collective is one of all workers, so they go at the pace of the slowest. C
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from farandole.collectives.costs import Link, coefficients
@@ -30,34 +31,63 @@ def collective_s(kind: str, workers: int, nbytes: float, link: Link) -> float:
     return alphas * link.alpha + betas * nbytes * link.beta
 
 
+@dataclass(frozen=True)
+class Span:
+    """When a rank takes a step: seconds since the training's step began."""
+
+    step: Step
+    begin: float
+    end: float
+
+
+def timeline(order: Sequence[Step], seconds: dict[str, float], prefetch: bool) -> Iterator[Span]:
+    """Yield when each step is taken; with prefetch, the collectives beside the computations.
+
+    Args:
+        order: the steps, as of `sharded.steps.steps`.
+        seconds: "forward", "backward", "gather", "reduce" → of one unit.
+    """
+    gathers = [step for step in order if step.kind == "gather"]
+    now = free = reduced = 0.0  # the computation, the thread, the last sum
+    there: float | None = None  # when the unit that is gathered in advance will be there
+
+    def in_the_thread(step: Step) -> Span:
+        begin = max(now, free)
+        return Span(step, begin, begin + seconds[step.kind])
+
+    for step in order:
+        if step.kind in PARTS or not prefetch:
+            span = Span(step, now, now + seconds[step.kind])
+            now = span.end
+            yield span
+        elif step.kind == "gather":
+            if there is None:
+                span = in_the_thread(step)
+                free = there = span.end
+                yield span
+            now, there = max(now, there), None
+            gathers.pop(0)
+            if gathers and gathers[0].unit != step.unit:  # one that is still there need not, and cannot, be gathered
+                span = in_the_thread(gathers[0])
+                free = there = span.end
+                yield span
+        else:
+            now = max(now, reduced)
+            span = in_the_thread(step)
+            free = reduced = span.end
+            yield span
+
+
 def exposed_s(order: Sequence[Step], seconds: dict[str, float], prefetch: bool, compute_s: float) -> float:
     """Return how much longer than its computing a step takes.
 
     Args:
-        order: the steps, as of `sharded.steps.steps`.
-        seconds: "gather", "reduce" → of one unit.
+        order, seconds, prefetch: as of `timeline`, "gather" and "reduce" alone.
         compute_s: of all units together.
     """
     units = 1 + max(step.unit for step in order)
-    gathers = [step.unit for step in order if step.kind == "gather"]
-    now = free = reduced = 0.0  # the computation, the thread, the last sum
-    there: float | None = None  # when the unit that is gathered in advance will be there
-    for step in order:
-        if step.kind in PARTS:
-            now += compute_s * PARTS[step.kind] / units
-        elif not prefetch:
-            now += seconds[step.kind]
-        elif step.kind == "gather":
-            if there is None:
-                free = there = max(now, free) + seconds["gather"]
-            now, there = max(now, there), None
-            gathers.pop(0)
-            if gathers and gathers[0] != step.unit:  # one that is still there need not, and cannot, be gathered
-                free = there = max(now, free) + seconds["gather"]
-        else:
-            now = max(now, reduced)
-            free = reduced = max(now, free) + seconds["reduce"]
-    return max(now, reduced) - compute_s
+    computing = {kind: compute_s * part / units for kind, part in PARTS.items()}
+    return max(span.end for span in timeline(order, seconds | computing, prefetch)) - compute_s
 
 
 def simulated(setting: Setting, stage: int, units: int, prefetch: bool = False) -> Outcome:

@@ -5,6 +5,7 @@ variant → what was found.
 """
 
 import json
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -226,9 +227,23 @@ def in_float32(world: World, sharding: Sharding) -> float:
     return max(world.control.allgather(apart))
 
 
-answer: dict[str, dict[str, Any]] = {}
-with World.start(RunOptions(wait_timeout=30)) as world:
-    own = slices(equal_shares(BATCH, world.size))[world.rank]
+def in_groups(world: World) -> None:
+    """Hybrid sharding alone: stage and size of the groups → the largest difference, and the bytes of a step."""
+    expected = found_by_one(world, lambda: by_one_process("perceptron", world.size))
+    whole = sum(each.numel() for each in fresh("perceptron").parameters()) * 8
+    sizes = [size for size in range(2, world.size) if world.size % size == 0]
+    found = {
+        f"{stage} {over}": accumulated(world, Sharding(stage, over), 2, expected)
+        for stage in (1, 2, 3)
+        for over in sizes
+    }
+    if world.rank == 0:
+        print(json.dumps({"whole": whole, "found": found}))
+
+
+def all_variants(world: World) -> None:
+    """Every model in every stage."""
+    answer: dict[str, dict[str, Any]] = {}
     expected_of_all: list[np.ndarray] = []
     for name, (_, make_optimizer, _) in MODELS.items():
         expected = found_by_one(world, lambda name=name: by_one_process(name, world.size))
@@ -280,3 +295,8 @@ with World.start(RunOptions(wait_timeout=30)) as world:
     answer["float32"] = {str(stage): in_float32(world, Sharding(stage)) for stage in (1, 3)}
     if world.rank == 0:
         print(json.dumps(answer))
+
+
+with World.start(RunOptions(wait_timeout=30)) as world:
+    own = slices(equal_shares(BATCH, world.size))[world.rank]
+    (in_groups if sys.argv[1:] == ["in groups"] else all_variants)(world)
