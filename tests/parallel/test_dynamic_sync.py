@@ -32,6 +32,16 @@ def test_a_round_costs_an_all_reduce_and_an_exchange_of_measurements(ranks: int,
     assert len(set(run.summary.params_sha256 or [])) == 1
 
 
+def test_micro_batches_of_a_step_add_up_to_it(tmp_path: Path) -> None:
+    options = SMALL | {"steps": 16, "period": 8, "equal_steps": True}
+    runs = [launch("dynamic_sync", 2, **options, accumulate=parts, out=tmp_path / str(parts)) for parts in (1, 3)]
+    whole, divided = ([line["loss"] for line in run.metrics] for run in runs)
+    assert divided == pytest.approx(whole, rel=1e-5)
+    assert runs[0].summary.params_sha256 != runs[1].summary.params_sha256, "rounded otherwise, so taken otherwise"
+    with pytest.raises(UsageError, match="--accumulate 17: a rank's step has 16 samples: give 16 or less"):
+        launch("dynamic_sync", 2, **options | {"batch": 32}, accumulate=17, out=tmp_path / "refused")
+
+
 def test_a_slow_rank_takes_fewer_steps_while_it_is_slow(tmp_path: Path) -> None:
     slow = "rank=1,factor=60,from=100,until=400"  # far more than other processes on the machine can slow a rank
     run = launch("dynamic_sync", 3, **SMALL, steps=1200, kappa=16, slow=slow, out=tmp_path / "run")

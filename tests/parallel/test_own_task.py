@@ -43,7 +43,7 @@ PROMISED: list[tuple[str, int, dict[str, Any]]] = [
     ("restart", 2, {"optimizer": "sgd"}),
     ("membership", 3, {"optimizer": "sgd", "fail": f"rank=1,step={DEATH}", "accumulate": 3}),
     ("backup", 3, {"optimizer": "sgd", "fail": f"rank=2,step={DEATH}", "backup_every": 2}),
-    ("elastic_horovod", 2, {"optimizer": "sgd"}),
+    ("elastic_horovod", 2, {"optimizer": "sgd", "accumulate": 3}),
 ]
 PIPELINED: list[tuple[str, int, dict[str, Any]]] = [
     ("layer_split", 3, {}),

@@ -57,7 +57,7 @@ def test_any_number_of_ranks_finds_the_same(alone: Run, ranks: int, tmp_path: Pa
     assert messages * sizes[8] <= sent <= messages * sizes[16]
 
 
-@pytest.mark.parametrize("options", [{"hidden": 8, "lr": 0.2}, TEXT], ids=["digits", "text"])
+@pytest.mark.parametrize("options", [{"hidden": 8, "lr": 0.2, "accumulate": 3}, TEXT], ids=["digits", "text"])
 def test_a_trial_equals_the_training_of_one_process(options: dict[str, Any], tmp_path: Path) -> None:
     """To the bit, though it was interrupted to be compared."""
     searched = launch("search", 1, trials=3, steps=20, spread=1, **options, out=tmp_path / "search")

@@ -157,7 +157,7 @@ def _experts(
         raise UsageError(f"--top-k {top_k}: there are {experts} experts")
     odds = torch.randn(ranks * tokens, experts, generator=torch.Generator().manual_seed(seed)).softmax(1)
     choices, _ = routing.choose(odds, top_k)
-    by_rank = choices.unflatten(1, (ranks, tokens)).unbind(1)
+    by_rank = choices.split(tokens, dim=1)
     chosen = torch.stack([routing.count(each, experts) for each in by_rank]).numpy()
     plan = Plan.of(divided(experts, ranks), chosen, capacity_of(capacity, ranks * tokens, top_k, experts))
     kept = np.zeros((ranks, top_k * tokens), dtype=bool)
@@ -165,8 +165,11 @@ def _experts(
         kept[rank, routing.accepted(of_rank, torch.from_numpy(plan.kept[rank].copy())).numpy()] = True
     accepted = kept.reshape(ranks, top_k, tokens).transpose(1, 0, 2).reshape(top_k, -1)
     file = out or Path(f"experts-{ranks}x{experts}.png")
-    picture = lambda: layout_picture.experts(choices.numpy(), accepted, plan.placement, ranks)  # noqa: E731
-    save(file, lambda: picture().savefig(file, dpi=120))
+
+    def picture() -> None:
+        layout_picture.experts(choices.numpy(), accepted, plan.placement, ranks).savefig(file, dpi=120)
+
+    save(file, picture)
     table = Table("rows from", *(Column(f"to rank {rank}", justify="right") for rank in range(ranks)))
     for rank, rows in enumerate(plan.rows):
         table.add_row(f"rank {rank}", *map(str, rows))

@@ -30,11 +30,15 @@ from farandole.errors import UsageError
 
 
 def micro_batches(batch: Batch, count: int) -> Iterator[tuple[Batch, float]]:
-    """Yield `count` parts of a batch, whose sizes differ by one sample at most, and each one's share of the samples."""
+    """Yield `count` parts of a batch, whose sizes differ by one sample at most, and each one's share of the samples.
+
+    Of fewer samples it yields one each: a mean over none is no number.
+    """
     samples = batches.size(batch)
+    count = max(1, min(count, samples))
     for number in range(count):
         place = slice(samples * number // count, samples * (number + 1) // count)
-        share = (place.stop - place.start) / samples if samples else 1 / count
+        share = (place.stop - place.start) / samples if samples else 1.0
         yield (batch if count == 1 else batches.mapped(lambda part: part[place], batch)), share  # noqa: B023
 
 
@@ -53,8 +57,9 @@ def backward(
         around: surrounds each pass; it is given whether this is the last.
     """
     mean = None
-    for number, (part, share) in enumerate(micro_batches(batch, count), 1):
-        with around(number == count):
+    parts = list(micro_batches(batch, count))
+    for number, (part, share) in enumerate(parts, 1):
+        with around(number == len(parts)):
             mean_loss = loss(part)
             (mean_loss * (weight * share)).backward()
         own = mean_loss.detach() * share

@@ -57,8 +57,13 @@ def train(scenario: str, options: DynamicOptions) -> Summary | None:
         share = len(rows) / len(splits.train)
         order = Order(len(rows), options.seed, world.rank)
         size = max(1, options.batch // world.size)
+        if options.accumulate > size:
+            raise UsageError(
+                f"--accumulate {options.accumulate}: a rank's step has {size} samples: give {size} or less"
+            )
         model = task.model().to(world.device)
         method = AgnosticSGD(world, model, task.loss, options.lr, 1.0, size, True, ALL_REDUCES[options.collective])
+        method.accumulate = options.accumulate
         controller = Controller(world.size, options.period, not options.equal_steps, options.kappa, options.longest)
         done = used = loss_due = 0
         loss = measuring_s = 0.0

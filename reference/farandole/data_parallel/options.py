@@ -124,7 +124,7 @@ def check_precision(options: PrecisionOptions) -> None:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class DynamicOptions(TrainingOptions):
+class DynamicOptions(TrainingOptions, AccumulationOptions):
     """The length of a round, and the division of the data."""
 
     lr: Positive = 0.1
@@ -154,7 +154,7 @@ class DynamicOptions(TrainingOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions(TrainingOptions):
+class SearchOptions(TrainingOptions, AccumulationOptions):
     """The trials of a search."""
 
     trials: Annotated[int, whole(gte=1, lte=10_000)] = 16

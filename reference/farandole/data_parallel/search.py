@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import inf, isfinite
 
 import numpy as np
@@ -30,6 +31,7 @@ from farandole import tasks
 from farandole.data.datasets import Splits
 from farandole.data.sampler import EpochSampler, samples_used, steps_per_epoch
 from farandole.data.samples import Samples
+from farandole.data_parallel.accumulation import backward
 from farandole.data_parallel.evaluation import judged_together
 from farandole.data_parallel.options import SearchOptions
 from farandole.errors import UsageError
@@ -103,6 +105,7 @@ class Contender:
         torch.manual_seed(options.seed)
         self.task = tasks.of(replace(options, hidden=trial.hidden))
         self.model = self.task.model().to(world.device)
+        self.loss, self.accumulate = partial(self.task.loss, self.model), options.accumulate
         self.flat = FlatBuffers(self.model)
         self.optimizer = SGD(self.flat.values, self.flat.gradients, trial.lr)
         self.epoch = steps_per_epoch(len(splits.train), options.batch)
@@ -114,10 +117,10 @@ class Contender:
         self.sampler.restore(self.sampler.state() | {"epoch": epoch, "step": step})
         for _ in range(self.trial.steps, steps):
             self.flat.zero_gradients()
-            self.task.loss(self.model, self.train_set[next(self.sampler)]).backward()
+            backward(self.loss, self.train_set[next(self.sampler)], 1.0, self.accumulate)
             self.optimizer.step()
         with torch.no_grad():
-            loss = self.task.loss(self.model, self.validation).item()
+            loss = self.loss(self.validation).item()
         self.trial = replace(self.trial, steps=steps, loss=loss if isfinite(loss) else inf)
         return self.trial
 

@@ -29,6 +29,7 @@ from torch import nn
 
 from farandole import tasks
 from farandole.data.elastic_sampler import ElasticSampler, divide
+from farandole.data_parallel.accumulation import backward
 from farandole.data_parallel.evaluation import judged
 from farandole.data_parallel.horovod_twin import make_fit
 from farandole.recovery.batches import divided_data
@@ -72,6 +73,7 @@ class Worker:
             OPTIMIZERS[self.options.optimizer](model.parameters(), lr=self.options.lr),
             named_parameters=model.named_parameters(),
             op=hvd.Sum,  # each loss is scaled by its share of the batch
+            backward_passes_per_step=self.options.accumulate,  # reduces after this many
         )
         state = hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0, began=0.0, window=[])
         devices.seed_rank(self.options.seed, self.world.number, 0)
@@ -127,14 +129,14 @@ class Worker:
         batch = without_some_inputs(self.reader[own], self.dropout)
         state.optimizer.zero_grad()
         with world.compute("forward and backward", step):
-            loss = self.task.loss(state.model, batch) * (len(own) / whole)
-            loss.backward()  # Horovod begins to reduce meanwhile
+            share = len(own) / whole
+            mean_loss = backward(partial(self.task.loss, state.model), batch, share, self.options.accumulate)
         with world.trace.span("all-reduce", "communicate", collective=True), world.waiting("Horovod's all-reduce"):
             state.optimizer.synchronize()
         with world.trace.span("update", "compute"), state.optimizer.skip_synchronize():
             state.optimizer.step()
             devices.finish(world.device)
-        self.losses.append((loss.item(), (time.time() - state.began) / hvd.size(), whole))
+        self.losses.append((mean_loss.item() * share, (time.time() - state.began) / hvd.size(), whole))
 
     def _commit(self, state: Any) -> None:
         """Keep the state, and write the losses of the steps since the last commit.

@@ -44,6 +44,7 @@ from farandole import tasks
 from farandole.data.sampler import check_filled, samples_used
 from farandole.data.samples import Samples
 from farandole.data.shares import equal_shares
+from farandole.data_parallel.accumulation import check_micro_batches
 from farandole.errors import PlainError, UsageError
 from farandole.models import choices
 from farandole.recovery.batches import divide_data
@@ -163,11 +164,13 @@ def _checked_data(options: ElasticHorovodOptions) -> Samples:
     """Return the training set.
 
     Raises:
-        UsageError: with so many workers and so small a batch, no sample would be left for some step.
+        UsageError: with so many workers and so small a batch, no sample would be left for some step, or micro-batch.
     """
     assert options.workers
     train = tasks.of(options).data(options.seed).train
-    check_filled(equal_shares(len(train), options.workers), options.batch, options.steps)
+    shares = equal_shares(len(train), options.workers)
+    check_filled(shares, options.batch, options.steps)
+    check_micro_batches(shares, options.batch, options.steps, options.accumulate)
     return train
 
 

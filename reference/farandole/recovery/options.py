@@ -158,7 +158,7 @@ class PipelineBackupOptions(PipelineOptions, FaultTolerantOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ElasticHorovodOptions(RememberingOptions):
+class ElasticHorovodOptions(RememberingOptions, AccumulationOptions):
     """A training under the driver of Elastic Horovod, which starts the workers."""
 
     starts_workers: ClassVar[bool] = True
