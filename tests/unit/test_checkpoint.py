@@ -26,6 +26,7 @@ from farandole.recovery import checkpoint
 from farandole.recovery.checkpoint import Checkpoint, Damaged, describe, newest, part, read, write
 from farandole.recovery.options import ReplicaOptions
 from farandole.recovery.replica import Replica
+from farandole.recovery.snapshot import Snapshot
 from farandole.recovery.state import TrainingState, misfit_of
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.world import World
@@ -77,7 +78,7 @@ def save(folder: Path, slot: int, whole: list[TrainingState], writers: int, only
     for writer in range(writers) if only is None else [only]:
         state = whole[writer]
         tensors = part(state, own if writers == 1 else {writer: state.own}, writer, writers)
-        write(folder, slot, tensors, describe(state, len(whole), writer, writers))
+        write(folder, slot, Snapshot(tensors), describe(state, len(whole), writer, writers))
 
 
 def assert_same(found: Checkpoint | None, whole: list[TrainingState]) -> None:
@@ -309,21 +310,21 @@ def test_parts_for_another_number_of_writers_or_ranks_are_found_out(two_slots: P
     save(two_slots, 1, small_states(20, 3), writers=3, only=1)
     assert_falls_back(two_slots, "rank-1 is of writers 3, rank-0 of 2")
     state = small_states(20, 2)[1]
-    write(two_slots, 1, part(state, {1: state.own}, 1, 2), describe(state, 5, 1, 2))
+    write(two_slots, 1, Snapshot(part(state, {1: state.own}, 1, 2)), describe(state, 5, 1, 2))
     assert_falls_back(two_slots, "rank-1 is of ranks 5, rank-0 of 2")
 
 
 def test_parts_of_different_trainings_are_found_out(two_slots: Path) -> None:
     state = small_states(20, 2)[1]
     state.values = state.values | {"lr": 0.5}
-    write(two_slots, 1, part(state, {1: state.own}, 1, 2), describe(state, 2, 1, 2))
+    write(two_slots, 1, Snapshot(part(state, {1: state.own}, 1, 2)), describe(state, 2, 1, 2))
     assert_falls_back(two_slots, "rank-1")
 
 
 def test_parts_of_different_models_are_found_out(two_slots: Path) -> None:
     state = small_states(20, 2)[1]
     state.shared = {"parameters": torch.arange(6.0), "more": torch.zeros(2)}
-    write(two_slots, 1, part(state, {1: state.own}, 1, 2), describe(state, 2, 1, 2))
+    write(two_slots, 1, Snapshot(part(state, {1: state.own}, 1, 2)), describe(state, 2, 1, 2))
     assert_falls_back(two_slots, "rank-1")
 
 
@@ -358,16 +359,16 @@ def test_a_slot_with_an_unfinished_file_alone_has_nothing_to_go_on_from(tmp_path
 
 def test_another_versions_format_is_refused_by_name(two_slots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "FORMAT", 2)
+        patch.setattr(checkpoint, "FORMAT", 3)
         save(two_slots, 1, small_states(20, 2), writers=2)
-    assert_falls_back(two_slots, "rank-0.json has format 2; this version reads 1")
+    assert_falls_back(two_slots, "rank-0.json has format 3; this version reads 2")
 
 
 def test_what_is_right_to_the_byte_but_holds_no_tensors_is_found_out(
     two_slots: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "tensors_to_bytes", lambda _: b"no tensors at all")
+        patch.setattr(Snapshot, "take", lambda self, _: self.data.extend(b"no tensors at all"))
         save(two_slots, 1, small_states(20, 2), writers=2)
     assert_falls_back(two_slots, "rank-0.safetensors holds no tensors")
 
@@ -478,7 +479,7 @@ def test_whatever_becomes_of_one_file_the_older_slot_is_read(tmp_path: Path, nam
         state = TrainingState(step, {"parameters": torch.arange(7.0) + step})
         for writer in range(2):
             tensors = checkpoint.part(state, {writer: {"random": torch.tensor([writer])}}, writer, 2)
-            checkpoint.write(tmp_path, slot, tensors, checkpoint.describe(state, 2, writer, 2))
+            checkpoint.write(tmp_path, slot, Snapshot(tensors), checkpoint.describe(state, 2, writer, 2))
     found, troubles = checkpoint.newest(tmp_path)
     assert found is not None
     assert (found.step, troubles) == (20, [])
@@ -535,13 +536,13 @@ def test_values_of_another_kind_do_not_fit(found: dict[str, Any], fits: bool) ->
 @pytest.mark.parametrize(
     ("field", "value"),
     [("step", "20"), ("step", -1), ("ranks", 0), ("writers", "two"), ("shapes", [7]), ("shapes", {"parameters": ["x"]}),
-     ("shapes", {"parameters": 7}), ("values", 3), ("format", 2)],
+     ("shapes", {"parameters": 7}), ("values", 3), ("format", 3)],
 )  # fmt: skip
 def test_a_description_that_is_whole_but_foreign_is_passed_over_in_one_line(
     tmp_path: Path, field: str, value: Any
 ) -> None:
     [state] = small_states(20, 1)
-    write(tmp_path, 0, part(state, {0: state.own}, 0, 1), describe(state, 1, 0, 1) | {field: value})
+    write(tmp_path, 0, Snapshot(part(state, {0: state.own}, 0, 1)), describe(state, 1, 0, 1) | {field: value})
     found, [trouble] = newest(tmp_path)
     assert found is None
     assert "\n" not in trouble
@@ -550,7 +551,7 @@ def test_a_description_that_is_whole_but_foreign_is_passed_over_in_one_line(
 def test_a_tensor_of_a_rank_without_a_number_is_foreign(tmp_path: Path) -> None:
     [state] = small_states(20, 1)
     tensors = part(state, {0: state.own}, 0, 1) | {"own/x/random": torch.zeros(1)}
-    write(tmp_path, 0, tensors, describe(state, 1, 0, 1))
+    write(tmp_path, 0, Snapshot(tensors), describe(state, 1, 0, 1))
     assert newest(tmp_path)[1][0].endswith("slot-0 is damaged and passed over: own/x/random is of no rank")
 
 

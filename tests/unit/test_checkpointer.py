@@ -16,6 +16,7 @@ from mpi4py import MPI
 from farandole.recovery import checkpoint, checkpointer
 from farandole.recovery.checkpointer import Checkpointer, newest_slot
 from farandole.recovery.on_disk import OnDisk
+from farandole.recovery.snapshot import Snapshot
 from farandole.recovery.state import TrainingState
 from farandole.runtime.world import World
 
@@ -89,6 +90,6 @@ def test_parts_that_different_groups_have_written_do_not_fit_together(
         parts.append(TrainingState(saved.step, saved.shared, {}, saved.values))
     for rank, state in enumerate(parts):
         tensors = checkpoint.part(state, {}, rank, 2)
-        checkpoint.write(tmp_path / "mixed", 0, tensors, checkpoint.describe(state, 2, rank, 2))
+        checkpoint.write(tmp_path / "mixed", 0, Snapshot(tensors), checkpoint.describe(state, 2, rank, 2))
     with pytest.raises(checkpoint.Damaged, match="rank-1 is of values"):
         checkpoint.read(tmp_path / "mixed", 0)

@@ -3,15 +3,16 @@
 A slot holds one file of tensors and one JSON file per writer: one writer, rank 0, or every rank with
 its part of what is shared. Each file is written under a temporary name, flushed to the disk (fsync)
 and only then renamed, which is atomic: a file is the old one or the new one, never half of each. The
-JSON file comes last and holds the SHA-256 of the tensors beside it and of itself, so a file that was
-torn, altered or exchanged is detected.
+JSON file comes last and holds the checksum of the tensors' file and its own, so a file that was
+torn, altered or exchanged is detected. Of the tensors it is a CRC-32, which is as fast as memory and
+notices damage, not intent; SHA-256 took longer than writing.
 
 A checkpoint is complete when all its writers' files are there, of the same step, and unharmed. While
 one slot is written the other stays as it is. So whenever a process dies, one complete checkpoint is
 left, provided no rank begins with a slot before the other is complete on all ranks (`checkpointer`).
 
     slot-0/rank-2.safetensors   the tensors, or this writer's parts of them
-           rank-2.json          step, ranks, writers, shapes, values, sha256
+           rank-2.json          step, ranks, writers, shapes, values, checksums
 
 Another number of ranks can read a checkpoint than wrote it: the parts are joined, and cut anew.
 Source of the format: safetensors (Hugging Face), which holds numbers and no code.
@@ -22,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,19 +33,19 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from_bytes
-from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from farandole.collectives.steps import chunk_slice
+from farandole.recovery.snapshot import Snapshot
 from farandole.recovery.state import TrainingState
 
 CHECKPOINTS = "checkpoints"  # the folder of a run's checkpoints, beside its record
 SLOTS = 2
-FORMAT = 1
+FORMAT = 2
 # The fields of a writer's JSON file, besides its checksum, and their types.
 DESCRIBED: dict[str, type] = {
     "format": int, "step": int, "ranks": int, "writer": int, "writers": int, "shapes": dict, "values": dict,
-    "tensors_sha256": str,
+    "tensors_crc32": int,
 }  # fmt: skip
 
 
@@ -110,7 +112,7 @@ def describe(state: TrainingState, ranks: int, writer: int, writers: int) -> dic
     }
 
 
-def write(folder: Path, slot: int, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
+def write(folder: Path, slot: int, snapshot: Snapshot, description: Mapping[str, Any]) -> None:
     """Write one writer's part to the disk. What the slot held before is lost from the first rename on.
 
     Raises:
@@ -122,10 +124,9 @@ def write(folder: Path, slot: int, tensors: Mapping[str, Tensor], description: M
         for holder in (folder, folder.parent):
             _sync_names(holder)
     stem = f"rank-{description['writer']}"
-    data = tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()})
-    described = dict(description) | {"tensors_sha256": hashlib.sha256(data).hexdigest()}
+    described = dict(description) | {"tensors_crc32": zlib.crc32(snapshot.data)}
     described["sha256"] = _digest(described)
-    _replace(slot_folder / f"{stem}.safetensors", data)
+    _replace(slot_folder / f"{stem}.safetensors", snapshot.data)
     _replace(slot_folder / f"{stem}.json", json.dumps(described, indent=1).encode())
 
 
@@ -212,7 +213,7 @@ def _read_part(slot_folder: Path, writer: int) -> tuple[dict[str, Any], dict[str
         raise Damaged(f"{stem}.json is of step {described['step']}, of {described['ranks']} ranks")
     if described["writer"] != writer:
         raise Damaged(f"{stem}.json is writer {described['writer']}'s")
-    if hashlib.sha256(data).hexdigest() != described["tensors_sha256"]:
+    if zlib.crc32(data) != described["tensors_crc32"]:
         raise Damaged(f"{stem}.safetensors is not what {stem}.json promises (its checksum differs)")
     try:
         return described, tensors_from_bytes(data)
@@ -224,7 +225,7 @@ def _digest(described: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
 
-def _replace(file: Path, data: bytes) -> None:
+def _replace(file: Path, data: bytes | bytearray) -> None:
     """Replace `file` by `data`, atomically, and return when it is on the disk."""
     unfinished = file.with_name(file.name + ".unfinished")
     try:

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from farandole.errors import PlainError
 from farandole.recovery import checkpoint
-from farandole.recovery.state import TrainingState, copied
+from farandole.recovery.snapshot import Snapshot
+from farandole.recovery.state import TrainingState
 from farandole.runtime.world import World
 
 NONE = -1  # slot
@@ -67,7 +68,7 @@ class Checkpointer:
         self.slot = 0 if occupied is None else 1 - occupied
         self.writers = world.comm.size if by == "ranks" else 1
         self.writes = world.comm.rank < self.writers
-        self._snapshot: dict[str, Tensor] = {}
+        self._snapshot: Snapshot | None = None
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
 
@@ -128,7 +129,10 @@ class Checkpointer:
         own = self._own(state.own)
         if self.writes:
             tensors = checkpoint.part(state, own, self.world.comm.rank, self.writers)
-            self._snapshot = copied(tensors, self._snapshot, "cpu")
+            if self._snapshot:
+                self._snapshot.take(tensors)
+            else:
+                self._snapshot = Snapshot(tensors)
 
     def _own(self, own: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
         """Return, by rank, the own tensors that this writer keeps: its own, or on rank 0 those of all ranks."""
@@ -145,4 +149,5 @@ class Checkpointer:
         return everyones
 
     def _write(self, slot: int, description: Mapping[str, Any]) -> None:
+        assert self._snapshot
         checkpoint.write(self.folder, slot, self._snapshot, description)

@@ -19,5 +19,6 @@ BENCHMARKS = {
     "dynamic": "farandole_tools.bench.dynamic",
     "methods": "farandole_tools.bench.methods",
     "recovery": "farandole_tools.bench.recovery",
+    "checkpoint": "farandole_tools.bench.checkpoint",
     "launch": "farandole_tools.bench.launch",
 }
