@@ -4,7 +4,7 @@
     python tools/performance_page.py write               write the tables of docs/performance.md from these rows
 
 A table stands between ``<!-- measured: NAME -->`` and ``<!-- end -->``. Measure on an otherwise idle machine: all of it
-takes half an hour. The sentences around the tables are written by hand; read them again after measuring.
+takes an hour. The sentences around the tables are written by hand; read them again after measuring.
 """
 
 from __future__ import annotations
@@ -111,9 +111,76 @@ def beside_peers(rows: Sequence[Row]) -> Iterator[str]:
     peers = list(dict.fromkeys(peer for row in rows for peer in row["peers"]))
     yield from header("", "ms", *peers)
     for row in rows:
-        ratios = (row["peers"].get(peer, {}).get("ratio") for peer in peers)
-        beside = (NOT_MEASURED if ratio is None else f"{ratio:.2f}" for ratio in ratios)
-        yield line(row["name"], short(row["median_s"]), *beside)
+        yield line(row["name"], short(row["median_s"]), *(ratio(row, peer) for peer in peers))
+
+
+def steps(rows: Sequence[Row]) -> Iterator[str]:
+    """A line for each model: our times, and in brackets those of DDP and of Horovod over ours."""
+    by_model: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        model, _, name = row["name"].partition(": ")
+        by_model.setdefault(model, {})[name] = row
+    names = list(next(iter(by_model.values())))
+    yield from header("model", *names)
+    for model, its in by_model.items():
+        cells = (
+            f"{short(each['median_s'])} ({', '.join(ratio(each, peer) for peer in ('torch DDP', 'Horovod'))})"
+            for each in (its[name] for name in names)
+        )
+        yield line(model, *cells)
+
+
+def servers(rows: Sequence[Row]) -> Iterator[str]:
+    """Our first way, then each peer, then our other ways: the times, and by how much the first is faster."""
+    first, *others = rows
+    yield from header("system", "ms a round", f"its time over that of *{first['name']}*")
+    yield line(f"*{first['name']}*", short(first["median_s"]), "")
+    for peer, its in first["peers"].items():
+        yield line(peer, short(its.get("median_s")), ratio(first, peer))
+    for row in others:
+        yield line(f"ours, {row['name']}", short(row["median_s"]), f"{row['median_s'] / first['median_s']:.2f}")
+
+
+def pipelines(rows: Sequence[Row]) -> Iterator[str]:
+    """Our schedules beside torch's of the same order, its others, and a split without micro-batches."""
+    split = "layer split"
+    yield from header("schedule, samples of a micro-batch", "ms", "torch, same order", "torch, the others", split)
+    for row in rows:
+        same, *rest = (peer for peer in row["peers"] if peer != split)
+        ratios = sorted(its["ratio"] for peer in rest if "ratio" in (its := row["peers"][peer]))
+        others = f"{ratios[0]:.2f} to {ratios[-1]:.2f}" if ratios else ""
+        yield line(row["name"], short(row["median_s"]), ratio(row, same), others, ratio(row, split))
+
+
+def recoveries(rows: Sequence[Row]) -> Iterator[str]:
+    """From a kill to the next step, beside each peer; then the throughput that is left with protection."""
+    protected = [row for row in rows if "none" in row["peers"]]
+    killed = [row for row in rows if row not in protected]
+    peers = [peer for peer in killed[0]["peers"] if peer != "restart"]
+    yield from header("", "ms from the kill to the first step", *(f"{peer}'s time over it" for peer in peers))
+    for row in killed:
+        yield line(row["name"], short(row["median_s"]), *(ratio(row, peer) for peer in peers))
+    for peer in peers:
+        yield line(f"*{peer}*", short(killed[0]["peers"][peer].get("median_s")), *("" for _ in peers))
+    yield ""
+    yield from header("protection, without a failure", "ms a step", "throughput left")
+    for row in protected:
+        yield line(row["name"], short(row["median_s"]), ratio(row, "none"))
+
+
+def checkpoints(rows: Sequence[Row]) -> Iterator[str]:
+    """Times of all systems; of the last column the bandwidth to the disk, ours."""
+    peers = list(rows[0]["peers"])
+    yield from header("state", "", "ours", *peers, "ours, MiB/s")
+    for row in rows:
+        bandwidth = "" if row["name"] == "stall" else f"{row['size'] / row['median_s'] / 2**20:.0f}"
+        theirs = (short(row["peers"][peer]["median_s"]) for peer in peers)
+        yield line(binary(row["size"]), row["name"], short(row["median_s"]), *theirs, bandwidth)
+
+
+def ratio(row: Row, peer: str) -> str:
+    found = row["peers"].get(peer, {}).get("ratio")
+    return NOT_MEASURED if found is None else f"{found:.2f}"
 
 
 def header(*cells: str) -> Iterator[str]:
@@ -141,10 +208,13 @@ Table = Callable[[Sequence[Row]], Iterator[str]]
 BENCHMARKS: dict[str, tuple[list[str], Table]] = {
     "allreduce-2": (["bench", "allreduce", "-n", "2", "--peers", "all"], all_reduces),
     "allreduce-4": (["bench", "allreduce", "-n", "4", "--peers", "all"], all_reduces),
-    "step": (["bench", "step"], beside_peers),
-    "ps": (["bench", "ps"], beside_peers),
-    "pipeline": (["bench", "pipeline"], beside_peers),
-    "recovery": (["bench", "recovery"], beside_peers),
+    "allreduce-large": (["bench", "allreduce", "-n", "4", "--peers", "all", "--large"], all_reduces),
+    "step": (["bench", "step"], steps),
+    "step-large": (["bench", "step", "--large"], steps),
+    "ps": (["bench", "ps"], servers),
+    "pipeline": (["bench", "pipeline"], pipelines),
+    "recovery": (["bench", "recovery"], recoveries),
+    "checkpoint": (["bench", "checkpoint"], checkpoints),
     "launch": (["bench", "launch"], beside_peers),
 }
 

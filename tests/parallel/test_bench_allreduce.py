@@ -55,9 +55,25 @@ def test_rows_table_and_picture(
     assert picture.stat().st_size > 10_000
 
 
+def test_large_vectors_have_a_launch_for_each_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[bool, tuple[list[list[str]], list[int]]] = {}
+
+    def medians(_: str, launches: list[list[str]], sizes: dict[int, int], *__: Any) -> dict[int, dict[str, float]]:
+        seen[len(seen) > 0] = launches, list(sizes)
+        return {size: {name: 1e-9 * size for names in launches for name in names} for size in sizes}
+
+    monkeypatch.setattr(allreduce, "medians", medians)
+    usual, large = allreduce.rows(4), allreduce.rows(4, large=True)
+    (together, *apart), sizes = seen[False]
+    assert [len(names) for names in apart] == [1] * len(apart)
+    assert seen[True] == ([*([name] for name in together), *apart], [256 << 20, 1 << 30])
+    assert {row["size"] for row in usual} == set(sizes) == set(allreduce.SIZES)
+    assert {row["size"] for row in large} == {256 << 20, 1 << 30}
+
+
 def test_a_bench_command_starts_ranks_from_a_process_that_has_not_started_mpi() -> None:
     """MPI would make a session folder, which stays if the command is interrupted."""
-    names = ("allreduce", "dynamic", "methods", "pipeline", "ps", "recovery", "step")
+    names = ("allreduce", "checkpoint", "dynamic", "methods", "pipeline", "ps", "recovery", "step")
     imports = "\n".join(f"import farandole_tools.bench.{name}" for name in names)
     show = f"{imports}\nimport sys\nprint('mpi4py.MPI' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", show], capture_output=True, text=True).stdout == "False\n"

@@ -21,7 +21,6 @@ def test_a_row_compares_our_median_with_each_peers() -> None:
     assert {name: its["ratio"] for name, its in row["peers"].items()} == {
         EACH_IMPORTS: 2.0, TORCHRUN: 2.5, TORCH_ALONE: 0.75
     }  # fmt: skip
-    assert all(its["version"].startswith("torch ") for its in row["peers"].values())
 
 
 def test_the_systems_differ_in_what_starts_the_ranks() -> None:

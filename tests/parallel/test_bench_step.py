@@ -9,7 +9,7 @@ import pytest
 from farandole import LaunchError
 from farandole.runtime.launcher import run_ranks
 from farandole_tools.bench import step
-from farandole_tools.bench.step_task import GPT2, LANGUAGE, OURS, RESNET, parameters
+from farandole_tools.bench.step_task import GPT2, LANGUAGE, LARGE_GPT2, OURS, RESNET, parameters
 
 
 def test_rows_have_every_system_and_its_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,8 @@ def test_a_system_that_trains_something_else_is_detected(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("case", "count"), [("10 M", 10e6), ("0.1 M", 0.11e6), (LANGUAGE, 0.83e6), (GPT2, 10e6), (RESNET, 11.2e6)]
+    ("case", "count"),
+    [("10 M", 10e6), ("0.1 M", 0.11e6), (LANGUAGE, 0.83e6), (GPT2, 10e6), (RESNET, 11.2e6), (LARGE_GPT2, 124e6)],
 )
 def test_models_have_the_documented_sizes(case: str, count: float) -> None:
     assert parameters(case) == pytest.approx(count, rel=0.03)

@@ -45,26 +45,73 @@ def test_an_all_reduce_is_compared_with_the_fastest_peer(tool: ModuleType) -> No
 
 
 def test_a_table_stands_in_its_place(tool: ModuleType, tmp_path: Path) -> None:
-    peers = {"Ray": {"median_s": 0.2, "ratio": 2.0}}
-    kept = {"command": "farandole bench ps", "date": "2026-01-01", "cores": 2, "processor": "x"}
+    peers = {"torchrun": {"median_s": 0.2, "ratio": 2.0}}
+    kept = {"command": "farandole bench launch", "date": "2026-01-01", "cores": 2, "processor": "x"}
     (tmp_path / "measured").mkdir()
-    rows = [row("push and pull", 4, 0.1, peers), row("by messages", 4, None, {})]  # type: ignore[arg-type]
-    (tmp_path / "measured" / "ps.json").write_text(json.dumps(kept | {"rows": rows}))
-    page = tool.written("before\n<!-- measured: ps -->\nold\n<!-- end -->\nafter\n", tmp_path)
+    rows = [row("one step", 4, 0.1, peers), row("two steps", 4, None, {})]  # type: ignore[arg-type]
+    (tmp_path / "measured" / "launch.json").write_text(json.dumps(kept | {"rows": rows}))
+    page = tool.written("before\n<!-- measured: launch -->\nold\n<!-- end -->\nafter\n", tmp_path)
     assert page.splitlines() == [
         "before",
-        "<!-- measured: ps -->",
-        "|  | ms | Ray |",
+        "<!-- measured: launch -->",
+        "|  | ms | torchrun |",
         "|---|---|---|",
-        "| push and pull | 100 | 2.00 |",
-        "| by messages | – | – |",
+        "| one step | 100 | 2.00 |",
+        "| two steps | – | – |",
         "",
-        "`farandole bench ps`, 2026-01-01, 2 cores of x.",
+        "`farandole bench launch`, 2026-01-01, 2 cores of x.",
         "",
         "<!-- end -->",
         "after",
     ]
     assert tool.written(page, tmp_path) == page
+
+
+def beside(median_s: float, ratio: float) -> dict[str, float]:
+    return {"median_s": median_s, "ratio": ratio}
+
+
+def test_steps_have_a_line_for_each_model(tool: ModuleType) -> None:
+    peers = {"torch DDP": beside(3e-3, 3.0), "Horovod": {"error": "none"}, "our ring": beside(1e-3, 1.0)}
+    rows = [row(f"{model}: {name}", 4, 1e-3, peers) for model in ("small", "large") for name in ("ring", "window")]
+    assert list(tool.steps(rows))[2:] == [
+        "| small | 1.00 (3.00, –) | 1.00 (3.00, –) |", "| large | 1.00 (3.00, –) | 1.00 (3.00, –) |",
+    ]  # fmt: skip
+
+
+def test_a_servers_other_ways_stand_below_its_peers(tool: ModuleType) -> None:
+    rows = [row("push and pull", 4, 0.01, {"Ray": beside(0.02, 2.0), "1 copy": beside(0.001, 0.1)}),
+            row("by messages", 4, 0.03, {"push and pull": beside(0.01, 1 / 3)})]  # fmt: skip
+    assert list(tool.servers(rows))[2:] == [
+        "| *push and pull* | 10.0 |  |", "| Ray | 20.0 | 2.00 |", "| 1 copy | 1.00 | 0.10 |",
+        "| ours, by messages | 30.0 | 3.00 |",
+    ]  # fmt: skip
+
+
+def test_a_schedule_stands_beside_torchs_of_the_same_order(tool: ModuleType) -> None:
+    peers = {"Schedule1F1B": beside(0.2, 2.0), "ScheduleGPipe": beside(0.3, 3.0), "ScheduleX": {"error": "hangs"}}
+    rows = [row("1f1b, 8 samples", 4, 0.1, peers | {"layer split": beside(0.4, 4.0)}),
+            row("gpipe, 8 samples", 4, 0.1, {"ScheduleGPipe": beside(0.2, 2.0)})]  # fmt: skip
+    assert list(tool.pipelines(rows))[2:] == [
+        "| 1f1b, 8 samples | 100 | 2.00 | 3.00 to 3.00 | 4.00 |", "| gpipe, 8 samples | 100 | 2.00 |  | – |",
+    ]  # fmt: skip
+
+
+def test_what_protection_costs_is_apart_from_recovery(tool: ModuleType) -> None:
+    peers = {"restart": beside(4.0, 40.0), "torchrun elastic": beside(5.0, 50.0)}
+    rows = [row("spare", 4, 0.1, peers), row("a backup every step", 4, 0.01, {"none": beside(0.009, 0.9)})]
+    found = list(tool.recoveries(rows))
+    assert "| spare | 100 | 50.00 |" in found
+    assert "| *torchrun elastic* | 5000 |  |" in found
+    assert found[-1] == "| a backup every step | 10.0 | 0.90 |"
+
+
+def test_a_checkpoints_bandwidth_is_that_to_the_disk(tool: ModuleType) -> None:
+    rows = [row(name, 64 << 20, seconds, {"torch DCP": beside(0.25, 1.0)})
+            for name, seconds in (("stall", 0.125), ("until on the disk", 0.5))]  # fmt: skip
+    assert list(tool.checkpoints(rows))[2:] == [
+        "| 64 MiB | stall | 125 | 250 |  |", "| 64 MiB | until on the disk | 500 | 250 | 128 |",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

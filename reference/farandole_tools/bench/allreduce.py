@@ -2,7 +2,8 @@
 
 A round is that of `allreduce_rounds.py`, on vectors from 4 KiB to 64 MiB. Ours, MPI's and the memory are timed in
 turn in one launch. Horovod and Gloo, whose threads would take processor time from the others, have their own launches;
-the launches alternate in several sweeps. Peers:
+the launches alternate in several sweeps. With ``--large`` the vectors have 256 MiB and 1 GiB, and each system has a
+launch of its own, since all of them together would need too much memory. Peers:
 
 - MPI_Allreduce, by mpi4py;
 - Horovod, ``allreduce_`` over MPI; where it is not installed there is an error instead of its median;
@@ -20,8 +21,6 @@ A row says besides what all-reduces are compared by, the bus bandwidth, and for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import metadata
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ from farandole.collectives.costs import Machine, bus_factor, coefficients, predi
 from farandole.collectives.fitting import Measurement, fitted
 from farandole.collectives.schedules import ALL_REDUCE_NAMES, SCHEDULES
 from farandole.report.table import binary
-from farandole.runtime import mpirun
 from farandole_tools.bench import mpi_peers
 from farandole_tools.bench.allreduce_names import ADD, COPY, OURS
 from farandole_tools.bench.interleaved_timing import Medians, medians, row, why_not
@@ -39,6 +37,7 @@ from farandole_tools.bench.mpi_peers import Setting
 
 ROUNDS_PROGRAM = "farandole_tools.bench.allreduce_rounds"
 SIZES = {4 << 10: 30, 64 << 10: 30, 1 << 20: 20, 16 << 20: 8, 64 << 20: 5}  # in bytes → rounds of a sweep
+LARGE = {256 << 20: 3, 1 << 30: 2}
 SWEEPS = 3
 APART = ("Horovod", "Gloo")
 COPIES = "a copy by each"
@@ -49,25 +48,24 @@ MODEL_SIZES = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
 MODELLED = tuple(name for name in ALL_REDUCE_NAMES if name in SCHEDULES)
 
 
-def rows(ranks: int, all_peers: bool = False) -> list[dict[str, Any]]:
+def rows(ranks: int, all_peers: bool = False, large: bool = False) -> list[dict[str, Any]]:
     """One row for each of our algorithms and each length of vector.
 
     Args:
         all_peers: measure MPI in all `mpi_peers.settings`, too.
+        large: vectors of 256 MiB and 1 GiB.
 
     Raises:
         LaunchError: one of the systems failed or gave wrong sums.
         UsageError: another MPI could not be installed.
     """
     missing = {name: error for name in APART if (error := why_not(name))}
-    launches = [[*OURS, "mpi", COPY, ADD], *([name] for name in APART if name not in missing)]
+    together, apart = [*OURS, "mpi", COPY, ADD], [[name] for name in APART if name not in missing]
+    launches = [*([name] for name in together), *apart] if large else [together, *apart]
     settings = mpi_peers.settings() if all_peers else []
     as_set = {str(each): ("mpi", each.environment) for each in settings}
-    found = composed(medians(ROUNDS_PROGRAM, launches, SIZES, ranks, SWEEPS, as_set), missing, ranks, settings)
-    for peer, version in versions().items():
-        for each in found:
-            each["peers"][peer]["version"] = version
-    return found
+    sizes, sweeps = (LARGE, 1) if large else (SIZES, SWEEPS)
+    return composed(medians(ROUNDS_PROGRAM, launches, sizes, ranks, sweeps, as_set), missing, ranks, settings)
 
 
 def composed(
@@ -92,13 +90,6 @@ def composed(
                 }
             rows.append(its_row)
     return rows
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the usual peers, by their columns."""
-    installed = {"Horovod": "horovod", "Gloo": "torch"}
-    found = {called: f"{name} {metadata.version(name)}" for called, name in installed.items() if find_spec(name)}
-    return {"MPI_Allreduce": str(mpirun.detect())} | found
 
 
 def peers_of(settings: Sequence[Setting]) -> list[str]:

@@ -15,7 +15,6 @@ or the time until the checkpoint is on the disk of all ranks. What each has writ
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
 from statistics import median
 from typing import Any
 
@@ -49,9 +48,5 @@ def rows(ranks: int, rounds: dict[int, int] = ROUNDS) -> list[dict[str, Any]]:
 def row(called: str, size: int, ranks: int, seconds: dict[str, float]) -> dict[str, Any]:
     """Return the row that `farandole bench` prints, from every system's median."""
     ours = seconds[OURS]
-    peers = {
-        name: {"median_s": its, "ratio": its / ours, "version": f"torch {version('torch')}"}
-        for name, its in seconds.items()
-        if name != OURS
-    }
+    peers = {name: {"median_s": its, "ratio": its / ours} for name, its in seconds.items() if name != OURS}
     return {"name": called, "size": size, "ranks": ranks, "median_s": ours, "peers": peers}

@@ -17,9 +17,10 @@ from farandole.cli import pictures
 from farandole.errors import UsageError
 from farandole.runtime.files import json_text
 from farandole.runtime.numbers import AtLeastOne, Positive
-from farandole_tools.bench import BENCHMARKS
+from farandole_tools.bench import BENCHMARKS, versions
 
 PICTURED = WITH_PEERS = "allreduce"
+WITH_LARGE = ("allreduce", "step")
 OF_A_TASK = "methods"
 
 
@@ -29,6 +30,7 @@ def bench(
     ranks: Annotated[AtLeastOne, Parameter(alias="-n")] = 4,
     picture: Path | None = None,
     peers: Literal["usual", "all"] = "usual",
+    large: Annotated[bool, Parameter(negative="")] = False,
     task: str | None = None,
     lr: Positive = 0.1,
     batch: AtLeastOne = 64,
@@ -43,6 +45,7 @@ def bench(
         ranks: number of processes.
         picture: of allreduce: all times over the vector's size, beside the cost model; a .png, .svg or .pdf.
         peers: of allreduce: all adds MPICH, Intel MPI (installed at first use) and each MPI's algorithms.
+        large: of allreduce: vectors of 256 MiB and 1 GiB; of step: a GPT-2 of 124 million parameters.
         task: of methods: a task of your own, my_task.py or package.module:name, in place of the digits.
         lr: with --task: the learning rate of all methods.
         batch: with --task: samples of a step.
@@ -58,6 +61,8 @@ def bench(
         pictures.check(picture, "--picture")
     if peers != "usual" and name != WITH_PEERS:
         raise UsageError(f"--peers is for {WITH_PEERS}: farandole bench {WITH_PEERS} --peers {peers}")
+    if large and name not in WITH_LARGE:
+        raise UsageError(f"--large is for {' and '.join(WITH_LARGE)}: farandole bench {WITH_LARGE[0]} --large")
     if task is not None and name != OF_A_TASK:
         raise UsageError(f"--task is for {OF_A_TASK}: farandole bench {OF_A_TASK} --task {task}")
     if task is None and (lr, batch, steps, target) != (0.1, 64, 160, None):
@@ -66,8 +71,10 @@ def bench(
     found: list[dict[str, Any]] = []
     console = Console()
     for module in map(importlib.import_module, [BENCHMARKS[name]] if name else BENCHMARKS.values()):
-        more = [module.Recipe(own, target)] if task else [True] if peers == "all" else []
-        rows = module.rows(ranks, *more)
+        more: dict[str, Any] = {"recipe": module.Recipe(own, target)} if task else {}
+        more |= ({"all_peers": True} if peers == "all" else {}) | ({"large": True} if large else {})
+        rows = module.rows(ranks, **more)
+        versions.add_to(rows)
         found += rows
         if not json_:
             console.print(_table(rows))

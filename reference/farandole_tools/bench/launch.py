@@ -44,14 +44,8 @@ def rows(ranks: int) -> list[dict[str, Any]]:
 
 def row(ranks: int, medians: Mapping[str, float]) -> dict[str, Any]:
     """Return the row that `farandole bench` prints, from the median of each system."""
-    from importlib.metadata import version
-
     ours = medians[OURS]
-    peers = {
-        name: {"median_s": its, "ratio": its / ours, "version": f"torch {version('torch')}"}
-        for name, its in medians.items()
-        if name != OURS
-    }
+    peers = {name: {"median_s": its, "ratio": its / ours} for name, its in medians.items() if name != OURS}
     return {"name": f"{OURS}, one step", "size": 0, "ranks": ranks, "median_s": ours, "peers": peers}
 
 

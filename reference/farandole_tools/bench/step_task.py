@@ -12,11 +12,11 @@ from farandole.models.classifiers import mlp
 from farandole.models.transformer import transformer
 
 SHAPE, CLASSES = (1, 28, 28), 10
-SAMPLES = 8  # of each rank
+SAMPLES = 8  # of each rank; of the large model 1
 LR = 0.01
 BUCKET_BYTES = 4 << 20
-LANGUAGE, GPT2, RESNET = "language model", "GPT-2", "ResNet-18"
-OF_A_LIBRARY = (GPT2, RESNET)  # of the package transformers
+LANGUAGE, GPT2, RESNET, LARGE_GPT2 = "language model", "GPT-2", "ResNet-18", "GPT-2, 124 M"
+OF_A_LIBRARY = (GPT2, RESNET, LARGE_GPT2)  # of the package transformers
 TOKENS, VOCABULARY_OF_GPT2 = 64, 2048
 IMAGE = (3, 64, 64)
 
@@ -33,12 +33,12 @@ class Logits(nn.Module):
         return found
 
 
-def gpt2() -> nn.Module:
-    """10 million parameters in 12 layers of width 256."""
+def gpt2(width: int = 256, heads: int = 8, positions: int = TOKENS, vocabulary: int = VOCABULARY_OF_GPT2) -> nn.Module:
+    """12 layers; 10 million parameters."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(
-        n_embd=256, n_layer=12, n_head=8, n_positions=TOKENS, vocab_size=VOCABULARY_OF_GPT2,
+        n_embd=width, n_layer=12, n_head=heads, n_positions=positions, vocab_size=vocabulary,
         attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, use_cache=False,
     )  # fmt: skip
     return Logits(GPT2LMHeadModel(config))
@@ -59,6 +59,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     LANGUAGE: lambda: transformer((CONTEXT,), len(VOCABULARY), hidden=128, depth=4),
     GPT2: gpt2,
     RESNET: resnet18,
+    LARGE_GPT2: lambda: gpt2(768, 12, 1024, 50257),  # as it was published
 }
 # Which all-reduce, and whether it overlaps.
 OWN_LOOP = "own loop, ring"
@@ -85,9 +86,10 @@ def parameters(case: str) -> int:
 def batch(case: str, seed: int) -> tuple[Tensor, Tensor]:
     """Inputs and targets of one rank; noise, for nothing is to be learned."""
     noise = torch.Generator().manual_seed(seed)
-    if case in (LANGUAGE, GPT2):
+    if case in (LANGUAGE, GPT2, LARGE_GPT2):
         words, length = (len(VOCABULARY), CONTEXT) if case == LANGUAGE else (VOCABULARY_OF_GPT2, TOKENS)
-        text = torch.randint(words, (SAMPLES, length + 1), generator=noise)
+        samples = 1 if case == LARGE_GPT2 else SAMPLES
+        text = torch.randint(words, (samples, length + 1), generator=noise)
         return text[:, :-1], text[:, 1:]
     shape = IMAGE if case == RESNET else SHAPE
     return torch.randn(SAMPLES, *shape, generator=noise), torch.randint(CLASSES, (SAMPLES,), generator=noise)
