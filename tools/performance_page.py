@@ -214,6 +214,7 @@ BENCHMARKS: dict[str, tuple[list[str], Table]] = {
     "ps": (["bench", "ps"], servers),
     "pipeline": (["bench", "pipeline"], pipelines),
     "recovery": (["bench", "recovery"], recoveries),
+    "recovery-large": (["bench", "recovery", "--large"], recoveries),
     "checkpoint": (["bench", "checkpoint"], checkpoints),
     "launch": (["bench", "launch"], beside_peers),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,13 +13,14 @@ import pytest
 from farandole import LaunchError, Run
 from farandole.runtime.launcher import run_ranks
 from farandole_tools.bench import recovery
+from farandole_tools.bench.recovery import LARGE, USUAL
 
 PROGRAM = str(Path(__file__).parent / "programs" / "joined_training.py")
 
 
 def test_each_kill_is_a_measurement(tmp_path: Path) -> None:
-    with_spare = recovery.with_spares("backup", 2, tmp_path, kills=2)
-    [restarted] = recovery.by_restart(2, tmp_path, kills=1)
+    with_spare = recovery.with_spares("backup", 2, tmp_path, replace(USUAL, kills=2))
+    [restarted] = recovery.by_restart(2, tmp_path, replace(USUAL, kills=1))
     assert len(with_spare) == 2
     assert 0 < min(with_spare) <= max(with_spare) < restarted, "a spare does not have to start"
 
@@ -33,24 +35,26 @@ def launch_that_waits(scenario: str, ranks: int, *, spawn: int, fail: str, out: 
 def test_a_spawned_process_delays_recovery_more_than_survivors_or_a_spare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [alone] = recovery.without_spares("membership", 3, tmp_path, kills=1)
-    [spare] = recovery.with_spares("membership", 2, tmp_path, kills=1)
+    [alone] = recovery.without_spares("membership", 3, tmp_path, replace(USUAL, kills=1))
+    [spare] = recovery.with_spares("membership", 2, tmp_path, replace(USUAL, kills=1))
     monkeypatch.setattr(recovery, "launch", launch_that_waits)
-    [newcomer] = recovery.with_joining_processes("membership", 2, tmp_path, kills=1)
+    [newcomer] = recovery.with_joining_processes("membership", 2, tmp_path, replace(USUAL, kills=1))
     assert 0 < max(alone, spare) < newcomer, "which has to be started"
 
 
 @pytest.mark.soak  # of a peer, which no other test needs
 def test_torchrun_completes_its_restarts(tmp_path: Path) -> None:
     """A restart's ranks must not find the addresses of the start before, or they fail and it takes more."""
-    [seconds] = recovery.torchrun(2, tmp_path, kills=1)
+    [seconds] = recovery.torchrun(2, tmp_path, replace(USUAL, kills=1))
     assert seconds > 0
 
 
 @pytest.mark.soak  # likewise: what Elastic Horovod does after a death is in test_elastic_horovod.py
 @pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="no Horovod: make setup builds it")
 def test_elastic_horovod_is_a_peer(tmp_path: Path) -> None:
-    [seconds] = recovery.without_spares("elastic_horovod", 2, tmp_path, kills=1, gloo_timeout=recovery.GLOO_TIMEOUT_S)
+    [seconds] = recovery.without_spares(
+        "elastic_horovod", 2, tmp_path, replace(USUAL, kills=1), gloo_timeout=recovery.GLOO_TIMEOUT_S
+    )
     assert seconds > 0
 
 
@@ -60,9 +64,9 @@ def test_rows_have_our_time_and_the_peers(monkeypatch: pytest.MonkeyPatch) -> No
 
     methods = {"spare, backup": lambda: [0.1, 0.2, 0.3], "restart": lambda: [4.0, 2.0, 6.0]}
     peers = {"Elastic Horovod": fails, "torchrun elastic": lambda: [8.0]}
-    monkeypatch.setattr(recovery, "methods", lambda ranks, folder: methods)
-    monkeypatch.setattr(recovery, "peers", lambda ranks, folder: peers)
-    monkeypatch.setattr(recovery, "protection", lambda ranks, folder: [])
+    monkeypatch.setattr(recovery, "methods", lambda ranks, folder, plan: methods)
+    monkeypatch.setattr(recovery, "peers", lambda ranks, folder, plan: peers)
+    monkeypatch.setattr(recovery, "protection", lambda ranks, folder, plan: [])
     spare, restart = recovery.rows(3)
     assert (spare["name"], spare["ranks"], spare["median_s"]) == ("spare, backup", 3, 0.2)
     assert spare["peers"]["restart"] == {"median_s": 4.0, "ratio": pytest.approx(20)}
@@ -73,8 +77,12 @@ def test_rows_have_our_time_and_the_peers(monkeypatch: pytest.MonkeyPatch) -> No
     }, "not beside itself"
 
 
+def test_the_large_state_has_a_gibibyte() -> None:
+    assert recovery.state_bytes(LARGE.recipe, LARGE.inputs) == pytest.approx(1 << 30, rel=0.01)
+
+
 def test_the_cost_of_protection_is_relative_to_no_protection(tmp_path: Path) -> None:
-    rows = recovery.protection(2, tmp_path, rounds=2)
+    rows = recovery.protection(2, tmp_path, replace(USUAL, rounds=2))
     assert [row["name"] for row in rows] == ["a backup every step", "a checkpoint every 20 steps"]
     for row in rows:
         none = row["peers"]["none"]

@@ -20,7 +20,7 @@ from farandole.runtime.numbers import AtLeastOne, Positive
 from farandole_tools.bench import BENCHMARKS, versions
 
 PICTURED = WITH_PEERS = "allreduce"
-WITH_LARGE = ("allreduce", "step")
+WITH_LARGE = ("allreduce", "step", "recovery")
 OF_A_TASK = "methods"
 
 
@@ -45,7 +45,8 @@ def bench(
         ranks: number of processes.
         picture: of allreduce: all times over the vector's size, beside the cost model; a .png, .svg or .pdf.
         peers: of allreduce: all adds MPICH, Intel MPI (installed at first use) and each MPI's algorithms.
-        large: of allreduce: vectors of 256 MiB and 1 GiB; of step: a GPT-2 of 124 million parameters.
+        large: of allreduce: vectors of 256 MiB and 1 GiB; of step: a GPT-2 of 124 million parameters; of recovery: a
+            state of 1 GiB.
         task: of methods: a task of your own, my_task.py or package.module:name, in place of the digits.
         lr: with --task: the learning rate of all methods.
         batch: with --task: samples of a step.
@@ -62,7 +63,7 @@ def bench(
     if peers != "usual" and name != WITH_PEERS:
         raise UsageError(f"--peers is for {WITH_PEERS}: farandole bench {WITH_PEERS} --peers {peers}")
     if large and name not in WITH_LARGE:
-        raise UsageError(f"--large is for {' and '.join(WITH_LARGE)}: farandole bench {WITH_LARGE[0]} --large")
+        raise UsageError(f"--large is for {', '.join(WITH_LARGE)}: farandole bench {WITH_LARGE[0]} --large")
     if task is not None and name != OF_A_TASK:
         raise UsageError(f"--task is for {OF_A_TASK}: farandole bench {OF_A_TASK} --task {task}")
     if task is None and (lr, batch, steps, target) != (0.1, 64, 160, None):

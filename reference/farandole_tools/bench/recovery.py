@@ -16,7 +16,8 @@ just before the signal to the end of the first step that all remaining ranks hav
 A peer that fails, or is not installed, has its error in the rows instead.
 
 Further rows are steps without any failure (`recovery_rounds`): with a backup at every step, and with checkpoints,
-beside a training that keeps nothing. Ratios below 1 are what that costs.
+beside a training that keeps nothing. Ratios below 1 are what that costs. With ``--large`` the state has 1 GiB, and
+neither spawn nor Elastic Horovod is measured.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -41,54 +43,83 @@ from farandole.runtime.record import Run, Summary
 
 ROUNDS_PROGRAM = "farandole_tools.bench.recovery_rounds"
 TORCHRUN = "farandole_tools.bench.recovery_torchrun"
-KILLS = 10  # for each method
-ROUNDS = 25  # for each kind of protection
-EVERY = 20  # steps between two of them
-AT_ONCE = 5  # kills in one launch that has spares
 LONG: dict[str, Any] = {"steps": 1000, "slow": "rank=0,factor=20"}  # longer than a process's start; rank 0 sleeps
-RECIPE: dict[str, Any] = {"data": "digits", "hidden": 128, "batch": 64, "lr": 0.05}
 GLOO_TIMEOUT_S = 5  # Elastic Horovod's; on a busy machine workers start that far from each other
-TIMEOUT_S = 300.0
+TIMEOUT_S = PROTECTION_S = 300.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is trained, and how often its ranks are killed.
+
+    Attributes:
+        recipe: options of the training.
+        inputs: numbers of a sample.
+        kills: for each method.
+        every: steps between two of them.
+        at_once: kills in one launch that has spares.
+        rounds: for each kind of protection.
+    """
+
+    recipe: Mapping[str, Any]
+    inputs: int
+    kills: int
+    every: int
+    at_once: int
+    rounds: int
+
+
+USUAL = Plan({"data": "digits", "hidden": 128, "batch": 64, "lr": 0.05}, 64, 10, 20, 5, 25)
+LARGE = Plan({"data": "mnist5k", "hidden": 11_200, "batch": 256, "lr": 0.01}, 784, 2, 2, 1, 3)
 
 Seconds = list[float]
 Peers = dict[str, Seconds | str]  # what each has taken, or why there is nothing
 
 
-def rows(ranks: int) -> list[dict[str, Any]]:
+def rows(ranks: int, large: bool = False) -> list[dict[str, Any]]:
     """Return a row for each of our methods of recovery, and one for each kind of protection.
+
+    Args:
+        large: a state of 1 GiB.
 
     Raises:
         LaunchError: one of the trainings failed.
     """
+    plan = LARGE if large else USUAL
+    size = state_bytes(plan.recipe, plan.inputs)
     ours: dict[str, Seconds] = {}
     with guard.temporary_folder("farandole-bench-") as folder:
-        for name, measure in methods(ranks, folder).items():
+        for name, measure in methods(ranks, folder, plan).items():
             ours[name] = measure()
         theirs: Peers = {"restart": ours["restart"]}
-        for name, measure in peers(ranks, folder).items():
+        for name, measure in peers(ranks, folder, plan).items():
             theirs[name] = attempted(measure)
-        found = [_row(name, state_bytes(RECIPE, 64), ranks, median(seconds), theirs) for name, seconds in ours.items()]
-        return found + protection(ranks, folder)
+        found = [_row(name, size, ranks, median(seconds), theirs) for name, seconds in ours.items()]
+        return found + protection(ranks, folder, plan)
 
 
-def methods(ranks: int, folder: Path) -> dict[str, Callable[[], Seconds]]:
+def methods(ranks: int, folder: Path, plan: Plan) -> dict[str, Callable[[], Seconds]]:
     """Return our methods of recovery: name → what measures the seconds of each kill."""
-    return {
-        "spare, backup": lambda: with_spares("backup", ranks, folder),
-        "spare, membership": lambda: with_spares("membership", ranks, folder),
-        "spawn, membership": lambda: with_joining_processes("membership", ranks, folder),
-        "nobody in its place": lambda: without_spares("membership", ranks, folder),
-        "restart": lambda: by_restart(ranks, folder),
+    found: dict[str, Callable[[], Seconds]] = {
+        "spare, backup": lambda: with_spares("backup", ranks, folder, plan),
+        "spare, membership": lambda: with_spares("membership", ranks, folder, plan),
+        "nobody in its place": lambda: without_spares("membership", ranks, folder, plan),
+        "restart": lambda: by_restart(ranks, folder, plan),
     }
+    if plan == USUAL:
+        found["spawn, membership"] = lambda: with_joining_processes("membership", ranks, folder, plan)
+    return found
 
 
-def peers(ranks: int, folder: Path) -> dict[str, Callable[[], Seconds]]:
+def peers(ranks: int, folder: Path, plan: Plan) -> dict[str, Callable[[], Seconds]]:
     """Return other systems' methods of recovery: name → what measures the seconds of each kill."""
-    horovod = f"Elastic Horovod, time-out {GLOO_TIMEOUT_S} s"
-    return {
-        horovod: lambda: without_spares("elastic_horovod", ranks, folder, gloo_timeout=GLOO_TIMEOUT_S),
-        "torchrun elastic": lambda: torchrun(ranks, folder),
-    }
+    found: dict[str, Callable[[], Seconds]] = {}
+    if plan == USUAL:
+        found[f"Elastic Horovod, time-out {GLOO_TIMEOUT_S} s"] = lambda: without_spares(
+            "elastic_horovod", ranks, folder, plan, gloo_timeout=GLOO_TIMEOUT_S
+        )
+    found["torchrun elastic"] = lambda: torchrun(ranks, folder, plan)
+    return found
 
 
 def attempted(measure: Callable[[], Seconds]) -> Seconds | str:
@@ -99,39 +130,40 @@ def attempted(measure: Callable[[], Seconds]) -> Seconds | str:
         return str(error).splitlines()[0]
 
 
-def with_spares(scenario: str, ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
-    """A spare for each kill: `AT_ONCE` of them in a launch."""
+def with_spares(scenario: str, ranks: int, folder: Path, plan: Plan = USUAL) -> Seconds:
+    """A spare for each kill: some of them in a launch."""
     seconds: Seconds = []
-    while len(seconds) < kills:
-        spares = min(AT_ONCE, kills - len(seconds))
+    while len(seconds) < plan.kills:
+        spares = min(plan.at_once, plan.kills - len(seconds))
         # The victims are workers when their time comes: all but the first at first, and then those that came.
         victims = [1 + number for number in range(spares)]
-        fail = [f"rank={victim},step={EVERY * (number + 1)}" for number, victim in enumerate(victims)]
-        run = launch(scenario, ranks + spares, **_steps(spares), spares=spares, fail=fail, out=_new(folder))
+        fail = [f"rank={victim},step={plan.every * (number + 1)}" for number, victim in enumerate(victims)]
+        run = launch(scenario, ranks + spares, **_steps(plan, spares), spares=spares, fail=fail, out=_new(folder))
         seconds += resumed(run)
     return seconds
 
 
-def without_spares(scenario: str, ranks: int, folder: Path, kills: int = KILLS, **options: Any) -> Seconds:
+def without_spares(scenario: str, ranks: int, folder: Path, plan: Plan = USUAL, **options: Any) -> Seconds:
     """Half of the ranks die in a launch, one after the other; at least one is left."""
     seconds: Seconds = []
-    while len(seconds) < kills:
-        victims = range(1, 1 + max(1, min(ranks // 2, kills - len(seconds))))
-        fail = [f"rank={victim},step={EVERY * victim}" for victim in victims]
-        run = launch(scenario, max(2, ranks), **_steps(len(victims)), **options, fail=fail, out=_new(folder))
+    while len(seconds) < plan.kills:
+        victims = range(1, 1 + max(1, min(ranks // 2, plan.kills - len(seconds))))
+        fail = [f"rank={victim},step={plan.every * victim}" for victim in victims]
+        run = launch(scenario, max(2, ranks), **_steps(plan, len(victims)), **options, fail=fail, out=_new(folder))
         seconds += resumed(run)
     return seconds
 
 
-def with_joining_processes(scenario: str, ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
+def with_joining_processes(scenario: str, ranks: int, folder: Path, plan: Plan = USUAL) -> Seconds:
     """One kill a launch, early; a new process takes the slot.
 
     Raises:
         LaunchError: no process did.
     """
     seconds: Seconds = []
-    while len(seconds) < kills:
-        run = launch(scenario, max(2, ranks), **RECIPE, **LONG, spawn=1, fail=f"rank=1,step={EVERY}", out=_new(folder))
+    while len(seconds) < plan.kills:
+        fail = f"rank=1,step={plan.every}"
+        run = launch(scenario, max(2, ranks), **plan.recipe, **LONG, spawn=1, fail=fail, out=_new(folder))
         if not run.summary.joined:
             raise LaunchError(f"no process has joined within {run.summary.wall_s:.1f} s")
         lines = EventLog(run.folder / "logbook.jsonl").lines()
@@ -140,17 +172,17 @@ def with_joining_processes(scenario: str, ranks: int, folder: Path, kills: int =
     return seconds
 
 
-def by_restart(ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
-    """One training that is killed `kills` times, and started again without a pause each time."""
-    fail = [f"rank={ranks - 1},step={EVERY * (number + 1)}" for number in range(kills)]
+def by_restart(ranks: int, folder: Path, plan: Plan = USUAL) -> Seconds:
+    """One training that is killed again and again, and started again without a pause each time."""
+    fail = [f"rank={ranks - 1},step={plan.every * (number + 1)}" for number in range(plan.kills)]
     run = supervised_launch(
-        "restart", ranks, restarts=kills, backoff_s=0.01, announce=lambda _: None, timeout_s=TIMEOUT_S,
-        **_steps(kills), checkpoint_every=5, fail=fail, out=_new(folder),
+        "restart", ranks, restarts=plan.kills, backoff_s=0.01, announce=lambda _: None, timeout_s=TIMEOUT_S,
+        **_steps(plan, plan.kills), checkpoint_every=min(5, plan.every), fail=fail, out=_new(folder),
     )  # fmt: skip
     return resumed(run)
 
 
-def torchrun(ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
+def torchrun(ranks: int, folder: Path, plan: Plan = USUAL) -> Seconds:
     """The same under torch's elastic launcher, each kill in one of its restarts.
 
     Its agent and the ranks share a store unless told not to, and then gloo finds the addresses of an earlier
@@ -163,8 +195,8 @@ def torchrun(ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
     launch_id, files = uuid.uuid4().hex, _new(folder)
     files.mkdir()
     elastic = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    elastic += [f"--max-restarts={2 * kills}", "--monitor-interval=0.1"]
-    program = ["-m", TORCHRUN, str(files), str(kills), str(EVERY), json.dumps(RECIPE)]
+    elastic += [f"--max-restarts={2 * plan.kills}", "--monitor-interval=0.1"]
+    program = ["-m", TORCHRUN, str(files), str(plan.kills), str(plan.every), json.dumps(plan.recipe)]
     command = [sys.executable, *elastic, *program]
     environment = os.environ | {
         rank.LAUNCH: launch_id,
@@ -185,10 +217,10 @@ def torchrun(ranks: int, folder: Path, kills: int = KILLS) -> Seconds:
     return [end - start for start, end in zip(killed, back, strict=True)]
 
 
-def protection(ranks: int, folder: Path, rounds: int = ROUNDS) -> list[dict[str, Any]]:
+def protection(ranks: int, folder: Path, plan: Plan = USUAL) -> list[dict[str, Any]]:
     """A step with each kind of protection, beside one without any."""
-    program = ["-m", ROUNDS_PROGRAM, str(_new(folder)), str(rounds)]
-    rows: list[dict[str, Any]] = json.loads(run_ranks(program, ranks).stdout[0])
+    program = ["-m", ROUNDS_PROGRAM, str(_new(folder)), str(plan.rounds), *(["large"] if plan == LARGE else [])]
+    rows: list[dict[str, Any]] = json.loads(run_ranks(program, ranks, timeout_s=PROTECTION_S).stdout[0])
     return rows
 
 
@@ -205,15 +237,15 @@ def resumed(run: Run) -> Seconds:
     return seconds
 
 
-def state_bytes(recipe: dict[str, Any], inputs: int) -> int:
+def state_bytes(recipe: Mapping[str, Any], inputs: int) -> int:
     """Parameters of the perceptron and, as many numbers again, its momentum, in float32."""
     widths = (inputs, recipe["hidden"], recipe["hidden"], 10)
     numbers: int = sum((before + 1) * after for before, after in pairwise(widths))
     return 2 * 4 * numbers
 
 
-def _steps(kills: int) -> dict[str, Any]:
-    return RECIPE | {"steps": EVERY * (kills + 1)}
+def _steps(plan: Plan, kills: int) -> dict[str, Any]:
+    return {**plan.recipe, "steps": plan.every * (kills + 1)}
 
 
 def _new(folder: Path) -> Path:

@@ -4,7 +4,7 @@ The same few steps of one training are timed again and again: with nothing kept,
 at every step, and with checkpoints on the disk, written in the background. The kinds take turns within one launch,
 so that a change in the machine's load, or where the ranks happen to run, meets all alike.
 
-Arguments: a folder for the shards and the checkpoints, and how many rounds.
+Arguments: a folder for the shards and the checkpoints, how many rounds, and `large` for a state of 1 GiB.
 """
 
 from __future__ import annotations
@@ -22,36 +22,40 @@ from farandole.recovery.options import ReplicaOptions
 from farandole.recovery.replica import Replica
 from farandole.runtime.stop_request import StopRequest
 from farandole.runtime.world import World
+from farandole_tools.bench import recovery
 from farandole_tools.bench.timing import slowest_s
 
-RECIPE = ReplicaOptions(data="mnist5k", hidden=256, batch=256, steps=1, lr=0.05)
-STEPS = 40  # in a round
-CHECKPOINT_EVERY = 20  # as the scenario has it if nothing is said
+USUAL = ReplicaOptions(data="mnist5k", hidden=256, batch=256, steps=1, lr=0.05)
+LARGE = ReplicaOptions(steps=1, **recovery.LARGE.recipe)
+STEPS, LARGE_STEPS = 40, 2  # in a round
+CHECKPOINTS = 2  # in a round of `STEPS`: every 20 steps, as the scenario has it if nothing is said; else one
 WARM_UP = 2
 
 
 class Trial:
     """One rank's part in a training that is protected in one way or another."""
 
-    def __init__(self, world: World, folder: Path) -> None:
+    def __init__(self, world: World, folder: Path, recipe: ReplicaOptions) -> None:
         self.world = world
-        self.batches = Batches(world, RECIPE, folder, world.size)
-        self.replica = Replica(world, RECIPE)
+        self.steps = LARGE_STEPS if recipe == LARGE else STEPS
+        self.checkpoint_every = self.steps if recipe == LARGE else self.steps // CHECKPOINTS
+        self.batches = Batches(world, recipe, folder, world.size)
+        self.replica = Replica(world, recipe)
         self.buddies = Buddies(every=1)
         self.checkpointer = Checkpointer(world, folder / "checkpoints")
         self.stop = StopRequest(world)
         self.kinds: dict[str, Callable[[], None]] = {
             "none": self.unprotected,
             "a backup every step": self.with_backups,
-            f"a checkpoint every {CHECKPOINT_EVERY} steps": self.with_checkpoints,
+            f"a checkpoint every {self.checkpoint_every} steps": self.with_checkpoints,
         }
 
     def unprotected(self) -> None:
-        for step in range(STEPS):
+        for step in range(self.steps):
             self._step(step)
 
     def with_backups(self) -> None:
-        for step in range(STEPS):
+        for step in range(self.steps):
             self.buddies.begin(self.world.comm, self.replica.state(step))
             self._gradient(step)
             self.buddies.complete()
@@ -59,10 +63,10 @@ class Trial:
 
     def with_checkpoints(self) -> None:
         """Ends when the last one is on the disk."""
-        for step in range(STEPS):
+        for step in range(self.steps):
             self._step(step)
             self.stop.heard()
-            if (step + 1) % CHECKPOINT_EVERY == 0:
+            if (step + 1) % self.checkpoint_every == 0:
                 self.checkpointer.save(self.replica.state(step + 1))
         self.stop.complete()
         self.checkpointer.finish()
@@ -82,13 +86,13 @@ def beside(without: list[float], its: list[float]) -> dict[str, float]:
     return {"median_s": median(without), "ratio": median(a / b for a, b in zip(without, its, strict=True))}
 
 
-def main(folder: Path, rounds: int) -> None:
-    with World.start(RECIPE) as world:
-        trial = Trial(world, folder)
+def main(folder: Path, rounds: int, recipe: ReplicaOptions) -> None:
+    with World.start(recipe) as world:
+        trial = Trial(world, folder, recipe)
         seconds: dict[str, list[float]] = {name: [] for name in trial.kinds}
         for _ in range(WARM_UP + rounds):
             for name, work in trial.kinds.items():
-                seconds[name].append(slowest_s(world.control, work) / STEPS)
+                seconds[name].append(slowest_s(world.control, work) / trial.steps)
         size = sum(tensor.nbytes for tensor in trial.replica.state(0).shared.values())
         without = seconds.pop("none")
         rows = [
@@ -101,4 +105,4 @@ def main(folder: Path, rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), LARGE if "large" in sys.argv[3:] else USUAL)
