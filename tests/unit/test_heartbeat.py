@@ -55,6 +55,17 @@ def test_who_is_silent_for_too_long_is_taken_for_dead_but_not_once_more_who_is(h
     assert found == [(1, 7)]
 
 
+def test_who_has_not_been_heard_yet_may_still_be_building_its_model(heart_of_one: Listens) -> None:
+    heart, found = heart_of_one(AFTER_S + 50, gone={2})
+    heart._signs[1] = Sign()
+    heart._excuse(200.0, time.monotonic())
+    heart._judge(time.monotonic() + 10 * AFTER_S)
+    assert found == []
+    heart._hear(DATAGRAM.pack(heart._secret, False, 1, 0, 1, False))
+    heart._judge(time.monotonic() + AFTER_S + 50)
+    assert found == [(1, 0)], "it has been heard, and then was silent"
+
+
 def test_who_is_silent_for_less_is_not(heart_of_one: Listens) -> None:
     heart, found = heart_of_one(AFTER_S - 50, gone=set())
     heart._judge(time.monotonic())

@@ -6,8 +6,10 @@ moves that its main thread has made, and whether it is waiting for another rank.
 long without waiting, or has sent nothing at all, is suspected and then killed (fencing): if it woke up later it would
 act on an outdated state. The rank is requested to end itself; if it does not, a rank of the same host kills it.
 
-A short time-out kills slow ranks; a long one makes all ranks wait. Heartbeats are datagrams, beside MPI: a
-lost one is followed by the next, and sending never blocks.
+A rank is judged from its first heartbeat on, since before it a rank may build a large model longer than others do; one
+that hangs until then makes the others wait until their own time-out. A short time-out kills slow ranks; a long one
+makes all ranks wait. Heartbeats are datagrams, beside MPI: a lost one is followed by the next, and sending never
+blocks.
 Cost: n(n − 1) datagrams of 49 bytes per beat.
 """
 
@@ -24,6 +26,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
+from math import inf
 
 import psutil
 
@@ -49,13 +52,13 @@ class Address:
 
 @dataclass
 class Sign:
-    """The last sign of life of a rank, and when it last changed, on this rank's clock."""
+    """The last sign of life of a rank, and when it last changed, on this rank's clock; never: in the future."""
 
-    step: int
-    moves: int
-    waiting: bool
-    heard: float
-    moved: float
+    step: int = -1
+    moves: int = -1
+    waiting: bool = False
+    heard: float = inf
+    moved: float = inf
 
 
 def check(after_s: float, wait_timeout_s: float) -> None:
@@ -112,9 +115,8 @@ class Heart(threading.Thread):
         texts = all_gather_text(self.world.control, json.dumps([self.world.rank, *astuple(self._own)]))
         met = {rank: Address(*fields) for rank, *fields in map(json.loads, texts)}
         self._addresses |= met
-        now = time.monotonic()
         for rank in met.keys() - self._signs.keys() - {self.world.rank}:
-            self._signs[rank] = Sign(-1, -1, False, now, now)
+            self._signs[rank] = Sign()
 
     def forget_all_but(self, ranks: Collection[int]) -> None:
         """Listen to these ranks only."""
@@ -159,8 +161,9 @@ class Heart(threading.Thread):
     def _excuse(self, seconds: float, now: float) -> None:
         """Extend all deadlines by the time in which this thread received nothing."""
         for sign in list(self._signs.values()):
-            sign.heard = min(now, sign.heard + seconds)
-            sign.moved = min(now, sign.moved + seconds)
+            if sign.heard < inf:
+                sign.heard = min(now, sign.heard + seconds)
+                sign.moved = min(now, sign.moved + seconds)
 
     def _hear(self, datagram: bytes) -> None:
         if len(datagram) != DATAGRAM.size:
