@@ -7,8 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from farandole.collectives.costs import Link
+from farandole.cost import late_gradients, worker_events
 from farandole.cost.setting import Draws, Outcome, Setting
 from farandole.cost.simulator import Simulation
 from farandole.cost.stragglers import Constant, Slow, harmonic, parse
@@ -22,6 +25,7 @@ from farandole.parameter_server.core.policies import (
     Partial,
     Policy,
 )
+from tests.unit.ledger_simulation import LedgerSimulation
 
 Make = Callable[[range], Policy]
 EVERY: dict[str, Make] = {
@@ -167,8 +171,33 @@ def test_history_does_not_wait_for_the_late_for_ever() -> None:
     assert simulated(BSP, setting).wall_s / 100 == pytest.approx(1.0)
 
 
+@settings(max_examples=25)
+@given(
+    st.sampled_from(sorted(EVERY)),
+    st.integers(1, 12),
+    st.integers(1, 25),
+    st.sampled_from(["constant", "exponential", "lognormal:0.5", "pareto:2", "slow:worker=0,factor=5"]),
+    st.sampled_from([Link(0.0, 0.0), Link(1e-3, 0.0), Link(1e-4, 1e-8)]),
+    st.integers(1, 3),
+    st.booleans(),
+    st.integers(0, 9),
+    st.booleans(),
+)
+def test_it_is_the_ledgers_simulation_to_the_last_digit(
+    name: str, workers: int, steps: int, straggler: str, link: Link, servers: int, duplex: bool, seed: int, many: bool
+) -> None:
+    """With constant times many events happen at once, so their order counts, too."""
+    setting = Setting(workers, steps, 0.1, parse(straggler), 2e6, link, servers, duplex, seed=seed, target=0.3)
+    expected = LedgerSimulation(EVERY[name](range(workers)), setting).run()
+    with pytest.MonkeyPatch.context() as patch:
+        if many:  # as with thousands of workers: computations in two parts, x computed in several batches
+            patch.setattr(worker_events, "FEW", 0)
+            patch.setattr(late_gradients, "ROWS_OF_NOISE", 7)
+        assert simulated(EVERY[name], setting) == expected
+
+
 # Seconds, seconds waited, final loss; gradients applied, begun and dropped; sums of staleness and lead. Recorded
-# while the simulator has its own bookkeeping, apart from the servers' `Ledger`.
+# before the simulator drove the servers' `Ledger`, and the same since.
 RECORDED = {
     ("bsp", 0): (4.523321020515161, 16.231085471509047, 0.05122923584749292, 140, 140, 0, 0, 0),
     ("bsp", 1): (3.798995555672281, 13.457245626549348, 0.04121440452690149, 140, 140, 0, 0, 0),

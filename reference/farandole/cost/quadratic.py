@@ -29,7 +29,11 @@ class Quadratic:
 
     @property
     def loss(self) -> float:
-        return float(CURVATURES @ (self.x * self.x)) / 2
+        return self.loss_at(self.x)
+
+    @staticmethod
+    def loss_at(x: Vector) -> float:
+        return float(CURVATURES @ (x * x)) / 2
 
     def gradient(self) -> Vector:
         """Return the gradient at x as it is now, with one worker's noise."""

@@ -94,7 +94,7 @@ class Draws:
         self._setting, self._recorded = setting, setting.straggler.recorded
         self._rng = np.random.default_rng([setting.seed, 0])
         self._rows = setting.steps
-        self._blocks: list[list[list[float]]] = []  # each has `_rows` times of every worker
+        self._blocks: list[memoryview] = []  # each has `_rows` times of every worker
 
     def __call__(self, worker: int, iteration: int) -> float:
         """Return the seconds of that worker's iteration."""
@@ -103,8 +103,11 @@ class Draws:
             return own[iteration % len(own)] * self._setting.compute_s
         block, row = divmod(iteration, self._rows)
         while block >= len(self._blocks):
-            self._blocks.append((self.block() * self._setting.compute_s).T.tolist())
-        return self._blocks[block][worker][row]
+            times = self.block()
+            times *= self._setting.compute_s
+            self._blocks.append(times.data)
+        seconds: float = self._blocks[block][row, worker]
+        return seconds
 
     def block(self) -> Vector:
         """Draw the next times of all workers, in multiples of the mean, of shape (steps, workers)."""

@@ -43,7 +43,7 @@ class DSSP(SSP):
         self._within = dict.fromkeys(self.clocks, True)  # worker → whether its last iteration began within `low`
         self._granted: dict[int, float] = {}  # worker → when its last iteration began
         self._duration: dict[int, float] = {}  # worker → duration of its last completed iteration
-        self._furthest: int | None = None  # the first worker to reach the largest clock
+        self._furthest: int | None = None  # the first worker to reach the largest clock, unless it has left
 
     def may_start(self, worker: int) -> bool:
         return self.lead(worker) <= self.low or self._extra[worker] > 0
@@ -56,9 +56,11 @@ class DSSP(SSP):
     def push(self, push: Push, now: float) -> list[Action]:
         worker = push.worker
         self._duration[worker] = now - self._granted[worker]
+        furthest = self._furthest
+        if furthest is None or furthest not in self.clocks:
+            furthest = max(self.clocks, key=self.clocks.__getitem__)
         actions = super().push(push, now)
-        if self._furthest is None or self.clocks[worker] > self.clocks[self._furthest]:
-            self._furthest = worker
+        self._furthest = worker if self.clocks[worker] > self.clocks[furthest] else furthest
         passes = self._within[worker] and self.lead(worker) > self.low
         if passes and worker == self._furthest and not self._extra[worker]:
             self._extra[worker] = self._extra_iterations(worker, now)
@@ -67,10 +69,7 @@ class DSSP(SSP):
     def leave(self, worker: int) -> list[Action]:
         for known in (self._extra, self._within, self._granted, self._duration):
             known.pop(worker, None)
-        actions = super().leave(worker)
-        if worker == self._furthest:
-            self._furthest = max(self.clocks, key=self.clocks.__getitem__, default=None)
-        return actions
+        return super().leave(worker)
 
     def _extra_iterations(self, worker: int, now: float) -> int:
         """Return how many more iterations `worker` should run before it waits for the slowest: the controller."""

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from heapq import heappop, heapreplace
+from operator import attrgetter
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Push:
     """The gradient of a worker's iteration number `clock`.
 
@@ -28,8 +29,7 @@ class Push:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(NamedTuple):
     """Move the parameters once, by Σ weight · gradient.
 
     Attributes:
@@ -41,8 +41,7 @@ class Apply:
     keep: tuple[Push, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(NamedTuple):
     """Forget this gradient: it will not be needed (again)."""
 
     push: Push
@@ -54,8 +53,9 @@ Action = Apply | Drop
 class Slowest:
     """Finds the smallest of many clocks without a search, since a server needs it at every push.
 
-    It remembers for each worker a clock that it had once. Clocks only rise, so that is too low at most, and has to be
-    brought up to date only where it is the smallest of all: at most once for each time that a clock is set.
+    It remembers the workers that had the smallest clock. Clocks only rise, so it stays the smallest until the last of
+    them has gone on, and all are looked at again at most once for each number that it rises by: in a training O(1) for
+    each time that a clock is set.
 
     Args:
         clocks: worker → its clock; the owner of this mapping raises clocks and removes workers.
@@ -63,24 +63,25 @@ class Slowest:
 
     def __init__(self, clocks: Mapping[int, int]) -> None:
         self._clocks = clocks
-        self._remembered = sorted((clock, worker) for worker, clock in clocks.items())  # a heap
+        self._clock = 0  # the smallest, if one of the remembered workers still has it
+        self._remembered: list[int] = []  # workers, the lowest number last
 
     def worker(self) -> int | None:
         """Return the worker with the smallest clock, of several the lowest number; None: there is no worker."""
-        return None if self.clock() is None else self._remembered[0][1]
+        return None if self.clock() is None else self._remembered[-1]
 
     def clock(self) -> int | None:
         """Return the smallest clock; None: there is no worker."""
-        while self._remembered:
-            remembered, worker = self._remembered[0]
-            clock = self._clocks.get(worker)
-            if clock == remembered:
-                return clock
-            if clock is None:
-                heappop(self._remembered)
-            else:
-                heapreplace(self._remembered, (clock, worker))
-        return None
+        remembered, clocks = self._remembered, self._clocks
+        while remembered:
+            if clocks.get(remembered[-1]) == self._clock:
+                return self._clock
+            remembered.pop()
+        if not clocks:
+            return None
+        self._clock = smallest = min(clocks.values())
+        self._remembered = sorted((worker for worker, clock in clocks.items() if clock == smallest), reverse=True)
+        return smallest
 
 
 class Policy:
@@ -106,11 +107,11 @@ class Policy:
     @property
     def gate(self) -> int:
         """A number; while it stays the same, every waiting worker must continue to wait."""
-        return self.slowest
+        return self._slowest.clock() or 0
 
     def lead(self, worker: int) -> int:
         """How many iterations `worker` is ahead of the slowest."""
-        return self.clocks[worker] - self.slowest
+        return self.clocks[worker] - (self._slowest.clock() or 0)
 
     def next_clock(self, worker: int) -> int:
         """The number of the iteration that `worker` starts next."""
@@ -156,6 +157,6 @@ class Policy:
 
 def mean(pushes: Iterable[Push]) -> tuple[tuple[Push, float], ...]:
     """Weights that make the sum of these gradients the mean over all their samples."""
-    pushes = sorted(pushes, key=lambda push: push.worker)
-    total = sum(push.share for push in pushes)
-    return tuple((push, push.share / total if total else 0.0) for push in pushes)
+    pushes = sorted(pushes, key=attrgetter("worker"))
+    total = sum([push.share for push in pushes])
+    return tuple([(push, push.share / total if total else 0.0) for push in pushes])

@@ -43,13 +43,15 @@ class SSP(Policy):
 
     def started(self, worker: int, now: float) -> list[Action]:
         self._begun[worker] = self.clocks[worker] + 1
-        return self._visible()
+        return self._visible() if self._held else []
 
     def push(self, push: Push, now: float) -> list[Action]:
         self.clocks[push.worker] = push.clock + 1
+        if self.staleness and self._is_due(push.clock):  # what is due and had arrived before has been applied
+            return [Apply(((push, push.share),))]
         self._held[push.clock].append((self._arrivals, push))
         self._arrivals += 1
-        return self._visible()
+        return self._visible() if self.staleness == 0 else []
 
     def leave(self, worker: int) -> list[Action]:
         super().leave(worker)
@@ -58,13 +60,16 @@ class SSP(Policy):
 
     def _visible(self) -> list[Action]:
         """In the order of their arrival; where an iteration's count together, in the order of the workers."""
-        if not self._held:
-            return []
         if self.staleness == 0:
             completed = self._slowest.clock()  # by every worker
             whole = sorted(clock for clock in self._held if completed is None or clock < completed)
             return [Apply(mean(push for _, push in self._held.pop(clock))) for clock in whole]
-        reached = self._last_to_begin.clock()  # every worker has begun this many
-        due = [clock for clock in self._held if reached is None or clock - self.staleness < reached]
+        due = [clock for clock in self._held if self._is_due(clock)]
+        if not due:
+            return []
         arrived = sorted(each for clock in due for each in self._held.pop(clock))
         return [Apply(((push, push.share),)) for _, push in arrived]
+
+    def _is_due(self, clock: int) -> bool:
+        reached = self._last_to_begin.clock()  # every worker has begun this many
+        return reached is None or clock - self.staleness < reached
