@@ -41,6 +41,27 @@ def test_json_has_a_run_for_each_method_and_number(capsys: pytest.CaptureFixture
     assert picture.stat().st_size > 5000
 
 
+def test_without_options_there_are_servers_in_proportion_and_the_assumptions_are_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call("ssp ring --steps 5 --json --workers 1 8 9")
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [run["servers"] for run in runs] == [1, None, 2, None, 3, None]
+    call("ssp --steps 5")
+    said = capsys.readouterr().out
+    assert "assumed: a server for every 4 workers; links of 100 Gbit/s, both directions at once, 10 µs" in said
+    assert "busy all the time" not in said
+    call("ring --steps 5")
+    assert "server" not in capsys.readouterr().out.splitlines()[0]
+
+
+def test_where_the_servers_links_decide_a_sentence_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    call("bsp ring --workers 64 --steps 3 --servers 1 --link-gbps 10 --no-duplex")
+    said = capsys.readouterr().out
+    assert "assumed: 1 server; links of 10 Gbit/s, one direction at a time" in said
+    assert "\nbsp with 64: the servers' links are busy all the time" in said
+
+
 def test_a_map_says_who_is_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     picture = tmp_path / "map.png"
     call("ring async --map --workers 8 --steps 60 --json --out", str(picture))
@@ -94,7 +115,7 @@ def test_what_is_no_part_of_the_map_is_refused(tmp_path: Path, capsys: pytest.Ca
         ("ssp --workers 0", "--workers. Must be >= 1"),
         ("ssp --straggler gamma", "--straggler gamma does not fit"),
         ("ssp --straggler pareto:0.5", "the shape is above 1"),
-        ("ssp --straggler slow:worker=4,factor=3", "--straggler slow:worker=4: with --workers 4 there is none"),
+        ("ssp --straggler slow:worker=16,factor=3", "--straggler slow:worker=16: with --workers 16 there is none"),
         (
             "ssp --workers 8 2 --straggler slow:worker=2,factor=3",
             "with --workers 2 there is none: give one from 0 to 1",

@@ -149,6 +149,14 @@ def test_ten_thousand_workers(name: str) -> None:
     assert max(outcome.lead) <= {"bsp": 0, "ssp": 3, "half": 3, "dssp": 4}.get(name, workers)
 
 
+def test_it_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_gradients, "ROWS_OF_NOISE", 10)
+    told: list[int] = []
+    outcome = simulated(Asynchronous, Setting(4, 25, progress=told.append))
+    assert told == [10] * 9, "the last ones are known when it ends"
+    assert outcome == simulated(Asynchronous, Setting(4, 25))
+
+
 def test_asynchronous_gradients_are_as_old_as_there_are_others() -> None:
     outcome = simulated(Asynchronous, Setting(20, 100, 0.1, parse("lognormal:0.3")))
     mean = sum(age * count for age, count in outcome.staleness.items()) / outcome.gradients

@@ -1,13 +1,11 @@
 """``farandole simulate METHOD …``: what a training of many workers would take, by the very policies that run here."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from rich.console import Console
-from rich.table import Column, Table
 
-from farandole.cli import simulate_map, simulate_record
+from farandole.cli import simulate_map, simulate_progress, simulate_record, simulate_table
 from farandole.cli.pictures import check, save
 from farandole.cli.simulate_options import SimulateOptions
 from farandole.errors import UsageError
@@ -50,19 +48,21 @@ def simulate(*methods: str, options: SimulateOptions | None = None) -> None:
 
 def _simulate(methods: Sequence[str], options: SimulateOptions) -> None:
     """Simulate each method with each number of workers, or draw the map, and print what comes of it."""
-    from farandole.cost.comparison import compared
-
-    setting, choice = options.setting(), options.choice()
+    choice = options.choice()
+    settings = [options.setting(each) for each in options.workers]
     if options.out:
         check(options.out)
     if options.map:
-        simulate_map.draw(methods, setting, choice, options.map_gbps, options.out, options.json)
+        simulate_map.draw(methods, settings[0], choice, options.map_gbps, options.out, options.json)
         return
-    rows = [compared(method, replace(setting, workers=each), choice) for each in options.workers for method in methods]
+    rows = list(simulate_progress.simulated([(method, each) for each in settings for method in methods], choice))
     if options.json:
         print(json_text({"runs": [row.to_dict() for row in rows]}, indent=2))
     else:
-        Console().print(_table([row.to_dict() for row in rows]))
+        print(simulate_table.assumed(options, any(row.links_busy is not None for row in rows)))
+        Console().print(simulate_table.table(rows))
+        if note := simulate_table.limited(rows):
+            print(note)
     if out := options.out:
         from farandole.report import cost_picture
 
@@ -122,7 +122,7 @@ def _check_meant(methods: Collection[str], given: Mapping[str, Any], meant_for: 
 
 
 def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return "--no-duplex" if name == "duplex" else "--" + name.replace("_", "-")
 
 
 def _check(methods: Sequence[str], known: Collection[str], workers: Sequence[int], steps: int) -> None:
@@ -141,21 +141,3 @@ def _check(methods: Sequence[str], known: Collection[str], workers: Sequence[int
         raise UsageError(
             f"{max(workers)} workers × {steps} steps are more than {MOST_GRADIENTS:,} gradients: give fewer"
         )
-
-
-def _table(rows: Sequence[dict[str, object]]) -> Table:
-    """A row for each method and number of workers; narrow enough for 80 columns."""
-    headings = ("workers", "ms/step", "grads/s", "speed", "waiting", "stale", "lead", "to loss")
-    columns = (Column(heading, justify="right", no_wrap=True) for heading in headings)
-    table = Table(Column("method", no_wrap=True), *columns, box=None, padding=(0, 0, 0, 1), pad_edge=False)
-    for row in rows:
-        table.add_row(
-            str(row["method"]), str(row["workers"]), f"{1e3 * cast(float, row['step_s']):,.0f}",
-            f"{row['gradients_per_s']:,.0f}", f"{row['efficiency']:.0%}", f"{row['wait_share']:.0%}",
-            f"{row['staleness_mean']:.1f}", str(row["lead_max"]),
-            "never" if row["to_loss_s"] is None else f"{row['to_loss_s']:,.0f} s",
-        )  # fmt: skip
-    table.caption = (
-        "speed: relative to the same computing without waiting and messages; stale, lead: mean staleness, largest lead"
-    )
-    return table

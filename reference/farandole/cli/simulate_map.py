@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from farandole.cli.pictures import check, save
+from farandole.cli.simulate_progress import simulated
 from farandole.errors import UsageError
 from farandole.runtime.files import json_text
 
@@ -37,26 +38,29 @@ def draw(
     Args:
         file: of the picture; None: the usual one, and none at all if JSON is printed.
     """
-    from farandole.cost.comparison import compared
-    from farandole.cost.failures import Failing
-    from farandole.cost.stragglers import LogNormal, Straggler
-
     file = file or (None if as_json else FILE)
     if file:
         check(file)
+    places = [(rate, sigma) for rate in gbps for sigma in SIGMAS]
+    rows = simulated([(method, _at(setting, *place)) for place in places for method in methods], choice)
     winners: dict[tuple[float, float], str] = {}
-    for rate in gbps:
-        for sigma in SIGMAS:
-            link = replace(setting.link, beta=8 / (rate * 1e9))
-            scatter: Straggler = LogNormal(sigma)
-            if isinstance(setting.straggler, Failing):
-                scatter = replace(setting.straggler, straggler=scatter)
-            here = replace(setting, link=link, straggler=scatter)
-            times = {method: compared(method, here, choice).outcome.to_loss_s for method in methods}
-            reached = {method: seconds for method, seconds in times.items() if seconds is not None}
-            winners[rate, sigma] = min(reached, key=reached.__getitem__, default="")
+    for place in places:
+        times = {method: row.outcome.to_loss_s for method, row in zip(methods, rows, strict=False)}
+        reached = {method: seconds for method, seconds in times.items() if seconds is not None}
+        winners[place] = min(reached, key=reached.__getitem__, default="")
     title = f"{setting.workers} workers, {setting.nbytes / 1e6:g} MB, {setting.compute_s * 1e3:g} ms a step"
     _show(winners, methods, title, file, as_json)
+
+
+def _at(setting: Setting, gbps: float, sigma: float) -> Setting:
+    """Return the setting at one place of the map."""
+    from farandole.cost.failures import Failing
+    from farandole.cost.stragglers import LogNormal, Straggler
+
+    scatter: Straggler = LogNormal(sigma)
+    if isinstance(setting.straggler, Failing):
+        scatter = replace(setting.straggler, straggler=scatter)
+    return replace(setting, link=replace(setting.link, beta=8 / (gbps * 1e9)), straggler=scatter)
 
 
 def collect(parts: Sequence[Path], file: Path, as_json: bool) -> None:

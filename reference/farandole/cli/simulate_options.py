@@ -26,7 +26,7 @@ MAP_GBPS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 class SimulateOptions:
     """What is simulated, or which finished work is read, and what is printed."""
 
-    workers: Annotated[tuple[AtLeastOne, ...], SEVERAL] = (4,)
+    workers: Annotated[tuple[AtLeastOne, ...], SEVERAL] = (16,)
     """Number of workers, or several numbers: --workers 1 10 100 1000 10000."""
 
     steps: AtLeastOne = 200
@@ -42,16 +42,16 @@ class SimulateOptions:
     parameters: AtLeastOne = 10_000_000
     """Number of parameters, of 4 bytes each."""
 
-    link_gbps: PositiveOrInf = 10.0
+    link_gbps: PositiveOrInf = 100.0
     """Bandwidth of each worker's and each server's link; inf: no limit."""
 
-    latency_us: NotNegativeReal = 50.0
+    latency_us: NotNegativeReal = 10.0
     """Time that a message of no bytes takes."""
 
-    servers: AtLeastOne = 1
-    """Parameter servers that share the parameters."""
+    servers: AtLeastOne | None = None
+    """Parameter servers that share the parameters. [default: one for every four workers]"""
 
-    duplex: Flag = False
+    duplex: Annotated[bool, Parameter(negative="--no-duplex")] = True
     """The servers' links carry reads and pushes at the same time; otherwise they queue."""
 
     staleness: NotNegative = 4
@@ -163,8 +163,8 @@ class SimulateOptions:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {field.name: values[field.name] for field in fields(self) if values[field.name] != field.default}
 
-    def setting(self) -> "Setting":
-        """Return what is simulated, with the first number of workers.
+    def setting(self, workers: int) -> "Setting":
+        """Return what is simulated with this number of workers.
 
         Raises:
             UsageError: no such straggler, or workers fail so often that no step ends.
@@ -172,14 +172,15 @@ class SimulateOptions:
         from farandole.collectives.costs import Link
         from farandole.cost import stragglers
         from farandole.cost.failures import failing
-        from farandole.cost.setting import Setting
+        from farandole.cost.setting import Setting, servers_for
 
         scatter, compute_s = stragglers.parse(self.straggler), self.compute_ms / 1e3
         self._check_slow_worker(scatter)
         return Setting(
-            workers=self.workers[0], steps=self.steps, compute_s=compute_s,
+            workers=workers, steps=self.steps, compute_s=compute_s,
             straggler=failing(scatter, self.fail_every, self.recover_s, compute_s), nbytes=BYTES * self.parameters,
-            link=Link(self.latency_us / 1e6, 8 / (self.link_gbps * 1e9)), servers=self.servers, duplex=self.duplex,
+            link=Link(self.latency_us / 1e6, 8 / (self.link_gbps * 1e9)),
+            servers=self.servers or servers_for(workers), duplex=self.duplex,
             lr=self.lr, noise=self.noise, target=self.target, seed=self.seed,
         )  # fmt: skip
 

@@ -113,11 +113,21 @@ class Row:
     def efficiency(self) -> float:
         return self.outcome.efficiency(self.setting.workers)
 
+    @property
+    def links_busy(self) -> float | None:
+        """Return the share of the time for which the servers' links carry messages; None: there are no servers."""
+        if self.method not in POLICIES or not self.outcome.wall_s:
+            return None
+        messages = self.outcome.computed * (1 if self.setting.duplex else 2)  # on each link: reads, or pushes, or both
+        return min(1.0, messages * self.setting.link_busy_s / self.outcome.wall_s)
+
     def to_dict(self) -> dict[str, object]:
         outcome = self.outcome
         return {
             "method": self.method,
             "workers": self.setting.workers,
+            "servers": self.setting.servers if self.method in POLICIES else None,
+            "links_busy": self.links_busy,
             "step_s": self.step_s,
             "gradients_per_s": self.gradients_per_s,
             "efficiency": self.efficiency,

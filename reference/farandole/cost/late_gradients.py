@@ -41,6 +41,8 @@ class LateGradients(Quadratic):
     def begin(self) -> int:
         """Return the slot of a gradient that is computed at x as it is now."""
         if len(self._begun) == ROWS_OF_NOISE:
+            if self._setting.progress:
+                self._setting.progress(ROWS_OF_NOISE)
             self.catch_up()
         if not self._free:
             self._more_slots()

@@ -75,6 +75,8 @@ class Pairs:
         if self.iterations.begin(worker) == NONE_LEFT:
             return
         if self._row == len(self._rows):
+            if self.setting.progress:
+                self.setting.progress(self._row)
             self._rows, self._row = self._noise.normal(scale=self.setting.noise, size=(ROWS_OF_NOISE, 4)), 0
         self._moves[worker] = self.setting.lr * (CURVATURES * self.copies.x[worker] + self._rows[self._row])
         self._row += 1

@@ -22,7 +22,7 @@ class Links:
 
     def __init__(self, setting: Setting) -> None:
         self._own = setting.nbytes * setting.link.beta  # a message on the worker's own link
-        self.share = self._own / setting.servers
+        self.share = setting.link_busy_s
         self.comm_s = 0.0
         self.pushes = int(setting.duplex)
         self._alpha = setting.link.alpha

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +14,7 @@ from farandole.cost.stragglers import Constant, Straggler
 
 Vector = NDArray[np.float64]
 NO_NETWORK = Link(0.0, 0.0)  # every message arrives at once
+WORKERS_PER_SERVER = 4  # Li et al., OSDI 2014, section 5.1: 800 machines as workers and 200 as servers
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Setting:
         duplex: whether reads do not queue with pushes.
         noise: standard deviation of each entry of one worker's gradient.
         target: the loss to reach, as a part of the loss at the start.
+        progress: is called now and then with the number of gradients begun since the last call.
     """
 
     workers: int
@@ -41,6 +44,17 @@ class Setting:
     noise: float = 0.3
     target: float = 0.05
     seed: int = 0
+    progress: Callable[[int], object] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def link_busy_s(self) -> float:
+        """Return for how long a message keeps a server's link busy."""
+        return self.nbytes * self.link.beta / self.servers
+
+
+def servers_for(workers: int) -> int:
+    """Return the number of parameter servers of a cluster with so many workers: one for every four."""
+    return -(-workers // WORKERS_PER_SERVER)
 
 
 @dataclass

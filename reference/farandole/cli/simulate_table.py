@@ -1,0 +1,71 @@
+"""The table of ``farandole simulate``, with the assumptions above it and what must not be misread below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Column, Table
+
+if TYPE_CHECKING:
+    from farandole.cli.simulate_options import SimulateOptions
+    from farandole.cost.comparison import Row
+
+BUSY = 0.95  # of the time: then the links decide, and hardly anything else
+
+
+def assumed(options: SimulateOptions, served: bool) -> str:
+    """Return in one line what is simulated.
+
+    Args:
+        served: whether a method has parameter servers.
+    """
+    from farandole.cli.simulate_options import BYTES
+    from farandole.cost.setting import WORKERS_PER_SERVER
+
+    if options.servers:
+        servers = f"{options.servers} server{'s' if options.servers > 1 else ''}"
+    else:
+        servers = f"a server for every {WORKERS_PER_SERVER} workers"
+    directions = "" if not served else ", both directions at once" if options.duplex else ", one direction at a time"
+    parts = [
+        servers if served else "",
+        f"links of {options.link_gbps:g} Gbit/s{directions}, {options.latency_us:g} µs",
+        f"{BYTES * options.parameters / 1e6:g} MB of parameters",
+        f"{options.compute_ms:g} ms a step ({options.straggler})",
+    ]
+    return "assumed: " + "; ".join(part for part in parts if part)
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """Return a row for each method and number of workers; narrow enough for 80 columns."""
+    headings = ("workers", "ms/step", "grads/s", "speed", "waiting", "busy", "stale", "lead", "to loss")
+    columns = (Column(heading, justify="right", no_wrap=True) for heading in headings)
+    shown = Table(Column("method", no_wrap=True), *columns, box=None, padding=(0, 0, 0, 1), pad_edge=False)
+    for row in rows:
+        outcome, mean = row.outcome, row.to_dict()["staleness_mean"]
+        shown.add_row(
+            row.method, str(row.setting.workers), f"{1e3 * row.step_s:,.0f}", f"{row.gradients_per_s:,.0f}",
+            f"{row.efficiency:.0%}", f"{outcome.wait_share:.0%}",
+            "" if row.links_busy is None else f"{row.links_busy:.0%}", f"{mean:.1f}",
+            str(max(outcome.lead, default=0)),
+            "never" if outcome.to_loss_s is None else f"{outcome.to_loss_s:,.0f} s",
+        )  # fmt: skip
+    shown.caption = (
+        "speed: relative to the same computing without waiting and messages; busy: the servers' links, share of the "
+        "time; stale, lead: mean staleness, largest lead"
+    )
+    return shown
+
+
+def limited(rows: Sequence[Row]) -> str:
+    """Return a sentence on the rows in which the servers' links decide; "" if there are none."""
+    found = [row for row in rows if row.links_busy is not None and row.links_busy >= BUSY]
+    if not found:
+        return ""
+    names = ", ".join(f"{row.method} with {row.setting.workers}" for row in found[:3])
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return (
+        f"{names}{more}: the servers' links are busy all the time, so they decide and not the method: "
+        "give more --servers"
+    )
