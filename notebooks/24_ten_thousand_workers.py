@@ -185,7 +185,9 @@ for workers, servers in ((10, 1), (100, 1), (1000, 1), (1000, 10), (1000, 100), 
 
 # %% [markdown]
 # Where the formula is above the time of a step, the link decides, and no policy helps: with one server and 1,000
-# workers a step takes over a minute. Servers are to be added like workers. A ring all-reduce has no such place: each
+# workers a step takes over a minute. Servers are to be added like workers. Unless you say otherwise, `farandole
+# simulate` takes one for every four workers, as Li et al. (2014) had 200 for 800, and states it above its table, where
+# *busy* is the share of the time for which the servers' links carry messages. A ring all-reduce has no such place: each
 # rank's link carries 2nβ, whatever their number, but now α counts 2(P − 1) times:
 
 # %% tags=["nbval-check-output"]
@@ -271,4 +273,5 @@ for sync, row in rows[10_000].items():  # section 3 has simulated them
 # - Time to a loss = steps to it × time of a step; a map over what *you* have says more than any rule.
 #
 # **Do it yourself:** `farandole simulate all --workers 1 10 100 --straggler pareto:2.5`: what do rare, very long steps
-# change?
+# change? And `farandole simulate ssp --workers 10000 --straggler pareto:2.5`: two million gradients, while a bar shows
+# how far it is.

@@ -47,10 +47,13 @@ class Gradient(Push):
 
     slot: int
     read_at: int
+    iteration: int
+    ends: float
+    takes: float
     counted: bool = False
 
 
-NOTHING = Gradient(-1, -1, 0.0, -1, 0)
+NOTHING = Gradient(-1, -1, 0.0, -1, 0, -1, 0.0, 0.0)
 
 
 class Simulation:
@@ -71,8 +74,7 @@ class Simulation:
         self._gate: int | None = None  # the policy's, when all waiting workers were last considered
         self._updates = 0
         self._updates_of = [0] * workers  # that contained a new gradient of this worker
-        self._iterations = [0] * workers
-        self._ends, self._takes = [0.0] * workers, [0.0] * workers  # each worker's last computation
+        self._starts = type(policy).started is not Policy.started
         self._pauses = type(policy).pause is not Policy.pause
 
     def run(self) -> Outcome:
@@ -107,8 +109,8 @@ class Simulation:
     def _finished(self) -> Outcome:
         outcome = self.outcome
         outcome.comm_s = self._links.comm_s
-        for until, compute_s in zip(self._ends, self._takes, strict=True):  # computing after the last update
-            outcome.compute_s -= min(max(until - outcome.wall_s, 0.0), compute_s)  # does not count
+        for last in self._made:  # computing after the last update does not count
+            outcome.compute_s -= min(max(last.ends - outcome.wall_s, 0.0), last.takes)
         self._learning.catch_up()
         outcome.final_loss = self._learning.loss
         return outcome
@@ -138,7 +140,7 @@ class Simulation:
         if not policy.may_start(worker):
             return False
         self._begin(worker, clock, now)
-        if actions := policy.started(worker, now):
+        if self._starts and (actions := policy.started(worker, now)):
             self._carry_out(actions, now)
         if policy.in_rounds or outcome.computed < self._limit:
             return False
@@ -147,18 +149,27 @@ class Simulation:
 
     def _begin(self, worker: int, clock: int, now: float) -> None:
         """Let a worker read the parameters as they are now, and compute."""
-        policy, outcome, iteration = self.policy, self.outcome, self._iterations[worker]
-        read_at = self._updates - self._updates_of[worker]
-        self._made[worker] = Gradient(worker, clock, self._each, self._learning.begin(), read_at, False)
-        self._iterations[worker] = iteration + 1
+        policy, outcome, before = self.policy, self.outcome, self._made[worker]
+        iteration = before.iteration + 1
         takes_s = self._draws(worker, iteration)
         pause_s = policy.pause(worker, clock) if self._pauses else 0.0
         read = self._links.passed(READS, now)
+        read_at = self._updates - self._updates_of[worker]
+        self._made[worker] = Gradient(
+            worker,
+            clock,
+            self._each,
+            self._learning.begin(),
+            read_at,
+            iteration,
+            read + pause_s + takes_s,
+            takes_s,
+            False,
+        )
         outcome.computed += 1
         outcome.lead[policy.lead(worker)] += 1
         outcome.compute_s += takes_s
         outcome.wait_s += now - self._waiting.pop(worker) + pause_s
-        self._ends[worker], self._takes[worker] = read + pause_s + takes_s, takes_s
         self._events.computes(worker, read + takes_s + pause_s)
         if len(self._made) <= 16:
             self.starts.append((now, worker, clock))
