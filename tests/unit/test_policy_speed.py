@@ -161,6 +161,7 @@ def test_nobody_who_waits_may_go_on_before_the_gate_moves(
         elif policy.may_start(worker):
             computing[worker] = policy.next_clock(worker)
             policy.started(worker, now)
+            assert policy.gate == gate
         if policy.gate == gate:
             assert not [each for each in waiting & policy.clocks.keys() if policy.may_start(each)]
 

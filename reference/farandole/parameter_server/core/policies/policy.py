@@ -106,7 +106,7 @@ class Policy:
 
     @property
     def gate(self) -> int:
-        """A number; while it stays the same, every waiting worker must continue to wait."""
+        """A number; while it stays the same, every waiting worker must continue to wait. A start does not change it."""
         return self._slowest.clock() or 0
 
     def lead(self, worker: int) -> int:
