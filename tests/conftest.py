@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -18,6 +19,7 @@ from farandole.runtime import processes, rank
 from farandole_tools.forked_ranks import fork_server
 
 SESSION = "FARANDOLE_TEST_SESSION"
+UNIT_TESTS = Path("tests/unit")  # start no ranks
 WITH_ALONE = ("labs", "parallel")  # the folders that the Makefile searches for tests that are to be alone
 REQUIRE_ALL = os.environ.get("FARANDOLE_REQUIRE") == "all"
 
@@ -71,12 +73,18 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     return report
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist starts its workers in the same hook, and they inherit the environment
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Start the fork server that all workers share. Its start takes six seconds of processor time."""
+    if any(UNIT_TESTS not in (Path(argument), *Path(argument).parents) for argument in session.config.args):
+        # Torch's optimizers and DDP, with which the methods are compared, load torch's compiler: two seconds on each
+        # rank.
+        fork_server.start("torch._dynamo")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def session() -> Iterator[str]:
-    """Marks every process that comes out of this test session; at its end none is left."""
-    # Unmarked: it stays until the last test has ended. What the methods are compared with, torch's optimizers and
-    # DDP, loads torch's compiler: two seconds on each rank.
-    fork_server.start("torch._dynamo")
+    """Marks every process that comes out of this test session; at its end none is left. The fork server is unmarked."""
     number = uuid.uuid4().hex
     os.environ[SESSION] = number
     yield number

@@ -50,7 +50,12 @@ class Report:
 
 @cache
 def notebook_server() -> str:
-    """Start the fork server of notebooks, which ends with this process, and return its address ("": there is none)."""
+    """Start the fork server of notebooks, which ends with this process, and return its address ("": there is none).
+
+    The workers of pytest-xdist share the one that `conftest` has started.
+    """
+    if forked_program.SERVER in os.environ:
+        return os.environ[forked_program.SERVER]
     with pytest.MonkeyPatch.context() as environment:
         for name in (fork_server.ADDRESS, SESSION):  # beside that of the ranks, and until the last test has ended
             environment.delenv(name, raising=False)

@@ -123,13 +123,7 @@ def test_a_chain_that_swaps_its_blocks_as_the_page_proposes_is_found_wrong(copy:
 
 def test_the_policy_applies_in_turn_and_has_the_properties_of_all_policies(copy: Path) -> None:
     tries = first("from farandole.parameter_server.core.policies.policy import Push")
-    properties = [
-        "test_there_is_always_somebody_who_can_go_on",
-        "test_every_gradient_is_applied_or_dropped",
-        "test_a_worker_counts_once_per_update_and_weights_are_what_they_should_be",
-        "test_a_workers_clocks_only_rise",
-        "test_one_worker_alone_never_waits",
-    ]
+    properties = ["test_a_run_ends_and_every_gradient_counts_once", "test_one_worker_alone_never_waits"]
     code = [
         tries,
         "from tests.unit.test_policies import *",

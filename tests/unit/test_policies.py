@@ -109,12 +109,20 @@ def final_sum(server: Server) -> float:
 @EVERY_POLICY
 @QUICK
 @given(st.data(), workloads(), st.integers(1, 3))
-def test_there_is_always_somebody_who_can_go_on(
+def test_a_run_ends_and_every_gradient_counts_once(
     name: str, data: st.DataObject, workload: Workload, servers: int
 ) -> None:
-    """The run ends: at any moment somebody may start, computes, or a message is under way."""
     done = run(data.draw(POLICIES[name]), workload, servers)
-    assert name == "history" or done.idle_ticks == 0, "nobody but history may need that time passes"
+    assert_every_worker_can_go_on(name, done, workload)
+    for server in done.servers:
+        assert_every_gradient_is_applied_or_dropped(name, server)
+        assert_a_worker_counts_once_per_update_with_its_weight(server)
+        assert_clocks_only_rise(name, server, workload)
+
+
+def assert_every_worker_can_go_on(name: str, done: Run, workload: Workload) -> None:
+    """The run ended: at any moment some worker may start or computes, or a message is under way."""
+    assert name == "history" or done.idle_ticks == 0, "only history may need that time passes"
     for server in done.servers:
         gone = {worker for _, worker in workload.leaves}
         finished = {start.worker for start in server.starts if start.clock + 1 == workload.iterations}
@@ -124,55 +132,41 @@ def test_there_is_always_somebody_who_can_go_on(
             assert set(workload.workers) - gone <= finished
 
 
-@EVERY_POLICY
-@QUICK
-@given(st.data(), workloads(), st.integers(1, 3))
-def test_every_gradient_is_applied_or_dropped(name: str, data: st.DataObject, workload: Workload, servers: int) -> None:
-    for server in run(data.draw(POLICIES[name]), workload, servers).servers:
-        applied = Counter(push for update in server.updates for push in update.pushes)
-        assert not server.memory, "at the end nothing is held any more"
-        assert max(Counter(server.dropped).values(), default=1) == 1
-        if name == "history":
-            assert set(server.pushed) == set(applied) | set(server.dropped)
+def assert_every_gradient_is_applied_or_dropped(name: str, server: Server) -> None:
+    applied = Counter(push for update in server.updates for push in update.pushes)
+    assert not server.memory, "at the end nothing is held any more"
+    assert max(Counter(server.dropped).values(), default=1) == 1
+    if name == "history":
+        assert set(server.pushed) == set(applied) | set(server.dropped)
+    else:
+        assert Counter(list(server.pushed)) == applied + Counter(server.dropped), "each exactly once"
+    if name not in ("partial", "history"):
+        assert not server.dropped
+
+
+def assert_a_worker_counts_once_per_update_with_its_weight(server: Server) -> None:
+    for update in server.updates:
+        workers = [push.worker for push in update.pushes]
+        assert workers == sorted(set(workers)), "in a fixed order, each once"
+        weights = [weight for _, weight in update.parts]
+        if server.policy.in_rounds:
+            assert math.isclose(sum(weights), 1)
+            share = sum(push.share for push in update.pushes)
+            assert weights == pytest.approx([push.share / share for push in update.pushes])
+        elif getattr(server.policy, "staleness", 1) == 0:
+            assert len({push.clock for push in update.pushes}) == 1, "an iteration's gradients, as their mean"
+            assert math.isclose(sum(weights), 1)
         else:
-            assert Counter(list(server.pushed)) == applied + Counter(server.dropped), "each exactly once"
-        if name not in ("partial", "history"):
-            assert not server.dropped
+            assert weights == [update.pushes[0].share]
 
 
-@EVERY_POLICY
-@QUICK
-@given(st.data(), workloads(), st.integers(1, 3))
-def test_a_worker_counts_once_per_update_and_weights_are_what_they_should_be(
-    name: str, data: st.DataObject, workload: Workload, servers: int
-) -> None:
-    for server in run(data.draw(POLICIES[name]), workload, servers).servers:
-        for update in server.updates:
-            workers = [push.worker for push in update.pushes]
-            assert workers == sorted(set(workers)), "in a fixed order, each once"
-            weights = [weight for _, weight in update.parts]
-            if server.policy.in_rounds:
-                assert math.isclose(sum(weights), 1)
-                share = sum(push.share for push in update.pushes)
-                assert weights == pytest.approx([push.share / share for push in update.pushes])
-            elif getattr(server.policy, "staleness", 1) == 0:
-                assert len({push.clock for push in update.pushes}) == 1, "an iteration's gradients, as their mean"
-                assert math.isclose(sum(weights), 1)
-            else:
-                assert weights == [update.pushes[0].share]
-
-
-@EVERY_POLICY
-@QUICK
-@given(st.data(), workloads(), st.integers(1, 3))
-def test_a_workers_clocks_only_rise(name: str, data: st.DataObject, workload: Workload, servers: int) -> None:
+def assert_clocks_only_rise(name: str, server: Server, workload: Workload) -> None:
     """One gradient per worker and clock: a server would take a second one for a duplicate."""
-    for server in run(data.draw(POLICIES[name]), workload, servers).servers:
-        for worker in workload.workers:
-            clocks = [push.clock for push in server.pushed if push.worker == worker]
-            assert all(earlier < later for earlier, later in pairwise(clocks))
-            if name not in ("partial", "history"):
-                assert clocks == list(range(len(clocks)))
+    for worker in workload.workers:
+        clocks = [push.clock for push in server.pushed if push.worker == worker]
+        assert all(earlier < later for earlier, later in pairwise(clocks))
+        if name not in ("partial", "history"):
+            assert clocks == list(range(len(clocks)))
 
 
 @EVERY_POLICY
