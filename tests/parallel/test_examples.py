@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,9 @@ from typing import Any
 import pytest
 
 from farandole import launch
+from farandole.runtime import rank_starter
+from farandole_tools.forked_ranks import fork_client, fork_server
+from tests.conftest import SESSION
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FROM_TRANSFORMERS = ("gpt2", "bert", "resnet")
@@ -27,8 +32,25 @@ RECIPES: dict[str, dict[str, Any]] = {
     "bert": {"batch": 12, "lr": 0.2, "steps": 12},
     "resnet": {"batch": 24, "lr": 0.05, "steps": 16},
 }
-# Importing transformers takes each rank four seconds: make soak trains these models by the other methods too.
+# Importing transformers takes four seconds: make soak trains these models by the other methods too.
 QUICK = {("gpt2", "killed"), ("resnet", "sync")}
+
+
+IMPORTED = [f"transformers.models.{name}.modeling_{name}" for name in FROM_TRANSFORMERS]
+
+
+@pytest.fixture(scope="module")
+def with_transformers() -> Iterator[None]:
+    """From here to the end of the module ranks are forked from a process that has imported the models."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name in (fork_client.ADDRESS, rank_starter.MODULE, SESSION):  # it stays until the last test has ended
+            environment.delenv(name, raising=False)
+        fork_server.start(*IMPORTED)
+        address = {name: os.environ[name] for name in (fork_client.ADDRESS, rank_starter.MODULE) if name in os.environ}
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in address.items():
+            environment.setenv(name, value)
+        yield
 
 
 def cases() -> list[Any]:
@@ -52,7 +74,9 @@ def train(example: str, method: str, ranks: int, options: dict[str, Any], folder
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("example", "method"), cases())
-def test_it_learns(example: str, method: str, tmp_path: Path) -> None:
+def test_it_learns(example: str, method: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if example in FROM_TRANSFORMERS and find_spec("transformers"):
+        request.getfixturevalue("with_transformers")
     name, ranks, options = METHODS[method]
     run = train(example, name, ranks, options, tmp_path)
     assert run.summary.final_loss is not None

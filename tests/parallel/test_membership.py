@@ -182,8 +182,8 @@ def test_a_death_after_the_end_does_not_fail_the_run(deaths: str, tmp_path: Path
 
 def test_a_spare_may_die_while_it_waits(tmp_path: Path) -> None:
     """Nobody needs it, and the other one is still there when somebody else dies, later than after any time-out."""
-    out, steps = tmp_path / "run", 1500  # many steps, a little slow: one that is delayed is not taken for hanging
-    options = ["--steps", str(steps), "--spares", "2", "--slow", "rank=0,factor=6", "--out", str(out)]
+    out, steps = tmp_path / "run", 750  # many steps, a little slow: one that is delayed is not taken for hanging
+    options = ["--steps", str(steps), "--spares", "2", "--slow", "rank=0,factor=12", "--out", str(out)]
     options += ["--fail", f"rank=1,step={steps - 5}", "--wait-timeout", "4", "--hang-after", "3"]
     run_ranks([PROGRAM, "membership", "3@wait", *options], 4, timeout_s=300)
     run = Run(out)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.conftest import SOAK
 from tests.parallel.same_parameters import HEADER_BYTES, KINDS, commands, differences, recorded, train
 
 BY_RANKS = commands()
+# Of two ranks make test trains what it does not train on four.
 # The methods' own tests compare them on these numbers of ranks with one process, and count their messages there.
 ONLY_SOAK = {1, 3, 7}
 
@@ -16,10 +18,12 @@ ONLY_SOAK = {1, 3, 7}
     "ranks", [pytest.param(ranks, marks=pytest.mark.soak if ranks in ONLY_SOAK else ()) for ranks in BY_RANKS]
 )
 def test_every_training_ends_as_it_was_recorded(ranks: int) -> None:
-    record, found = recorded(), train(ranks, BY_RANKS[ranks])
+    commands = BY_RANKS[ranks] if SOAK or ranks == 4 else [each for each in BY_RANKS[ranks] if each not in BY_RANKS[4]]
+    record, found = recorded(), train(ranks, commands)
+    trainings = {name: training for name, training in record["trainings"][str(ranks)].items() if name in commands}
     same_machine = found["numerics"] == record["numerics"]
     compared = KINDS if same_machine else KINDS[1:]
-    differing = [*differences(record["trainings"][str(ranks)], found["trainings"], compared)]
+    differing = [*differences(trainings, found["trainings"], compared)]
     assert not differing, "\n".join(differing)
     if not same_machine:
         pytest.skip("torch and numpy round otherwise here than where the record was made: only bytes and messages hold")

@@ -32,7 +32,7 @@ from farandole.tasks import classification
 
 KIND = getattr(torch, sys.argv[1])
 DATA, CAPABILITIES, STRATEGIES = sys.argv[2], sys.argv[3], sys.argv[4:]
-SEED, LR, STEPS = 3, 0.2, 40
+SEED, LR, STEPS = 3, 0.2, 20
 # An optimizer by ours and by torch's; for the others it is plain SGD.
 OPTIMIZERS = {
     "momentum": (maker("momentum", 0.05), lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)),
@@ -40,7 +40,7 @@ OPTIMIZERS = {
     "adam, decay": (maker("adam", 0.01, decay=0.5), lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.5)),
 }
 PLAIN = (maker("sgd", LR), lambda p: torch.optim.SGD(p, lr=LR))
-SAMPLES, BATCH = (200, 8) if DATA == "pydoc" else (1437, 50)
+SAMPLES, BATCH = (93, 8) if DATA == "pydoc" else (487, 50)
 
 
 def fresh_model() -> torch.nn.Module:
