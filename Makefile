@@ -28,9 +28,9 @@ tour: $(READY)
 # Thousands of processes start: each would compile all modules anew where no bytecode may be written, and have threads
 # for linear algebra that wait at full speed. A rank that waits beside other tests looks for messages every 0.1 ms, not
 # all the time: its wait takes half the processor time, and a short message twice as long.
-test: export PYTHONDONTWRITEBYTECODE =
-test: export OPENBLAS_NUM_THREADS = 1
-test: export OMP_NUM_THREADS = 1
+test check unit: export PYTHONDONTWRITEBYTECODE =
+test check unit: export OPENBLAS_NUM_THREADS = 1
+test check unit: export OMP_NUM_THREADS = 1
 test: export OMP_WAIT_POLICY = PASSIVE
 test: $(READY)
 	$(MAKE) --jobs=4 --keep-going lint docs-read tests-beside tests-slurm

@@ -31,7 +31,7 @@ from farandole.collectives.steps import Exchange, Schedule, Step, Steps, Togethe
 from farandole.collectives.tree import BROADCAST, GATHER, REDUCE, SCATTER, TREE
 
 
-@pytest.mark.parametrize("size", range(1, 65))
+@pytest.mark.parametrize("size", [*range(1, 26), 31, 32, 33, 64])
 def test_ring_is_right_and_costs_2_p_minus_1_chunks(size: int) -> None:
     execution = check_all_reduce(RING, size)
     assert execution.steps == [2 * (size - 1)] * size
@@ -188,8 +188,8 @@ def test_who_is_an_inner_node_of_one_tree_is_a_leaf_of_the_other(size: int) -> N
 
 @pytest.mark.parametrize("ranks", [8, 64])
 def test_with_many_segments_a_double_binary_tree_has_a_trees_rounds_and_nearly_a_rings_bandwidth(ranks: int) -> None:
-    alphas, lengths, adds = coefficients(double_binary_tree(200), ranks)
-    assert alphas == 2 * (ranks.bit_length() - 1) + 199
+    alphas, lengths, adds = coefficients(double_binary_tree(100), ranks)
+    assert alphas == 2 * (ranks.bit_length() - 1) + 99
     assert 2 * (ranks - 1) / ranks < lengths < 2.1
     assert adds < 1.1
     shortest = coefficients(double_binary_tree(1), ranks)
