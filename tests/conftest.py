@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from farandole.runtime import processes, rank
-from farandole_tools.forked_ranks import fork_server
+from farandole_tools.forked_ranks import fork_client, fork_server
 
 SESSION = "FARANDOLE_TEST_SESSION"
 UNIT_TESTS = Path("tests/unit")  # start no ranks
@@ -80,6 +80,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         # Torch's optimizers and DDP, with which the methods are compared, load torch's compiler: two seconds on each
         # rank.
         fork_server.start("torch._dynamo")
+    else:  # nor may a command that they try start one
+        os.environ.setdefault(fork_client.ADDRESS, "0")
 
 
 @pytest.fixture(autouse=True, scope="session")
