@@ -222,7 +222,7 @@ def train(kind, unit=1.0, scale=1.0, steps=200, lr=0.3, remembered=torch.float32
     Returns the parameters, the losses, and in which share of the steps a parameter moved.
     """
     torch.manual_seed(0)
-    model, stream, losses, moved = mlp(datasets.shape("digits"), 10, 64, 2), batches("digits", batch), [], 0.0
+    model, stream, losses, moved = mlp(datasets.shape("digits"), 10, 128, 2), batches("digits", batch), [], 0.0
     values = FlatBuffers(model).values
     values.copy_(values.to(remembered))
     for _ in range(steps):
@@ -310,7 +310,7 @@ final = {key: np.mean(losses[-200:]) for key, (_, losses, _) in kept.items()}
 oracle = final["float32", "float32"]
 for name in ("float16", "bfloat16"):
     print(f"{name}: with a master copy as good as float32:", abs(final[name, "float32"] - oracle) < 0.05)
-    print(f"{name}: without it behind by more than 0.05:", final[name, name] > oracle + 0.05)
+    print(f"{name}: without it behind by more than 0.1:", final[name, name] > oracle + 0.1)
     print(f"{name}: a parameter stays where it is in most steps:", kept[name, name][2] < 0.5)
 
 # %% [markdown]

@@ -196,7 +196,7 @@ for factor in (2, 4, 16):
 # (c) Which one has learned most after the same number of *samples*, and which after the same number of *seconds*?
 
 # %%
-recipe = {"data": "mnist5k", "batch": 768, "steps": 24, "lr": 0.3, "seed": 0, "staleness": 4}
+recipe = {"data": "mnist5k", "batch": 768, "steps": STEPS, "lr": 0.3, "seed": 0, "staleness": 4}
 modes = ("bsp", "ssp", "async", "half", "partial", "dssp", "history")
 runs = {
     mode: launch("parameter_server", ranks=5, sync=mode, slow="rank=4,factor=4", **recipe, out=folder / mode)
@@ -225,8 +225,7 @@ for name, run in runs.items():
     measured = runs["bsp"].summary.wall_s / run.summary.wall_s
     expected = ""
     if name in POLICIES:
-        steps = recipe["steps"]
-        expected = 4 * steps / duration(simulate(POLICIES[name](WORKERS), one_slow, steps))
+        expected = 4 * STEPS / duration(simulate(POLICIES[name](WORKERS), one_slow, STEPS))
         expected = f", imagined {expected:.2f}"
     print(f"{name:10}{run.summary.wall_s:6.2f} s: {measured:.2f} times as fast{expected}")
 

@@ -597,7 +597,7 @@ print(f"at one failure an hour, once in {1 / chance / 8766:,.0f} years")
 # First four stages without trouble and without protection; then with a spare, and the third stage dies at step 23.
 
 # %%
-of_stages = {"depth": 3, "balance": "layers", "optimizer": "adam", "lr": 0.002, "steps": 28}
+of_stages = {"depth": 3, "balance": "layers", "optimizer": "adam", "lr": 0.002, "steps": 40}
 stages = launch("pipeline", ranks=4, **of_stages, out=folder / "stages")
 restored = launch(
     "pipeline", ranks=5, spares=1, backup_every=5, **of_stages, fail="rank=2,step=23", out=folder / "restored"

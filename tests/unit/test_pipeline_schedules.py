@@ -135,11 +135,8 @@ def test_order_memory_and_bubble(name: str, chunks: int) -> None:
     schedule = choose(name, chunks)
     assert (schedule.name, schedule.chunks) == (name, chunks)
     for number, (stages, micro_batches) in enumerate(sizes(schedule)):
-        for times in (
-            TIMES[0],
-            TIMES[1 + number % 5],
-            TIMES[1 + (number + 2) % 5],
-        ):  # of the others each in two of five
+        # Equal times everywhere; of the other five two, in turn.
+        for times in (TIMES[0], TIMES[1 + number % 5], TIMES[1 + (number + 2) % 5]):
             # The order of a stage's steps, which the rules are about, does not depend on times.
             execution = (check if times is TIMES[0] else execute)(schedule, stages, micro_batches, times)
             where = f"{stages} stages, {micro_batches} micro-batches, {times}"
