@@ -4,7 +4,7 @@
 # make check   style, types and unit tests: under two minutes
 # make lab     JupyterLab with the notebooks
 # make bench   how fast we are beside others, as ratios
-# make performance  measure the tables of docs/performance.md anew: half an hour on an idle machine
+# make performance  measure the tables of docs/performance.md anew: an hour on an idle machine
 # make gpu-check   on a machine with cards: the GPU tests, trainings by every way to the card, a record for an issue
 # make docs    the documentation, in docs/_build/html
 # make reproduce   what papers claim, measured here: all rows, half an hour; finished ones are kept

@@ -201,6 +201,8 @@ def short(seconds: float | None) -> str:
 
 
 def binary(size: int) -> str:
+    if size >= 1 << 30:
+        return f"{size >> 30} GiB"
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 
 
