@@ -8,12 +8,14 @@ from difflib import get_close_matches
 from farandole.claims import (
     asynchronous,
     bucket_size,
+    checkpoints,
     collectives,
     compressed_trainings,
     compression,
     decentralised,
     delays,
     federated,
+    gradient_push,
     in_memory,
     large_batch,
     large_models,
@@ -35,11 +37,11 @@ THEMES = {
     "Pipelines": (*pipelines.CLAIMS, *shorter_bubbles.CLAIMS),
     "Large models": large_models.CLAIMS,
     "Compression": (*compression.CLAIMS, *compressed_trainings.CLAIMS),
-    "Without a coordinator": (*decentralised.CLAIMS, *slow_links.CLAIMS),
+    "Without a coordinator": (*decentralised.CLAIMS, *gradient_push.CLAIMS, *slow_links.CLAIMS),
     "Synchronising less often": local_steps.CLAIMS,
     "Stragglers and staleness": (*stragglers.CLAIMS, *staleness.CLAIMS, *delays.CLAIMS, *asynchronous.CLAIMS),
     "Federated learning": federated.CLAIMS,
-    "Failures": (*recovery.CLAIMS, *in_memory.CLAIMS),
+    "Failures": (*recovery.CLAIMS, *checkpoints.CLAIMS, *in_memory.CLAIMS),
 }
 ON_RANKS = ("real ranks", "paced ranks")
 CLAIMS: dict[str, Claim] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -21,10 +21,12 @@ class Trained:
 
     Attributes:
         losses: of its steps, in order; a loss that is not finite is nan.
+        metrics: the lines of its record.
     """
 
     summary: Summary
     losses: list[float]
+    metrics: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def accuracy(self) -> float:
@@ -52,7 +54,7 @@ def trained(scenario: str, ranks: int, seeds: int = 1, **options: Any) -> list[T
     for seed in range(seeds):
         with TemporaryDirectory(prefix="farandole-claim-") as folder:
             run = launch(scenario, ranks, timeout_s=TIMEOUT_S, out=Path(folder) / "run", seed=seed, **options)
-            found.append(Trained(run.summary, [float(line["loss"]) for line in run.metrics]))
+            found.append(Trained(run.summary, [float(line["loss"]) for line in run.metrics], run.metrics))
     return found
 
 
