@@ -56,7 +56,7 @@ CLAIMS = (
         "failure costs seconds of work instead of hours.",
         "real ranks",
         "2 ranks, 5,000 handwritten digits, a state of 15 MB; the interval is the smallest with which the profiled "
-        "wait is 3.5 % of the time. The paper profiles models of hundreds of megabytes on GPUs, and adapts the interval "
+        "wait is 3.5 % of the time. The paper profiles models of hundreds of megabytes on GPUs and adapts the interval "
         "during the training",
         15,
         overhead,
