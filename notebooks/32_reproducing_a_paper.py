@@ -59,10 +59,8 @@ print("source: ", exact.source)
 print("kind:   ", exact.kind)
 print("setting:", exact.setting, "\n")
 for bound in exact.rule:
-    limits = " and ".join(
-        [f"≥ {bound.least:g}"] * (bound.least > -np.inf) + [f"≤ {bound.most:g}"] * (bound.most < np.inf)
-    )
-    print(f"{'core' if bound.core else 'more':4}  {bound.says}: {limits}")
+    limit = f"≤ {bound.most:g}" if bound.most < np.inf else f"≥ {bound.least:g}"
+    print(f"{'core' if bound.core else 'more':4}  {bound.says}: {limit}")
 
 # %% [markdown]
 # The claim has two halves, and the rule asks for both: that nothing is left if P is a power of two, **and** that
@@ -73,7 +71,7 @@ for bound in exact.rule:
 # The strongest kind needs no clock and no training. A round of averaging is a matrix, so several rounds are a product,
 # and that the average is exact means that the product has 1/P everywhere.
 #
-# **Predict:** for P = 6 a round more than log₂6 is available, ⌈log₂6⌉ = 3. Is the product exact?
+# **Predict:** P = 6 has ⌈log₂6⌉ = 3 rounds, more than log₂6. Is their product exact?
 
 # %% tags=["nbval-check-output"]
 for ranks in (4, 6, 8):
@@ -81,9 +79,8 @@ for ranks in (4, 6, 8):
     product = np.eye(ranks)
     for number in range(len(graph.rounds)):
         product = mixing_matrix(graph, number) @ product
-    print(
-        f"{ranks} ranks, {len(graph.rounds)} rounds: largest distance from 1/P is {abs(product - 1 / ranks).max():.3f}"
-    )
+    rest = abs(product - 1 / ranks).max()
+    print(f"{ranks} ranks, {len(graph.rounds)} rounds: the largest distance from 1/P is {rest:.3f}")
 found = exact.measure()
 print("\nverdict of the row:", verdict(exact.rule, found.figures))
 
@@ -211,7 +208,7 @@ print("the fastest of eight within 15 %:", abs(min(spans) / by_model - 1) < 0.15
 # ## 6 All of them
 #
 # `farandole reproduce` lists the rows, `farandole reproduce NAME` runs one, `farandole reproduce all` all of them, in
-# about twenty minutes; finished rows are kept. The page *Published results* of the documentation is written by the
+# about half an hour; finished rows are kept. The page *Published results* of the documentation is written by the
 # command from what was kept. A row that was changed after its first run says so there, and what its verdict was before.
 
 # %% tags=["nbval-check-output"]
