@@ -65,10 +65,15 @@ check: $(READY)
 unit: $(READY)
 	$(BIN)/pytest tests/unit --numprocesses 2 --dist worksteal
 
+# Spelling, and words that our texts do without (tools/habits.txt), with what to write instead.
+TEXTS := *.md docs/*.md examples labs notebooks reference slurm tools
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/codespell $(TEXTS) tests
+	$(BIN)/codespell --dictionary tools/habits.txt $(TEXTS)
 
 # All pages are read and all references looked up, but nothing is written. Defaults are shown by their values, since
 # finding how the source writes them takes 10 s.

@@ -384,7 +384,7 @@ for ranks in (6, 7, 8):
 
 # %% [markdown]
 # The long messages stay near. A limit on the chunks of a message is one on the memory in which they are packed. And
-# there is no folding: six or seven ranks take as many rounds as eight, and nobody receives a chunk twice.
+# there is no folding: six or seven ranks take as many rounds as eight, and no rank receives a chunk twice.
 #
 # ## 4 Several nodes
 #

@@ -382,7 +382,7 @@ figure.tight_layout()
 # %% [markdown]
 # The large matrices are divided. What is small is not: layer norms, the biases of row layers, the vectors of the
 # places. Every rank has them all, and because f has added up what comes back, every rank moves them by the same bits.
-# Nobody has to compare.
+# No comparison is needed.
 #
 # Activations are divided *between* f and g only. In a block of width w, with h heads and t tensor ranks, each character
 # leaves from forward to backward

@@ -403,7 +403,7 @@ print("the first is the fastest:", best["step_s"] == min(mode["step_s"] for mode
 # %% [markdown]
 # Which one wins here depends on how busy this machine is: processes that share two cores have a link of a few hundred
 # Mbit/s and much latency. The prediction assumes that nothing overlaps, that all devices get equal parts, and that
-# idle ranks leave their core to nobody. On shared cores the last is wrong: a pipeline's bubble costs less there.
+# an idle rank's core stays idle. On shared cores the last is wrong: a pipeline's bubble costs less there.
 #
 # ## What you have seen
 #

@@ -338,7 +338,7 @@ print(f"noticed after {fault['detected_s']:.2f} s; nobody worked for {fault['res
 # can be joined and cut again, and the same goes for the data. What has to stay is that **each sample is used exactly
 # once per epoch**, though the change comes in the middle of one. So the batches must not depend on the ranks: the
 # samples are in four *shards*, as many as there were ranks at first, and each shard gives its part to every batch,
-# whoever works on it. Here with 16 samples:
+# whichever ranks work on it. Here with 16 samples:
 
 # %% tags=["nbval-check-output"]
 shares, batch = [4, 4, 4, 4], 6

@@ -403,13 +403,14 @@ for name in ("shrunk", "spare", "centre"):
 
 # %% [markdown]
 # On the left the last steps: compute, wait for the slowest, all-reduce. The long orange bars are an all-reduce in which
-# somebody is missing. It ends when the death is noticed: the system tells the daemon that has started the process, and
-# that one tells the others. Then comes a white gap: revoke, shrink, view, election, agree, some messages of a few bytes
-# each. After it **catch up**, in orange again: all compare their steps, and a rank that is behind, or new, is sent the
-# state of one that is ahead. Then training continues. (The spare's first step is a slow one, like that of every rank.)
+# a rank is missing. It ends when the death is detected: the system reports it to the daemon that started the process,
+# and this daemon reports it to the others. Then comes a white gap: revoke, shrink, view, election, agree, some messages
+# of a few bytes each. After it **catch up**, in orange again: all compare their steps, and a rank that is behind, or
+# new, is sent the state of one that is ahead. Then training continues. (The spare's first step is a slow one, like that
+# of every rank.)
 #
-# Compare that with the seconds in `16_restart`. Nothing is read from a disk and no process is started, for whoever
-# lives knows all that the dead one knew: under data parallelism they hold the same parameters.
+# Compare that with the seconds in `16_restart`. Nothing is read from a disk and no process is started, since the
+# remaining ranks have all that the dead one had: under data parallelism they hold the same parameters.
 #
 # ### A new process joins
 #

@@ -488,7 +488,7 @@ print("the bytes beyond the undisturbed run's are those sent again:", more == st
 # 1. `launch("sync_sgd", ranks=4, steps=5000, chaos="mtbf=2s,seed=1")`: a method that promises nothing. What does it
 #    say?
 # 2. `launch("membership", ranks=5, steps=2000, chaos="mtbf=0.5s,seed=3")`: how many are left? Look for a seed with
-#    which nobody is.
+#    which none is.
 # 3. In section 4 let a spare be started anew after every death (the rank that died is drawn again, and dies again).
 #    Which of the two pictures changes, and how?
 # 4. Machines do age, and they have childhood diseases. Replace the exponential distribution in `replay` by a Weibull

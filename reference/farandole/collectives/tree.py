@@ -75,7 +75,7 @@ def _parent(rank: int) -> int:
 
 
 def _children(rank: int, size: int) -> list[int]:
-    """The nearest one, which has nobody below it, first."""
+    """Return the children, the nearest first, which has none itself."""
     offsets = (1 << bit for bit in range(_lowest_bit(rank, size).bit_length() - 1))
     return [rank + offset for offset in offsets if rank + offset < size]
 

@@ -94,7 +94,7 @@ def step_time(
     Args:
         speed: operations a second of a rank while it computes.
         within: the link between tensor ranks. None: their messages take no time.
-        across: the link between stages and between data ranks, likewise.
+        across: the link between stages and between data ranks. None: as above.
     """
     operations = hardware_operations(shape, plan.sequences, plan.recompute)
     compute_s = operations / plan.ranks / speed

@@ -77,7 +77,7 @@ class Pipeline:
         self.shapes, self.dtype, self.update, self.name, self.pace = dict(shapes), dtype, update, name, pace
         self.runs = 0
         self._arrived: dict[tuple[int, int], Tensor] = {}  # (virtual stage, micro-batch) → inputs or gradient
-        self._made: dict[tuple[int, int], Tensor] = {}  # likewise, for the next virtual stage
+        self._made: dict[tuple[int, int], Tensor] = {}  # the same, for the next virtual stage
         self._posted: deque[tuple[MPI.Request, Buffer]] = deque()
 
     def run(self, micro_batches: int, batches: MicroBatches) -> None:

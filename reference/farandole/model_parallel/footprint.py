@@ -66,7 +66,7 @@ def footprint(
 
     Args:
         layers: the unsplit ones, on torch's meta device.
-        inputs: of the first layer, likewise.
+        inputs: of the first layer, on the meta device, too.
         loss: the outputs go into a cross-entropy.
         tensor_ranks: how many ranks share each layer.
         tensor_rank: which of them this is; the first has the largest share.

@@ -66,7 +66,7 @@ def form_members(record: TrainingRecord, options: FaultTolerantOptions) -> tuple
 
 
 class FaultTolerantSteps:
-    """One member's steps, as a worker or as a spare; whoever takes them calls `enter`, and `recover` where that fails.
+    """One member's steps, as a worker or as a spare. The caller calls `enter`, and `recover` where that fails.
 
     Args:
         heart, membership: as `form_members` makes them.

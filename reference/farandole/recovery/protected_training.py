@@ -87,7 +87,7 @@ class MembersChange(Exception):
 
 
 class ProtectedSteps:
-    """One rank's steps in a training that is protected; whoever iterates over them takes them.
+    """One rank's steps in a training that is protected. A loop over them takes them.
 
     Args:
         wanted_change: asked where all ranks have just exchanged what they know; returns the change of the members that

@@ -24,7 +24,7 @@ def reachable_address() -> str:
 
 
 def _of_the_name() -> Iterator[str]:
-    with suppress(OSError):  # nobody knows the name
+    with suppress(OSError):  # the name is unknown
         yield socket.gethostbyname(socket.gethostname())
 
 

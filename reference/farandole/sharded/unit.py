@@ -126,7 +126,7 @@ class Unit:
         self.missing, self.is_reduced = len(self.parameters), False
 
     def fetch(self) -> None:
-        """Begin to gather the parameters, if nobody has."""
+        """Begin to gather the parameters, unless that has begun."""
         if self.whole is None and self._fetching is None:
             self.meter.hold("parameters", self.nbytes)
             self._fetching = self.communication.put("all-gather", self._gather)

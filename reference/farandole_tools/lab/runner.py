@@ -118,8 +118,8 @@ class Runner:
         case = f"{self.comm.current_case}: " if self.comm and self.comm.current_case else ""
         with suppress(FileExistsError), self.verdict.open("x", encoding="utf-8") as file:
             file.write(case + reason)
-        # Every rank leaves by itself, with 0, this rank last: then mpirun ends in its own time, and nobody
-        # has to be killed, which takes the launcher a second or two.
+        # Every rank exits by itself with status 0, this rank last. Then mpirun ends by itself, and the launcher
+        # need not kill it, which takes a second or two.
         time.sleep(3 * POLL_S)
         os._exit(0)
 

@@ -78,7 +78,7 @@ def create(folder: Path, nodes: int) -> None:
         raise UsageError(f"no {TEMPLATES}: run farandole from a checkout (pip install --editable .)")
 
     folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)  # nobody else reaches the key or the sockets
+    folder.chmod(0o700)  # no other user reaches the key or the sockets
     (folder / SENTINEL).touch()
     for name in ("munge", "state", "gpu", "log", "run"):
         (folder / name).mkdir()

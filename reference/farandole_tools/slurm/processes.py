@@ -1,7 +1,7 @@
 """Which processes belong to a sandbox, and how they are ended.
 
 A file of process ids goes stale: its writer is killed half-way, or the machine restarts and the numbers
-are somebody else's. So the processes themselves are asked. Two marks tell them, and children inherit both:
+belong to other processes. So the processes themselves are examined. Two marks identify them, and children inherit both:
 
 - the variable MARK in the environment, with the sandbox's folder. The daemons are started with it, and
   the task prolog gives it to every task of a job;

@@ -214,7 +214,7 @@ def down(folder: Path) -> bool:
         raise UsageError("this is a job of the sandbox itself; end the sandbox from outside")
     found = layout.is_sandbox(folder) or bool(processes(folder))
     if status(folder).jobs:
-        # So that whoever waits for a job (srun, salloc, sbatch --wait) hears that it is over.
+        # So that a command that waits for a job (srun, salloc, sbatch --wait) learns that it is over.
         with contextlib.suppress(SandboxError):
             Sandbox(folder).run("scancel", f"--user={layout.current_user()}", timeout=10)
             time.sleep(0.5)

@@ -40,7 +40,7 @@ class Mixture(nn.Module):
         experts: this rank's, in order of their numbers.
         plan: of the last batch; None before.
         balance_loss: this rank's part, for the last batch.
-        balance: its weight in the loss that is minimised; 0: whoever trains adds it to that loss.
+        balance: its weight in the loss that is minimised; 0: the training adds it to that loss.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Which choices the experts accept, and how many tokens each rank sends to each: from counts, without any token.
 
 Every rank counts how many of its tokens have expert e as their j-th choice, k·E numbers, and an all-gather brings all
-counts to all ranks. From them each rank computes the same plan. That settles three things at once:
+counts to all ranks. From them each rank computes the same plan. The plan fixes three things:
 
     blocks     how many rows rank r sends to rank s, so that the all-to-all can have blocks of unequal lengths
     capacity   which choices an expert accepts, as if one process had all tokens

@@ -19,7 +19,7 @@ from farandole.runtime.launcher import TIMED_OUT, run_ranks
 
 RAY = "farandole_tools.bench.ps_peers.ray_server"
 TIMEOUT_S = 180.0
-# Even so Ray 2.60 asks the addresses where a cloud would tell a machine about itself. Nobody listens here.
+# Even so Ray 2.60 asks the addresses where a cloud would tell a machine about itself. Nothing listens here.
 NO_PROXY_THERE = "http://127.0.0.1:9"
 DAEMONS_MAY_START_MORE = 3  # so often is looked for what a daemon started before its own end
 SHARED_MEMORY = Path("/dev/shm")
