@@ -14,6 +14,8 @@ from farandole.runtime import crowding
         ("run sync_sgd", 4),
         ("run sync_sgd -n 2 --steps 3", 2),
         ("run sync_sgd --steps 3 --ranks 7", 7),
+        ("run ssp --ranks=5", 5),
+        ("run sinc_sgd", None),
         ("run sync_sgd -n x", None),
         ("run sync_sgd -n -3", None),
         ("run sync_sgd --help", None),

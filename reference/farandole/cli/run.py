@@ -49,9 +49,13 @@ def app(words: Sequence[str]) -> cyclopts.App:
 
 def prepare(words: Sequence[str]) -> None:
     """Prepare the launch of ``run SCENARIO …`` before its options are read, since importing torch takes longest."""
-    following = dict(pairwise(words))
+    if words[:1] != ["run"] or len(words) < 2 or {"-h", "--help"} & set(words):
+        return
+    apart = [part for word in words for part in word.split("=", 1)]  # --ranks=4, too
+    following = dict(pairwise(apart))
     given = following.get("-n") or following.get("--ranks") or str(LaunchOptions.ranks)
-    if words[:1] == ["run"] and len(words) > 1 and given.isdecimal() and not {"-h", "--help"} & set(words):
+    scenario, _ = methods.with_policy(methods.named(words[1]), {})
+    if given.isdecimal() and scenario in scenarios.names():
         crowding.prepare(int(given))
 
 
