@@ -60,6 +60,7 @@ from farandole.recovery import checkpoint
 from farandole.recovery.event_log import EventLog
 from farandole.recovery.interval import expected_s, young
 from farandole.recovery.replica import Replica
+from farandole.recovery.snapshot import Snapshot
 from farandole.recovery.state import TrainingState
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
 from farandole.report.curves import smooth
@@ -180,7 +181,7 @@ def save(step, slot, ranks=2, writing=(0, 1)):
     for rank in writing:
         state = TrainingState(step, shared={"parameters": torch.full((10,), step)}, own={"random": torch.arange(4)})
         part = checkpoint.part(state, {rank: state.own}, rank, ranks)
-        checkpoint.write(slots, slot, part, checkpoint.describe(state, ranks, rank, ranks))
+        checkpoint.write(slots, slot, Snapshot(part), checkpoint.describe(state, ranks, rank, ranks))
 
 
 def show():
@@ -197,12 +198,12 @@ save(step=40, slot=1)
 for file in sorted(slots.rglob("*.*")):
     print(file.relative_to(slots))
 described = json.loads((slots / "slot-1" / "rank-0.json").read_text())
-print({name: value for name, value in described.items() if "sha256" not in name})
+print({name: value for name, value in described.items() if name not in ("sha256", "tensors_crc32")})
 show()
 
 # %% [markdown]
 # The tensors lie in files of the safetensors format, which holds numbers and no program. The JSON file beside it
-# is written last, and holds the SHA-256 of the tensors and of itself. So nothing has to be believed.
+# is written last, and holds a checksum of the tensors and one of itself. So nothing has to be believed.
 #
 # **Predict:** what does the next start go on from (a) if a bit has flipped in slot 1, (b) if its file was cut short,
 # (c) if rank 0 has already written step 60 into slot 0, and rank 1 died before it did?

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from farandole.errors import LaunchError
-from farandole_tools.bench import pipeline
+from farandole_tools.bench import pipeline, versions
 from farandole_tools.bench.command import bench
 from farandole_tools.bench.pipeline_task import LAYER_SPLIT, SCHEDULES, Measured, Task, compare
 
@@ -99,7 +99,9 @@ def test_table_and_json_name_the_peers_that_could_not_run(
     bench("pipeline")
     assert "rank 2 waited" in capsys.readouterr().out
     bench("pipeline", json_=True)
-    assert json.loads(capsys.readouterr().out) == pipeline.rows(4)
+    expected = pipeline.rows(4)
+    versions.add_to(expected)
+    assert json.loads(capsys.readouterr().out) == expected
 
 
 def test_a_peer_that_computes_something_else_is_refused() -> None:
