@@ -157,7 +157,7 @@ def recoveries(rows: Sequence[Row]) -> Iterator[str]:
     protected = [row for row in rows if "none" in row["peers"]]
     killed = [row for row in rows if row not in protected]
     peers = [peer for peer in killed[0]["peers"] if peer != "restart"]
-    yield from header("", "ms from the kill to the first step", *(f"{peer}'s time over it" for peer in peers))
+    yield from header("", "ms from the kill to the first step", *(f"over it: {peer}" for peer in peers))
     for row in killed:
         yield line(row["name"], short(row["median_s"]), *(ratio(row, peer) for peer in peers))
     for peer in peers:
