@@ -19,7 +19,7 @@ TRAINING: dict[str, Any] = {"data": "mnist5k", "hidden": 1024, "batch": 512, "lr
 
 
 def trained(every: int, steps: int, *, in_background: bool = True) -> tuple[float, float]:
-    """Train with a checkpoint every so many steps; return the seconds of a step, and those it waits for a checkpoint.
+    """Train with checkpoints; return the seconds of a step, and the seconds that a rank waits for a checkpoint.
 
     The second is a mean over all checkpoints but the first, for which memory is new.
     """
