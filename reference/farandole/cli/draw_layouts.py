@@ -97,7 +97,7 @@ def _context(
 
 
 def _ulysses(*, ranks: Ranks = 4, heads: AtLeastOne = 8, positions: AtLeastOne = 64, out: Path | None = None) -> None:
-    """Who has which heads at which positions, before and in Ulysses' attention, and sends them to whom.
+    """Which rank holds which heads and positions, outside and in Ulysses' attention, and where it sends them.
 
     Args:
         ranks: how many; they must divide the heads.
@@ -133,7 +133,7 @@ def _experts(
     seed: Seed = 0,
     out: Path | None = None,
 ) -> None:
-    """Which experts each rank's tokens choose, who has them, and what a capacity drops.
+    """Which experts each rank's tokens choose, which rank holds them, and what a capacity drops.
 
     The router is untrained: its odds are drawn at random.
 

@@ -82,7 +82,7 @@ def _diloco(
     from farandole.data_parallel.outer_step import Outer
     from farandole.report import steps_picture
 
-    outer = Outer(period, 0.7, 0.9, fragments, delay)
+    outer = Outer(period, lr=0.7, momentum=0.9, fragments=fragments, delay=delay)  # the rates change no time
     file = out or Path(f"diloco-{period}x{fragments}x{delay}.png")
     save(file, lambda: steps_picture.outer(outer, steps).savefig(file, dpi=120))
     table = Table("fragment", "sent after steps", "outer step after steps")

@@ -53,7 +53,7 @@ class Setting:
 
 
 def servers_for(workers: int) -> int:
-    """Return the number of parameter servers of a cluster with so many workers: one for every four."""
+    """Return the number of parameter servers of a cluster with this number of workers: one for every four."""
     return -(-workers // WORKERS_PER_SERVER)
 
 

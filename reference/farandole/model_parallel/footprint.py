@@ -82,12 +82,12 @@ def footprint(
     most_again = 0.0  # of what is kept up to a block, with the block computed again
     upto, regions = [kept], [0.0]  # kept up to each layer, and what is then computed again of it
     saved = True  # the tensor between two layers has been counted
-    parts = 1.0  # this rank has one of so many
+    parts = 1.0  # the layer's size over this rank's part of it
     first = inputs.nbytes
     whole = 1.0 if positions is None else positions / inputs.shape[1]  # of what layers leave undivided
 
-    def one_of(count: int) -> float:
-        """Return the part of `count` heads, columns or symbols that this rank has, as 1 of so many."""
+    def over_own(count: int) -> float:
+        """Return `count` heads, columns or symbols over the number of them that this rank has."""
         return count / equal_shares(count, tensor_ranks)[tensor_rank]
 
     for layer in layers:
@@ -101,7 +101,7 @@ def footprint(
                 outputs_saved = saved
             case nn.Linear():
                 late += inputs.nbytes
-                parts = 1 if parts > 1 else one_of(outputs.shape[-1])  # by columns, then by rows
+                parts = 1 if parts > 1 else over_own(outputs.shape[-1])  # by columns, then by rows
                 late += outputs.nbytes
                 outputs_saved = False
             case nn.Conv2d():
@@ -120,9 +120,9 @@ def footprint(
                 heads = width // layer.attention.head_width
                 own = activations.block(width, heads, inputs.shape[-2], inputs.itemsize, fused=fused, dropout=False)
                 beside = own.whole + (4 - width) * inputs.itemsize  # its inputs are counted, its norms' means are not
-                attention = rows * own.attention / one_of(heads)
-                by_heads = rows * 4 * width * inputs.itemsize / one_of(heads)  # queries, keys, values, what they find
-                by_columns = rows * 2 * EXPANSION * width * inputs.itemsize / one_of(EXPANSION * width)
+                attention = rows * own.attention / over_own(heads)
+                by_heads = rows * 4 * width * inputs.itemsize / over_own(heads)  # queries, keys, values, what they find
+                by_columns = rows * 2 * EXPANSION * width * inputs.itemsize / over_own(EXPANSION * width)
                 others = rows * whole * beside + by_heads + by_columns
                 region = {"selective": attention, "full": attention + others}.get(recompute, 0.0)
                 kept += attention + others - region
@@ -134,7 +134,7 @@ def footprint(
                 outputs_saved = False
             case Head():
                 kept += rows * whole * (width + 2) * inputs.itemsize
-                parts = one_of(outputs.shape[-1])
+                parts = over_own(outputs.shape[-1])
                 late += inputs.nbytes + outputs.nbytes
                 outputs_saved = False
             case _:

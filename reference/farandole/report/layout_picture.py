@@ -2,7 +2,7 @@
 
 layout_picture.grid(Grid(data=2, tensor=4))         who stands where, and who talks to whom along each axis
 layout_picture.context(zigzag(8, 4))                which rank computes which part of attention, in which step
-layout_picture.ulysses(contiguous(8, 4), heads=8)   who has which heads at which positions, and sends them to whom
+layout_picture.ulysses(contiguous(8, 4), heads=8)   which rank holds which heads and positions, and sends them where
 layout_picture.experts(choices, plan)               which experts each rank's tokens choose, and what is dropped
 """
 
@@ -76,7 +76,7 @@ def context(placement: Placement) -> Figure:
 
 
 def ulysses(placement: Placement, heads: int) -> Figure:
-    """Draw who has which heads at which positions: outside attention, and in it. The number is the partner.
+    """Draw which rank holds which heads and positions, outside attention and in it. The number is the partner.
 
     Args:
         placement: one part of the positions for each rank.
