@@ -69,6 +69,8 @@ def test_large_vectors_have_a_launch_for_each_system(monkeypatch: pytest.MonkeyP
     assert seen[True] == ([*([name] for name in together), *apart], [256 << 20, 1 << 30])
     assert {row["size"] for row in usual} == set(sizes) == set(allreduce.SIZES)
     assert {row["size"] for row in large} == {256 << 20, 1 << 30}
+    [said] = allreduce.notes(large)
+    assert str(said).startswith("the fastest of ours: 256 MiB: "), "and no model, whose α long vectors cannot show"
 
 
 def test_a_bench_command_starts_ranks_from_a_process_that_has_not_started_mpi() -> None:
