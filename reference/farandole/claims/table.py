@@ -15,6 +15,7 @@ from farandole.claims import (
     decentralised,
     delays,
     federated,
+    goodput,
     gradient_push,
     in_memory,
     large_batch,
@@ -41,7 +42,7 @@ THEMES = {
     "Synchronising less often": local_steps.CLAIMS,
     "Stragglers and staleness": (*stragglers.CLAIMS, *staleness.CLAIMS, *delays.CLAIMS, *asynchronous.CLAIMS),
     "Federated learning": federated.CLAIMS,
-    "Failures": (*recovery.CLAIMS, *checkpoints.CLAIMS, *in_memory.CLAIMS),
+    "Failures": (*recovery.CLAIMS, *goodput.CLAIMS, *checkpoints.CLAIMS, *in_memory.CLAIMS),
 }
 ON_RANKS = ("real ranks", "paced ranks")
 CLAIMS: dict[str, Claim] = {

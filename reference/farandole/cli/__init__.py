@@ -19,6 +19,7 @@ from farandole.cli import (
     compare,
     draw,
     flops,
+    goodput,
     join,
     memory,
     new,
@@ -57,6 +58,7 @@ app.command(draw.app)
 app.command(advise.advise)
 app.command(memory.memory)
 app.command(flops.flops)
+app.command(goodput.goodput)
 app.command(simulate.simulate)
 app.command(reproduce.reproduce)
 # The tools' commands, each with its line for the list of commands, which imports none of them.
