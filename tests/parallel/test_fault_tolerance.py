@@ -39,15 +39,27 @@ def trained_as(run: Run, whole: Run) -> bool:
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("scenario", ["membership", "backup"])
-def test_a_hung_rank_is_killed_and_replaced(scenario: str, whole: Run, tmp_path: Path) -> None:
-    fail = "rank=1,step=23,how=hang"
+@pytest.mark.parametrize(
+    ("scenario", "how"),
+    [("membership", "partition"), ("membership", "hang"), ("backup", "hang"), ("backup", "partition")],
+)
+def test_a_rank_that_hangs_or_is_cut_off_is_replaced(scenario: str, how: str, whole: Run, tmp_path: Path) -> None:
+    fail = f"rank=1,step=23,how={how}"
     run = launch(scenario, 4, spares=1, fail=fail, hang_after=HANG_AFTER, **SAME, out=tmp_path / "run", timeout_s=90)
     assert run.summary.members == [0, 2, 3]
     assert trained_as(run, whole)
     (fault,) = run.summary.faults
-    assert (fault["rank"], fault["step"], fault["kind"]) == (1, 23, "hang")
-    assert fault["detected_s"] >= 0.9 * HANG_AFTER, "nobody is ended before his time"
+    assert (fault["rank"], fault["step"], fault["kind"]) == (1, 23, how)
+    assert fault["detected_s"] >= 0.9 * HANG_AFTER, "no rank is ended before its time"
+
+
+def test_a_partition_that_heals_before_it_is_noticed_costs_only_time(whole: Run, tmp_path: Path) -> None:
+    run = launch("membership", 3, fail="rank=1,step=23,how=partition,heals=0.5", **SAME, out=tmp_path / "run")
+    assert run.summary.members == [0, 1, 2]
+    assert trained_as(run, whole)
+    (fault,) = run.summary.faults
+    assert (fault["rank"], fault["step"], fault["kind"], fault["detected_s"]) == (1, 23, "partition", None)
+    assert fault["resumed_s"] >= 0.5
 
 
 @pytest.mark.alone  # on a busy machine the slowed rank itself may be silent for as long

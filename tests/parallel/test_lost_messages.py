@@ -63,6 +63,42 @@ def test_an_asynchronous_server_applies_each_gradient_once(tmp_path: Path) -> No
     assert sum(struck.staleness.values()) == 40, "one update per gradient, none lost and none twice"
 
 
+def test_checksums_find_every_corrupted_message_and_it_is_sent_again(tmp_path: Path) -> None:
+    corrupt = ["rank=1,step=2,how=corrupt,share=0.5"]
+    plain, struck = both(tmp_path, "sync_sgd", 3, corrupt, checksum=True)
+    assert struck.params_sha256 == plain.params_sha256
+    assert plain.delivery == {name: [0, 0, 0] for name in ("repeated", "repeated_bytes", "discarded", "corrupted")}
+    assert struck.delivery
+    [fault] = struck.faults
+    assert fault["messages"] == struck.delivery["repeated"][1] == sum(struck.delivery["corrupted"]) > 0
+
+
+def test_without_checksums_corrupted_gradients_pass_unless_they_are_audited(tmp_path: Path) -> None:
+    """In a ring some corrupted part goes on to the other ranks, and one does not come back to the rank that sent it."""
+    corrupt = ["rank=1,step=4,how=corrupt,share=1,until=5"]
+    plain, struck = both(tmp_path, "sync_sgd", 4, corrupt)
+    assert struck.params_sha256 != plain.params_sha256
+    assert launch("sync_sgd", 4, **RECIPE, audit=True, out=tmp_path / "audited").params_sha256 == plain.params_sha256
+    with pytest.raises(LaunchError, match=r"rank \d at step 4 cannot go on: --audit: .* received another sum of grad"):
+        launch("sync_sgd", 4, **RECIPE, fail=corrupt, audit=True, out=tmp_path / "found")
+
+
+def test_a_partition_that_heals_in_time_costs_only_time(tmp_path: Path) -> None:
+    plain, struck = both(tmp_path, "sync_sgd", 3, ["rank=2,step=5,how=partition,heals=1"])
+    assert struck.params_sha256 == plain.params_sha256
+    [fault] = struck.faults
+    assert (fault["rank"], fault["step"], fault["kind"]) == (2, 5, "partition")
+    assert fault["messages"] >= 2, "what rank 2 sends, and what is sent to it"
+    assert struck.wall_s > 1
+
+
+def test_a_partition_that_does_not_heal_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(
+        LaunchError, match=r"rank \d at step \d cannot go on: rank \d has acknowledged none of \d copies"
+    ):
+        launch("sync_sgd", 3, **RECIPE, fail="rank=1,step=4,how=partition", wait_timeout=4, out=tmp_path / "run")
+
+
 def test_a_link_that_loses_all_messages_ends_the_run_and_both_ranks_are_named(tmp_path: Path) -> None:
     with pytest.raises(LaunchError) as error:
         launch("sync_sgd", 3, **RECIPE, fail="rank=1,step=4,how=drop,share=1", wait_timeout=6, out=tmp_path / "run")
@@ -78,11 +114,18 @@ def test_a_link_that_loses_all_messages_ends_the_run_and_both_ranks_are_named(tm
         ("ddp_sgd", {}, "a library sends none of them"),
         ("parameter_server", {"transport": "window"}, "--transport window sends none of them"),
         ("membership", {}, "ranks may die here"),
+        ("sync_sgd", {"collective": "mpi", "fail": (), "checksum": True}, "--checksum covers only our own messages"),
+        ("membership", {"fail": (), "checksum": True}, "--checksum is not supported here, since ranks may die"),
+        (
+            "sync_sgd",
+            {"audit": True, "card_transport": "direct", "fail": ()},
+            "--audit reads the gradients in",
+        ),
     ],
 )
 def test_message_loss_is_refused_where_no_retransmission_exists(
     scenario: str, options: dict[str, Any], why: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=why):
-        launch(scenario, 3, steps=2, fail="rank=1,step=0,how=drop", out=tmp_path / "run", **options)
+        launch(scenario, 3, steps=2, out=tmp_path / "run", **{"fail": "rank=1,step=0,how=drop"} | options)
     assert not (tmp_path / "run").exists()

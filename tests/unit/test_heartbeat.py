@@ -9,6 +9,8 @@ from typing import Any, cast
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from mpi4py import MPI
 
 from farandole.errors import UsageError
@@ -28,7 +30,7 @@ def heart_of_one() -> Listens:
 
     def make(silent_s: float, gone: set[int]) -> tuple[Heart, list[tuple[int, int]]]:
         found: list[tuple[int, int]] = []
-        world = cast(Any, SimpleNamespace(control=MPI.COMM_SELF, rank=0, size=1, local_size=1))
+        world = cast(Any, SimpleNamespace(control=MPI.COMM_SELF, rank=0, size=1, local_size=1, cut_off=False))
         heart = Heart(world, AFTER_S, lambda rank, step: found.append((rank, step)), gone=gone)
         heard = time.monotonic() - silent_s
         for rank in (1, 2):
@@ -66,6 +68,44 @@ def test_who_has_not_been_heard_yet_may_still_be_building_its_model(heart_of_one
     assert found == [(1, 0)], "it has been heard, and then was silent"
 
 
+@pytest.mark.parametrize(
+    ("own", "heard", "silent", "gone", "goes_on"),
+    [
+        (0, {1, 2}, {3}, set(), True),
+        (3, set(), {0, 1, 2}, set(), False),
+        (1, {2, 3, 4}, {0, 5}, set(), True),
+        (0, {5}, {1, 2, 3, 4}, set(), False),
+        (0, {1}, {2, 3}, set(), True),  # of two halves, that with the lowest rank
+        (2, {3}, {0, 1}, set(), False),
+        (1, {2}, {0, 3, 4}, {0}, True),  # rank 0 had died before: {1, 2} is the half with the lowest rank
+        (0, set(), {1}, set(), True),
+        (1, set(), {0}, set(), False),
+        (0, set(), set(), set(), True),
+    ],
+)
+def test_of_a_divided_network_one_part_goes_on(
+    own: int, heard: set[int], silent: set[int], gone: set[int], goes_on: bool, heart_of_one: Listens
+) -> None:
+    heart, _ = heart_of_one(0.0, gone=gone)
+    heart.world.rank, now = own, time.monotonic()
+    ago = dict.fromkeys(heard, 1.0) | dict.fromkeys(silent, AFTER_S + 50)
+    heart._signs = {rank: Sign(7, 3, False, now - seconds, now - seconds) for rank, seconds in ago.items()}
+    assert heart._in_minority(now) is not goes_on
+
+
+@given(st.integers(2, 9), st.data())
+def test_however_a_network_is_divided_at_most_one_part_goes_on(ranks: int, data: st.DataObject) -> None:
+    part_of = data.draw(st.lists(st.integers(0, 3), min_size=ranks, max_size=ranks))
+    go_on = set()
+    for own, part in enumerate(part_of):
+        heart = cast(Any, SimpleNamespace(world=SimpleNamespace(rank=own), gone=(), after_s=AFTER_S))
+        heard = {rank: 0.0 if part_of[rank] == part else -2 * AFTER_S for rank in range(ranks) if rank != own}
+        heart._signs = {rank: Sign(7, 3, False, when, when) for rank, when in heard.items()}
+        if not Heart._in_minority(heart, 0.0):
+            go_on.add(part)
+    assert len(go_on) <= 1
+
+
 def test_who_is_silent_for_less_is_not(heart_of_one: Listens) -> None:
     heart, found = heart_of_one(AFTER_S - 50, gone=set())
     heart._judge(time.monotonic())
@@ -83,7 +123,9 @@ def test_whoever_has_just_been_heard_after_the_delay_is_no_later_found(heart_of_
     heart, found = heart_of_one(0.0, gone=set())
     now = time.monotonic()
     heart._excuse(10_000.0, now)
-    heart._judge(now + AFTER_S + 50)
+    later = now + AFTER_S + 50
+    heart._signs |= {rank: Sign(7, 3, False, later, later) for rank in (3, 4)}  # it hears more than half
+    heart._judge(later)
     assert {rank for rank, _ in found} == {1, 2}
 
 
@@ -97,7 +139,7 @@ def test_whoever_has_just_been_heard_after_the_delay_is_no_later_found(heart_of_
 )
 def test_who_works_while_it_waits_may_hang(heart_of_one: Listens, position: Position, waits: bool) -> None:
     heart, _ = heart_of_one(0.0, gone=set())
-    heart.world = cast(Any, SimpleNamespace(rank=0, position=position))
+    heart.world = cast(Any, SimpleNamespace(rank=0, position=position, cut_off=False))
     sent: list[bytes] = []
     heart._send = lambda rank, datagram: sent.append(datagram)  # type: ignore[method-assign]
     heart._beat()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from farandole.errors import UsageError
 from farandole.runtime.faults import Fail
-from farandole.runtime.lossy import Lossy
+from farandole.runtime.lossy import Copy, Lossy, with_flipped_bit
 from farandole.runtime.reliable import SHORTEST_S, Channel, Frame, GaveUp, RoundTrip
 
 Fate = Callable[[], list[float]]  # after how long each copy of a frame arrives
@@ -123,12 +124,50 @@ def test_a_share_of_the_messages_is_struck_from_the_step_on() -> None:
 
 
 def test_each_kind_of_fault() -> None:
-    def fate(text: str) -> list[float]:
-        return Lossy([Fail.parse(f"rank=0,step=0,share=1,how={text}")], 0, 0).fate(0, 1, Frame(0, payload=b""))
+    def fate(text: str, payload: bytes | None = b"abcd") -> list[Copy]:
+        return Lossy([Fail.parse(f"rank=0,step=0,share=1,how={text}")], 0, 0).fate(0, 1, Frame(0, payload=payload))
 
     assert fate("drop") == []
-    assert fate("delay,delay=0.5") == [0.5]
-    assert fate("duplicate") == [0.0, 0.0]
+    assert fate("delay,delay=0.5") == [Copy(0.5)]
+    assert fate("duplicate") == [Copy(), Copy()]
+    [struck] = fate("corrupt")
+    assert struck.flipped is not None
+    assert fate("corrupt", payload=None) == [Copy()], "an acknowledgement has nothing to corrupt"
+
+
+@given(st.binary(min_size=1), st.floats(0, 1, exclude_max=True))
+def test_a_corrupted_payload_differs_in_one_bit_which_its_checksum_finds(payload: bytes, flipped: float) -> None:
+    damaged = with_flipped_bit(payload, flipped)
+    assert len(damaged) == len(payload)
+    assert sum((one ^ other).bit_count() for one, other in zip(payload, damaged, strict=True)) == 1
+    frame = Channel(checksums=True).send(0, payload, 0.0)
+    receiver = Channel()
+    assert receiver.receive(replace(frame, payload=damaged), 0.0) == (None, []), "as if it had been lost"
+    assert receiver.corrupted == 1
+    assert receiver.receive(frame, 0.0)[1] == [frame]
+    unchecked = Channel().send(0, payload, 0.0)
+    [delivered] = Channel().receive(replace(unchecked, payload=damaged), 0.0)[1]
+    assert delivered.payload == damaged, "without a checksum it is not noticed"
+
+
+def test_a_partition_lies_between_one_rank_and_all_others_until_it_heals() -> None:
+    clock = [100.0]
+    cut = [Fail.parse("rank=2,step=5,how=partition,heals=3")]
+    links = {rank: Lossy(cut, rank, 0, lambda: clock[0]) for rank in range(4)}
+
+    def separated(step: int) -> set[tuple[int, int]]:
+        pairs = [(one, other) for one in links for other in links if one != other]
+        return {(one, other) for one, other in pairs if not links[one].fate(step, other, Frame(0, payload=b""))}
+
+    of_rank_2 = {pair for one in (0, 1, 3) for pair in ((one, 2), (2, one))}
+    assert separated(4) == set()
+    assert separated(5) == of_rank_2
+    clock[0] += 2.9
+    assert separated(6) == of_rank_2
+    clock[0] += 0.2
+    assert separated(6) == set()
+    assert links[2].struck == {str(cut[0]): 6}, "three messages, twice"
+    assert Lossy([Fail.parse("rank=2,step=5,how=partition")], 2, 0, lambda: 1e9).fate(9, 0, Frame(0)) == []
 
 
 def test_what_is_struck_depends_on_the_message_alone() -> None:
@@ -143,7 +182,7 @@ def test_what_is_struck_depends_on_the_message_alone() -> None:
 
 def test_another_ranks_messages_are_left_alone() -> None:
     lossy = Lossy([Fail.parse("rank=0,step=0,how=drop,share=1")], rank=1, seed=0)
-    assert lossy.fate(5, 0, Frame(0, payload=b"")) == [0.0]
+    assert lossy.fate(5, 0, Frame(0, payload=b"")) == [Copy()]
 
 
 @pytest.mark.parametrize(
@@ -151,6 +190,7 @@ def test_another_ranks_messages_are_left_alone() -> None:
     [
         *("how=drop,share=0", "how=drop,share=1.5", "how=drop,share=nan", "how=drop,until=5", "how=drop,delay=1"),
         *("how=kill,share=0.5", "how=kill,until=20", "how=delay,delay=0", "how=delay,delay=inf", "how=lose"),
+        *("how=partition,share=1", "how=partition,until=20", "how=partition,heals=0", "how=drop,heals=2"),
     ],
 )
 def test_what_does_not_fit_is_refused(text: str) -> None:
@@ -158,7 +198,13 @@ def test_what_does_not_fit_is_refused(text: str) -> None:
         Fail.parse(f"rank=1,step=10,{text}")
 
 
-@pytest.mark.parametrize("text", ["how=kill", "how=drop", "how=drop,share=0.5", "how=delay,until=20,delay=0.3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("how=kill", "how=drop", "how=drop,share=0.5", "how=delay,until=20,delay=0.3"),
+        *("how=corrupt,share=1", "how=partition", "how=partition,heals=2.5"),
+    ],
+)
 def test_a_fault_says_what_was_asked_for(text: str) -> None:
     fail = Fail.parse(f"rank=1,step=10,{text}")
     assert Fail.parse(str(fail)) == fail

@@ -19,7 +19,7 @@ from farandole.recovery import heartbeat, membership
 from farandole.recovery.event_log import EventLog, RankWitness
 from farandole.runtime import rank
 from farandole.runtime.communicator import broadcast_text
-from farandole.runtime.faults import WITH_DEATHS, refuse_message_faults
+from farandole.runtime.faults import WITH_DEATHS
 from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
@@ -56,7 +56,7 @@ class FailureLog:
         if options.replicas > 1:
             if options.transport == "window":
                 raise UsageError("--replicas is for servers with memory of their own: use --transport messages")
-            refuse_message_faults(options.fail, WITH_DEATHS)
+            options.refuse_resending(WITH_DEATHS)
             membership.check(world.size, spares=0)
         folder = Path(broadcast_text(world.control, str(recorder.folder)))
         shared = options.transport == "window" or placement.aggregators

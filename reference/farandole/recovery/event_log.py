@@ -86,6 +86,9 @@ class RankWitness:
     def strikes(self, fail: Fail) -> None:
         self.event_log.write("failure", fail.rank, fail.step, fail.how)
 
+    def recovers(self, fail: Fail) -> None:
+        self.event_log.write("retried", fail.rank, fail.step)
+
     def fails(self, step: int) -> None:
         self.event_log.write("failure", self.rank, step, "raise")
 

@@ -21,8 +21,8 @@ class Line:
     Attributes:
         rank: whose line it is; of a failure, the rank that failed.
         step: of the training; of a start, the step it begins with.
-        kind: of a failure: kill, raise, hang, or how it was noticed: lost, silent, or ended. Of "asked for", the
-            request that is answered (`join_request`).
+        kind: of a failure: kill, raise, hang, partition, or how it was noticed: lost, silent, or ended. Of "asked
+            for", the request that is answered (`join_request`).
     """
 
     when: float

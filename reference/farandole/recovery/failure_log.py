@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from farandole.recovery.events import UNKNOWN, Line
+from farandole.runtime.faults import PARTITION
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,13 @@ def _planned(lines: Sequence[Line]) -> bool:
 
 
 def _retried(lines: Sequence[Line]) -> list[tuple[Line, Fault]]:
-    """Return the failures of one rank's own work that another try has made good."""
+    """Return one rank's failures that another try has made good, and its partitions that healed unnoticed."""
     found = []
     for again in (line for line in lines if line.what == "retried"):
         for failed in [line for line in lines if _is_about(again, line) and line.when <= again.when][-1:]:
-            found.append((failed, Fault(failed.rank, failed.step, failed.kind, 0.0, again.when - failed.when, 0)))
+            detected_s = None if failed.kind == PARTITION else 0.0
+            took_s = again.when - failed.when
+            found.append((failed, Fault(failed.rank, failed.step, failed.kind, detected_s, took_s, 0)))
     return found
 
 

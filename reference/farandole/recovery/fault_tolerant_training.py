@@ -23,7 +23,7 @@ from farandole.recovery.protection import NOT_STARTED
 from farandole.recovery.training_record import TrainingRecord
 from farandole.runtime.communicator import LOST
 from farandole.runtime.failure import PeerLost
-from farandole.runtime.faults import WITH_DEATHS, refuse_message_faults
+from farandole.runtime.faults import WITH_DEATHS
 from farandole.runtime.joining import Told
 from farandole.runtime.record import Summary
 from farandole.runtime.world import World
@@ -35,7 +35,7 @@ def check(world: World, options: FaultTolerantOptions) -> None:
     Raises:
         UsageError: faults of messages, no rank that works, an MPI without ULFM, a `--hang-after` that never expires.
     """
-    refuse_message_faults(options.fail, WITH_DEATHS)
+    options.refuse_resending(WITH_DEATHS)
     membership.check(world.size, options.spares)
     heartbeat.check(options.hang_after, options.wait_timeout)
 

@@ -6,6 +6,12 @@ moves that its main thread has made, and whether it is waiting for another rank.
 long without waiting, or has sent nothing at all, is suspected and then killed (fencing): if it woke up later it would
 act on an outdated state. The rank is requested to end itself; if it does not, a rank of the same host kills it.
 
+A network may be divided into parts that do not hear each other (网络分区). Each part would take the other for dead and
+go on by itself, and the two would train different models (split brain, 脑裂). So a rank that hears less than half of
+all, itself included, takes itself for cut off and ends itself. Of two halves the one with the lowest rank goes on (a
+quorum: Gifford, "Weighted voting for replicated data", 1979). Its price: of three ranks the last does not outlive two
+that fall silent at once, unless MPI reports their deaths.
+
 A rank is judged from its first heartbeat on, since before it a rank may build a large model longer than others do; one
 that hangs until then makes the others wait until their own time-out. A short time-out kills slow ranks; a long one
 makes all ranks wait. Heartbeats are datagrams, beside MPI: a lost one is followed by the next, and sending never
@@ -31,12 +37,18 @@ from math import inf
 import psutil
 
 from farandole.errors import UsageError
+from farandole.runtime import rank as process
 from farandole.runtime.addresses import LOOPBACK, reachable_address
 from farandole.runtime.communicator import all_gather_text, broadcast_text
+from farandole.runtime.failure import Failure
 from farandole.runtime.world import World
 
 BEAT_S = 0.2
 DATAGRAM = struct.Struct("16s?qqq?")  # the launch's secret, whether to end, rank, its step, moves, waiting
+CUT_OFF = (
+    "ends itself: it has not heard half of the ranks for {:g} s, so the others may be going on without it "
+    "(--hang-after sets this time)"
+)
 HEARS_WITHIN_S = 1.0  # a rank that was told to end, and has not, is killed by its neighbours after this time
 
 
@@ -152,6 +164,8 @@ class Heart(threading.Thread):
         self._socket.close()
 
     def _beat(self) -> None:
+        if self.world.cut_off:
+            return
         position = self.world.position
         waiting = (position.waiting and not position.working) or self._at_ease
         sign = DATAGRAM.pack(self._secret, False, self.world.rank, position.step, position.moves, waiting)
@@ -166,7 +180,7 @@ class Heart(threading.Thread):
                 sign.moved = min(now, sign.moved + seconds)
 
     def _hear(self, datagram: bytes) -> None:
-        if len(datagram) != DATAGRAM.size:
+        if len(datagram) != DATAGRAM.size or self.world.cut_off:
             return
         secret, end, rank, step, moves, waiting = DATAGRAM.unpack(datagram)
         if secret != self._secret:
@@ -182,6 +196,9 @@ class Heart(threading.Thread):
         sign.step, sign.moves, sign.waiting, sign.heard = step, moves, waiting, now
 
     def _judge(self, now: float) -> None:
+        if self._in_minority(now):
+            position = self.world.position
+            process.leave(Failure(self.world.rank, position.step, "unable", time.time(), CUT_OFF.format(self.after_s)))
         for rank, sign in list(self._signs.items()):
             if rank in self.gone:
                 continue
@@ -192,6 +209,12 @@ class Heart(threading.Thread):
                 self.noticed(rank, sign.step)
                 self._told[rank] = now
                 self._send(rank, DATAGRAM.pack(self._secret, True, rank, 0, 0, False))
+
+    def _in_minority(self, now: float) -> bool:
+        """Whether this rank hears so few others that the rest may go on without it."""
+        alive = {self.world.rank, *self._signs} - set(self.gone)
+        heard = {rank for rank in alive if rank not in self._signs or now - self._signs[rank].heard <= self.after_s}
+        return 2 * len(heard) < len(alive) or (2 * len(heard) == len(alive) and min(alive) not in heard)
 
     def _end_by_hand(self, rank: int) -> None:
         """Kill a process of this host that does not react; its neighbours kill one of another host."""

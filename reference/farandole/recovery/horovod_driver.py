@@ -54,7 +54,7 @@ from farandole.recovery.horovod_workers import POLL_S, Workers
 from farandole.recovery.horovod_world import WORKERS, Finished
 from farandole.recovery.options import ElasticHorovodOptions
 from farandole.runtime.command_line import to_arguments
-from farandole.runtime.faults import check_ranks, check_steps, refuse_message_faults
+from farandole.runtime.faults import check_ranks, check_steps
 from farandole.runtime.record import Summary
 from farandole.runtime.recorder import open_folder
 from farandole.runtime.summary import divergence_in, write_summary
@@ -113,7 +113,7 @@ def check(options: ElasticHorovodOptions, hosts: Hosts) -> None:
         raise UsageError(f"--device cuda: {why}; use --device cpu")
     check_ranks([*options.slow, *options.fail], options.workers)
     check_steps(options.first_steps, options.steps_at_most(options.workers))
-    refuse_message_faults(options.fail, "it strikes only our own messages, and Horovod sends none of them")
+    options.refuse_resending("it is for our own messages, and Horovod sends none of them")
     if options.link_mbps or options.link_change:
         raise UsageError("--link-mbps slows down our own messages, and Horovod sends none of them: leave it out")
     found = sum(hosts.slots().values())

@@ -79,6 +79,10 @@ class FaultTolerantOptions(RunOptions):
     def outlives(self) -> bool:
         return True
 
+    @property
+    def survives_partitions(self) -> bool:
+        return self.outlives
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)

@@ -134,12 +134,12 @@ def faults(summary: Summary) -> Table:
 def delivery(summary: Summary) -> Table:
     """Return a table with a row per rank: its messages that faults struck, and what it sent again or discarded."""
     table = Table()
-    for heading in ("rank", "messages struck", "sent again", "bytes sent again", "copies discarded"):
+    for heading in ("rank", "messages struck", "sent again", "bytes sent again", "copies discarded", "corrupted"):
         table.add_column(heading, justify="right")
     figures = summary.delivery or {}
     for place, rank in enumerate(summary.members if figures else []):
         struck = sum(fault.get("messages", 0) for fault in summary.faults if fault["rank"] == rank)
-        counts = (figures[name][place] for name in ("repeated", "repeated_bytes", "discarded"))
+        counts = (figures[name][place] for name in ("repeated", "repeated_bytes", "discarded", "corrupted"))
         table.add_row(str(rank), str(struck), *map(str, counts))
     return table
 

@@ -6,7 +6,8 @@
     --fail rank=2,step=30,how=kill     rank 2 sends itself SIGKILL when step 30 begins
                           how=raise    … raises an exception
                           how=hang     … stops answering, but lives
-                          how=drop, delay, duplicate     … some of its messages are lost, late, duplicated (`lossy`)
+                          how=drop, delay, duplicate, corrupt     some of its messages are struck (`lossy`)
+                          how=partition,heals=2                   … is cut off from the others for 2 seconds
 
 Slowness is made by sleeping after each computation, so a slow rank does not burn the cores that
 the others need: on a laptop the effect is the one a slow machine would have. Which computations a
@@ -18,6 +19,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,9 +28,10 @@ from typing import Literal, cast
 from farandole.errors import UsageError
 from farandole.runtime.numbers import parse_integer, parse_real
 
-How = Literal["kill", "raise", "hang", "drop", "delay", "duplicate"]
+How = Literal["kill", "raise", "hang", "drop", "delay", "duplicate", "corrupt", "partition"]
 RANK_FAULTS = ("kill", "raise", "hang")
-MESSAGE_FAULTS = ("drop", "delay", "duplicate")
+MESSAGE_FAULTS = ("drop", "delay", "duplicate", "corrupt")
+PARTITION = "partition"
 LARGEST_FACTOR = 1e6  # sleeping longer than this times a computation may exceed what the system supports
 WITH_DEATHS = "ranks may die here, and messages to a dead rank would be resent in vain"
 
@@ -124,6 +127,7 @@ class Fail:
         share: the fraction of its messages that is struck, above 0 and up to 1.
         end: messages are struck only before step `end`; None: until the end of the run.
         delay_s: by how many seconds a message is delayed.
+        heals_s: after how many seconds the rank is no longer cut off; None: never.
     """
 
     rank: int
@@ -132,14 +136,16 @@ class Fail:
     share: float = 0.1
     end: int | None = None
     delay_s: float = 0.2
+    heals_s: float | None = None
 
     @classmethod
     def parse(cls, text: str) -> Fail:
         form = (
-            "--fail rank=2,step=30,how=kill (or raise, or hang), or how=drop (or delay, or duplicate), "
-            "which may have share=0.1 (above 0, up to 1), until=60 (a later step) and, of delay, delay=0.2 (seconds)"
+            "--fail rank=2,step=30,how=kill (or raise, or hang), or how=drop (or delay, duplicate, corrupt), "
+            "which may have share=0.1 (above 0, up to 1), until=60 (a later step) and, of delay, delay=0.2 (seconds), "
+            "or how=partition, which may have heals=2 (seconds)"
         )
-        pairs = named_values(text, form, {"rank", "step", "how", "share", "until", "delay"})
+        pairs = named_values(text, form, {"rank", "step", "how", "share", "until", "delay", "heals"})
         try:
             fail = cls(
                 parse_integer(pairs["rank"]),
@@ -148,17 +154,24 @@ class Fail:
                 parse_real(pairs["share"]) if "share" in pairs else cls.share,
                 parse_integer(pairs["until"]) if "until" in pairs else None,
                 parse_real(pairs["delay"]) if "delay" in pairs else cls.delay_s,
+                parse_real(pairs["heals"]) if "heals" in pairs else None,
             )
         except (KeyError, ValueError) as error:
             raise UsageError(f"{text!r} does not fit: write it as {form}") from error
-        fits = fail.rank >= 0 and fail.step >= 0 and fail.how in RANK_FAULTS + MESSAGE_FAULTS
+        fits = fail.rank >= 0 and fail.step >= 0 and fail.how in (*RANK_FAULTS, *MESSAGE_FAULTS, PARTITION)
         fits &= 0 < fail.share <= 1 and fail.delay_s > 0
         fits &= fail.end is None or fail.end > fail.step
         fits &= fail.how in MESSAGE_FAULTS or not pairs.keys() & {"share", "until"}
         fits &= fail.how == "delay" or "delay" not in pairs
+        fits &= fail.heals_s is None or (fail.how == PARTITION and fail.heals_s > 0)
         if not fits:
             raise UsageError(f"{text!r} does not fit: write it as {form}")
         return fail
+
+    @property
+    def is_of_messages(self) -> bool:
+        """Whether it strikes messages, also those to other ranks from a rank that is cut off."""
+        return self.how in MESSAGE_FAULTS or self.how == PARTITION
 
     def lasts(self, step: int) -> bool:
         """Whether the fault strikes messages of this step."""
@@ -168,15 +181,16 @@ class Fail:
         text = f"rank={self.rank},step={self.step},how={self.how}"
         if self.how in MESSAGE_FAULTS:
             text += f",share={self.share:g}" + ("" if self.end is None else f",until={self.end}")
-        return text + (f",delay={self.delay_s:g}" if self.how == "delay" else "")
+        text += f",delay={self.delay_s:g}" if self.how == "delay" else ""
+        return text + (f",heals={self.heals_s:g}" if self.heals_s is not None else "")
 
     def strike(self) -> None:
+        """Have this rank fail, unless its failure ends: a partition that heals."""
         if self.how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.how == "raise":
             raise InjectedFault(f"--fail {self}")
-        while True:
-            time.sleep(3600)
+        time.sleep(threading.TIMEOUT_MAX if self.heals_s is None else self.heals_s)
 
 
 def check_ranks(faults: Sequence[Slow | Fail], ranks: int) -> None:
@@ -197,17 +211,3 @@ def check_steps(firsts: Mapping[str, int], steps: int | None) -> None:
     for option, step in firsts.items():
         if steps is not None and step >= steps:
             raise UsageError(f"{option} would never strike: the last step is {steps - 1}; give that or an earlier one")
-
-
-def refuse_message_faults(faults: Sequence[Fail], why: str) -> None:
-    """Refuse faults of messages (lost, delayed, duplicated) where no reliable channel makes up for them.
-
-    Args:
-        why: the reason, for the message.
-
-    Raises:
-        UsageError: `faults` contains such a fault.
-    """
-    for fault in faults:
-        if fault.how in MESSAGE_FAULTS:
-            raise UsageError(f"--fail {fault} is not supported here, since {why}: leave it out")

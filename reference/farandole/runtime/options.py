@@ -7,8 +7,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
+from farandole.errors import UsageError
 from farandole.runtime.chaos import Chaos
-from farandole.runtime.faults import Fail, Slow
+from farandole.runtime.faults import PARTITION, Fail, Slow
 from farandole.runtime.links import LinkChange
 from farandole.runtime.numbers import AtLeastOne, Positive, Seed
 
@@ -76,7 +77,11 @@ class RunOptions:
 
     fail: Annotated[tuple[Fail, ...], Parameter(converter=_parsed_by(Fail), **REPEATABLE)] = ()
     """A failure, as rank=2,step=30,how=kill (or raise, or hang). A message fault, as rank=2,step=30,how=drop (or delay,
-    or duplicate),share=0.1. May be given again."""
+    duplicate, corrupt),share=0.1. A rank that is cut off, as rank=2,step=30,how=partition,heals=2 (seconds; without
+    heals, for good). May be given again."""
+
+    checksum: Annotated[bool, Parameter(negative="")] = False
+    """Give every message a checksum, and send it again where it arrives changed. For our own messages."""
 
     chaos: Annotated[Chaos | None, Parameter(converter=_chaos, **ONCE)] = None
     """Kill ranks at random, as mtbf=20s,seed=7: one every 20 seconds on average, the seed decides which and when."""
@@ -112,6 +117,32 @@ class RunOptions:
     def outlives(self) -> bool:
         """Whether the training continues when a rank has died, for which MPI must let ranks outlive each other."""
         return False
+
+    @property
+    def survives_partitions(self) -> bool:
+        """Whether the others continue without a rank that is cut off; else messages are resent until it is back."""
+        return False
+
+    @property
+    def resends(self) -> bool:
+        """Whether messages may be lost or changed, and are sent again."""
+        struck = (fail for fail in self.fail if fail.is_of_messages)
+        return self.checksum or any(fail.how != PARTITION or not self.survives_partitions for fail in struck)
+
+    def refuse_resending(self, why: str) -> None:
+        """Refuse faults of messages, and checksums, where no message can be sent again.
+
+        Args:
+            why: the reason, for the message.
+
+        Raises:
+            UsageError: the options ask for one.
+        """
+        for fail in self.fail:
+            if fail.is_of_messages and not (fail.how == PARTITION and self.survives_partitions):
+                raise UsageError(f"--fail {fail} is not supported here, since {why}: leave it out")
+        if self.checksum:
+            raise UsageError(f"--checksum is not supported here, since {why}: leave it out")
 
     def computes(self, rank: int, ranks: int) -> bool:
         """Return whether this rank of `ranks` computes gradients or predictions, so that it has use for a card."""

@@ -66,10 +66,10 @@ class Summary:
         memory: bytes held for parameters, gradients, optimizer_state and activations, "measured" and by "formula";
             and activations copied "out" of the device and "in", where these are "offloaded".
         params_sha256: digest of each rank's final parameters.
-        faults: each with rank, step, kind (kill, raise, hang; silent: ended for its silence; ended: by
+        faults: each with rank, step, kind (kill, raise, hang, partition; silent: ended for its silence; ended: by
             Horovod, with another of its host; lost: of an unknown kind), detected_s and resumed_s (seconds from the
             failure to the first survivor's notice, and to the first step done afterwards), steps_lost (done again);
-            drop, delay and duplicate also have messages, the number of messages struck.
+            faults of messages also have messages, the number of messages struck.
         versions: of everything that computes or communicates; on a card also "arithmetic", how its libraries compute.
         joined: processes that joined later, each with rank, step (its first), joined_s (seconds from the request
             until that step was done).
@@ -79,7 +79,7 @@ class Summary:
         server_changes: each change of a parameter server's servers, with step, servers (their ranks after the change),
             keys and bytes (moved between servers), and seconds (how long all workers waited).
         delivery: with message faults, repeated and repeated_bytes (messages sent again, also counted in bytes_sent),
-            and discarded (copies of messages that had already arrived).
+            discarded (copies of messages that had already arrived), and corrupted (copies whose checksum was wrong).
         tasks: if the manager assigns the computing tasks, done_by (worker's rank: number of tasks that it completed
             first), resubmitted (assigned again after a death) and backups (assigned to a second worker).
         stopping: if a thread decides when to stop, ended (why it ended the training; None: it did not) and checks,

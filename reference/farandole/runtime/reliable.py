@@ -4,6 +4,7 @@ Selective repeat with acknowledgements. Each direction of a pair of ranks number
 
     sender      keeps a message until it is acknowledged; after its time-out sends it again and doubles the time-out
     receiver    acknowledges every copy that arrives, delivers each number once and in order, and buffers early messages
+    checksum    a copy whose checksum is wrong counts as lost: it is not acknowledged, and sent again
 
 The time-out follows the measured round trip (Jacobson, "Congestion avoidance and control", 1988):
 
@@ -12,12 +13,16 @@ The time-out follows the measured round trip (Jacobson, "Congestion avoidance an
 A message that was sent more than once gives no sample, since the acknowledgement may belong to any copy (Karn &
 Partridge, "Improving round-trip time estimates in reliable transport protocols", 1987).
 
+The checksum is the CRC-32 of the payload, end to end: it also finds what changed in the memory of a card, a host or a
+switch, which the checksum of a link does not cover (Saltzer et al., "End-to-end arguments in system design", 1984).
+
 Cost: one acknowledgement per copy that arrives; memory for unacknowledged and early messages. Document 000 warns that
 communication may fail (通信可能会失败); 001 requires retries until success or a set time-out.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -35,12 +40,19 @@ class Frame:
         tag: the message's tag.
         payload: the message's bytes; None: an acknowledgement of message `number`.
         copy: how often the sender has sent the message, this time included; in an acknowledgement, the copy it answers.
+        checksum: the CRC-32 of the payload that the sender meant; None: the sender makes none.
     """
 
     number: int
     tag: int = 0
     payload: bytes | None = None
     copy: int = 1
+    checksum: int | None = None
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the payload is the one that the sender meant, as far as its checksum tells."""
+        return self.checksum is None or self.checksum == zlib.crc32(self.payload or b"")
 
 
 @dataclass
@@ -93,14 +105,16 @@ class Channel:
 
     Args:
         limit_s: give up on a message after this many seconds, or after `tries` copies.
+        checksums: give each message a checksum, by which the peer finds whether it was changed on its way.
 
     Attributes:
         duplicates: number of copies that arrived after the message had already arrived.
+        corrupted: number of copies that arrived changed, and were ignored.
     """
 
-    def __init__(self, limit_s: float = float("inf"), tries: int = TRIES) -> None:
-        self.limit_s, self.tries = limit_s, tries
-        self.duplicates = 0
+    def __init__(self, limit_s: float = float("inf"), tries: int = TRIES, checksums: bool = False) -> None:
+        self.limit_s, self.tries, self.checksums = limit_s, tries, checksums
+        self.duplicates = self.corrupted = 0
         self.round_trip = RoundTrip()
         self._next_sent = self._next_delivered = 0
         self._unacknowledged: dict[int, Unacknowledged] = {}
@@ -113,18 +127,24 @@ class Channel:
 
     def send(self, tag: int, payload: bytes, now: float) -> Frame:
         """Return the first copy of a new message; the caller puts it on the link."""
-        frame = Frame(self._next_sent, tag, payload)
+        frame = Frame(self._next_sent, tag, payload, checksum=zlib.crc32(payload) if self.checksums else None)
         self._next_sent += 1
         timeout_s = self.round_trip.timeout_s
         self._unacknowledged[frame.number] = Unacknowledged(frame, now, now + min(timeout_s, self.limit_s), timeout_s)
         return frame
 
     def receive(self, frame: Frame, now: float) -> tuple[Frame | None, list[Frame]]:
-        """Return the acknowledgement of an arrived frame (None if it is itself one), and the messages it delivers."""
+        """Return the answer to an arrived frame, and the messages that it delivers.
+
+        The answer is its acknowledgement; None if it is itself one, or is corrupted.
+        """
         if frame.payload is None:
             waiting = self._unacknowledged.pop(frame.number, None)
             if waiting and waiting.tries == 1:
                 self.round_trip.measured(now - waiting.first)
+            return None, []
+        if not frame.is_intact:
+            self.corrupted += 1
             return None, []
         if frame.number < self._next_delivered or frame.number in self._early:
             self.duplicates += 1

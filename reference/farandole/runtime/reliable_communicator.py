@@ -4,10 +4,11 @@
 
 In each group one thread makes all MPI calls for these messages. It puts messages on the link, acknowledges those that
 arrive, and resends those that are not acknowledged in time, also while its rank computes. This communicator is used
-only with such faults in `--fail`; without them, messages go to MPI directly.
+only with such faults in `--fail`, or with `--checksum`; without them, messages go to MPI directly.
 
-The payload counts as bytes sent, that of resent messages too; sequence numbers, acknowledgements and copies made by the
-fault do not. Cost: a copy of each payload on either side, and up to PAUSE_S per message.
+The payload counts as bytes sent, that of resent messages too; sequence numbers, checksums, acknowledgements and copies
+made by the fault do not. Cost: a copy of each payload on either side, with `--checksum` a pass over it on either side,
+and up to PAUSE_S per message.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +26,12 @@ from mpi4py import MPI
 from farandole.errors import UsageError
 from farandole.runtime.communicator import Buffer, Communicator, Pending
 from farandole.runtime.event_queue import EventQueue
-from farandole.runtime.lossy import Lossy
+from farandole.runtime.lossy import Copy, Lossy, with_flipped_bit
 from farandole.runtime.reliable import Channel, Frame, GaveUp
 
 PAUSE_S = 100e-6
-HEAD = 4  # numbers before the payload: sequence number, tag, whether it acknowledges, copy
+HEAD = 5  # numbers before the payload: sequence number, tag, whether it acknowledges, copy, checksum
+NO_CHECKSUM = -1
 LIMIT = 0.5  # share of --wait-timeout: the sender gives up first, since only it can name the message
 Message = tuple[int, bytes]  # source, payload
 
@@ -52,18 +55,26 @@ class ReliableCommunicator(Communicator):
         lossy: decides which of this rank's messages are struck.
         give_up: ends the job for a given reason; called in the background thread.
         limit_s: seconds without acknowledgement after which a message is given up.
+        checksums: whether messages that arrive changed are found, and sent again.
 
     Attributes:
         repeated, repeated_bytes: number of messages that were sent again, and their payload in bytes.
     """
 
     def __init__(
-        self, mpi: MPI.Intracomm, *args: Any, lossy: Lossy, give_up: Callable[[str], None], limit_s: float, **named: Any
+        self,
+        mpi: MPI.Intracomm,
+        *args: Any,
+        lossy: Lossy,
+        give_up: Callable[[str], None],
+        limit_s: float,
+        checksums: bool = False,
+        **named: Any,
     ) -> None:
         super().__init__(mpi, *args, **named)
-        self.lossy, self.give_up, self.limit_s = lossy, give_up, limit_s
+        self.lossy, self.give_up, self.limit_s, self.checksums = lossy, give_up, limit_s, checksums
         self.repeated = self.repeated_bytes = 0
-        self._channels: defaultdict[int, Channel] = defaultdict(lambda: Channel(limit_s))
+        self._channels: defaultdict[int, Channel] = defaultdict(lambda: Channel(limit_s, checksums=checksums))
         self._inbox: defaultdict[int, deque[Message]] = defaultdict(deque)  # by tag, in order of arrival
         self._changed = threading.Condition()
         self._link = EventQueue[tuple[int, Frame]]()  # destinations and frames, at the times at which they leave
@@ -136,11 +147,13 @@ class ReliableCommunicator(Communicator):
             lossy=self.lossy,
             give_up=self.give_up,
             limit_s=self.limit_s,
+            checksums=self.checksums,
         )
 
     def refuse(self, what: str, instead: str = "choose another way") -> None:
         super().refuse(what, instead)
-        raise UsageError(f"--fail …,how=drop strikes only our own messages, and {what} sends none of them: {instead}")
+        option = "--fail …,how=drop strikes" if self.lossy.strikes else "--checksum covers"
+        raise UsageError(f"{option} only our own messages, and {what} sends none of them: {instead}")
 
     def close(self) -> None:
         """End the threads. Call it once no rank of the group needs another message."""
@@ -161,6 +174,7 @@ class ReliableCommunicator(Communicator):
     def delivery(self) -> dict[str, int]:
         found = {"repeated": self.repeated, "repeated_bytes": self.repeated_bytes}
         found["discarded"] = sum(channel.duplicates for channel in self._channels.values())
+        found["corrupted"] = sum(channel.corrupted for channel in self._channels.values())
         for group in self._groups:
             for name, value in (group.delivery or {}).items():
                 found[name] += value
@@ -194,8 +208,9 @@ class ReliableCommunicator(Communicator):
             return False
         source, data = status.Get_source(), np.empty(status.Get_count(MPI.BYTE), np.uint8)
         self.mpi.Recv(data, source)
-        number, tag, acknowledges, copy = (int(each) for each in data[: 8 * HEAD].view(np.int64))
-        frame = Frame(number, tag, None if acknowledges else data[8 * HEAD :].tobytes(), copy)
+        number, tag, acknowledges, copy, checksum = (int(each) for each in data[: 8 * HEAD].view(np.int64))
+        payload = None if acknowledges else data[8 * HEAD :].tobytes()
+        frame = Frame(number, tag, payload, copy, None if checksum == NO_CHECKSUM else checksum)
         with self._changed:
             answer, delivered = self._channels[source].receive(frame, time.monotonic())
             if answer:
@@ -229,15 +244,19 @@ class ReliableCommunicator(Communicator):
     def _put(self, frame: Frame, to: int) -> None:
         """Put a frame on the link with the copies and delays of its fate; a rank's message to itself is sent once."""
         step = self._recorder.step if self._recorder else -1
-        fate = self.lossy.fate(step, self._named(to), frame)
-        for after_s in [0.0] if to == self.rank else fate:
-            self._link.add(time.monotonic() + after_s, (to, frame))
+        fate = self.lossy.fate(step, self._named(to), frame) if to != self.rank else [Copy()]
+        for copy in fate:
+            sent = frame
+            if copy.flipped is not None and frame.payload:
+                sent = replace(frame, payload=with_flipped_bit(frame.payload, copy.flipped))
+            self._link.add(time.monotonic() + copy.after_s, (to, sent))
 
     def _leave(self) -> None:
         """Pass the frames that are due to MPI."""
         self._leaving = [(request, data) for request, data in self._leaving if not request.Test()]
         for to, frame in self._link.events(until=time.monotonic()):
-            head = np.array([frame.number, frame.tag, frame.payload is None, frame.copy], np.int64)
+            checksum = NO_CHECKSUM if frame.checksum is None else frame.checksum
+            head = np.array([frame.number, frame.tag, frame.payload is None, frame.copy, checksum], np.int64)
             data = np.frombuffer(head.tobytes() + (frame.payload or b""), np.uint8)
             self._leaving.append((self.mpi.Isend(data, to), data))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
@@ -15,7 +16,6 @@ from mpi4py import MPI
 
 from farandole import __version__
 from farandole.runtime import devices, trace
-from farandole.runtime.faults import MESSAGE_FAULTS
 from farandole.runtime.files import json_text, read_lines, write
 from farandole.runtime.options import RunOptions
 from farandole.runtime.record import Summary
@@ -139,13 +139,18 @@ def _delivery(ranks: Sequence[dict[str, Any]]) -> dict[str, list[int]] | None:
 
 
 def message_faults(options: RunOptions, ranks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """An entry of the record's `faults` per `--fail …,how=drop`, with the number of messages it has struck."""
-    struck = {text: number for rank in ranks for text, number in (rank.get("struck") or {}).items()}
+    """An entry of the record's `faults` per `--fail …,how=drop`, with the number of messages it has struck.
+
+    A partition strikes those of all ranks.
+    """
+    struck: Counter[str] = Counter()
+    for rank in ranks:
+        struck.update(rank.get("struck") or {})
     unknown = {"detected_s": None, "resumed_s": None, "steps_lost": 0}
     return [
         {"rank": fail.rank, "step": fail.step, "kind": fail.how, **unknown, "messages": struck[str(fail)]}
         for fail in options.fail
-        if str(fail) in struck and fail.how in MESSAGE_FAULTS
+        if str(fail) in struck
     ]
 
 

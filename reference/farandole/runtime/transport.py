@@ -14,7 +14,6 @@ import ctypes
 from typing import TYPE_CHECKING, Literal
 
 from farandole.errors import UsageError
-from farandole.runtime.faults import MESSAGE_FAULTS
 from farandole.runtime.options import RunOptions
 
 if TYPE_CHECKING:  # a program that only asks MPI needs no torch
@@ -42,8 +41,8 @@ def of_rank(options: RunOptions, device: torch.device) -> Transport | None:
         UsageError: as `chosen`.
     """
     needs_host = options.needs_host_memory()
-    if not needs_host and any(fail.how in MESSAGE_FAULTS for fail in options.fail):
-        needs_host = "messages that may be lost are kept in the host's memory"
+    if not needs_host and options.resends:
+        needs_host = "messages that may be sent again are kept in the host's memory"
     reads = device.type != "cpu" and options.card_transport != "staged" and mpi_reads(_kind(device))
     return chosen(options.card_transport, device.type != "cpu", reads, needs_host)
 

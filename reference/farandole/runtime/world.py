@@ -29,7 +29,7 @@ from farandole.runtime import devices, placement, rank, rank_end, transport
 from farandole.runtime.cards import rank_device
 from farandole.runtime.communicator import Communicator
 from farandole.runtime.failure import Failure, PeerLost, describe, short_of_memory
-from farandole.runtime.faults import MESSAGE_FAULTS, RANK_FAULTS, Fail, Slowness, check_ranks, check_steps
+from farandole.runtime.faults import PARTITION, RANK_FAULTS, Fail, Slowness, check_ranks, check_steps
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder, Position
 from farandole.runtime.joining import JoiningProcess, joining_process
 from farandole.runtime.links import Link
@@ -47,6 +47,10 @@ class Witness(Protocol):
 
     def strikes(self, fail: Fail) -> None:
         """Log that this rank is about to fail, by an injected fault."""
+        ...
+
+    def recovers(self, fail: Fail) -> None:
+        """Log that this rank goes on after an injected fault that has ended."""
         ...
 
     def fails(self, step: int) -> None:
@@ -73,6 +77,7 @@ class World:
         if_refused: removes what rank 0 has created for the record, if the options are refused before there is
             anything to record.
         outlived: the other ranks go on when this one dies (`recovery.membership`), so its death does not end the job.
+        cut_off: whether an injected partition separates it from the others (`recovery.heartbeat`).
         joining: how this process has joined the job, if it was spawned later; until it is inside, `comm` and `control`
             contain this process alone.
         starts_before: how many starts of this training came before this one (`recovery.restart`).
@@ -112,11 +117,12 @@ class World:
         self.trace = Trace(self.rank)
         self.witness: Witness | None = None
         self.if_refused: Callable[[], None] | None = None
-        self.outlived = False
+        self.outlived = self.cut_off = False
         self.starts_before = 0
         self._computation: tuple[str, ExitStack] | None = None  # the one going on: its name, and what ends it
         self._slowness = Slowness(options.slow, self.rank, options.seed)
-        self._failures = [fail for fail in options.fail if fail.rank == self.rank and fail.how in RANK_FAULTS]
+        own = (*RANK_FAULTS, PARTITION) if options.survives_partitions else RANK_FAULTS
+        self._failures = [fail for fail in options.fail if fail.rank == self.rank and fail.how in own]
         self._last_step = NO_STEP
         self._chaos = options.chaos
         self._death: threading.Timer | None = None
@@ -135,13 +141,18 @@ class World:
         return cls(options, MPI.COMM_WORLD, joining_process() if rank.comes_later() else None)
 
     def _communicator(self, options: RunOptions, mpi: MPI.Intracomm, **named: Any) -> Communicator:
-        """Return a communicator that suits the links: a reliable one if messages may be lost."""
-        if not any(fail.how in MESSAGE_FAULTS for fail in options.fail):
+        """Return a communicator that suits the links: a reliable one if messages may have to be sent again."""
+        if not options.resends:
             return Communicator(mpi, self._watchdog, self._recorder, **named)
-        lossy = Lossy(options.fail, self.rank, options.seed)
-        limit_s = LIMIT * options.wait_timeout
         return ReliableCommunicator(
-            mpi, self._watchdog, self._recorder, lossy=lossy, give_up=self._give_up, limit_s=limit_s, **named
+            mpi,
+            self._watchdog,
+            self._recorder,
+            lossy=Lossy(options.fail, self.rank, options.seed),
+            give_up=self._give_up,
+            limit_s=LIMIT * options.wait_timeout,
+            checksums=options.checksum,
+            **named,
         )
 
     def __enter__(self) -> Self:
@@ -306,7 +317,11 @@ class World:
         if fail.how == "kill" and not self.outlived and (folder := rank.scratch()):
             text = f"was killed by SIGKILL ({option})"
             Failure(self.rank, fail.step, "killed", time.time(), text).leave(folder)
+        self.cut_off = fail.how == PARTITION
         fail.strike()
+        self.cut_off = False
+        if self.witness:
+            self.witness.recovers(fail)
 
     def _refuse(self) -> None:
         """Undo what this run has created, so that corrected options may name the same folder."""

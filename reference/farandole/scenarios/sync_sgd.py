@@ -12,6 +12,7 @@ of its part of the batch, an all-reduce forms the mean, and all copies of the mo
     farandole run sync_sgd -n 4 --batch 512 --lr-batch 64 --warm-up 20 --lr-schedule cosine
     farandole run sync_sgd -n 4 --optimizer adam --lr 0.003 --weight-decay 0.1 --export --tensorboard boards
     farandole run sync_sgd -n 4 --slow rank=3,factor=3
+    farandole run sync_sgd -n 4 --fail rank=2,step=5,how=corrupt --audit
     farandole run sync_sgd -n 2 --data pydoc --model transformer --hidden 64 --batch 32
     mpirun -n 4 python -m farandole.scenarios.sync_sgd --data mnist5k --model cnn --lr 0.1
 """
@@ -48,7 +49,12 @@ class Config(OptimizerOptions, PrecisionOptions):
     random_factors: UnitInterval = 0.0
     """Multiply each rank's gradient by a random factor of 1 ± this before it is reduced: this only adds noise."""
 
+    audit: Annotated[bool, Parameter(negative="")] = False
+    """Check in every step that the gradients are rightly summed and equal on all ranks; end the job where not."""
+
     def needs_host_memory(self) -> str:
+        if self.audit:
+            return "--audit reads the gradients in the host's memory"
         if self.collective in IN_HOST_MEMORY:
             return f"--collective {self.collective} adds up in memory of the host: choose ring, or mpi"
         return ""
@@ -61,6 +67,7 @@ def main(config: Config) -> None:
 
     from farandole.collectives.all_reduce import ALL_REDUCES
     from farandole.collectives.shared_memory import SharedVectors
+    from farandole.data_parallel.audit import audited
     from farandole.data_parallel.mixed_precision import MixedPrecisionSGD
     from farandole.data_parallel.overlapped import OverlappedSGD
     from farandole.data_parallel.random_factors import with_random_factors
@@ -82,6 +89,8 @@ def main(config: Config) -> None:
         if all_reduce is None:
             vectors = SharedVectors(world.comm, sum(each.numel() for each in trained(model)))
             all_reduce, gradients = (lambda _, part: vectors.all_reduce(part)), vectors.own
+        if config.audit:
+            all_reduce = audited(all_reduce)
         if config.random_factors:
             all_reduce = with_random_factors(all_reduce, config.random_factors, config.seed)
         ours = config.collective != "mpi"  # what MPI sends inside its own is not ours to count
