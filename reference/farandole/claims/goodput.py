@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from farandole.claims.claim import Bound, Claim, Measured, Picture, Source
 from farandole.cost.goodput import Recovery, goodput
-from farandole.recovery.interval import daly
 
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 CHIPS, MTBF_S, REPAIR_S = 1_200_000, 365 * DAY_S, 2 * HOUR_S
@@ -35,23 +34,6 @@ def islands() -> Measured:
     return Measured(figures, Picture("islands", "goodput", lines, {"published": [(1, 0.27), (8, 0.88)]}, log="x"))
 
 
-GPUS, INTERRUPTIONS, DAYS = 16_384, 419, 54
-
-
-def llama() -> Measured:
-    """Simulate the restarts of a training with the published rate of interruptions."""
-    mtbf_s = GPUS * DAYS * DAY_S / INTERRUPTIONS
-    every_s = daly(30.0, mtbf_s / GPUS)
-    found = goodput(Recovery(600.0, every_s, 30.0, spares=None), GPUS, mtbf_s, 24 * HOUR_S, 365 * DAY_S, seed=0)
-    return Measured(
-        {
-            "hours between two interruptions": mtbf_s / GPUS / HOUR_S,
-            "minutes between two checkpoints": every_s / 60,
-            "effective training time": found.goodput,
-        }
-    )
-
-
 CLAIMS = (
     Claim(
         "decoupled-diloco-goodput",
@@ -68,22 +50,6 @@ CLAIMS = (
         (
             Bound("goodput of 8 islands", "within 5 points of the published 88 %", 0.83, 0.93, core=True),
             Bound("goodput of one island", "the fit has reached the published 27 %", 0.25, 0.29, core=True),
-        ),
-        "cost/goodput.py",
-    ),
-    Claim(
-        "llama-3-goodput",
-        Source("Grattafiori et al.", 2024, "The Llama 3 herd of models", "section 3.3.4"),
-        "With 419 unexpected interruptions of 16,384 GPUs in 54 days, the effective training time was above 90 %.",
-        "simulated",
-        "restart with 16,384 workers and the published rate, one year; a restart takes 10 minutes and a checkpoint "
-        "half a minute, which are ours, at Daly's interval",
-        1,
-        llama,
-        (
-            Bound("effective training time", "above 90 %", least=0.90, core=True,
-                  otherwise="the times of a restart and of a checkpoint are assumed"),
-            Bound("effective training time", "but not above 97 %, or the assumed times explain nothing", most=0.97),
         ),
         "cost/goodput.py",
     ),

@@ -33,6 +33,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from math import inf
+from typing import NoReturn
 
 import psutil
 
@@ -45,10 +46,6 @@ from farandole.runtime.world import World
 
 BEAT_S = 0.2
 DATAGRAM = struct.Struct("16s?qqq?")  # the launch's secret, whether to end, rank, its step, moves, waiting
-CUT_OFF = (
-    "ends itself: it has not heard half of the ranks for {:g} s, so the others may be going on without it "
-    "(--hang-after sets this time)"
-)
 HEARS_WITHIN_S = 1.0  # a rank that was told to end, and has not, is killed by its neighbours after this time
 
 
@@ -164,8 +161,6 @@ class Heart(threading.Thread):
         self._socket.close()
 
     def _beat(self) -> None:
-        if self.world.cut_off:
-            return
         position = self.world.position
         waiting = (position.waiting and not position.working) or self._at_ease
         sign = DATAGRAM.pack(self._secret, False, self.world.rank, position.step, position.moves, waiting)
@@ -196,9 +191,6 @@ class Heart(threading.Thread):
         sign.step, sign.moves, sign.waiting, sign.heard = step, moves, waiting, now
 
     def _judge(self, now: float) -> None:
-        if self._in_minority(now):
-            position = self.world.position
-            process.leave(Failure(self.world.rank, position.step, "unable", time.time(), CUT_OFF.format(self.after_s)))
         for rank, sign in list(self._signs.items()):
             if rank in self.gone:
                 continue
@@ -206,15 +198,28 @@ class Heart(threading.Thread):
                 if now > self._told[rank] + HEARS_WITHIN_S:
                     self._end_by_hand(rank)
             elif now - min(sign.heard, sign.moved) > self.after_s:
+                if self._in_minority(now):
+                    self._leave()
                 self.noticed(rank, sign.step)
                 self._told[rank] = now
                 self._send(rank, DATAGRAM.pack(self._secret, True, rank, 0, 0, False))
 
     def _in_minority(self, now: float) -> bool:
-        """Whether this rank hears so few others that the rest may go on without it."""
+        """Whether this rank hears so few others that the rest may go on without it.
+
+        The others' last heartbeats may have arrived two beats later than that of the rank which is silent.
+        """
         alive = {self.world.rank, *self._signs} - set(self.gone)
-        heard = {rank for rank in alive if rank not in self._signs or now - self._signs[rank].heard <= self.after_s}
+        silent_s = max(self.after_s - 2 * BEAT_S, self.after_s / 2)
+        heard = {rank for rank in alive if rank not in self._signs or now - self._signs[rank].heard <= silent_s}
         return 2 * len(heard) < len(alive) or (2 * len(heard) == len(alive) and min(alive) not in heard)
+
+    def _leave(self) -> NoReturn:
+        text = (
+            f"ends itself: it has not heard half of the ranks for {self.after_s:g} s, so the others may be going on "
+            "without it (--hang-after sets this time)"
+        )
+        process.leave(Failure(self.world.rank, self.world.position.step, "unable", time.time(), text))
 
     def _end_by_hand(self, rank: int) -> None:
         """Kill a process of this host that does not react; its neighbours kill one of another host."""
@@ -227,5 +232,7 @@ class Heart(threading.Thread):
                 process.kill()
 
     def _send(self, rank: int, datagram: bytes) -> None:
+        if self.world.cut_off:
+            return
         with suppress(OSError):  # a dead rank's port is closed
             self._socket.sendto(datagram, (self._addresses[rank].host, self._addresses[rank].port))

@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ RANK_FAULTS = ("kill", "raise", "hang")
 MESSAGE_FAULTS = ("drop", "delay", "duplicate", "corrupt")
 PARTITION = "partition"
 LARGEST_FACTOR = 1e6  # sleeping longer than this times a computation may exceed what the system supports
+FOR_EVER_S = 1e9
 WITH_DEATHS = "ranks may die here, and messages to a dead rank would be resent in vain"
 
 
@@ -190,7 +190,7 @@ class Fail:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.how == "raise":
             raise InjectedFault(f"--fail {self}")
-        time.sleep(threading.TIMEOUT_MAX if self.heals_s is None else self.heals_s)
+        time.sleep(FOR_EVER_S if self.heals_s is None else self.heals_s)
 
 
 def check_ranks(faults: Sequence[Slow | Fail], ranks: int) -> None:
