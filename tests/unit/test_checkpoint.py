@@ -361,7 +361,20 @@ def test_another_versions_format_is_refused_by_name(two_slots: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "FORMAT", 3)
         save(two_slots, 1, small_states(20, 2), writers=2)
-    assert_falls_back(two_slots, "rank-0.json has format 3; this version reads 2")
+    assert_falls_back(two_slots, "rank-0.json has format 3, and this version reads 2")
+
+
+@pytest.mark.parametrize("slots", [(0,), (0, 1)])
+def test_what_only_another_version_can_read_is_not_begun_anew(slots: tuple[int, ...], tmp_path: Path) -> None:
+    """Format 1 had another checksum, too. A new start would overwrite it."""
+    for slot in slots:
+        save(tmp_path, slot, small_states(20, 1), writers=1)
+        file = tmp_path / f"slot-{slot}" / "rank-0.json"
+        described = json.loads(file.read_bytes()) | {"format": 1, "tensors_sha256": "0"}
+        del described["sha256"], described["tensors_crc32"]
+        file.write_text(json.dumps(described | {"sha256": checkpoint._digest(described)}))
+    with pytest.raises(UsageError, match=r"slot-\d: rank-0.json has format 1, and this version reads 2: continue"):
+        newest(tmp_path)
 
 
 def test_what_is_right_to_the_byte_but_holds_no_tensors_is_found_out(
@@ -536,7 +549,7 @@ def test_values_of_another_kind_do_not_fit(found: dict[str, Any], fits: bool) ->
 @pytest.mark.parametrize(
     ("field", "value"),
     [("step", "20"), ("step", -1), ("ranks", 0), ("writers", "two"), ("shapes", [7]), ("shapes", {"parameters": ["x"]}),
-     ("shapes", {"parameters": 7}), ("values", 3), ("format", 3)],
+     ("shapes", {"parameters": 7}), ("values", 3)],
 )  # fmt: skip
 def test_a_description_that_is_whole_but_foreign_is_passed_over_in_one_line(
     tmp_path: Path, field: str, value: Any

@@ -36,6 +36,7 @@ from safetensors.torch import load as tensors_from_bytes
 from torch import Tensor
 
 from farandole.collectives.steps import chunk_slice
+from farandole.errors import UsageError
 from farandole.recovery.snapshot import Snapshot
 from farandole.recovery.state import TrainingState
 
@@ -51,6 +52,10 @@ DESCRIBED: dict[str, type] = {
 
 class Damaged(Exception):
     """A slot with a damaged file; the message names the file and the reason."""
+
+
+class OtherFormat(Damaged):
+    """A slot that another version of this package has written."""
 
 
 @dataclass(frozen=True)
@@ -170,9 +175,12 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """Return the complete checkpoint with the most steps, and a line on each slot that was skipped.
 
     Cost: reads every byte of both slots.
+
+    Raises:
+        UsageError: nothing can be read but what another version has written, which a new start would overwrite.
     """
     found: list[Checkpoint] = []
-    troubles = []
+    troubles, other = [], ""
     for slot in range(SLOTS):
         try:
             found.append(read(folder, slot))
@@ -182,7 +190,10 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
         except FileNotFoundError:
             continue
         except Damaged as damage:
+            other = f"{folder / f'slot-{slot}'}: {damage}" if isinstance(damage, OtherFormat) else other
             troubles.append(f"the checkpoint in {folder / f'slot-{slot}'} is damaged and passed over: {damage}")
+    if other and not found:
+        raise UsageError(f"{other}: continue with the version that wrote it, or give another --out")
     return max(found, key=lambda checkpoint: checkpoint.step, default=None), troubles
 
 
@@ -202,10 +213,10 @@ def _read_part(slot_folder: Path, writer: int) -> tuple[dict[str, Any], dict[str
         raise Damaged(f"{stem}.json is torn") from error
     if promised != _digest(described):
         raise Damaged(f"{stem}.json is not what was written (its checksum differs)")
+    if described.get("format", FORMAT) != FORMAT:
+        raise OtherFormat(f"{stem}.json has format {described['format']}, and this version reads {FORMAT}")
     if lacking := DESCRIBED.keys() - described.keys():
         raise Damaged(f"{stem}.json does not say {min(lacking)}")
-    if described["format"] != FORMAT:
-        raise Damaged(f"{stem}.json has format {described['format']}; this version reads {FORMAT}")
     for name, kind in DESCRIBED.items():
         if not isinstance(described[name], kind):
             raise Damaged(f"{stem}.json has a {name} of another type")
