@@ -38,7 +38,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from farandole import launch
+from farandole import LaunchError, launch
 from farandole.launching import supervised_launch
 from farandole.recovery.event_log import EventLog
 from farandole.recovery.interval import daly, young
@@ -463,6 +463,28 @@ print("the bytes beyond the undisturbed run's are those sent again:", more == st
 
 # %% [markdown]
 # It costs time, above all: a lost message holds up its receiver for a time-out, and in a ring all ranks wait for it.
+#
+# A message may also arrive changed. `how=corrupt` flips one bit of it, as a faulty memory does. Nothing stops, and
+# nothing looks wrong (静默数据损坏, silent data corruption). `--checksum` finds the changed message and has it sent
+# again; `--audit` compares the sums of gradients on all ranks, and ends the run.
+
+# %% tags=["nbval-check-output"]
+corrupt = "rank=2,step=5,how=corrupt,share=0.2"
+silent = launch("sync_sgd", **recipe, fail=corrupt, out=folder / "silent").summary
+print("without a check, the same parameters:", silent.params_sha256 == safe.params_sha256)
+checked = launch("sync_sgd", **recipe, fail=corrupt, checksum=True, out=folder / "checked").summary
+print("with checksums, the same parameters:", checked.params_sha256 == safe.params_sha256)
+found, changed = sum(checked.delivery["corrupted"]), checked.faults[0]["messages"]
+print("each changed message was found:", found == changed > 0)
+try:
+    launch("sync_sgd", **recipe, fail=corrupt, audit=True, out=folder / "audited")
+except LaunchError as error:
+    print("with an audit:", error.message.partition("--audit: ")[2])
+
+# %% [markdown]
+# And a rank may live, but be cut off from the others (`how=partition`). In `membership` and `backup` each side would
+# take the other for dead, and go on: two models (脑裂, split brain). So a rank that hears less than half of all ends
+# itself.
 #
 # ## 7 What is promised
 #
