@@ -112,4 +112,4 @@ $(READY): pyproject.toml constraints.txt tools/horovod_wheel.py
 	@touch $@
 
 clean:
-	rm -rf .venv docs/_build docs/notebooks docs/labs runs gpu-check
+	rm -rf .venv docs/_build docs/notebooks docs/labs docs/methods runs gpu-check

@@ -1,8 +1,9 @@
 """How the documentation is built: ``make docs``, or ``sphinx-build -W -b html docs docs/_build/html``.
 
-Four parts are generated at build time, so that the pages always match the code. The committed notebooks are
+Five parts are generated at build time, so that the pages always match the code. The committed notebooks are
 copied in (with their outputs; nothing is executed here). The labs' tasks are copied in. One reference page
-per room lists the room's modules. Names of files, notebooks and labs in the prose become links to their pages.
+per room lists the room's modules. Each method has a page (`_ext.method_pages`). Names of files, notebooks and labs in
+the prose become links to their pages.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ ROOT = DOCS.parent
 PACKAGES = [ROOT / "reference" / "farandole", ROOT / "reference" / "farandole_tools"]
 sys.path[:0] = [str(ROOT / "reference"), str(DOCS)]
 
-from _ext import house  # noqa: E402
+from _ext import house, method_pages  # noqa: E402
 
 project = "Farandole"
 author = "the Farandole authors"
@@ -26,10 +27,10 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
     "_ext.fast_references",
     "_ext.plain_docstrings",
     "_ext.house",
+    "_ext.offline_math",
 ]
 exclude_patterns = ["_build", "_ext", "Thumbs.db"]
 
@@ -40,6 +41,7 @@ myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"
 nb_merge_streams = True
+smartquotes_action = "qe"  # quotes and ellipses; not dashes, which options begin with
 
 # Importing a module to document it must start no MPI.
 autodoc_mock_imports = ["horovod", "mpi4py"]
@@ -52,13 +54,11 @@ toc_object_entries = False
 napoleon_use_ivar = True
 
 html_theme = "furo"
-# Formulas need MathJax, which comes from the network unless a copy lies here; without either, a
-# reader sees the formula's LaTeX source.
-LOCAL_MATHJAX = DOCS / "_static" / "mathjax" / "tex-mml-chtml.js"
-if LOCAL_MATHJAX.exists():
-    html_static_path = ["_static"]
-    mathjax_path = "mathjax/tex-mml-chtml.js"
+html_math_renderer = "mathml"
+html_static_path = ["_static"]
+html_css_files = ["fonts.css"]
 
 house.copy_notebooks(ROOT / "notebooks", DOCS / "notebooks")
 house.copy_labs(ROOT / "labs", DOCS / "labs")
 house.write_reference(PACKAGES, DOCS / "reference")
+method_pages.write_method_pages(ROOT, DOCS / "methods")

@@ -223,6 +223,13 @@ def test_files_named_in_the_pages_exist(page: Path) -> None:
     assert {name for name in named if not (located(name).is_file() or (ROOT / name).is_file())} == set()
 
 
+def test_the_readmes_map_has_every_room_and_its_links_are_alive() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    rooms = {str(path.parent.relative_to(ROOT)) for path in PACKAGE.glob("*/__init__.py")}
+    assert rooms - set(links) == set()
+
+
 def test_the_records_fields_are_explained_in_order() -> None:
     """docs/design.md has one row for each field of a summary."""
     page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
@@ -240,11 +247,11 @@ def test_errata_are_cited_by_numbers_that_exist(page: Path) -> None:
 
 WORDS = {"seven": 7, "eight": 8, "nine": 9, "fifteen": 15, "sixteen": 16, "twenty": 20}
 COUNTS = [
-    (("README.md", "docs/index.md"), r"(\w+) ways side by side", len(registry.stops())),
+    (("README.md", "docs/index.md", "docs/commands.md"), r"(\w+) ways side by side", len(registry.stops())),
     (("reference/farandole/cli/tour.py",), r"(\w+) ways", len(registry.stops())),
-    (("README.md", "docs/index.md", "docs/methods.md", "reference/farandole_tools/bench/methods.py"),
+    (("docs/commands.md", "docs/index.md", "docs/methods.md", "reference/farandole_tools/bench/methods.py"),
      r"(\w+) ways(?: to train|\])", len(methods.measured())),
-    (("README.md", "docs/cost.md", "reference/farandole/scenarios/sync_cost.py"),
+    (("docs/commands.md", "docs/cost.md", "reference/farandole/scenarios/sync_cost.py"),
      r"(\w+) methods, predicted", len(COMPARED)),
     (("docs/cost.md", "reference/farandole/cost/comparison.py"),
      r"(\w+) methods(?:, for| \|| by their names)", len(registry.simulated())),

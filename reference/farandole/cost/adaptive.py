@@ -3,6 +3,8 @@
 `cost.machine` measures and `cost.modes` predicts; the training is that of every other grid (`parts`). The choice
 depends on measured times. Another run may choose another mode, whose parameters differ by rounding. With `--flops`, and
 a link that does not change, the choice is always the same.
+
+Cost: the measurements before the training starts, and then that of the mode that is chosen.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@
 
 The four sides of the document's cost function are side by side then: communication, computing with its waiting, the
 steps to a loss, and how much of the speed is left with more workers. All methods keep the learning rate.
+
+Cost: the measurements, and one training of each method.
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ fast. Inside is what talks in every layer while the computation waits for it: te
 behind attention; then expert. A pipeline talks at its borders only. Outside is what talks between steps, or beside the
 computation: shard, and data. The order changes no result.
 
+Cost: the table's bytes, for each axis that has more than one rank.
+
 Sources: Narayanan et al., "Efficient large-scale language model training on GPU clusters using Megatron-LM", 2021
 (tensor within a node, pipelines across); Grattafiori et al., "The Llama 3 herd of models", 2024, section 3.3.2, whose
 order from the inside is tensor, context, pipeline, data. Megatron Core's default is tensor, context, expert, data,

@@ -6,6 +6,9 @@ run as it stands (errata 003.8 to 003.10): its data have no targets, and both of
 parallel. Here the targets come from another network of the same kind, so that there is something
 to learn; data parallel is our synchronous SGD; and model parallel cuts the network between its two
 linear layers, one on each of two ranks. Other ranks have nothing to do in that half.
+
+Cost per batch: data parallel, one all-reduce of 241 gradients; model parallel, 20 activations of each sample forward
+and 20 gradients back.
 """
 
 from __future__ import annotations

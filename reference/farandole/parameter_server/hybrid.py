@@ -12,8 +12,9 @@ A worker updates its own rows as a server would: by the same rule, with share ·
 reads them, so training takes the same steps wherever they are stored, and synchronous training equals that of a single
 process. Each update of such a row saves 8 + 8K bytes of messages. This pays if similar samples are with one worker.
 
-Steps 1, 2 and 4 are set-up and evaluation, outside the run's time and bytes: 8 bytes for each row
-and worker to the manager and as many back, once, and each worker's own rows to every rank.
+Cost per step: that of `sparse`, for the rows on the servers only. Steps 1, 2 and 4 are set-up and evaluation, outside
+the run's time and bytes: 8 bytes for each row and worker to the manager and as many back, once, and each worker's own
+rows to every rank.
 """
 
 from __future__ import annotations

@@ -10,6 +10,9 @@ lost is the work since the last checkpoint, and the time to start. In return the
 With as many ranks as before the parameters end bitwise equal to those of an uninterrupted run. With
 another number the state is cut anew, and every sample is still used exactly once per epoch. The job is started
 again by `farandole supervise`, by Slurm (``--requeue``), or by hand.
+
+Cost: without a failure a copy of the state in memory for each checkpoint. A failure costs the work since the last
+checkpoint, the start of all ranks and the reading of the state.
 """
 
 from __future__ import annotations

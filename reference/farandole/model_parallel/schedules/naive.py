@@ -5,6 +5,8 @@ least memory, and wastes (p − 1)/p of p devices:
 
     bubble/total = (p − 1)/p    whatever the number of micro-batches
     stash        = 1            micro-batch held at most
+
+Cost at each border of two stages, for a batch with b bytes of activations there: b forward, and b backward.
 """
 
 from __future__ import annotations

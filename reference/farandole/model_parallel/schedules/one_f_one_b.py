@@ -7,6 +7,8 @@ what shrinks is the memory: at most p − s micro-batches are held, however many
     bubble/total = (p − 1)/(m + p − 1)    p stages, m micro-batches
     stash        = min(p − s, m)          micro-batches held at most, stage s
 
+Cost at each border of two stages, for a batch with b bytes of activations there: b forward and b backward, as GPipe.
+
 Source: Fan et al., "DAPPLE: a pipelined data parallel approach for training large models", 2021;
 Narayanan et al., "Memory-efficient pipeline-parallel DNN training", 2021.
 """
