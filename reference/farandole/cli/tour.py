@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -57,7 +58,8 @@ def tour(
         _make_way(out)
         rank_starter.prepare("torch._dynamo")  # torch's optimizers import it, for Horovod and DDP: seconds on each rank
         runs, left_out = _run_all(out, recipe, lambda what: print(f"tour: {what} …", flush=True))
-        page = stops.write_page(out, recipe, runs, left_out)
+        material = importlib.import_module("farandole_tools.material")  # by name, as all commands of the tools
+        page = stops.write_page(out, recipe, runs, left_out, material.folder)
     tables = [
         table.comparison({name: run.summary for name, run in by_name.items()}, condition)
         for condition, by_name in runs.items()

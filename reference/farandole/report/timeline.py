@@ -53,16 +53,17 @@ class Failure:
     at: float
 
 
-def draw(run: Run, file: Path, steps: int = STEPS_SHOWN, title: str = "") -> Path:
+def draw(run: Run, file: Path, steps: int = STEPS_SHOWN, title: str = "", width: float = 10) -> Path:
     """Draw `steps` steps of the run, one bar per rank, as a picture in `file`.
 
     Args:
         title: what stands above it. [default: the scenario's name]
+        width: of the picture, in inches.
     """
     figure = Figure(layout="constrained")
     axes = figure.subplots()
     plot(run, axes, steps, title)
-    figure.set_size_inches(10, 1.2 + 0.45 * len(axes.get_yticks()))
+    figure.set_size_inches(width, 1.2 + 0.45 * len(axes.get_yticks()))
     figure.savefig(file, dpi=120)
     return file
 
