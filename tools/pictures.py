@@ -19,7 +19,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fcntl import ioctl
 from html import escape
@@ -32,7 +32,7 @@ COMMAND = ("farandole", "tour")
 COLUMNS, ROWS = 84, 26  # of the terminal
 SECONDS = 40.0  # that the recording is compressed to
 LEAST_S = 0.12  # between two lines: a table that is printed at once scrolls past line by line
-CHARACTER, LINE, MARGIN, BAR = 8, 18, 14, 30  # pixels
+CHARACTER, LINE, DESCENT, MARGIN, BAR = 8, 18, 5, 14, 30  # pixels
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 STYLE = """
 text { font: 13px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #d8dee9; white-space: pre;
@@ -60,7 +60,7 @@ def record(file: Path, command: Sequence[str] = COMMAND) -> None:
     start, events, decoder = time.monotonic(), [], codecs.getincrementaldecoder("utf-8")()
     process, terminal = pty.fork()
     if not process:
-        os.execvp(command[0], command)
+        os.execvp(command[0], [*command])
     ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     try:
         while data := os.read(terminal, 1 << 16):
@@ -105,7 +105,7 @@ def terminal(recording: str) -> str:
     title = f"A terminal that runs {header['command']}: {lines[-1].at:.0f} seconds, shown in {shown[-1].at:.0f}"
     command = ' class="command"'
     texts = [
-        f'<text x="{MARGIN}" y="{(number + 1) * LINE}" textLength="{len(line.text) * CHARACTER}" '
+        f'<text x="{MARGIN}" y="{(number + 1) * LINE - DESCENT}" textLength="{len(line.text) * CHARACTER}" '
         f'lengthAdjust="spacingAndGlyphs"{"" if number else command} '
         f'style="animation-delay:{line.at:.2f}s">{escape(line.text)}</text>'
         for number, line in enumerate(shown)
@@ -150,7 +150,7 @@ def main(words: Sequence[str]) -> None:
     Raises:
         SystemExit: a word says nothing.
     """
-    actions = {
+    actions: dict[str, Callable[[], object]] = {
         "ring": lambda: ring(IMAGES / "ring.gif"),
         "record": lambda: record(RECORDING),
         "terminal": lambda: (IMAGES / "tour.svg").write_text(terminal(RECORDING.read_text("utf-8")), "utf-8"),

@@ -82,7 +82,7 @@ class LinkNames(SphinxPostTransform):
 
     def run(self, **kwargs: object) -> None:
         for literal in list(self.document.findall(nodes.literal)):
-            if literal.parent is not None and not isinstance(literal.parent, nodes.reference):
+            if literal.parent is not None and not isinstance(literal.parent, nodes.reference | nodes.title):
                 target = self.page_of(literal.astext(), before(literal))
                 if target is not None and target[0] != self.env.docname:
                     literal.replace_self(self.link(literal.deepcopy(), *target))

@@ -17,6 +17,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+from _ext import method_parts
 from _ext.house import replace_folder
 from _ext.plain_docstrings import to_rest
 from farandole import scenarios
@@ -95,7 +96,7 @@ def page(
     title, about, commands = parts(inspect.getdoc(scenarios.load(name)) or "")
     concept = next(each for each in known if each.name == method.concept)
     rows = [each for each in known if name in each.named("run")]
-    yield f"# `{name}`: {title}\n"
+    yield f"# {title} (`{name}`)\n"
     yield rest(about)
     yield "| | |\n|---|---|"
     yield f"| concept | [{concept.name}](../concept_map.md#{slug(concept.section)}) – {concept.about} |"
@@ -116,6 +117,7 @@ def page(
         for command in commands_to_draw:
             picture, said = draw(command)
             yield f"`{command}` draws and prints:\n\n![{command}]({picture})\n\n```text\n{said.rstrip()}\n```\n"
+    yield from method_parts.table(name)
     head, lines = table
     if shown := [lines[each.name] for each in method.measured if each.name in lines]:
         yield "## Measured\n\nSeconds until the training loss is 0.5, as on [all methods compared](../methods.md):\n"
@@ -147,15 +149,18 @@ def index() -> Iterator[str]:
                 yield f"| [{name}]({name}.md) | {scenarios.title(scenarios.load(name))} |"
         yield ""
     yield "```{toctree}\n:hidden:\n"
-    yield from METHODS
+    yield from (f"{name} <{name}>" for name in METHODS)  # the name alone in the table of contents
     yield "```"
 
 
 def parts(docstring: str) -> tuple[str, list[str], str]:
-    """Return a scenario's title, the lines that explain it, and its commands."""
-    title, *lines = docstring.splitlines()
+    """Return a scenario's name in words, the lines that explain it, and its commands."""
+    first, *lines = docstring.splitlines()
+    title, _, sentence = first.partition(": ")
     commands = [line for line in lines if line.startswith("    ")]
     about = [line for line in lines if line not in commands]
+    if sentence:
+        about = [sentence[0].upper() + sentence[1:], *about]
     return title.rstrip("."), about, inspect.cleandoc("\n".join(commands))
 
 

@@ -5,6 +5,8 @@ A formula that cannot be converted is a warning, and so fails the build.
 
 from __future__ import annotations
 
+import html
+
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
@@ -35,22 +37,25 @@ def to_mathml(latex: str, display: str = "inline") -> str:
     return element
 
 
-def visit(translator: HTML5Translator, node: nodes.Element, display: str) -> None:
-    """Write the formula; where it cannot be converted, its LaTeX."""
-    try:
-        translator.body.append(to_mathml(node.astext(), display))
-    except ValueError as error:
-        logger.warning("a formula cannot be drawn: %s", error, location=node)
-        translator.body.append(translator.encode(node.astext()))
+def inline(translator: HTML5Translator, node: nodes.math) -> None:
+    """Write a formula in a line of text."""
+    translator.body.append(drawn(node, "inline"))
     raise nodes.SkipNode
 
 
-def inline(translator: HTML5Translator, node: nodes.math) -> None:
-    visit(translator, node, "inline")
-
-
 def block(translator: HTML5Translator, node: nodes.math_block) -> None:
-    visit(translator, node, "block")
+    """Write a formula on a line of its own, which scrolls where the window is too narrow."""
+    translator.body.append(f'<div class="formula">{drawn(node, "block")}</div>\n')
+    raise nodes.SkipNode
+
+
+def drawn(node: nodes.Element, display: str) -> str:
+    """Return the formula as MathML; if it cannot be converted, warn and return its LaTeX."""
+    try:
+        return to_mathml(node.astext(), display)
+    except ValueError as error:
+        logger.warning("a formula cannot be drawn: %s", error, location=node)
+        return html.escape(node.astext())
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

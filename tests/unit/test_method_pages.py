@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from farandole.compression.table import COMPRESSORS
 from farandole.methods import METHODS, Measured, Method
+from farandole.model_parallel.schedules import SCHEDULES
+from farandole.parameter_server.core.policies import POLICIES
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -59,7 +62,7 @@ def anchors(file: Path) -> set[str]:
 def test_each_method_has_a_page_that_the_index_lists(pages: dict[str, str]) -> None:
     assert set(pages) == {f"{name}.md" for name in METHODS} | {"index.md"}
     assert all(f"[{name}]({name}.md)" in pages["index.md"] for name in METHODS)
-    assert re.findall(r"^(\w+)$", pages["index.md"].split(":hidden:")[1], re.MULTILINE) == list(METHODS)
+    assert re.findall(r"^\w+ <(\w+)>$", pages["index.md"], re.MULTILINE) == list(METHODS)
 
 
 def test_every_link_is_alive(pages: dict[str, str]) -> None:
@@ -116,5 +119,13 @@ def test_a_new_row_has_a_page_before_it_names_its_file(monkeypatch: pytest.Monke
     )
     monkeypatch.setitem(METHODS, "new_sgd", row)
     page = method_pages.pages(ROOT, drawn)["new_sgd.md"]
-    assert page.startswith("# `new_sgd`: Synchronous data-parallel SGD")
+    assert page.startswith("# Synchronous data-parallel SGD over our own all-reduce (`new_sgd`)\n")
     assert "| ring | " in page
+
+
+def test_the_parts_of_a_method_are_those_of_its_table_with_counted_costs(pages: dict[str, str]) -> None:
+    assert "| `ring` | All-reduce" in pages["sync_sgd.md"]
+    assert re.search(r"\| `ring` \| .+ \| 6 α \+ 3/2 nβ \+ 3/4 nγ \|", pages["sync_sgd.md"])
+    assert re.search(r"\| `1f1b` \| .+ \| 27\.3% \| 4 \|", pages["pipeline.md"])  # (p − 1)/(m + p − 1), and p
+    for page, table in (("parameter_server", POLICIES), ("compressed_sgd", COMPRESSORS), ("pipeline", SCHEDULES)):
+        assert all(f"\n| `{name}` | " in pages[f"{page}.md"] for name in table if name != "none")

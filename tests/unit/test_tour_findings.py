@@ -19,11 +19,12 @@ SLOW = {
 
 def test_each_sentence_follows_from_the_numbers() -> None:
     assert findings(EVEN, SLOW) == [
-        "With equal ranks top-k was the fastest, at 16,000 samples/s: 4.0 times as fast as library, and 1.6 times the "
-        "median.",
-        "With one slow rank library kept the most of its speed, 75%, ring kept 40%, and top-k the least, 31%.",
-        "top-k sent the fewest bytes, 2.0 MB from its busiest rank; ring sent 100.0 MB, 50.0 times as many.",
-        "On the test set the accuracy was between 90.0% (top-k) and 95.0% (library).",
+        "With equal ranks “top-k” was the fastest, at 16,000 samples/s: 4.0 times as fast as “library”, and 1.6 times "
+        "the median.",
+        "One slow rank left “library” 75% of its speed, the most of all, “ring” 40%, and “top-k” 31%, the least.",
+        "“top-k” sent the fewest bytes in messages, 2.0 MB from its busiest rank; “ring” sent 100.0 MB, 50.0 times as "
+        "many.",
+        "On the test set the accuracy was between 90.0% (“top-k”) and 95.0% (“library”).",
     ]
 
 

@@ -84,7 +84,10 @@ def test_its_pictures_and_links_are_there_and_need_no_network(written: Path) -> 
     text = written.read_text(encoding="utf-8")
     assert "farandole lab start 13<" in text
     assert "it is &lt;not&gt; here" in text
-    assert "With equal ranks top-k, 1 % was the fastest, at 300 samples/s: 3.0 times as fast as ring" in text
+    assert (
+        "With equal ranks “top-k, 1 %” was the fastest, at 300 samples/s: 3.0 times as fast as “ring all-reduce”"
+        in text
+    )
 
 
 def test_the_legend_names_the_coloured_and_lies_below_the_curves(tmp_path: Path) -> None:

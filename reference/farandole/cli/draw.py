@@ -257,14 +257,14 @@ def _draw_collective(schedule: Collective, ranks: int, file: Path) -> None:
             str(rank), str(sum(step.to is not None for step in steps)), *(_times(each, "n") for each in counts)
         )
     Console().print(table)
-    print(f"{len(execution.rounds)} rounds; seconds for a vector of n bytes: {_cost(schedule, ranks)}")
-    if (cost := _cost(schedule, ranks, multiport=True)) != _cost(schedule, ranks):
-        print(f"with a separate link to each partner: {cost}")
+    print(f"{len(execution.rounds)} rounds; seconds for a vector of n bytes: {cost(schedule, ranks)}")
+    if (apart := cost(schedule, ranks, multiport=True)) != cost(schedule, ranks):
+        print(f"with a separate link to each partner: {apart}")
     print(f"the picture: {file}")
 
 
-def _cost(schedule: Collective, ranks: int, multiport: bool = False) -> str:
-    """Return a schedule's cost as text, for instance 6 α + 3/2 nβ + 3/4 nγ."""
+def cost(schedule: Collective, ranks: int, multiport: bool = False) -> str:
+    """Return the seconds of a schedule for a vector of n bytes, as text, for instance 6 α + 3/2 nβ + 3/4 nγ."""
     terms = zip(coefficients(schedule, ranks, multiport), ("α", "nβ", "nγ"), strict=True)
     shown = (_times(Fraction(number).limit_denominator(MOST_PARTS), term) for number, term in terms if number)
     return " + ".join(shown) or "0"

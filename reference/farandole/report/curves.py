@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatter
+from matplotlib.ticker import LogFormatter, LogLocator, NullFormatter
 
 from farandole.report.colours import SERIES
 from farandole.report.run_name import label
@@ -75,6 +75,8 @@ def beside(curves: Mapping[str, Curve], coloured: Mapping[str, str]) -> Figure:
         style = {"color": colour, "linestyle": DASHES[number % len(DASHES)], "label": label(name)}
         curves[name].plot(by_step, by_time, **style)
     _finish(by_step, by_time)
+    by_time.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    by_time.yaxis.set_minor_formatter(NullFormatter())
     by_time.set_ylabel("training loss")
     handles, labels = by_time.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, handlelength=3)

@@ -30,10 +30,10 @@ def _speed(even: Summaries) -> str:
     if len(speeds) < 2:
         return ""
     fastest, slowest = max(speeds, key=speeds.__getitem__), min(speeds, key=speeds.__getitem__)
-    times = speeds[fastest] / speeds[slowest]
     return (
-        f"With equal ranks {fastest} was the fastest, at {speeds[fastest]:,.0f} samples/s: "
-        f"{times:.1f} times as fast as {slowest}, and {speeds[fastest] / median(speeds.values()):.1f} times the median."
+        f"With equal ranks “{fastest}” was the fastest, at {speeds[fastest]:,.0f} samples/s: "
+        f"{speeds[fastest] / speeds[slowest]:.1f} times as fast as “{slowest}”, and "
+        f"{speeds[fastest] / median(speeds.values()):.1f} times the median."
     )
 
 
@@ -47,10 +47,11 @@ def _kept(even: Summaries, slow: Summaries) -> str:
     if len(kept) < 2:
         return ""
     most, least, first = max(kept, key=kept.__getitem__), min(kept, key=kept.__getitem__), next(iter(kept))
-    parts = [f"{most} kept the most of its speed, {kept[most]:.0%}", f"{least} the least, {kept[least]:.0%}"]
-    if first not in (most, least):
-        parts.insert(1, f"{first} kept {kept[first]:.0%}")
-    return f"With one slow rank {', '.join(parts[:-1])}, and {parts[-1]}."
+    other = "" if first in (most, least) else f"“{first}” {kept[first]:.0%}, "
+    return (
+        f"One slow rank left “{most}” {kept[most]:.0%} of its speed, the most of all, {other}and “{least}” "
+        f"{kept[least]:.0%}, the least."
+    )
 
 
 def _sent(even: Summaries) -> str:
@@ -62,8 +63,8 @@ def _sent(even: Summaries) -> str:
     if least == first:
         return ""
     return (
-        f"{least} sent the fewest bytes, {sent[least] / 1e6:.1f} MB from its busiest rank; {first} sent "
-        f"{sent[first] / 1e6:.1f} MB, {sent[first] / sent[least]:.1f} times as many."
+        f"“{least}” sent the fewest bytes in messages, {sent[least] / 1e6:.1f} MB from its busiest rank; “{first}” "
+        f"sent {sent[first] / 1e6:.1f} MB, {sent[first] / sent[least]:.1f} times as many."
     )
 
 
@@ -73,8 +74,8 @@ def _learned(even: Summaries) -> str:
         return ""
     best, worst = max(accuracies, key=accuracies.__getitem__), min(accuracies, key=accuracies.__getitem__)
     return (
-        f"On the test set the {ACCURACY} was between {percent(accuracies[worst])} ({worst}) and "
-        f"{percent(accuracies[best])} ({best})."
+        f"On the test set the {ACCURACY} was between {percent(accuracies[worst])} (“{worst}”) and "
+        f"{percent(accuracies[best])} (“{best}”)."
     )
 
 
