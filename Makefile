@@ -75,10 +75,10 @@ lint: $(READY)
 	$(BIN)/codespell $(TEXTS) tests
 	$(BIN)/codespell --dictionary tools/habits.txt $(TEXTS)
 
-# All pages are read and all references looked up, but nothing is written. Defaults are shown by their values, since
-# finding how the source writes them takes 10 s.
+# All pages are read and all references looked up, but nothing is written or drawn. Defaults are shown by their values,
+# since finding how the source writes them takes 10 s.
 docs-read: $(READY)
-	$(BIN)/sphinx-build -W --keep-going -q -b dummy -D autodoc_preserve_defaults=0 docs docs/_build/read
+	$(BIN)/sphinx-build -W --keep-going -q -t read -b dummy -D autodoc_preserve_defaults=0 docs docs/_build/read
 
 docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

@@ -61,4 +61,4 @@ html_css_files = ["fonts.css"]
 house.copy_notebooks(ROOT / "notebooks", DOCS / "notebooks")
 house.copy_labs(ROOT / "labs", DOCS / "labs")
 house.write_reference(PACKAGES, DOCS / "reference")
-method_pages.write_method_pages(ROOT, DOCS / "methods")
+method_pages.write_method_pages(ROOT, DOCS / "methods", with_drawings=not tags.has("read"))  # noqa: F821 (Sphinx's)

@@ -62,7 +62,7 @@ def test_the_dockerfile_has_no_flaw() -> None:
         ("USER learner\n", "", "runs as root"),
         ("USER learner\n", "USER root\n", "runs as root"),
         ("--from=build", "--from=nothing", "no stage nothing"),
-        ("COPY reference ", "COPY refrence ", "no file refrence"),
+        ("COPY reference ", "COPY references ", "no file references"),
         ("python:3.12-slim-bookworm AS", "python:latest AS", "python:latest: no version"),
         ("--no-install-recommends g++", "g++", "apt-get without --no-install-recommends"),
         ("CMD [", "ADD [", "unknown instruction ADD"),

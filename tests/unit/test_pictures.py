@@ -79,4 +79,5 @@ def test_a_command_is_recorded_as_it_prints(tmp_path: Path) -> None:
 def test_the_committed_pictures_are_small_and_of_this_code() -> None:
     with Image.open(IMAGES / "ring.gif") as ring:
         assert ring.n_frames == len(execute(RING, 4).rounds) + 1  # a picture that stays for longer is one frame
+    assert (IMAGES / "tour.svg").read_text("utf-8") == pictures.terminal((IMAGES / "tour.cast").read_text("utf-8"))
     assert {file.name: size for file in IMAGES.iterdir() if (size := file.stat().st_size) > MOST_BYTES} == {}
