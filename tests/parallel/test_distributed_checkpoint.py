@@ -17,7 +17,7 @@ from farandole.models.classifiers import mlp
 from farandole.runtime.buffers import sha256
 
 SMALL = {"steps": 2, "hidden": 16, "depth": 2, "batch": 64, "optimizer": "adam", "lr": 0.01}
-PERCEPTRON = ({"data": "digits", "hidden": 8, "depth": 4, "batch": 1437}, "all", 11)
+PERCEPTRON = {"data": "digits", "hidden": 8, "depth": 4, "batch": 1437}
 TRANSFORMER = ({"task": "tests/tasks/letters.py", "batch": 24}, "each", 15)
 EXPERTS = ({"experts": True}, "each", 5)
 
@@ -25,8 +25,8 @@ EXPERTS = ({"experts": True}, "each", 5)
 @pytest.mark.parametrize(
     "models",
     [
-        pytest.param([PERCEPTRON], id="perceptron"),
-        pytest.param([TRANSFORMER], id="transformer"),
+        pytest.param([(PERCEPTRON, "each", 11), TRANSFORMER], id="perceptron and transformer"),
+        pytest.param([(PERCEPTRON, "all", 11)], id="perceptron, all pairs", marks=pytest.mark.soak),
         pytest.param([EXPERTS], id="experts", marks=pytest.mark.soak),
     ],
 )

@@ -21,7 +21,7 @@ from farandole.scenarios.online import Config
 
 PUBLISH_EVERY_S = 0.25
 READER = 6
-SAMPLES, BATCH, RATE = 20_000, 48, 8000
+SAMPLES, BATCH, RATE = 12_000, 48, 6000
 
 
 @pytest.fixture(scope="module")

@@ -81,9 +81,10 @@ def cut(layers: Sequence[nn.Module], samples: Tensor, stages: int, balance: Bala
     """
     times, sizes, shapes = [], [], []
     inputs = samples
+    passes = MEASUREMENTS if balance == "time" and stages > 1 else 1  # memory is the same in each
     for layer in layers:
         shapes.append(tuple(inputs.shape[1:]))
-        outputs, seconds, nbytes = _measure(layer, inputs)
+        outputs, seconds, nbytes = _measure(layer, inputs, passes)
         times.append(seconds)
         sizes.append(float(nbytes))
         inputs = outputs
@@ -168,14 +169,14 @@ def agree(plan: Plan | None, world: World) -> Plan:
     return Plan.from_json(text)
 
 
-def _measure(layer: nn.Module, inputs: Tensor) -> tuple[Tensor, float, int]:
-    """A layer's outputs, the seconds of its fastest forward and backward pass, and the bytes it needs."""
+def _measure(layer: nn.Module, inputs: Tensor, passes: int) -> tuple[Tensor, float, int]:
+    """A layer's outputs, the seconds of the fastest of `passes` forward and backward passes, and the bytes it needs."""
     seconds, device = float("inf"), inputs.device
     statistics = buffers_as_bytes(layer)
     layer.to(device)
     parameters = list(layer.parameters())
     meter = ActivationMeter(parameters)
-    for _ in range(MEASUREMENTS):
+    for _ in range(passes):
         given = inputs.detach().requires_grad_(inputs.is_floating_point())
         devices.finish(device)
         start = time.perf_counter()

@@ -180,7 +180,7 @@ Training = Layers | Sharded | SixAxes | Sequences
 
 def begun(world: World, options: ModelParallelOptions, layout: Layered) -> Training:
     if isinstance(layout, Layout):
-        return Layers(world, options, layout)
+        return Layers(world, options, replace(layout, balance="layers"))  # of so few samples times say nothing
     if isinstance(layout, Sharding):
         return Sharded(world, options, layout)
     its = replace(layout, model="transformer", hidden=letters.WIDTH, **SAME, batch=letters.SAMPLES)
