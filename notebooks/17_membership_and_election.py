@@ -373,17 +373,18 @@ def around_the_failure(run, lines, ax):
     caught_up = ends("catch up")[-1]
     step_done = next(end for end in ends("update") if end > caught_up)
     death = step_done - (first_step.when - failed.when) * 1e3  # "first step" is written when that step is done
+    since, until = -12, step_done - death + 8
     for event in run.trace:
-        if event["args"]["depth"] == 0:
-            start = event["ts"] / 1e3 - death
-            ax.barh(event["pid"], event["dur"] / 1e3, left=start, height=0.7, color=ACTIVITY[event["cat"]], linewidth=0)
+        start, length = event["ts"] / 1e3 - death, event["dur"] / 1e3
+        if event["args"]["depth"] == 0 and start < until and start + length > since:
+            ax.barh(event["pid"], length, left=start, height=0.7, color=ACTIVITY[event["cat"]], linewidth=0)
     moments = {"killed": 0, "noticed": (noticed.when - failed.when) * 1e3, "goes on": caught_up - death}
     for (name, at), colour in zip(moments.items(), (RED, GREEN, PURPLE), strict=True):
         ax.axvline(at, color=colour, linewidth=1.5)
         ax.text(at, -0.55, name, color=colour, ha="center", va="bottom", fontsize=9)
     ax.text(0.5, failed.rank, " its trace has died with it", va="center", fontsize=9, color=RED)
     ranks = max(failed.rank, *run.summary.members) + 1
-    ax.set(xlim=(-12, step_done - death + 8), ylim=(ranks - 0.5, -0.5), xlabel="milliseconds since the death")
+    ax.set(xlim=(since, until), ylim=(ranks - 0.5, -0.5), xlabel="milliseconds since the death")
     ax.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)])
     ax.spines[["top", "right"]].set_visible(False)
 
