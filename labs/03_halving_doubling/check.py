@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from farandole_tools.lab import Check, Lab, expect
 from farandole_tools.lab.expectations import THROUGH_COMM, expect_same_bits, expect_sent
+from farandole_tools.lab.learner import noting_peak
 from farandole_tools.lab.rank_status import named
 
 if TYPE_CHECKING:
@@ -151,16 +151,11 @@ def check_bytes(student: Any, comm: Comm) -> None:
 
 def check_memory(student: Any, comm: Comm) -> None:
     vector = np.ones(LARGE, np.float32)
-    tracemalloc.start()
-    try:
-        all_reduced(student, comm, comm.size)  # what a first call imports is not meant
-        before, _ = tracemalloc.get_traced_memory()
-        tracemalloc.reset_peak()
+    all_reduced(student, comm, comm.size)  # what a first call imports is not meant
+    peak: list[int] = []
+    with noting_peak(student, peak):
         student.halving_doubling_all_reduce(vector, comm)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    taken = (peak - before) / vector.nbytes
+    taken = peak[0] / vector.nbytes
     expect(
         taken <= 1 + SLACK,
         f"rank {comm.rank} takes memory for {taken:.1f} vectors beside its own: what arrives to be added needs half a "

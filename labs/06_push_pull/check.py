@@ -348,6 +348,7 @@ def shortened(numbers: list[Any]) -> str:
 LAB = Lab(
     title="Push and pull",
     file="push_pull.py",
+    patience=5.0,
     checks=(
         Check("ranges", 1, (1,), check_ranges),
         Check("same everywhere", 1, (2,), check_same_everywhere),

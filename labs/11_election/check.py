@@ -467,6 +467,7 @@ def clock(moments: Sequence[float]) -> str:
 LAB = Lab(
     title="Election",
     file="election.py",
+    patience=5.0,
     checks=(
         Check("agree", 1, (1,), check_agree),
         Check("cost", 1, (1,), check_cost),

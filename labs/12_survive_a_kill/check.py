@@ -415,6 +415,7 @@ def real_rank(submission: str, folder: str, dropout: str, *texts: str) -> None:
 LAB = Lab(
     title="Survive a kill",
     file="survive_a_kill.py",
+    apart=False,
     checks=(
         Check("divide", 1, (1,), check_divide),
         Check("recover", 1, (1,), check_recover),

@@ -270,6 +270,7 @@ def check_momentum(student: Any, comm: Comm) -> None:
 LAB = Lab(
     title="Top-k with error feedback",
     file="topk_error_feedback.py",
+    patience=5.0,
     checks=(
         Check("largest", 1, (1,), check_largest),
         Check("feedback", 2, (1,), check_feedback),

@@ -25,6 +25,7 @@ def run(name: str) -> Callable[[Any, LabCommunicator], None]:
 LAB = Lab(
     title="Bring your own loop",
     file="distributed_loop.py",
+    apart=False,
     checks=(
         Check("share", 1, FEW[1:], run("share")),
         Check("batches", 1, (1,), run("batches")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from farandole_tools.lab import Check, Lab, expect
 from farandole_tools.lab.expectations import THROUGH_COMM, expect_returned
+from farandole_tools.lab.learner import noting_peak
 
 if TYPE_CHECKING:
     from farandole_tools.lab.communicator import LabCommunicator
@@ -210,14 +210,10 @@ def check_memory(student: Any, comm: Comm) -> None:
     shapes = [(WIDE, WIDE)] * DEEP
     parts = [np.full(WIDE * WIDE // comm.size, 0.01) for _ in shapes]
     inputs, targets = samples_of(comm.rank, shapes, 2)
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        tracemalloc.reset_peak()
+    peak: list[int] = []
+    with noting_peak(student, peak):
         student.train_step(parts, shapes, inputs, targets, LR, comm)
-        layers = (tracemalloc.get_traced_memory()[1] - before) / (WIDE * WIDE * 8)
-    finally:
-        tracemalloc.stop()
+    layers = peak[0] / (WIDE * WIDE * 8)
     expect(
         layers <= MOST_LAYERS,
         f"rank {comm.rank} takes memory for {layers:.1f} layers of {DEEP} at a time: a layer is needed whole only "

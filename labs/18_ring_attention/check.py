@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from farandole_tools.lab import Check, Lab, expect
 from farandole_tools.lab.expectations import THROUGH_COMM, expect_returned
+from farandole_tools.lab.learner import noting_peak
 from farandole_tools.lab.rank_status import named
 
 if TYPE_CHECKING:
@@ -213,14 +213,10 @@ def check_memory(student: Any, comm: Comm) -> None:
 def peak(student: Any, comm: Comm, own: int, width: int) -> int:
     """Bytes that are taken at most, beside the arguments."""
     parts = [each[:own] for each in numbers(own, width)]
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        tracemalloc.reset_peak()
+    found: list[int] = []
+    with noting_peak(student, found):
         student.ring_attention(*parts, comm)
-        return tracemalloc.get_traced_memory()[1] - before
-    finally:
-        tracemalloc.stop()
+    return found[0]
 
 
 LAB = Lab(

@@ -6,10 +6,8 @@ the status files, not in seconds: on a machine so busy that messages take long, 
 
 from __future__ import annotations
 
-import linecache
 import math
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -31,7 +29,7 @@ class DeadlockDetector(threading.Thread):
         folder: where the status files of all `size` ranks are; this process is rank `rank`.
         stop: ends the process; does not return.
         launcher: a process id; without that process this one ends too.
-        file: the learner's file, whose current line a time-out names.
+        current_line: says at which line of the learner's file this process is, for the message of a time-out.
         looks: after so many without a change nothing goes on; more where messages may be huge.
         verdict: once this file is there, another rank has ended the launch, and this one ends too.
     """
@@ -44,15 +42,14 @@ class DeadlockDetector(threading.Thread):
         stop: Callable[[str], None],
         *,
         launcher: int | None = None,
-        file: Path | None = None,
+        current_line: Callable[[], str] = lambda: "",
         verdict: Path | None = None,
         looks: int = LOOKS,
     ) -> None:
         super().__init__(name="deadlock detector", daemon=True)
         self.folder, self.rank, self.size = folder, rank, size
-        self.stop, self.launcher, self.file, self.verdict = stop, launcher, file, verdict
+        self.stop, self.launcher, self.current_line, self.verdict = stop, launcher, current_line, verdict
         self.looks = looks
-        self.worker = threading.get_ident()
         self._limit_s = self._ends = math.inf
 
     def begin(self, limit_s: float) -> None:
@@ -83,13 +80,4 @@ class DeadlockDetector(threading.Thread):
         if not busy:
             return f"no end after {self._limit_s:g} s: {rank_status.describe(now)}"
         who = f"rank {self.rank} is " if self.size > 1 else ""
-        return f"{who}still running after {self._limit_s:g} s{self._current_line()}"
-
-    def _current_line(self) -> str:
-        frame = sys._current_frames().get(self.worker)
-        while frame is not None and frame.f_code.co_filename != str(self.file):
-            frame = frame.f_back
-        if frame is None:
-            return ""
-        code = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        return f", at line {frame.f_lineno}: `{code}`"
+        return f"{who}still running after {self._limit_s:g} s{self.current_line()}"

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from farandole.runtime import guard
+from farandole_tools.lab.contained import sandbox
+from farandole_tools.lab.contained.sandbox import Mode
 from farandole_tools.lab.labs import Check, Lab
 from farandole_tools.lab.launch import IMPORT, Launch, Task
 
@@ -37,6 +40,7 @@ class Grade:
     submission: str
     lab: str
     results: tuple[Result, ...]
+    isolation: Mode | Literal[""] = ""
 
     @property
     def points(self) -> int:
@@ -62,22 +66,47 @@ class Grade:
         }
 
 
-def grade(lab: Lab, submission: Path, *, name: str | None = None, limit_s: float = LIMIT_S) -> Grade:
-    """Run every check of `lab` on one file.
+def grade(
+    lab: Lab,
+    submission: Path,
+    *,
+    name: str | None = None,
+    limit_s: float = LIMIT_S,
+    helpers: bool = False,
+    ours: bool = False,
+) -> Grade:
+    """Run every check of `lab` on one file, on a copy of it in a sandbox.
 
     Args:
         name: what to call the submission; by default its path.
+        helpers: the other files of its folder belong to it, and are copied with it.
+        ours: it is our own code: it runs in the process of the checks, and may import the whole package.
         limit_s: seconds that importing the file, and each check at each number of ranks, may take.
 
     Raises:
         LaunchError: the ranks did not even start, which says nothing about the submission.
         UsageError: there is no MPI.
     """
-    (results,) = grade_together([(lab, submission)], limit_s=limit_s)
-    return Grade(name or str(submission), lab.name, results)
+    mode = "" if ours or not lab.apart else isolation()
+    limit_s *= lab.patience if mode else 1.0
+    (results,) = grade_together([(lab, submission)], limit_s=limit_s, mode=mode, helpers=helpers)
+    return Grade(name or str(submission), lab.name, results, mode)
 
 
-def grade_together(submissions: Sequence[tuple[Lab, Path]], *, limit_s: float = LIMIT_S) -> list[tuple[Result, ...]]:
+@cache
+def isolation() -> Mode:
+    """Return how submissions are kept apart on this machine; found out once, by trying."""
+    with guard.temporary_folder("farandole-lab-") as folder:
+        return sandbox.mode(folder)
+
+
+def grade_together(
+    submissions: Sequence[tuple[Lab, Path]],
+    *,
+    limit_s: float = LIMIT_S,
+    mode: Mode | Literal[""] = "",
+    helpers: bool = False,
+) -> list[tuple[Result, ...]]:
     """Run every check of each lab on the file beside it, in as few launches as possible; return each one's results.
 
     The files of a launch share its processes, one after the other. One that ends or hangs a process, causes an error of
@@ -93,7 +122,9 @@ def grade_together(submissions: Sequence[tuple[Lab, Path]], *, limit_s: float = 
         for number, (lab, _) in enumerate(submissions):
             todo[number] = [check for check in lab.checks if ranks in check.ranks and check.name not in failed[number]]
         while todo := {number: checks for number, checks in todo.items() if checks}:
-            tasks = [Task(submissions[n][0], submissions[n][1].resolve(), tuple(todo[n])) for n in todo]
+            tasks = [
+                Task(submissions[n][0], submissions[n][1].resolve(), tuple(todo[n]), mode, helpers) for n in todo
+            ]
             with guard.temporary_folder("farandole-lab-") as folder:
                 launch = Launch(tasks, ranks, limit_s, folder)
                 launch.run()

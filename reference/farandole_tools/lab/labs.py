@@ -58,6 +58,9 @@ class Lab:
         checks: in the order in which they are run and shown.
         folder: where the lab lies; filled in by `load`.
         with_torch: its ranks need torch, so they begin in a Python that has imported it, if there is one.
+        apart: a submission runs in a process apart from the checks. False where the checks hand it objects that cannot
+            be used from elsewhere.
+        patience: multiplies the time limit of such a submission: calls from process to process take 0.1 ms.
     """
 
     title: str
@@ -65,6 +68,8 @@ class Lab:
     checks: tuple[Check, ...]
     folder: Path = Path()
     with_torch: bool = False
+    apart: bool = True
+    patience: float = 1.0
 
     @property
     def name(self) -> str:

@@ -16,6 +16,7 @@ from typing import Literal
 from farandole.errors import LaunchError
 from farandole.runtime.launcher import run_ranks
 from farandole_tools.lab import rank_status
+from farandole_tools.lab.contained.sandbox import Mode
 from farandole_tools.lab.labs import Check, Lab
 
 START_S = 60.0  # what a launch may take beside its checks
@@ -36,11 +37,18 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Task:
-    """Run `checks` of `lab` on the file `submission`."""
+    """Run `checks` of `lab` on the file `submission`.
+
+    Attributes:
+        mode: how it is kept apart from the checks; "" for our own code, which runs in the process of the checks.
+        helpers: the other files of its folder belong to it.
+    """
 
     lab: Lab
     submission: Path
     checks: tuple[Check, ...]
+    mode: Mode | Literal[""] = ""
+    helpers: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,14 @@ class Launch:
             LaunchError: the ranks did not start, which says nothing about the submissions.
         """
         tasks = [
-            (str(task.lab.folder), str(task.submission), [check.name for check in task.checks]) for task in self.tasks
+            (
+                str(task.lab.folder),
+                str(task.submission),
+                [check.name for check in task.checks],
+                task.mode,
+                task.helpers,
+            )
+            for task in self.tasks
         ]
         (self.folder / TASKS).write_text(json.dumps(tasks), encoding="utf-8")
         phases = sum(len(task.checks) + 1 for task in self.tasks)

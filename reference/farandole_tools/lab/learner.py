@@ -7,6 +7,9 @@ import io
 import linecache
 import sys
 import traceback
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +19,19 @@ from farandole_tools.lab.labs import Wrong
 PRINTED_BYTES = 100_000  # what a check keeps of a rank's output
 MESSAGE_LENGTH = 400
 MODULE = "farandole_submission"
+
+
+class Explained(Exception):
+    """An error of a submission in another process, which has explained it there.
+
+    Attributes:
+        kind: "error" or "not implemented".
+        text: one line for its author.
+    """
+
+    def __init__(self, kind: str, text: str) -> None:
+        Exception.__init__(self, text)
+        self.kind, self.text = kind, text
 
 
 def load(path: Path) -> ModuleType:
@@ -35,17 +51,33 @@ def load(path: Path) -> ModuleType:
     return module
 
 
+def current_line(path: Path, worker: int) -> str:
+    """Say at which line of `path` this process's thread `worker` is, or nothing if it is elsewhere."""
+    frame = sys._current_frames().get(worker)
+    while frame is not None and frame.f_code.co_filename != str(path):
+        frame = frame.f_back
+    return f", at line {frame.f_lineno}: `{linecache.getline(str(path), frame.f_lineno).strip()}`" if frame else ""
+
+
 def explain(error: BaseException, path: Path) -> str:
     """One line that tells the author of `path` what happened, and at which of their lines."""
     text = _what(error, path)
-    if not isinstance(error, NotImplementedError):
+    if not is_not_implemented(error):
         text = "".join(f"{note}: " for note in reversed(getattr(error, "__notes__", []))) + text
     return text if len(text) <= MESSAGE_LENGTH else text[: MESSAGE_LENGTH - 1] + "…"
+
+
+def is_not_implemented(error: BaseException) -> bool:
+    if isinstance(error, Explained):
+        return error.kind == "not implemented"
+    return isinstance(error, NotImplementedError)
 
 
 def _what(error: BaseException, path: Path) -> str:
     if isinstance(error, Wrong):
         return str(error)
+    if isinstance(error, Explained):
+        return error.text
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     if isinstance(error, SyntaxError) and not frames:
         where = f", at line {error.lineno}: `{(error.text or '').strip()}`" if error.lineno else ""
@@ -71,6 +103,27 @@ def _text(error: BaseException) -> str:
         return " ".join(str(error).split())
     except Exception:  # the learner's own exception class, with a mistake in its __str__
         return ""
+
+
+@contextmanager
+def peak_memory(found: list[int]) -> Iterator[None]:
+    """Append to `found` how many bytes more than before this process takes within the body, at most."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        yield
+        found.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+
+
+@contextmanager
+def noting_peak(student: Any, found: list[int]) -> Iterator[None]:
+    """Append to `found` how many bytes the submission takes within the body, at most, wherever it runs."""
+    here = isinstance(student, ModuleType)
+    with peak_memory(found) if here else student._peer.noting_peak(found):
+        yield
 
 
 class _Capped(io.RawIOBase):

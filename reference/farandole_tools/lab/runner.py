@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import numpy as np
 import psutil
@@ -31,12 +31,12 @@ from farandole.runtime.communicator import LOST
 from farandole.runtime.failure import PeerLost
 from farandole_tools.lab import labs, learner
 from farandole_tools.lab.communicator import LabCommunicator
+from farandole_tools.lab.contained.host import Guest
+from farandole_tools.lab.contained.sandbox import FILE_SIZE, MEMORY, Mode
 from farandole_tools.lab.deadlock_detector import POLL_S, DeadlockDetector
 from farandole_tools.lab.launch import IMPORT, TASKS, VERDICT, Kind, Outcome
 from farandole_tools.lab.rank_status import StatusFile
 
-MEMORY = 2**30  # bytes a submission may take, per rank
-FILE_SIZE = 2**26  # bytes it may write into one file
 LAST_RESORT_S = 3.0  # past the limit, when even the deadlock detector cannot act
 
 
@@ -48,6 +48,9 @@ class Runner:
         self.folder, self.limit_s = folder, limit_s  # where the launch and, later, the submission leave their files
         self.submission = Path()
         self.mpi_failed = False  # in the submission at hand
+        self.guest: Guest | None = None  # where it runs, if not here
+        self.name, self.printed = IMPORT, 0  # the phase, and what the guest had printed before it
+        worker = threading.get_ident()
         self.verdict = folder / VERDICT
         self.status = StatusFile(self.world.rank, folder)
         self.detector = DeadlockDetector(
@@ -57,30 +60,48 @@ class Runner:
             self._stop,
             launcher=rank.launcher_pid(),
             verdict=self.verdict,
+            current_line=lambda: (
+                self.guest.current_line() if self.guest else learner.current_line(self.submission, worker)
+            ),
         )
         self.comm: LabCommunicator | None = None
         self.stalled = (folder / f"{self.world.rank}.stalled").open("w", encoding="utf-8")
         self.world.Barrier()  # every rank's status file is there
         self.detector.start()
 
-    def judge(self, lab: labs.Lab, submission: Path, checks: Sequence[str], folder: Path) -> bool:
+    def judge(
+        self,
+        lab: labs.Lab,
+        submission: Path,
+        checks: Sequence[str],
+        folder: Path,
+        mode: Mode | Literal[""] = "",
+        helpers: bool = False,
+    ) -> bool:
         """Run these checks of a submission; return whether it has left every rank fit for the next one."""
         folder.mkdir(exist_ok=True)
         os.chdir(folder)  # files the submission writes go when the folder goes
-        self.submission, self.folder, self.detector.file = submission, folder, submission
+        self.submission, self.folder = submission, folder
         self.mpi_failed = False
         threads = threading.active_count()
         student: list[object] = []
-        if self.phase(IMPORT, lambda: student.append(learner.load(submission))):
+        if mode:
+            self.guest = Guest(mode, folder / f"guest-{self.world.rank}", lab, submission, helpers, self._guest_gone)
+            self.submission = self.guest.path
+        load = self.guest.load if self.guest else lambda: learner.load(submission)
+        if self.phase(IMPORT, lambda: student.append(load())):
             for check in lab.checks:
                 if check.name in checks:
                     self.phase(check.name, lambda check=check: self.check(check, student[0]))  # type: ignore[misc]
+        if self.guest:
+            self.guest.end()
         left = threading.active_count() > threads or psutil.Process().children()
         return self._all(not left and not self.mpi_failed)
 
     def phase(self, name: str, work: Callable[[], object]) -> bool:
         """Do `work`, leave its outcome, and once all ranks have done so return whether all passed."""
-        learner.hold_output(self.folder / f"{name}.{self.world.rank}.printed")
+        self.name, self.printed = name, self.guest.printed() if self.guest else 0
+        learner.hold_output(self._printed())
         self.detector.begin(self.limit_s)
         # For a loop inside compiled code, which lets no other thread of Python run.
         faulthandler.dump_traceback_later(self.limit_s + LAST_RESORT_S, exit=True, file=self.stalled)
@@ -91,6 +112,7 @@ class Runner:
         except BaseException as error:  # the submission's sys.exit, too, is an outcome
             outcome = Outcome(kind_of(error), learner.explain(error, self.submission))
             self.mpi_failed |= is_of_mpi(error)
+        self._save_printed()
         self._leave(name, outcome)
         self.status.returned()
         passed = self._all(outcome.kind == "passed")
@@ -108,6 +130,19 @@ class Runner:
         self.comm = LabCommunicator(self.world.Dup(), self.status)
         check.run(student, self.comm)
 
+    def _printed(self) -> Path:
+        return self.folder / f"{self.name}.{self.world.rank}.printed"
+
+    def _save_printed(self) -> None:
+        if self.guest:
+            with suppress(OSError):
+                self.guest.save_printed(self.printed, self._printed(), learner.PRINTED_BYTES)
+
+    def _guest_gone(self) -> NoReturn:
+        """The submission has ended its process: so does this rank, and leaves no outcome."""
+        self._save_printed()
+        os._exit(0)
+
     def _leave(self, name: str, outcome: Outcome) -> None:
         unfinished = self.folder / f"{name}.{self.world.rank}.unfinished"
         unfinished.write_text(json.dumps([outcome.kind, outcome.message]), encoding="utf-8")
@@ -118,6 +153,7 @@ class Runner:
         case = f"{self.comm.current_case}: " if self.comm and self.comm.current_case else ""
         with suppress(FileExistsError), self.verdict.open("x", encoding="utf-8") as file:
             file.write(case + reason)
+        self._save_printed()
         # Every rank exits by itself with status 0, this rank last. Then mpirun ends by itself, and the launcher
         # need not kill it, which takes a second or two.
         time.sleep(3 * POLL_S)
@@ -127,7 +163,7 @@ class Runner:
 def kind_of(error: BaseException) -> Kind:
     if isinstance(error, PeerLost) or (isinstance(error, MPI.Exception) and error.Get_error_class() in LOST):
         return "lost"
-    if isinstance(error, NotImplementedError):
+    if learner.is_not_implemented(error):
         return "not implemented"
     return "wrong" if isinstance(error, labs.Wrong) else "error"
 
@@ -150,9 +186,12 @@ def is_of_mpi(error: BaseException | None) -> bool:
 def main(arguments: list[str]) -> None:
     folder = Path(arguments[0])
     runner = Runner(folder, float(arguments[1]))
-    limit_resources()
-    for number, (lab, submission, checks) in enumerate(json.loads((folder / TASKS).read_text(encoding="utf-8"))):
-        if not runner.judge(labs.load(Path(lab)), Path(submission), checks, folder / str(number)):
+    if not any(mode for *_, mode, _ in json.loads((folder / TASKS).read_text(encoding="utf-8"))):
+        limit_resources()
+    tasks = json.loads((folder / TASKS).read_text(encoding="utf-8"))
+    for number, (lab, submission, checks, mode, helpers) in enumerate(tasks):
+        place = folder / str(number)
+        if not runner.judge(labs.load(Path(lab)), Path(submission), checks, place, mode, helpers):
             break  # the next one gets new processes
     # Not through Python's own end: threads and exit handlers of the submission could hold it up.
     MPI.Finalize()

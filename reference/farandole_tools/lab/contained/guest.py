@@ -1,0 +1,106 @@
+"""The program in the sandbox: imports the submission, and serves the calls of the checks.
+
+    guest.main(CONNECTION, QUESTIONS)
+
+are the numbers of two sockets. On the second one a thread answers at which line of the submission the program is, which
+the checks ask when it takes too long.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from socket import socket
+from types import ModuleType
+from typing import Any
+
+from farandole_tools.lab import learner
+from farandole_tools.lab.contained.wire import Ended, Malformed, Offer, Peer, builtin_error
+
+EVERYTHING = Offer(everything=True)
+
+
+class Values(Mapping[str, type]):
+    """The classes whose objects are sent by value; their modules are imported when the first one is met."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self.names = names
+
+    def __getitem__(self, name: str) -> type:
+        if name not in self.names:
+            raise KeyError(name)
+        module, _, kind = name.partition(":")
+        found: type = getattr(import_module(module), kind)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+
+class Guest(Peer):
+    """The submission's side of the connection."""
+
+    def __init__(self, connection: socket) -> None:
+        self.path = Path()
+        self.notes, self.peak = False, [0]
+        super().__init__(
+            connection,
+            offer=lambda thing: EVERYTHING,
+            values={},
+            explain=self._explained,
+            raised=self._raised,
+            lives_by_call=True,
+        )
+
+    def do_load(self, path: str, values: list[str]) -> ModuleType:
+        """Import the submission."""
+        self.path, self.values = Path(path), Values(frozenset(values))
+        return learner.load(self.path)
+
+    def do_peak(self, begins: bool) -> int:
+        """Note how much memory the next call takes at most, beside its arguments; or return what was noted."""
+        self.notes = begins
+        return self.peak[-1]
+
+    def do_method(self, number: int, name: str, args: Any, kwargs: Any) -> Any:
+        if not self.notes:
+            return super().do_method(number, name, args, kwargs)
+        self.notes = False
+        with learner.peak_memory(self.peak):
+            return super().do_method(number, name, args, kwargs)
+
+    def _explained(self, error: BaseException) -> tuple[str, str]:
+        kind = "not implemented" if isinstance(error, NotImplementedError) else "error"
+        return kind, learner.explain(error, self.path)
+
+    def _raised(self, kind: str, text: str, name: str, own: BaseException | None) -> BaseException:
+        return own or (builtin_error(name) or type(name, (Exception,), {}))(text)
+
+
+def answer_questions(questions: socket, guest: Guest, worker: int) -> None:
+    """Send, for each byte that comes, the number of the submission's line at which the program is; 0 for none."""
+    while questions.recv(1):
+        frame = sys._current_frames().get(worker)
+        while frame is not None and frame.f_code.co_filename != str(guest.path):
+            frame = frame.f_back
+        questions.sendall((frame.f_lineno if frame else 0).to_bytes(4, "little"))
+
+
+def main(connection: str, questions: str) -> None:
+    guest = Guest(socket(fileno=int(connection)))
+    arguments: Any = (socket(fileno=int(questions)), guest, threading.get_ident())
+    threading.Thread(target=answer_questions, args=arguments, daemon=True).start()
+    try:
+        guest.serve()
+    except (Ended, Malformed):
+        os._exit(0)

@@ -1,0 +1,173 @@
+"""The checks' side: start a guest, offer it what a submission may use, and judge what it returns."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+from farandole.runtime.failure import PeerLost
+from farandole_tools.lab.contained import kit
+from farandole_tools.lab.contained.sandbox import Mode, Sandbox, python
+from farandole_tools.lab.contained.wire import Ended, Malformed, Offer, Peer, builtin_error
+from farandole_tools.lab.labs import Lab, Wrong
+from farandole_tools.lab.learner import Explained
+
+MODULE = "farandole_tools.lab."
+# What a submission may use of the objects that it is given. All else stays out of its reach, for instance
+# `LabCommunicator.mpi` and `everybodys`, which are not counted.
+OFFERED = {
+    f"{MODULE}communicator:LabCommunicator": Offer(
+        ("rank", "size"), ("bytes_sent", "messages_sent", "current_case"), ("send", "receive", "exchange")
+    ),
+    f"{MODULE}background:BackgroundCommunicator": Offer(("rank", "size"), (), ("begin",)),
+    f"{MODULE}background:Reduction": Offer((), ("parameters",), ("wait",)),
+    f"{MODULE}instrumented_network:Network": Offer(
+        (), ("lengths", "places", "values", "gradients", "route"), ("backward", "update")
+    ),
+    f"{MODULE}half_network:HalfNetwork": Offer((), ("unit",), ("backward",)),
+    f"{MODULE}summing:SummingCommunicator": Offer(("rank", "size"), (), ("all_reduce",)),
+    "farandole.data_parallel.loss_scale:LossScale": Offer((), ("value",), ("observe",)),
+    f"{MODULE}disk:Disk": Offer(
+        (), (), ("write", "sync", "rename", "remove", "sync_folder", "read", "names", "files")
+    ),
+}
+FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, partial)
+VALUES = {  # modules whose dataclasses are sent by value, if the lab gives them to the submission
+    "farandole.model_parallel.steps": ("Forward", "Backward", "Update"),
+    "farandole.recovery.election.steps": ("Message", "Timer"),
+}
+ASKED_S = 1.0  # how long the guest may take to say at which line it is
+
+
+def offer(thing: Any) -> Offer | None:
+    if isinstance(thing, FUNCTIONS):
+        return Offer()
+    if hasattr(type(thing), "__next__"):
+        return Offer()
+    names = (f"{kind.__module__}:{kind.__qualname__}" for kind in type(thing).__mro__)
+    return next((OFFERED[name] for name in names if name in OFFERED), None)
+
+
+class Guest:
+    """A submission in its sandbox.
+
+    Args:
+        folder: of this guest alone.
+        gone: called, and does not return, when the guest has ended or sends what is no message.
+    """
+
+    def __init__(
+        self, mode: Mode, folder: Path, lab: Lab, submission: Path, helpers: bool, gone: Callable[[], None]
+    ) -> None:
+        folder.mkdir()
+        self.gone = gone
+        self.path = kit.copy_submission(submission, folder / "code", helpers)
+        kit.write(_made(folder / "kit"), lab)
+        self._values = {
+            f"{module}:{name}": getattr(sys.modules[module], name)
+            for module in kit.given(lab)
+            for name in VALUES.get(module, ())
+        }
+        ours, theirs = socket.socketpair()
+        self._questions, answers = socket.socketpair()
+        self._questions.settimeout(ASKED_S)
+        descriptors = theirs.fileno(), answers.fileno()
+        box = Sandbox(mode, folder, (folder / "code", folder / "kit"), descriptors)
+        paths = [str(folder / "kit"), str(folder / "kit" / kit.PACKAGES)]
+        program = (
+            f"import sys; sys.path[:0] = {paths}\n"
+            "from farandole_tools.lab.contained import guest\n"
+            f"guest.main(*{[str(each) for each in descriptors]})"
+        )
+        self._output = folder / "output"
+        with self._output.open("ab") as output:
+            self.process = box.start([python(), "-I", "-S", "-B", "-u", "-X", "utf8", "-c", program], output.fileno())
+        theirs.close()
+        answers.close()
+        self._peer = _Host(ours, offer=offer, values=self._values, explain=_explained, raised=_raised)
+        self._peer.gone = self._gone
+
+    def load(self) -> Any:
+        """Import the submission; return what stands for its module."""
+        return self._peer.request("load", str(self.path), list(self._values))
+
+    def current_line(self) -> str:
+        """ ", at line 3: `while True:`", or what keeps the guest from answering."""
+        with suppress(OSError):
+            self._questions.sendall(b"?")
+            if len(answer := self._questions.recv(4)) == 4:
+                number = int.from_bytes(answer, "little")
+                code = linecache.getline(str(self.path), number).strip()
+                return f", at line {number}: `{code}`" if number else ""
+        return ", deaf in compiled code"
+
+    def printed(self) -> int:
+        """Bytes that it has printed so far."""
+        return self._output.stat().st_size
+
+    def save_printed(self, since: int, path: Path, most: int) -> None:
+        """Copy the first `most` bytes of what it has printed since then."""
+        with self._output.open("rb") as file:
+            file.seek(since)
+            path.write_bytes(file.read(most))
+
+    def end(self) -> None:
+        self._peer.connection.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(ASKED_S)
+        self.process.kill()
+        self.process.wait()
+
+    def _gone(self) -> None:
+        self.gone()
+        os._exit(0)
+
+
+class _Host(Peer):
+    gone: Callable[[], None]
+
+    def request(self, *body: Any) -> Any:
+        try:
+            return super().request(*body)
+        except (Ended, Malformed):
+            self.gone()
+            raise
+
+    @contextmanager
+    def noting_peak(self, found: list[int]) -> Iterator[None]:
+        self.request("peak", True)
+        try:
+            yield
+        finally:
+            found.append(int(self.request("peak", False)))
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _explained(error: BaseException) -> tuple[str, str]:
+    """What the submission is told of an error in something that it was given."""
+    return "error", str(error)[:1000]
+
+
+def _raised(kind: str, text: str, name: str, own: BaseException | None) -> BaseException:
+    """The exception that a check sees: what was ours comes back as it was, if it is more than a mistake in a call."""
+    if own is not None and (isinstance(own, Wrong | PeerLost) or not isinstance(own, ValueError | TypeError)):
+        return own
+    base = builtin_error(str(name))
+    try:
+        made = type(str(name)[:100], (Explained, base), {}) if base else Explained
+        return made(str(kind), str(text))
+    except TypeError:  # two layouts that do not fit
+        return Explained(str(kind), str(text))

@@ -1,0 +1,103 @@
+"""What a submission can import of this project: what the file that it began as imports, and names for annotations.
+
+The real classes stay in the process of the checks; in the sandbox their names are those of empty classes. A module that
+the handed-out file needs, for instance the messages of an election, is copied as it is, with what it imports itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from farandole_tools.lab.contained import sandbox
+from farandole_tools.lab.labs import Lab
+
+PROJECT = ("farandole", "farandole_tools")
+NAMES_ONLY = {  # module → classes
+    "farandole_tools.lab.background": ("BackgroundCommunicator", "Reduction"),
+    "farandole_tools.lab.communicator": ("LabCommunicator",),
+    "farandole_tools.lab.disk": ("Disk",),
+    "farandole_tools.lab.half_network": ("HalfNetwork",),
+    "farandole_tools.lab.instrumented_network": ("Network",),
+    "farandole_tools.lab.summing": ("SummingCommunicator",),
+}
+INSIDE = ("farandole_tools.lab.learner", "farandole_tools.lab.contained.wire", "farandole_tools.lab.contained.guest")
+LABS_MODULE = "farandole_tools.lab.labs"
+PACKAGES = "packages"  # the folder with numpy
+
+
+def write(folder: Path, lab: Lab) -> None:
+    """Put the kit of a lab into `folder`, which is to be first on the guest's path."""
+    for name, classes in NAMES_ONLY.items():
+        text = "\n\n".join(f'class {each}:\n    """The real one is in the process of the checks."""' for each in classes)
+        _put(folder, name, f"{text}\n")
+    _put(folder, LABS_MODULE, 'class Wrong(Exception):\n    """Raised by checks alone."""\n')
+    for name in (*INSIDE, *given(lab)):
+        _put(folder, name, source(name).read_text(encoding="utf-8"))
+    packages = folder / PACKAGES
+    packages.mkdir()
+    for path in sandbox.numpy_folders():
+        (packages / path.name).symlink_to(path.resolve())
+
+
+def given(lab: Lab) -> list[str]:
+    """The project's modules that the handed-out file imports, and what these import, without those of names only."""
+    wanted = list(imported((lab.folder / lab.file).read_text(encoding="utf-8")))
+    found: list[str] = []
+    while wanted:
+        name = wanted.pop()
+        if name not in found and name not in NAMES_ONLY and name != LABS_MODULE:
+            found.append(name)
+            wanted += imported(source(name).read_text(encoding="utf-8"))
+    return sorted(found)
+
+
+def imported(text: str) -> Iterator[str]:
+    """The project's modules that a file imports when it is run, those for type checkers left out."""
+    for statement in ast.parse(text).body:
+        if isinstance(statement, ast.ImportFrom) and statement.module and statement.module.split(".")[0] in PROJECT:
+            yield statement.module
+        elif isinstance(statement, ast.Import):
+            yield from (each.name for each in statement.names if each.name.split(".")[0] in PROJECT)
+
+
+def source(name: str) -> Path:
+    """The file of one of the project's modules."""
+    found = find_spec(name)
+    assert found
+    assert found.origin
+    return Path(found.origin)
+
+
+def copy_submission(submission: Path, folder: Path, helpers: bool) -> Path:
+    """Copy a submission, with the other files of its folder if `helpers`; return the copy. Links are left out."""
+    folder.mkdir()
+    copy = folder / submission.name
+    copy.write_bytes(submission.read_bytes())
+    budget = sandbox.FILE_SIZE
+    for path in sorted(submission.parent.rglob("*")) if helpers else ():
+        relative = path.relative_to(submission.parent)
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
+        if hidden or path.is_symlink() or not path.is_file() or path == submission or len(relative.parts) > 3:
+            continue
+        budget -= path.stat().st_size
+        if budget < 0:
+            break
+        (folder / relative).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, folder / relative, follow_symlinks=False)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return copy
+
+
+def _put(folder: Path, name: str, text: str) -> None:
+    *packages, module = name.split(".")
+    place = folder
+    for package in packages:
+        place /= package
+        place.mkdir(exist_ok=True)
+        (place / "__init__.py").touch()
+    (place / f"{module}.py").write_text(text, encoding="utf-8")

@@ -1,0 +1,200 @@
+"""Start a program in a sandbox: namespaces of its own, another user, limits.
+
+    python -I -S start.py SPECIFICATION
+
+SPECIFICATION is JSON (`sandbox.Sandbox` writes it). The standard library alone, and Linux's own calls: nothing else has
+to be installed. Three processes follow each other:
+
+    this one ── fork ──→ the first process of the new namespaces ── fork ──→ the program, as another user
+    waits, and ends      builds the file system, then waits               has no rights left
+    with its parent      when it ends, the kernel kills all in the namespace
+
+The new file system is a small one in memory in which only what the specification names is visible, read-only. Where
+the machine permits no namespaces the mode is "none": the limits, and another user where this one is root.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+
+CLONE = {"mount": 0x20000, "uts": 0x4000000, "ipc": 0x8000000, "user": 0x10000000, "pid": 0x20000000, "net": 0x40000000}
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+MNT_DETACH = 2
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+DEVICES = ("null", "zero", "full", "random", "urandom")
+INSIDE = 1000  # the user's number inside a user namespace
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def call(name, *arguments):
+    if getattr(libc, name)(*arguments) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+def mount(source, target, kind=None, flags=0, data=None):
+    coded = [each if each is None else os.fsencode(each) for each in (source, target, kind)]
+    call("mount", *coded, ctypes.c_ulong(flags), data if data is None else data.encode())
+
+
+def bind(source, root):
+    """Show a file or folder at its own place in the new file system, read-only."""
+    target = root + source
+    if os.path.isdir(source):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if not os.path.lexists(target):
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
+    mount(source, target, flags=MS_BIND | MS_REC)
+    if source.startswith("/dev/"):
+        return
+    # What the original mount forbids has to stay forbidden, or the kernel refuses in a user namespace.
+    kept = os.statvfs(source).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC | 1024 | 2048)
+    mount(None, target, flags=MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | kept)
+
+
+def build(spec):
+    """Make the file system and move into it."""
+    root = spec["root"]
+    mount(None, "/", flags=MS_REC | MS_PRIVATE)
+    mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m")
+    for path in spec["readable"]:
+        if os.path.islink(path):
+            os.makedirs(os.path.dirname(root + path), exist_ok=True)
+            os.symlink(os.readlink(path), root + path)
+        elif os.path.exists(path):
+            bind(path, root)
+    for path in spec["hidden"]:
+        if os.path.isdir(root + path):
+            mount("tmpfs", root + path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64k")
+    for path in spec["shown"]:
+        bind(path, root)
+    for name in DEVICES:
+        bind("/dev/" + name, root)
+    os.makedirs(root + spec["scratch"], exist_ok=True)
+    options = f"mode=1777,size={spec['scratch_bytes']},nr_inodes={spec['scratch_files']}"
+    mount("tmpfs", root + spec["scratch"], "tmpfs", MS_NOSUID | MS_NODEV, options)
+    os.makedirs(root + "/proc", exist_ok=True)
+    try:
+        mount("proc", root + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    except OSError:
+        pass  # some containers forbid it, and nothing here needs it
+    old = root + "/.old"
+    os.mkdir(old)
+    call("pivot_root", os.fsencode(root), os.fsencode(old))
+    os.chdir("/")
+    call("umount2", b"/.old", MNT_DETACH)
+    os.rmdir("/.old")
+    if not os.path.lexists("/tmp"):
+        os.symlink(spec["scratch"], "/tmp")
+    mount(None, "/", flags=MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def loopback():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        asked = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(any_socket, SIOCGIFFLAGS, asked))[1]
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))
+
+
+def map_user(outer_user, outer_group, inner):
+    with open("/proc/self/setgroups", "w") as file:
+        file.write("deny")
+    with open("/proc/self/uid_map", "w") as file:
+        file.write(f"{inner} {outer_user} 1")
+    with open("/proc/self/gid_map", "w") as file:
+        file.write(f"{inner} {outer_group} 1")
+
+
+def drop_rights(spec):
+    if spec["mode"] == "user":
+        call("unshare", CLONE["user"])
+        map_user(0, 0, INSIDE)
+    elif spec["user"]:
+        os.setgroups([])
+        os.setresgid(spec["user"], spec["user"], spec["user"])
+        os.setresuid(spec["user"], spec["user"], spec["user"])
+    call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def become(spec):
+    """Replace this process by the program."""
+    os.setsid()
+    for name, value in spec["limits"].items():
+        kind = getattr(resource, f"RLIMIT_{name}", None)
+        if kind is not None:
+            _, hard = resource.getrlimit(kind)
+            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(kind, (value, value))
+    os.chdir(spec["scratch"])
+    os.execve(spec["command"][0], spec["command"], spec["environment"])
+
+
+def end_with_parent(parent):
+    call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if parent and os.getppid() != parent:
+        os._exit(1)
+
+
+def wait_for(child):
+    """Wait for that child, and for orphans that end meanwhile; return the child's exit code."""
+    while True:
+        try:
+            ended, status = os.wait()
+        except InterruptedError:
+            continue
+        if ended == child:
+            return os.waitstatus_to_exitcode(status) % 256
+
+
+def main(spec):
+    end_with_parent(spec["parent"])
+    if spec["mode"] == "none":
+        drop_rights(spec)
+        end_with_parent(spec["parent"])  # the change of the user has cleared it
+        become(spec)
+    flags = CLONE["mount"] | CLONE["uts"] | CLONE["ipc"] | CLONE["pid"] | CLONE["net"]
+    user, group = os.getuid(), os.getgid()
+    if spec["mode"] == "user":
+        call("unshare", CLONE["user"] | flags)
+        map_user(user, group, 0)
+    else:
+        call("unshare", flags)
+    first = os.fork()
+    if first:
+        for descriptor in spec["descriptors"]:
+            os.close(descriptor)  # the other end has to see when the program ends
+        os._exit(wait_for(first))
+    end_with_parent(0)
+    build(spec)
+    try:
+        loopback()
+    except OSError:
+        pass
+    program = os.fork()
+    if program:
+        for descriptor in spec["descriptors"]:
+            os.close(descriptor)
+        os._exit(wait_for(program))
+    drop_rights(spec)
+    become(spec)
+
+
+if __name__ == "__main__":
+    try:
+        main(json.loads(sys.argv[1]))
+    except OSError as error:
+        print(f"no sandbox: {error}", file=sys.stderr)
+        os._exit(125 if error.errno in (errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EINVAL, errno.ENOSYS) else 126)
