@@ -182,10 +182,10 @@ LAB = Lab(
     checks=(
         Check("mean", 2, ALL, check_mean),
         Check("any length", 2, ALL, check_any_length),
-        Check("same bits", 1, (2, 3, 4, 7), check_same_bits),
-        Check("bytes", 2, ALL, check_bytes),
-        Check("messages", 1, ALL, check_messages),
-        Check("neighbours", 1, (4, 7), check_neighbours),
-        Check("type", 1, (4,), check_type),
+        Check("same bits", 1, (2, 3, 4, 7), check_same_bits, needs=("mean",)),
+        Check("bytes", 2, ALL, check_bytes, needs=("mean",)),
+        Check("messages", 1, ALL, check_messages, needs=("mean",)),
+        Check("neighbours", 1, (4, 7), check_neighbours, needs=("mean",)),
+        Check("type", 1, (4,), check_type, needs=("mean",)),
     ),
 )

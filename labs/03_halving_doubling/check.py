@@ -194,11 +194,11 @@ LAB = Lab(
     checks=(
         Check("sum", 2, (1, *POWERS), check_sum),
         Check("any length", 1, (1, 2, 4), check_any_length),
-        Check("same bits", 1, POWERS, check_same_bits),
-        Check("messages", 1, POWERS, check_messages),
-        Check("bytes", 2, POWERS, check_bytes),
-        Check("memory", 1, (2, 4), check_memory),
+        Check("same bits", 1, POWERS, check_same_bits, needs=("sum",)),
+        Check("messages", 1, POWERS, check_messages, needs=("sum",)),
+        Check("bytes", 2, POWERS, check_bytes, needs=("sum",)),
+        Check("memory", 1, (2, 4), check_memory, needs=("sum",)),
         Check("any number of ranks", 1, OTHERS, check_any_number_of_ranks),
-        Check("folding", 1, OTHERS, check_folding),
+        Check("folding", 1, OTHERS, check_folding, needs=("any number of ranks",)),
     ),
 )

@@ -316,10 +316,10 @@ LAB = Lab(
     checks=(
         Check("buckets", 2, (1,), check_buckets),
         Check("weighted mean", 2, ALL, check_weighted_mean),
-        Check("same bits", 1, ALL, check_same_bits),
-        Check("early", 2, ALL, check_early),
-        Check("waits", 1, ALL, check_waits),
-        Check("one order", 1, SEVERAL, check_one_order),
+        Check("same bits", 1, ALL, check_same_bits, needs=("weighted mean",)),
+        Check("early", 2, ALL, check_early, needs=("weighted mean",)),
+        Check("waits", 1, ALL, check_waits, needs=("weighted mean",)),
+        Check("one order", 1, SEVERAL, check_one_order, needs=("weighted mean",)),
         Check("unused parameters", 1, ALL, check_unused_parameters),
     ),
 )

@@ -352,6 +352,6 @@ LAB = Lab(
         Check("small updates", 1, ALL, check_small_updates),
         Check("any scale", 1, ALL, check_any_scale),
         Check("skip", 1, ALL, check_skip),
-        Check("one message", 1, ALL, check_one_message),
+        Check("one message", 1, ALL, check_one_message, needs=("steps",)),
     ),
 )

@@ -359,6 +359,6 @@ LAB = Lab(
         Check("duplicates", 1, (1,), check_duplicates),
         Check("acknowledged", 1, (2, 3, 4), check_acknowledged),
         Check("two servers", 1, (3, 4), check_two_servers),
-        Check("bytes", 1, (3,), check_bytes),
+        Check("bytes", 1, (3,), check_bytes, needs=("acknowledged",)),
     ),
 )

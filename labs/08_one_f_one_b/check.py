@@ -267,9 +267,9 @@ LAB = Lab(
     checks=(
         Check("complete", 2, (1,), in_all_cases(Plan.judge_complete)),
         Check("order", 2, (1,), in_all_cases(Plan.judge_order)),
-        Check("memory", 2, (1,), in_all_cases(Plan.judge_memory)),
-        Check("bubble", 1, (1,), in_all_cases(Plan.judge_bubble)),
-        Check("one update", 1, (1,), in_all_cases(Plan.judge_update)),
+        Check("memory", 2, (1,), in_all_cases(Plan.judge_memory), needs=("complete",)),
+        Check("bubble", 1, (1,), in_all_cases(Plan.judge_bubble), needs=("complete",)),
+        Check("one update", 1, (1,), in_all_cases(Plan.judge_update), needs=("complete",)),
         Check(
             "few micro batches",
             1,

@@ -274,7 +274,7 @@ LAB = Lab(
         Check("flipped bytes", 1, (1,), check_flipped_bytes),
         Check("truncated", 1, (1,), check_truncated),
         Check("good slot", 1, (1,), check_good_slot),
-        Check("room", 1, (1,), check_room),
+        Check("room", 1, (1,), check_room, needs=("load",)),
         Check("another process", 1, (2,), check_another_process),
     ),
 )

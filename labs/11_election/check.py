@@ -470,7 +470,7 @@ LAB = Lab(
     patience=5.0,
     checks=(
         Check("agree", 1, (1,), check_agree),
-        Check("cost", 1, (1,), check_cost),
+        Check("cost", 1, (1,), check_cost, needs=("agree",)),
         Check("heartbeats", 1, (1,), check_heartbeats),
         Check("successor", 1, (1,), check_successor),
         Check("majority", 1, (1,), check_majority),

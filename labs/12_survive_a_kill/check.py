@@ -419,7 +419,7 @@ LAB = Lab(
     checks=(
         Check("divide", 1, (1,), check_divide),
         Check("recover", 1, (1,), check_recover),
-        Check("no death", 1, (1,), check_no_death),
+        Check("no death", 1, (1,), check_no_death, needs=("divide",)),
         Check("a death", 1, (1,), check_a_death),
         Check("half a step", 1, (1,), check_half_a_step),
         Check("last step", 1, (1,), check_last_step),

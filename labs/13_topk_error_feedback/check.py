@@ -276,7 +276,7 @@ LAB = Lab(
         Check("feedback", 2, (1,), check_feedback),
         Check("payload", 1, (1,), check_payload),
         Check("sum", 2, RANKS, check_sum),
-        Check("bytes", 1, RANKS, check_bytes),
+        Check("bytes", 1, RANKS, check_bytes, needs=("sum",)),
         Check("training", 2, (2, 4), check_training),
         Check("momentum", 1, (1,), check_momentum),
     ),

@@ -358,7 +358,7 @@ LAB = Lab(
         Check("gap", 1, (1,), check_gap),
         Check("one peer", 1, (1,), check_one_peer),
         Check("mix", 2, RANKS, check_mix),
-        Check("messages", 1, RANKS, check_messages),
+        Check("messages", 1, RANKS, check_messages, needs=("mix",)),
         Check("step", 2, RANKS, check_step),
         Check("push-sum", 1, (1,), check_push_sum),
     ),

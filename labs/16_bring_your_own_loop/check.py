@@ -31,7 +31,7 @@ LAB = Lab(
         Check("batches", 1, (1,), run("batches")),
         Check("mean gradient", 1, ALL, run("mean gradient")),
         Check("branch", 1, ALL[1:], run("branch")),
-        Check("one message", 1, FEW[1:], run("one message")),
+        Check("one message", 1, FEW[1:], run("one message"), needs=("mean gradient",)),
         Check("clip", 1, FEW, run("clip")),
         Check("accumulate", 1, FEW, run("accumulate")),
         Check("train", 1, ALL, run("train")),

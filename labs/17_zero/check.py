@@ -228,9 +228,9 @@ LAB = Lab(
         Check("reduce-scatter", 2, ALL, check_reduce_scatter),
         Check("all-gather", 1, ALL, check_all_gather),
         Check("optimizer", 2, ALL, check_optimizer),
-        Check("state", 1, (4, 7), check_state),
+        Check("state", 1, (4, 7), check_state, needs=("optimizer",)),
         Check("step", 2, ALL, check_step),
-        Check("bytes", 1, ALL, check_bytes),
-        Check("memory", 1, (4, 7), check_memory),
+        Check("bytes", 1, ALL, check_bytes, needs=("reduce-scatter", "all-gather", "step")),
+        Check("memory", 1, (4, 7), check_memory, needs=("step",)),
     ),
 )

@@ -227,8 +227,8 @@ LAB = Lab(
         Check("large scores", 1, (1,), check_large_scores),
         Check("join", 2, (1,), check_join),
         Check("attention", 2, ALL, check_attention),
-        Check("bytes", 1, ALL, check_bytes),
-        Check("neighbours", 1, (4, 7), check_neighbours),
-        Check("memory", 1, (4, 7), check_memory),
+        Check("bytes", 1, ALL, check_bytes, needs=("attention",)),
+        Check("neighbours", 1, (4, 7), check_neighbours, needs=("attention",)),
+        Check("memory", 1, (4, 7), check_memory, needs=("attention",)),
     ),
 )

@@ -268,9 +268,9 @@ LAB = Lab(
         Check("route", 2, (1,), check_route),
         Check("accept", 1, (1,), check_accept),
         Check("all to all", 2, ALL, check_all_to_all),
-        Check("bytes", 1, ALL, check_bytes),
+        Check("bytes", 1, ALL, check_bytes, needs=("all to all",)),
         Check("mixture", 2, ALL, check_mixture),
         Check("capacity", 1, ALL, check_capacity),
-        Check("experts", 1, ALL, check_experts),
+        Check("experts", 1, ALL, check_experts, needs=("mixture",)),
     ),
 )

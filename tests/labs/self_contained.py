@@ -13,7 +13,7 @@ FROM = re.compile(r"^from (farandole\.[\w.]+) import (.+)$", re.MULTILINE)
 
 
 def write(lab: Lab, folder: Path, text: str = "") -> Path:
-    """Write the lab's right answer, or `text`, to its file in `folder`, and beside it what it takes from the package."""
+    """Write the lab's right answer, or `text`, to its file in `folder`, and beside it what it imports."""
     path = folder / lab.file
     path.write_text(_own(lab, text or mutants.original(lab), folder), encoding="utf-8")
     return path

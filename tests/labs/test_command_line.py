@@ -16,7 +16,6 @@ from tests.labs.labs_for_tests import on
 
 LAB = labs.find("1")  # the quicker one
 NAME = "01_sharding"
-RIGHT = LAB.folder / "reference.py"
 
 
 @pytest.fixture
@@ -100,7 +99,7 @@ def test_check_finds_the_learners_file_from_outside_and_from_within(tmp_path: Pa
     assert untouched.returncode == 1
     assert "not implemented yet" in untouched.stdout
     assert "0 of 10 points" in untouched.stdout
-    shutil.copy(RIGHT, folder / "sharding.py")
+    (folder / "sharding.py").write_text(mutants.original(LAB))
     within = farandole("check", "1", folder=folder)
     assert within.returncode == 0, within.stdout
     assert "10 of 10 points: sharding.py" in within.stdout
@@ -125,7 +124,7 @@ def test_a_folder_of_submissions_is_judged_as_a_list(tmp_path: Path, wrong: Path
     folder = tmp_path / "submissions"
     (folder / "grace").mkdir(parents=True)
     (folder / "empty").mkdir()
-    shutil.copy(RIGHT, folder / "grace" / "sharding.py")
+    (folder / "grace" / "sharding.py").write_text(mutants.original(LAB))
     shutil.copy(wrong, folder / "ada.py")
     (folder / "broken [bold].py").write_text("def f(:\n")
     (folder / ".hidden.py").write_text("1 / 0")

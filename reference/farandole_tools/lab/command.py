@@ -16,11 +16,14 @@ from farandole.errors import UsageError
 from farandole.runtime import guard, rank_starter
 from farandole.runtime.files import json_text
 from farandole.runtime.numbers import Positive
-from farandole_tools.lab import grading, labs, mutants, submissions, tables
+from farandole_tools.lab import course, grading, hints, labs, mutants, submissions, tables
 from farandole_tools.lab.labs import Lab
 from farandole_tools.lab.tables import printable
 
 app = cyclopts.App(name="lab", help="Exercises: write a method yourself and have it judged on real ranks.")
+
+for each in course.COMMANDS:
+    app.command(each)
 
 MyLabs = Annotated[Path, Parameter(name="--dir", help="The folder your labs are in.")]
 
@@ -76,7 +79,7 @@ def check(
 ) -> None:
     """Judge a submission, or a folder of them. Exit code 0: full marks; 1: not all points.
 
-    Submissions are programs, and run with your rights: grade other people's in a container.
+    Each submission runs in a sandbox, as far as this machine permits: `farandole lab grade` says by which means.
 
     Parameters
     ----------
@@ -107,7 +110,10 @@ def check(
         grades = _grade_folder(lab, path, time_limit)
     elif path.is_file() and path.suffix == ".py":
         _say(f"Lab {lab.number}: checking {path} on up to {max(max(check.ranks) for check in lab.checks)} ranks …")
-        grades = [grading.grade(lab, path, limit_s=time_limit)]
+        mine = submission is None or path.name == lab.file
+        grades = [grading.grade(lab, path, limit_s=time_limit, ours=bool(with_), helpers=mine)]
+        if submission is None and not with_:
+            hints.log_check(my_labs, grades[0])
     else:
         what = "not a Python file" if path.exists() else "not there"
         raise UsageError(f"{path} is {what}: name the completed {lab.file}, or a folder of submissions")
@@ -129,7 +135,7 @@ def _grade_folder(lab: Lab, folder: Path, limit_s: float) -> list[grading.Grade]
     grades: list[grading.Grade] = []
     for name, path in found.items():
         _say(f"Lab {lab.number}: checking {printable(name)} ({len(grades) + 1} of {len(found)}) …")
-        grades.append(grading.grade(lab, path, name=name, limit_s=limit_s))
+        grades.append(grading.grade(lab, path, name=name, limit_s=limit_s, helpers=path.parent != folder))
     return grades
 
 

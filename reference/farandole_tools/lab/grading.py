@@ -7,7 +7,7 @@ down ends the launch; it has then failed, and the launch is repeated from the ch
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -90,7 +90,20 @@ def grade(
     mode = "" if ours or not lab.apart else isolation()
     limit_s *= lab.patience if mode else 1.0
     (results,) = grade_together([(lab, submission)], limit_s=limit_s, mode=mode, helpers=helpers)
-    return Grade(name or str(submission), lab.name, results, mode)
+    return Grade(name or str(submission), lab.name, only_where_right(lab, results), mode)
+
+
+def only_where_right(lab: Lab, results: Sequence[Result]) -> tuple[Result, ...]:
+    """Return the results as they count: what a wrong result costs, its bytes for instance, gives no points."""
+    wrong = {result.name for result in results if not result.passed}
+    found = []
+    for check, result in zip(lab.checks, results, strict=True):
+        missing = [name for name in check.needs if name in wrong]
+        if missing and result.passed:
+            text = f"counts once the result is right: first see to {' and '.join(missing)}"
+            result = replace(result, passed=False, points=0, message=text)
+        found.append(result)
+    return tuple(found)
 
 
 @cache
@@ -122,9 +135,7 @@ def grade_together(
         for number, (lab, _) in enumerate(submissions):
             todo[number] = [check for check in lab.checks if ranks in check.ranks and check.name not in failed[number]]
         while todo := {number: checks for number, checks in todo.items() if checks}:
-            tasks = [
-                Task(submissions[n][0], submissions[n][1].resolve(), tuple(todo[n]), mode, helpers) for n in todo
-            ]
+            tasks = [Task(submissions[n][0], submissions[n][1].resolve(), tuple(todo[n]), mode, helpers) for n in todo]
             with guard.temporary_folder("farandole-lab-") as folder:
                 launch = Launch(tasks, ranks, limit_s, folder)
                 launch.run()

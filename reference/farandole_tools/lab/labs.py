@@ -41,12 +41,14 @@ class Check:
         name: what is judged, in a word or two; unique in the lab.
         points: given if it passes at every number of ranks in `ranks`, else 0.
         run: called on every rank with the submission and a fresh communicator.
+        needs: checks of the result without which this one, of the cost, gives no points.
     """
 
     name: str
     points: int
     ranks: tuple[int, ...]
     run: Callable[[Any, LabCommunicator], None]
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

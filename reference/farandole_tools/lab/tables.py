@@ -57,6 +57,11 @@ def show_all(lab: Lab, grades: list[Grade]) -> None:
     print(f"{len(grades)} submissions, {full} with full marks")
 
 
+def shown(text: str) -> str:
+    """Text of a submission for a table: it can command neither the terminal nor the table's layout."""
+    return escape(printable(text))
+
+
 def printable(text: str) -> str:
     """Text of a submission without what could command the terminal."""
     return "".join(letter if letter.isprintable() else "�" for letter in text.replace("\t", "    "))

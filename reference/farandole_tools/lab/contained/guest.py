@@ -97,6 +97,8 @@ def answer_questions(questions: socket, guest: Guest, worker: int) -> None:
 
 
 def main(connection: str, questions: str) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     guest = Guest(socket(fileno=int(connection)))
     arguments: Any = (socket(fileno=int(questions)), guest, threading.get_ident())
     threading.Thread(target=answer_questions, args=arguments, daemon=True).start()

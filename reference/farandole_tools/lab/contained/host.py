@@ -36,9 +36,7 @@ OFFERED = {
     f"{MODULE}half_network:HalfNetwork": Offer((), ("unit",), ("backward",)),
     f"{MODULE}summing:SummingCommunicator": Offer(("rank", "size"), (), ("all_reduce",)),
     "farandole.data_parallel.loss_scale:LossScale": Offer((), ("value",), ("observe",)),
-    f"{MODULE}disk:Disk": Offer(
-        (), (), ("write", "sync", "rename", "remove", "sync_folder", "read", "names", "files")
-    ),
+    f"{MODULE}disk:Disk": Offer((), (), ("write", "sync", "rename", "remove", "sync_folder", "read", "names", "files")),
 }
 FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, partial)
 VALUES = {  # modules whose dataclasses are sent by value, if the lab gives them to the submission
@@ -95,6 +93,7 @@ class Guest:
         answers.close()
         self._peer = _Host(ours, offer=offer, values=self._values, explain=_explained, raised=_raised)
         self._peer.gone = self._gone
+        self._peer.request("peak", False)  # it is there: starting it is not the submission's time
 
     def load(self) -> Any:
         """Import the submission; return what stands for its module."""
@@ -108,7 +107,7 @@ class Guest:
                 number = int.from_bytes(answer, "little")
                 code = linecache.getline(str(self.path), number).strip()
                 return f", at line {number}: `{code}`" if number else ""
-        return ", deaf in compiled code"
+        return ", inside compiled code"
 
     def printed(self) -> int:
         """Bytes that it has printed so far."""
@@ -165,9 +164,10 @@ def _raised(kind: str, text: str, name: str, own: BaseException | None) -> BaseE
     """The exception that a check sees: what was ours comes back as it was, if it is more than a mistake in a call."""
     if own is not None and (isinstance(own, Wrong | PeerLost) or not isinstance(own, ValueError | TypeError)):
         return own
-    base = builtin_error(str(name))
+    base = builtin_error(name)
     try:
-        made = type(str(name)[:100], (Explained, base), {}) if base else Explained
-        return made(str(kind), str(text))
+        kinds: Any = type(name[:100], (Explained, base), {}) if base else Explained
+        made: BaseException = kinds(kind, text)
+        return made
     except TypeError:  # two layouts that do not fit
-        return Explained(str(kind), str(text))
+        return Explained(kind, text)

@@ -32,7 +32,9 @@ PACKAGES = "packages"  # the folder with numpy
 def write(folder: Path, lab: Lab) -> None:
     """Put the kit of a lab into `folder`, which is to be first on the guest's path."""
     for name, classes in NAMES_ONLY.items():
-        text = "\n\n".join(f'class {each}:\n    """The real one is in the process of the checks."""' for each in classes)
+        text = "\n\n".join(
+            f'class {each}:\n    """The real one is in the process of the checks."""' for each in classes
+        )
         _put(folder, name, f"{text}\n")
     _put(folder, LABS_MODULE, 'class Wrong(Exception):\n    """Raised by checks alone."""\n')
     for name in (*INSIDE, *given(lab)):
@@ -45,7 +47,8 @@ def write(folder: Path, lab: Lab) -> None:
 
 def given(lab: Lab) -> list[str]:
     """The project's modules that the handed-out file imports, and what these import, without those of names only."""
-    wanted = list(imported((lab.folder / lab.file).read_text(encoding="utf-8")))
+    handed_out = lab.folder / lab.file
+    wanted = list(imported(handed_out.read_text(encoding="utf-8"))) if handed_out.is_file() else []
     found: list[str] = []
     while wanted:
         name = wanted.pop()

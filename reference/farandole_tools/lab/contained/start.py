@@ -25,9 +25,20 @@ import signal
 import socket
 import struct
 import sys
+from contextlib import suppress
+from typing import Any, NoReturn
 
 CLONE = {"mount": 0x20000, "uts": 0x4000000, "ipc": 0x8000000, "user": 0x10000000, "pid": 0x20000000, "net": 0x40000000}
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = (
+    1,
+    2,
+    4,
+    8,
+    32,
+    4096,
+    16384,
+    1 << 18,
+)
 MNT_DETACH = 2
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
@@ -37,18 +48,18 @@ INSIDE = 1000  # the user's number inside a user namespace
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def call(name, *arguments):
+def call(name: str, *arguments: Any) -> None:
     if getattr(libc, name)(*arguments) < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")
 
 
-def mount(source, target, kind=None, flags=0, data=None):
+def mount(source: str | None, target: str, kind: str | None = None, flags: int = 0, data: str | None = None) -> None:
     coded = [each if each is None else os.fsencode(each) for each in (source, target, kind)]
     call("mount", *coded, ctypes.c_ulong(flags), data if data is None else data.encode())
 
 
-def bind(source, root):
+def bind(source: str, root: str) -> None:
     """Show a file or folder at its own place in the new file system, read-only."""
     target = root + source
     if os.path.isdir(source):
@@ -65,7 +76,7 @@ def bind(source, root):
     mount(None, target, flags=MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | kept)
 
 
-def build(spec):
+def build(spec: dict[str, Any]) -> None:
     """Make the file system and move into it."""
     root = spec["root"]
     mount(None, "/", flags=MS_REC | MS_PRIVATE)
@@ -87,10 +98,8 @@ def build(spec):
     options = f"mode=1777,size={spec['scratch_bytes']},nr_inodes={spec['scratch_files']}"
     mount("tmpfs", root + spec["scratch"], "tmpfs", MS_NOSUID | MS_NODEV, options)
     os.makedirs(root + "/proc", exist_ok=True)
-    try:
+    with suppress(OSError):  # some containers forbid it, and nothing here needs it
         mount("proc", root + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    except OSError:
-        pass  # some containers forbid it, and nothing here needs it
     old = root + "/.old"
     os.mkdir(old)
     call("pivot_root", os.fsencode(root), os.fsencode(old))
@@ -102,14 +111,14 @@ def build(spec):
     mount(None, "/", flags=MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
-def loopback():
+def loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         asked = struct.pack("16sh14x", b"lo", 0)
         flags = struct.unpack("16sh14x", fcntl.ioctl(any_socket, SIOCGIFFLAGS, asked))[1]
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))
 
 
-def map_user(outer_user, outer_group, inner):
+def map_user(outer_user: int, outer_group: int, inner: int) -> None:
     with open("/proc/self/setgroups", "w") as file:
         file.write("deny")
     with open("/proc/self/uid_map", "w") as file:
@@ -118,7 +127,7 @@ def map_user(outer_user, outer_group, inner):
         file.write(f"{inner} {outer_group} 1")
 
 
-def drop_rights(spec):
+def drop_rights(spec: dict[str, Any]) -> None:
     if spec["mode"] == "user":
         call("unshare", CLONE["user"])
         map_user(0, 0, INSIDE)
@@ -129,7 +138,7 @@ def drop_rights(spec):
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
-def become(spec):
+def become(spec: dict[str, Any]) -> NoReturn:
     """Replace this process by the program."""
     os.setsid()
     for name, value in spec["limits"].items():
@@ -142,13 +151,13 @@ def become(spec):
     os.execve(spec["command"][0], spec["command"], spec["environment"])
 
 
-def end_with_parent(parent):
+def end_with_parent(parent: int) -> None:
     call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if parent and os.getppid() != parent:
         os._exit(1)
 
 
-def wait_for(child):
+def wait_for(child: int) -> int:
     """Wait for that child, and for orphans that end meanwhile; return the child's exit code."""
     while True:
         try:
@@ -159,7 +168,7 @@ def wait_for(child):
             return os.waitstatus_to_exitcode(status) % 256
 
 
-def main(spec):
+def main(spec: dict[str, Any]) -> NoReturn:
     end_with_parent(spec["parent"])
     if spec["mode"] == "none":
         drop_rights(spec)
@@ -179,10 +188,8 @@ def main(spec):
         os._exit(wait_for(first))
     end_with_parent(0)
     build(spec)
-    try:
+    with suppress(OSError):
         loopback()
-    except OSError:
-        pass
     program = os.fork()
     if program:
         for descriptor in spec["descriptors"]:

@@ -32,8 +32,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 LENGTHS = struct.Struct("<II")  # bytes of JSON, number of blobs
-SMALL = 65_536  # larger messages are kept in a mapping: tracemalloc must not count them as the submission's
+INBOX = 262_144  # bytes; messages lie in mappings, since tracemalloc must not count them as the submission's
 MOST = 2**30  # bytes of one message
+MOST_PARTS = 500  # of one system call
 KEPT_ERRORS = 20
 PLAIN = {type(None), bool, int, float, str}
 NAMED = 100  # letters of a name that are kept
@@ -201,7 +202,8 @@ class Peer:
         self._next = 1
         self._decoders = self._make_decoders()
         self._lock = threading.RLock()
-        self._buffered = bytearray()  # what has been read beyond the last message
+        self._inbox = memoryview(mmap.mmap(-1, INBOX))
+        self._start = self._end = 0  # what has arrived and is not read yet
 
     # ---- calls
 
@@ -230,7 +232,8 @@ class Peer:
                 if kind == "!":
                     (number, *told), changed = answer
                     self._copy_back(changed, temporary)
-                    error = self.raised(*told, self.errors.get(number))
+                    text = [str(each) for each in told]
+                    error = self.raised(text[0], text[1], text[2], self.errors.get(number))
                     if number < 0:
                         error.remote_number = -number  # type: ignore[attr-defined]
                     raise error
@@ -335,7 +338,7 @@ class Peer:
         if offer is not None and offer.everything:
             return
         if not isinstance(name, str) or offer is None or name not in getattr(offer, what):
-            raise AttributeError(f"{type(owner).__name__} has no {str(name):.{NAMED}} that a submission may use")
+            raise AttributeError(f"{type(owner).__name__} has no {name!s:.{NAMED}} that a submission may use")
 
     def _abilities(self, thing: Any) -> str:
         offer = self.offer(thing)
@@ -369,15 +372,17 @@ class Peer:
         text = json.dumps([kind, coded, forget, changed, dropped], separators=(",", ":")).encode()
         parts = [LENGTHS.pack(len(text), len(blobs)), struct.pack(f"<{len(blobs)}Q", *map(_size, blobs)), text, *blobs]
         try:
-            if sum(map(_size, parts)) <= SMALL:
-                self.connection.sendall(b"".join(parts))
-            else:
-                for part in parts:
-                    self.connection.sendall(part)
+            sent = self.connection.sendmsg([part for part in parts if _size(part)][:MOST_PARTS])
+            for part in parts:
+                if sent < _size(part):
+                    self.connection.sendall(memoryview(part)[sent:])
+                sent = max(0, sent - _size(part))
         except OSError as error:
             raise Ended from error
 
     def _receive(self) -> tuple[str, Any, Temporary]:
+        if self._start == self._end:
+            self._start = self._end = 0
         length, number = LENGTHS.unpack(self._read(LENGTHS.size))
         if length > MOST or number > MOST // 8:
             raise Malformed("a message that is too long")
@@ -404,33 +409,29 @@ class Peer:
         except Exception as error:
             raise Malformed(f"{type(error).__name__} in a message") from error
 
-    def _read(self, size: int) -> Any:
-        while size <= SMALL:
-            if len(self._buffered) >= size:
-                found = self._buffered[:size]
-                del self._buffered[:size]
-                return found
-            try:
-                got_now = self.connection.recv(SMALL)
-            except OSError as error:
-                raise Ended from error
-            if not got_now:
-                raise Ended
-            self._buffered += got_now
-        buffer = mmap.mmap(-1, size)
-        view = memoryview(buffer)
-        read = min(size, len(self._buffered))
-        view[:read] = self._buffered[:read]
-        del self._buffered[:read]
+    def _read(self, size: int) -> memoryview:
+        """Return the next bytes, which are good until the next message is read."""
+        while size <= INBOX - self._start:
+            if self._end - self._start >= size:
+                self._start += size
+                return self._inbox[self._start - size : self._start]
+            self._end += self._received(self._inbox[self._end :])
+        view = memoryview(mmap.mmap(-1, size))
+        read = self._end - self._start
+        view[:read] = self._inbox[self._start : self._end]
+        self._start = self._end
         while read < size:
-            try:
-                got = self.connection.recv_into(view[read:])
-            except OSError as error:
-                raise Ended from error
-            if not got:
-                raise Ended
-            read += got
-        return buffer
+            read += self._received(view[read:])
+        return view
+
+    def _received(self, place: memoryview) -> int:
+        try:
+            got = self.connection.recv_into(place)
+        except OSError as error:
+            raise Ended from error
+        if not got:
+            raise Ended
+        return got
 
     def _forget(self, number: int, count: int) -> None:
         if number in self._objects:
@@ -498,7 +499,8 @@ class Peer:
             fields = getattr(value, "_fields", None) or list(getattr(kind, "__dataclass_fields__", ()))
             return ["v", name, [self._encoded(getattr(value, each), blobs, temporary) for each in fields]]
         if isinstance(value, int | str | float | list | tuple | dict) and not isinstance(value, Remote):
-            for base in (int, str, float, list, tuple, dict):
+            bases: tuple[Any, ...] = (int, str, float, list, tuple, dict)
+            for base in bases:
                 if isinstance(value, base):
                     return self._encoded(base(value), blobs, temporary)
         if isinstance(value, Remote) and value._peer is self:
@@ -656,7 +658,8 @@ def _contiguous(array: np.ndarray) -> np.ndarray:
 
 def _bytes_of(array: np.ndarray) -> Any:
     flat = _contiguous(array)
-    return memoryview(flat.reshape(-1).view(np.uint8)) if flat.size else b""
+    whole: Any = flat.reshape(-1).view(np.uint8)
+    return memoryview(whole) if flat.size else b""
 
 
 def _checksum(array: np.ndarray) -> int:

@@ -1,0 +1,205 @@
+"""A class's results: written as they come, resumed, summed up, and given out in other systems' formats."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from farandole_tools.lab.entries import Entry
+from farandole_tools.lab.grading import Grade
+from farandole_tools.lab.labs import Lab
+from farandole_tools.lab.suspicions import Pair
+
+PASS = 0.5  # share of the points with which a submission has passed
+TOGETHER = "none, in the process of the checks"  # labs 12 and 16
+# nbgrader's CSV export (nbgrader.plugins.export.CsvExportPlugin).
+NBGRADER = (
+    "assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email", "raw_score",
+    "late_submission_penalty", "score", "max_score",
+)  # fmt: skip
+
+
+@dataclass
+class Row:
+    """One submission's line in the results.
+
+    Attributes:
+        submission: the file's or folder's name.
+        digest: of the submission and of the checks: the same means that there is nothing to judge anew.
+        reason: why it could not be judged; "" if it was.
+        isolation: how it was kept apart; "" if it was not judged.
+        look_at: what a person should look at.
+        checks: name, passed, points, max_points and message of each check.
+    """
+
+    submission: str
+    lab: str
+    digest: str
+    points: int
+    max_points: int
+    passed: bool
+    reason: str = ""
+    isolation: str = ""
+    look_at: list[str] = field(default_factory=list)
+    checks: list[dict[str, Any]] = field(default_factory=list)
+
+
+def digest_of(lab: Lab, entry: Entry, limit_s: float) -> str:
+    """Return a digest of all that a result depends on: the submission, its helpers, the checks, the time limit."""
+    digest = hashlib.sha256(f"{lab.name} {limit_s:g} {entry.reason}".encode())
+    paths = [lab.folder / "check.py"]
+    if entry.path:
+        paths += sorted(entry.path.parent.rglob("*.py")) if entry.helpers else [entry.path]
+    for path in paths:
+        if path.is_file() and not path.is_symlink():
+            digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def row_of(lab: Lab, entry: Entry, digest: str, grade: Grade | None, look_at: Sequence[str] = ()) -> Row:
+    """Return the line of a submission that was judged, or could not be."""
+    if grade is None:
+        return Row(entry.name, lab.name, digest, 0, lab.max_points, False, entry.reason, "", list(look_at))
+    passed = grade.points >= PASS * grade.max_points
+    checks = grade.as_dict()["checks"]
+    isolation = grade.isolation or TOGETHER
+    return Row(
+        entry.name, lab.name, digest, grade.points, grade.max_points, passed, "", isolation, list(look_at), checks
+    )
+
+
+class Results:
+    """The lines in a file, one JSON object each; the latest one of a submission counts.
+
+    A line is on the disk before the next submission is judged, so an interrupted run loses the one that it was at.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: dict[str, Row] = {}
+        if path.exists():
+            text = path.read_text(encoding="utf-8", errors="replace")
+            for line in text.splitlines():
+                try:
+                    row = Row(**json.loads(line))
+                except (ValueError, TypeError):
+                    continue  # the line at which it was interrupted
+                self.rows[row.submission] = row
+            if text and not text.endswith("\n"):
+                with path.open("a", encoding="utf-8") as file:
+                    file.write("\n")
+
+    def has(self, name: str, digest: str) -> bool:
+        """Whether there is a result of this very submission."""
+        return name in self.rows and self.rows[name].digest == digest
+
+    def add(self, row: Row) -> None:
+        """Write a line, and return once it is on the disk."""
+        self.rows[row.submission] = row
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def class_statistic(lab: Lab, rows: Iterable[Row]) -> dict[str, Any]:
+    """Return how many submissions there are, were judged and passed, and for each check how many passed it."""
+    every = list(rows)
+    judged = [row for row in every if not row.reason]
+    points = [row.points for row in judged]
+    return {
+        "submissions": len(every),
+        "judged": len(judged),
+        "passed": sum(row.passed for row in judged),
+        "pass_mark": PASS * lab.max_points,
+        "mean": round(statistics.fmean(points), 2) if points else None,
+        "median": statistics.median(points) if points else None,
+        "checks": {
+            check.name: sum(each["passed"] for row in judged for each in row.checks if each["name"] == check.name)
+            for check in lab.checks
+        },
+    }
+
+
+def as_csv(rows: Iterable[Row]) -> str:
+    """Return the columns of `nbgrader export`; what is not known here, names and dates, is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, NBGRADER, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        known = {"assignment": row.lab, "student_id": student(row), "raw_score": float(row.points)}
+        known |= {"late_submission_penalty": 0.0, "score": float(row.points), "max_score": float(row.max_points)}
+        writer.writerow({name: _cell(known.get(name, "")) for name in NBGRADER})
+    return text.getvalue()
+
+
+def as_otter(lab: Lab, rows: Iterable[Row]) -> str:
+    """Return a table like `otter grade`'s final_grades.csv: file, points of each check, share of all points."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [check.name for check in lab.checks]
+    writer.writerow(["file", *names, "percent_correct"])
+    writer.writerow(["points-per-question", *(check.points for check in lab.checks), ""])
+    for row in rows:
+        points = {check["name"]: check["points"] for check in row.checks}
+        shares = [points.get(name, 0) for name in names]
+        writer.writerow([_cell(row.submission), *shares, row.points / row.max_points])
+    return text.getvalue()
+
+
+def as_gradescope(row: Row) -> dict[str, Any]:
+    """Return what Gradescope reads as an autograder's results.json."""
+    tests = [
+        {
+            "name": check["name"],
+            "number": str(number),
+            "score": float(check["points"]),
+            "max_score": float(check["max_points"]),
+            "status": "passed" if check["passed"] else "failed",
+            "output": check["message"],
+            "output_format": "text",
+            "visibility": "visible",
+        }
+        for number, check in enumerate(row.checks, 1)
+    ]
+    found: dict[str, Any] = {"score": float(row.points), "visibility": "visible", "stdout_visibility": "hidden"}
+    found |= {"output": row.reason, "tests": tests}
+    return found | {"extra_data": {"lab": row.lab, "isolation": row.isolation, "look_at": row.look_at}}
+
+
+def as_json(lab: Lab, rows: Sequence[Row], pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Return everything: the rows, the class statistic and the similarity report."""
+    return {
+        "lab": lab.name,
+        "class": class_statistic(lab, rows),
+        "similar": [asdict(pair) for pair in pairs],
+        "submissions": [asdict(row) for row in rows],
+    }
+
+
+def student(row: Row) -> str:
+    """Return a submission's name without the ending of a file."""
+    return row.submission.removesuffix(".py")
+
+
+def with_similar(rows: Mapping[str, Row], pairs: Iterable[Pair]) -> dict[str, list[str]]:
+    """Return for each submission what to look at: what its row has, and what it is similar to."""
+    found = {name: list(row.look_at) for name, row in rows.items()}
+    for pair in pairs:
+        for one, other in ((pair.first, pair.second), (pair.second, pair.first)):
+            if one in found:
+                found[one].append(f"{pair.share:.0%} similar to {other}")
+    return found
+
+
+def _cell(value: Any) -> Any:
+    """A text that a spreadsheet does not take for a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
