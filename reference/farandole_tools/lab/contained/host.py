@@ -161,8 +161,13 @@ def _explained(error: BaseException) -> tuple[str, str]:
 
 
 def _raised(kind: str, text: str, name: str, own: BaseException | None) -> BaseException:
-    """The exception that a check sees: what was ours comes back as it was, if it is more than a mistake in a call."""
-    if own is not None and (isinstance(own, Wrong | PeerLost) or not isinstance(own, ValueError | TypeError)):
+    """The exception that a check sees.
+
+    What was ours comes back as it was where it concerns the checks. Of a mistake in a call the submission's side knows
+    more: at which line it was made.
+    """
+    of_checks = isinstance(own, Wrong | PeerLost) or type(own).__module__.startswith("mpi4py")
+    if own is not None and (of_checks or not isinstance(own, Exception)):
         return own
     base = builtin_error(name)
     try:
