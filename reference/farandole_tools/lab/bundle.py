@@ -64,7 +64,7 @@ def overview(labs: Sequence[Lab]) -> str:
 def workflow(labs: Sequence[Lab]) -> str:
     """Return a workflow for GitHub Classroom: one graded step for each lab, and the report."""
     steps = "".join(
-        f"""      - name: {lab.title}
+        f"""      - name: {json.dumps(lab.title)}
         id: lab-{lab.number}
         uses: classroom-resources/autograding-command-grader@v1
         with:

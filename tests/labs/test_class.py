@@ -1,0 +1,287 @@
+"""A class's results: every entry has a row, nothing is lost, and other systems can read them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from farandole.errors import LaunchError, UsageError
+from farandole_tools.lab import bundle, course, entries, gradebook, grading, hints, labs, mutants, suspicions
+from farandole_tools.lab.gradebook import Results, Row
+from farandole_tools.lab.grading import Grade, Result
+from farandole_tools.lab.labs import Lab
+
+LAB = labs.find("2")
+RIGHT = mutants.original(LAB)
+
+# Gradescope's documented format of results.json (Autograder Specifications, "Output Format"), without the leaderboard.
+VISIBILITY = {"enum": ["hidden", "after_due_date", "after_published", "visible"]}
+GRADESCOPE = {
+    "type": "object",
+    "required": ["tests"],
+    "additionalProperties": False,
+    "properties": {
+        "score": {"type": "number"},
+        "execution_time": {"type": "number"},
+        "output": {"type": "string"},
+        "output_format": {"enum": ["text", "html", "simple_format", "md", "ansi"]},
+        "test_output_format": {"enum": ["text", "html", "simple_format", "md", "ansi"]},
+        "test_name_format": {"enum": ["text", "html", "simple_format", "md", "ansi"]},
+        "visibility": VISIBILITY,
+        "stdout_visibility": VISIBILITY,
+        "extra_data": {"type": "object"},
+        "tests": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {
+                    "score": {"type": "number"},
+                    "max_score": {"type": "number"},
+                    "status": {"enum": ["passed", "failed"]},
+                    "name": {"type": "string"},
+                    "name_format": {"enum": ["text", "html", "simple_format", "md", "ansi"]},
+                    "number": {"type": "string"},
+                    "output": {"type": "string"},
+                    "output_format": {"enum": ["text", "html", "simple_format", "md", "ansi"]},
+                    "tags": {"type": "array", "items": {"type": "string"}},
+                    "visibility": VISIBILITY,
+                    "extra_data": {"type": "object"},
+                },
+            },
+        },
+    },
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Submissions as students hand them in."""
+    found = tmp_path / "submissions"
+    for name in ("grace", "misnamed", "empty", "zipped", "deep/inside", "notes"):
+        (found / name).mkdir(parents=True)
+    (found / "ada.py").write_text(RIGHT)
+    (found / "bob.py").write_text("import gc\n" + RIGHT.replace("arriving", "coming").replace("own", "mine"))
+    (found / "grace" / LAB.file).write_text("def ring_all_reduce_mean(gradient, comm):\n    return None\n")
+    (found / "misnamed" / "ring.py").write_text(RIGHT)
+    (found / "zipped" / "work.zip").write_bytes(b"PK")
+    (found / "deep" / "inside" / LAB.file).write_text(RIGHT)
+    (found / "notes" / "notes.txt").write_text("none")
+    (found / "carol.zip").write_bytes(b"PK")
+    (found / "readme.txt").write_text("none")
+    (found / "huge.py").write_text("#" * 2**21)
+    (found / "link.py").symlink_to(found / "ada.py")
+    (found / ".hidden.py").write_text("1 / 0")
+    return found
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the submissions that were judged; none is launched. Who is named `broken` ends the ranks' start."""
+    names: list[str] = []
+
+    def grade(lab: Lab, path: Path, *, name: str, **options: Any) -> Grade:
+        if name == "broken.py":
+            raise LaunchError("mpirun ended with 1")
+        names.append(name)
+        passed = "return None" not in path.read_text()
+        results = [
+            Result(check.name, passed, check.points * passed, check.points, "" if passed else "=1 is wrong")
+            for check in lab.checks
+        ]
+        return Grade(name, lab.name, tuple(results), "root")
+
+    monkeypatch.setattr(grading, "grade", grade)
+    return names
+
+
+def test_every_entry_has_a_row_and_a_reason(folder: Path) -> None:
+    found = {entry.name: entry for entry in entries.entries(LAB, folder)}
+    assert {name: entry.reason for name, entry in found.items() if entry.reason} == {
+        "carol.zip": "an archive: unpack it",
+        "deep": "ring_all_reduce.py is in inside/: move it up",
+        "empty": "empty: ring_all_reduce.py is missing",
+        "huge.py": "2,097,152 bytes, where 1,048,576 are allowed",
+        "link.py": "a link, which is not followed",
+        "misnamed": "holds ring.py where ring_all_reduce.py is needed: rename it",
+        "notes": "ring_all_reduce.py is missing",
+        "readme.txt": "not a file of Python",
+        "zipped": "holds an archive, work.zip, and no ring_all_reduce.py: unpack it",
+    }
+    assert {name: entry.helpers for name, entry in found.items() if not entry.reason} == {
+        "ada.py": False,
+        "bob.py": False,
+        "grace": True,
+    }
+
+
+@pytest.mark.parametrize(("name", "message"), [("gone", "not a folder"), ("empty", "is empty")])
+def test_no_submissions_are_an_error_of_usage(folder: Path, name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        entries.entries(LAB, folder / name)
+
+
+def test_a_class_is_graded_written_and_resumed(
+    folder: Path, judged: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "broken.py").write_text(RIGHT)
+    results = tmp_path / "results.jsonl"
+    files = {"csv": tmp_path / "a.csv", "json_": tmp_path / "a.json", "otter": tmp_path / "o.csv"}
+    course.grade("2", folder, results=results, gradescope=tmp_path / "scope", **files)
+    assert judged == ["ada.py", "bob.py", "grace"]
+    shown = capsys.readouterr()
+    assert "broken.py: the" in shown.err or "broken.py: mpirun ended with 1" in shown.err
+    assert "13 submissions" not in shown.out
+    assert "3 judged: mean 2," in shown.out
+    assert "2 have 5 points or more" in shown.out
+    assert "imports gc" in shown.out
+    assert "Isolation: Linux namespaces" in shown.out
+    everything = json.loads(files["json_"].read_text())
+    assert everything["class"]["checks"]["bytes"] == 2
+    assert {(pair["first"], pair["second"]) for pair in everything["similar"]} >= {("ada.py", "bob.py")}
+    assert len(list((tmp_path / "scope").glob("*/results.json"))) == 12
+
+    with results.open("a") as file:
+        file.write('{"submission": "ada.py", "points": 1')  # a power cut
+    (folder / "bob.py").write_text(RIGHT + "\n# changed\n")
+    course.grade("2", folder, results=results)
+    assert judged == ["ada.py", "bob.py", "grace", "bob.py"], "only what has changed is judged again"
+    assert Results(results).rows["ada.py"].points == 10
+
+
+def rows() -> list[Row]:
+    checks = [
+        {"name": check.name, "passed": check.points == 1, "points": check.points % 2, "max_points": check.points}
+        | {"message": "" if check.points == 1 else "wrong"}
+        for check in LAB.checks
+    ]
+    judged = Row("=ada.py", LAB.name, "d", 4, 10, False, "", "root", ["imports gc"], checks)
+    return [judged, Row("bob", LAB.name, "d", 0, 10, False, "an archive: unpack it")]
+
+
+def test_the_csv_is_what_nbgrader_exports() -> None:
+    first, second = csv.DictReader(io.StringIO(gradebook.as_csv(rows())))
+    assert ",".join(first) == (
+        "assignment,duedate,timestamp,student_id,last_name,first_name,email,raw_score,late_submission_penalty,score,max_score"
+    )
+    assert first["student_id"] == "'=ada", "no formula of a spreadsheet"
+    assert (float(first["score"]), float(first["max_score"]), float(second["score"])) == (4, 10, 0)
+    assert first["assignment"] == LAB.name
+
+
+def test_results_for_gradescope_follow_its_schema() -> None:
+    for row in rows():
+        found = json.loads(json.dumps(gradebook.as_gradescope(row)))
+        jsonschema.validate(found, GRADESCOPE)
+        assert found["score"] == sum(test["score"] for test in found["tests"]) == row.points
+    assert found["output"] == "an archive: unpack it"
+
+
+def test_the_table_like_otters_has_a_column_for_each_check() -> None:
+    possible, first, second = csv.DictReader(io.StringIO(gradebook.as_otter(LAB, rows())))
+    assert sum(float(possible[check.name]) for check in LAB.checks) == LAB.max_points
+    assert (float(first["percent_correct"]), float(second["percent_correct"])) == (0.4, 0)
+
+
+def test_renamed_code_is_similar_and_another_right_answer_is_not() -> None:
+    renamed = RIGHT.replace("arriving", "neu").replace("chunks", "teile") + "# end\n"
+    other = (
+        "import numpy as np\n\ndef ring_all_reduce_mean(gradient, comm):\n"
+        "    everything = [np.empty_like(gradient) for each in range(comm.size)]\n"
+        "    for peer in range(comm.size):\n        if peer != comm.rank:\n"
+        "            comm.exchange(gradient, peer, everything[peer], peer)\n"
+        "    everything[comm.rank][:] = gradient\n    gradient[:] = sum(everything) / comm.size\n"
+    )
+    handed_out = (LAB.folder / LAB.file).read_text()
+    found = suspicions.similar({"a": RIGHT, "b": renamed, "c": other}, {"a right answer": RIGHT}, handed_out)
+    assert {(pair.first, pair.second) for pair in found} == {
+        ("a", "b"),
+        ("a", "a right answer"),
+        ("b", "a right answer"),
+    }
+    assert all(pair.share > 0.95 for pair in found)
+    assert suspicions.similar({"a": handed_out, "b": handed_out}, {}, handed_out) == [], "what all were given"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import gc, numpy", ["imports gc"]),
+        ("from mpi4py import MPI", ["imports mpi4py"]),
+        ("from farandole.collectives.ring import RING", ["imports farandole.collectives.ring"]),
+        ("from farandole_tools.lab.communicator import LabCommunicator", []),
+        ("def f(comm):\n    comm.bytes_sent = 3", ["names .bytes_sent"]),
+        ("getattr(comm, 'everybodys')", ["names 'everybodys'"]),
+        ("exec('x')", ["calls exec"]),
+        ("def f(:", []),
+        (RIGHT, []),
+    ],
+)
+def test_what_is_worth_a_look(text: str, found: list[str]) -> None:
+    assert suspicions.look_at(text, LAB) == found
+
+
+@pytest.mark.parametrize("folder", labs.folders(), ids=lambda folder: folder.name)
+def test_nothing_that_is_handed_out_is_worth_a_look(folder: Path) -> None:
+    lab = labs.load(folder)
+    assert suspicions.look_at((folder / lab.file).read_text(), lab) == []
+
+
+def test_a_bundle_has_no_solutions(tmp_path: Path) -> None:
+    every = [labs.load(each) for each in labs.folders()]
+    written = bundle.write(every, tmp_path / "bundle", classroom=True)
+    names = {path.name for path in written}
+    assert names == {"README.md", "lab.ipynb", "classroom.yml", *(lab.file for lab in every)}
+    for path in written:
+        text = path.read_text()
+        assert "MUTANTS" not in text
+        if path.name == "lab.ipynb":
+            cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+            assert not any(cell["outputs"] or cell["execution_count"] for cell in cells)
+            assert not any("reference" in line for cell in cells for line in cell["source"] if "import" in line)
+    with pytest.raises(UsageError, match="holds something already"):
+        bundle.write(every, tmp_path / "bundle", classroom=False)
+
+
+def test_the_classroom_workflow_grades_each_lab() -> None:
+    every = [labs.load(each) for each in labs.folders()]
+    job = yaml.safe_load(bundle.workflow(every))["jobs"]["autograding"]
+    *_, report = job["steps"]
+    graders = [step for step in job["steps"] if "autograding-command-grader" in step.get("uses", "")]
+    assert [step["with"]["max-score"] for step in graders] == [lab.max_points for lab in every]
+    assert report["with"]["runners"].split(",") == [step["id"] for step in graders]
+    assert set(report["env"]) == {f"{step['id'].upper()}_RESULTS" for step in graders}
+
+
+def test_hints_come_one_by_one_and_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    every = hints.hints(LAB)
+    assert all(each.question and each.answer and "<" not in each.question for each in every)
+    mine = tmp_path / "my_labs"
+    course.hint("2", my_labs=mine)
+    assert f"{len(every)} more" in capsys.readouterr().out
+    for _ in range(len(every) + 1):
+        course.hint("2", next_=True, my_labs=mine)
+    shown = capsys.readouterr().out
+    assert "There are no more hints." in shown
+    assert hints.progress(mine)[LAB.name].hints == len(every)
+    results = tuple(Result(check.name, True, check.points, check.points) for check in LAB.checks)
+    hints.log_check(mine, Grade("x", LAB.name, results))
+    hints.log_check(mine, Grade("x", LAB.name, results[:1]))
+    with (mine / hints.LOG).open("a") as file:
+        file.write("{torn")
+    assert hints.progress(mine)[LAB.name] == hints.Progress(10, 2, len(every))
+    course.progress(my_labs=mine)
+    line = next(line for line in capsys.readouterr().out.splitlines() if LAB.title in line)
+    assert "10 of 10" in line
+
+
+@pytest.mark.parametrize("folder", labs.folders(), ids=lambda folder: folder.name)
+def test_each_lab_has_hints(folder: Path) -> None:
+    assert len(hints.hints(labs.load(folder))) >= 3

@@ -1,0 +1,53 @@
+"""A right answer is right in a sandbox, too: each lab, as a learner would hand it in, apart from the checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from farandole_tools.lab import labs
+from farandole_tools.lab.grading import grade, grade_together, only_where_right
+from tests.labs import self_contained
+from tests.labs.labs_for_tests import FOLDERS, on
+from tests.labs.test_known_answers import LIMIT_S, RANKS, judges_times
+
+# First those whose objects go to and fro in the most ways: make test runs the first and every fifth.
+FIRST = ("04_overlapped_data_parallel", "17_zero", "09_tensor_parallel_linear")
+APART = [folder for folder in FOLDERS if labs.load(folder).apart]
+OTHERS = iter(folder for folder in APART if folder.name not in FIRST)
+CASES = [
+    next(folder for folder in APART if folder.name == FIRST[place // 5])
+    if place % 5 == 0 and place // 5 < len(FIRST)
+    else next(OTHERS)
+    for place in range(len(APART))
+]
+
+
+@pytest.mark.one_in(5)
+@pytest.mark.parametrize("folder", CASES, ids=lambda folder: folder.name)
+def test_a_right_answer_has_full_marks_in_its_sandbox(folder: Path, tmp_path: Path) -> None:
+    lab = labs.load(folder)
+    names = [check.name for check in lab.checks if check.name not in judges_times(lab)]
+    lab = on(lab, RANKS[lab.name], checks=names)
+    result = grade(lab, self_contained.write(lab, tmp_path), helpers=True, limit_s=LIMIT_S)
+    assert [(check.name, check.message) for check in result.results if not check.passed] == []
+
+
+def test_a_wrong_result_has_no_marks_for_its_cost(tmp_path: Path) -> None:
+    lab = on(labs.find("2"), 2)
+    text = self_contained.mutants.original(lab).replace("gradient /= size", "")
+    raw = grade_together([(lab, self_contained.write(lab, tmp_path, text))], limit_s=LIMIT_S)[0]
+    assert {result.name for result in raw if result.passed} >= {"bytes", "messages"}
+    counted = {result.name: result for result in only_where_right(lab, raw)}
+    assert counted["bytes"].points == 0
+    assert counted["bytes"].message == "counts once the result is right: first see to mean"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_check_needs_others_of_its_lab(folder: Path) -> None:
+    checks = {check.name: check for check in labs.load(folder).checks}
+    for check in checks.values():
+        for name in check.needs:
+            assert not checks[name].needs, "what is needed is a result"
+            assert set(check.ranks) & set(checks[name].ranks) or 1 in checks[name].ranks
