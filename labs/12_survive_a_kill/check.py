@@ -416,6 +416,7 @@ LAB = Lab(
     title="Survive a kill",
     file="survive_a_kill.py",
     apart=False,
+    patience=3.0,
     checks=(
         Check("divide", 1, (1,), check_divide),
         Check("recover", 1, (1,), check_recover),

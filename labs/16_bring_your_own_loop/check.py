@@ -26,6 +26,7 @@ LAB = Lab(
     title="Bring your own loop",
     file="distributed_loop.py",
     apart=False,
+    patience=8.0,
     checks=(
         Check("share", 1, FEW[1:], run("share")),
         Check("batches", 1, (1,), run("batches")),

@@ -11,6 +11,7 @@ import pytest
 from farandole_tools.lab import labs
 from farandole_tools.lab.contained import kit
 from farandole_tools.lab.grading import Result, grade, isolation
+from tests.labs.labs_for_tests import on
 
 # Each is the body of a function that is called on both ranks. It has worked if it returns something true.
 TRICKS = {
@@ -104,7 +105,7 @@ TRICKS = {
         open(FOLDER + '/x', 'w').write('x')
         return 1
     """,
-    "reads the accounts": "return open('/etc/passwd').read()",
+    "reads the passwords": "return open('/etc/shadow').read()",
     "reads the grader's environment": """
         import os
         return os.environ.get('SECRET_OF_THE_GRADER')
@@ -220,6 +221,30 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
 
 def test_no_trick_works(results: dict[str, Result]) -> None:
     assert {name: result.message for name, result in results.items() if not result.passed} == {}
+
+
+def test_a_lab_that_shares_a_process_with_its_checks_is_contained_as_a_whole(tmp_path: Path) -> None:
+    if isolation() == "none":
+        pytest.skip("this machine permits no namespaces to this user")
+    (tmp_path / "sibling.py").write_text("the work of another")
+    tricks = {
+        "read": f"open({str(tmp_path / 'sibling.py')!r}).read()",
+        "remove": f"os.remove({str(tmp_path / 'sibling.py')!r})",
+        "kill": f"os.kill({os.getpid()}, 9)",
+        "network": "socket.create_connection(('192.0.2.1', 80), 1)",
+        "library": "open(np.__file__, 'a')",
+    }
+    body = "".join(
+        f"    try: {trick}; found.append({name!r})\n    except OSError: pass\n" for name, trick in tricks.items()
+    )
+    path = tmp_path / "survive_a_kill.py"
+    path.write_text(
+        f"import os, socket\nimport numpy as np\n\ndef divide(samples, rank, size):\n    found = []\n{body}"
+        "    raise ValueError(f'done: {found}')\n"
+    )
+    lab = on(labs.find("12"), 1, checks=("divide",))
+    assert "ValueError: done: []" in grade(lab, path).results[0].message
+    assert (tmp_path / "sibling.py").exists()
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

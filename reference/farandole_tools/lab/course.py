@@ -26,11 +26,6 @@ from farandole_tools.lab.gradebook import Results, Row
 from farandole_tools.lab.labs import Lab
 from farandole_tools.lab.suspicions import Pair
 
-MEANS: dict[str, str] = {
-    **{str(mode): means for mode, means in sandbox.MODES.items()},
-    gradebook.TOGETHER: f"{gradebook.TOGETHER}, with your rights: look at the code of a surprising result",
-}
-
 
 def grade(
     number: str,
@@ -146,7 +141,9 @@ def _show(lab: Lab, rows: Sequence[Row], pairs: Sequence[Pair]) -> None:
         mark = f"{summary['pass_mark']:g} points or more"
         print(f"{summary['passed']} have {mark}; mean {summary['mean']:g}, median {summary['median']:g}")
     for kind in dict.fromkeys(row.isolation for row in rows if row.isolation):
-        print(f"Isolation: {MEANS.get(kind, kind)}")
+        print(f"Isolation: {sandbox.MODES[kind]}")
+    if not lab.apart:
+        print("In this lab a submission shares a process with the checks: look at the code of a surprising result.")
 
 
 def bundle(directory: Path, /, *numbers: str, classroom: bool = False) -> None:

@@ -11,15 +11,15 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from farandole_tools.lab.contained.sandbox import Mode
 from farandole_tools.lab.entries import Entry
 from farandole_tools.lab.grading import Grade
 from farandole_tools.lab.labs import Lab
 from farandole_tools.lab.suspicions import Pair
 
 PASS = 0.5  # share of the points with which a submission has passed
-TOGETHER = "none, in the process of the checks"  # labs 12 and 16
 # nbgrader's CSV export (nbgrader.plugins.export.CsvExportPlugin).
 NBGRADER = (
     "assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email", "raw_score",
@@ -47,7 +47,7 @@ class Row:
     max_points: int
     passed: bool
     reason: str = ""
-    isolation: str = ""
+    isolation: Mode | Literal[""] = ""
     look_at: list[str] = field(default_factory=list)
     checks: list[dict[str, Any]] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ def row_of(lab: Lab, entry: Entry, digest: str, grade: Grade | None, look_at: Se
         return Row(entry.name, lab.name, digest, 0, lab.max_points, False, entry.reason, "", list(look_at))
     passed = grade.points >= PASS * grade.max_points
     checks = grade.as_dict()["checks"]
-    isolation = grade.isolation or TOGETHER
+    isolation = grade.isolation or "none"
     return Row(
         entry.name, lab.name, digest, grade.points, grade.max_points, passed, "", isolation, list(look_at), checks
     )

@@ -87,7 +87,9 @@ def grade(
         LaunchError: the ranks did not even start, which says nothing about the submission.
         UsageError: there is no MPI.
     """
-    mode = "" if ours or not lab.apart else isolation()
+    mode = "" if ours else isolation()
+    if mode == "none" and not lab.apart:
+        mode = ""  # the launch as it is: there is nothing to contain it with
     limit_s *= lab.patience if mode else 1.0
     (results,) = grade_together([(lab, submission)], limit_s=limit_s, mode=mode, helpers=helpers)
     return Grade(name or str(submission), lab.name, only_where_right(lab, results), mode)

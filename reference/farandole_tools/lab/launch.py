@@ -16,6 +16,7 @@ from typing import Literal
 from farandole.errors import LaunchError
 from farandole.runtime.launcher import run_ranks
 from farandole_tools.lab import rank_status
+from farandole_tools.lab.contained import kit, whole
 from farandole_tools.lab.contained.sandbox import Mode
 from farandole_tools.lab.labs import Check, Lab
 
@@ -66,12 +67,14 @@ class Launch:
         Raises:
             LaunchError: the ranks did not start, which says nothing about the submissions.
         """
+        together = [task for task in self.tasks if task.mode and not task.lab.apart]
+        code = self.folder / "code"
         tasks = [
             (
                 str(task.lab.folder),
-                str(task.submission),
+                str(kit.copy_submission(task.submission, code, task.helpers) if together else task.submission),
                 [check.name for check in task.checks],
-                task.mode,
+                task.mode if task.lab.apart else "",
                 task.helpers,
             )
             for task in self.tasks
@@ -82,9 +85,13 @@ class Launch:
         timeout_s = START_S + (self.limit_s + 2) * phases
         ended = "they ended at once"
         try:
-            run_ranks(
-                program, self.ranks, timeout_s=timeout_s, with_torch=any(task.lab.with_torch for task in self.tasks)
-            )
+            with_torch = any(task.lab.with_torch for task in self.tasks)
+            if together:
+                whole.run_ranks(
+                    together[0].mode or "none", self.folder, code, program, self.ranks, timeout_s, with_torch
+                )
+            else:
+                run_ranks(program, self.ranks, timeout_s=timeout_s, with_torch=with_torch)
         except LaunchError as error:
             ended = error.message  # how a launch that began ended is in the folder
         if len(rank_status.read(self.folder, self.ranks)) < self.ranks:

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -88,6 +89,8 @@ class Runner:
         if mode:
             self.guest = Guest(mode, folder / f"guest-{self.world.rank}", lab, submission, helpers, self._guest_gone)
             self.submission = self.guest.path
+        if lab.with_torch:
+            import_module("torch._dynamo")  # with torch: seconds, which are not the submission's
         load = self.guest.load if self.guest else lambda: learner.load(submission)
         if self.phase(IMPORT, lambda: student.append(load())):
             for check in lab.checks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from farandole.runtime import rank
+from farandole_tools import material
 
 Mode = Literal["root", "user", "none"]
 
@@ -39,6 +41,8 @@ LIMITS = {
     "MSGQUEUE": 0,
     "MEMLOCK": 0,
 }
+LIMITS_OF_A_LAUNCH = {"CORE": 0, "NPROC": 1024, "NOFILE": 4096}
+SHARED_MEMORY = 2**29  # bytes, of a launch
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/localtime")
 FIRST_USER = 20_000  # a number per process, which no account has
 USERS = 40_000
@@ -54,6 +58,11 @@ class Sandbox:
         mode: the means of isolation.
         folder: a folder of this sandbox alone, in which the grader may write.
         shown: files and folders that are visible inside, read-only, at their own places.
+        descriptors: file descriptors that the program inherits.
+        environment: variables beside the few that every program gets.
+        whole: the program is a launch of this project's own, with MPI: its packages are visible, and its processes
+            limit themselves.
+        writable: folders in which the program may write, and which the grader reads afterwards.
     """
 
     mode: Mode
@@ -61,6 +70,8 @@ class Sandbox:
     shown: tuple[Path, ...] = ()
     descriptors: tuple[int, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    whole: bool = False
+    writable: tuple[Path, ...] = ()
 
     @property
     def scratch(self) -> Path:
@@ -73,7 +84,10 @@ class Sandbox:
         for folder in (root, self.scratch):
             folder.mkdir(exist_ok=True)
         user = FIRST_USER + os.getpid() % USERS if os.geteuid() == 0 and self.mode != "user" else 0
-        limits = dict(LIMITS)
+        user = user if self._may_drop() else 0
+        for folder in self.writable if user else ():
+            os.chown(folder, user, user)
+        limits = dict(LIMITS) if not self.whole else dict(LIMITS_OF_A_LAUNCH)
         if self.mode == "none":
             self.scratch.chmod(0o777)
             if not user:
@@ -81,10 +95,13 @@ class Sandbox:
         specification = {
             "mode": self.mode,
             "parent": os.getpid(),
-            "user": user if user and self._may_drop() else 0,
+            "user": user,
             "root": str(root),
-            "readable": [*SYSTEM, *_python()],
-            "hidden": _packages(),
+            "readable": [*SYSTEM, *_python(), *(_project() if self.whole else ())],
+            "hidden": [] if self.whole else _packages(),
+            "writable": [str(path) for path in self.writable],
+            "placed": [[str(self._accounts(user)), "/etc/passwd"]],
+            "shared_memory": SHARED_MEMORY if self.whole else 0,
             "shown": [str(path) for path in (*_numpy(), *self.shown)],
             "scratch": str(self.scratch),
             "scratch_bytes": SCRATCH,
@@ -102,6 +119,14 @@ class Sandbox:
             pass_fds=self.descriptors,
             cwd="/",
         )
+
+    def _accounts(self, user: int) -> Path:
+        """A list of accounts with this user alone; MPI looks up its name."""
+        path = self.folder / "passwd"
+        number = user or 1000
+        path.write_text(f"submission:x:{number}:{number}::{self.scratch}:/bin/sh\n", encoding="utf-8")
+        path.chmod(0o644)
+        return path
 
     def _may_drop(self) -> bool:
         """Without namespaces another user has to be able to read this Python where it is."""
@@ -161,6 +186,14 @@ def _python() -> list[str]:
     """The interpreter's own files, where they are not the system's."""
     prefixes = {os.path.realpath(each) for each in (sys.base_prefix, sys.base_exec_prefix)}
     return sorted(each for each in prefixes if not each.startswith("/usr/") and each not in ("/", "/usr"))
+
+
+def _project() -> list[str]:
+    """What a launch of this project needs to be able to read."""
+    checkout = material.CHECKOUT / "pyproject.toml"
+    packages = (Path(importlib.util.find_spec(name).origin).parent for name in ("farandole", "farandole_tools"))  # type: ignore[union-attr, arg-type]
+    places = [Path(sys.prefix), *packages, material.folder("labs"), Path("/sys")]
+    return [str(path) for path in (*places, *([checkout] if checkout.is_file() else ()))]
 
 
 def _packages() -> list[str]:

@@ -59,9 +59,9 @@ def mount(source: str | None, target: str, kind: str | None = None, flags: int =
     call("mount", *coded, ctypes.c_ulong(flags), data if data is None else data.encode())
 
 
-def bind(source: str, root: str) -> None:
-    """Show a file or folder at its own place in the new file system, read-only."""
-    target = root + source
+def bind(source: str, root: str, place: str = "", writable: bool = False) -> None:
+    """Show a file or folder in the new file system, at its own place or another, read-only if not `writable`."""
+    target = root + (place or source)
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
     else:
@@ -69,7 +69,7 @@ def bind(source: str, root: str) -> None:
         if not os.path.lexists(target):
             os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
     mount(source, target, flags=MS_BIND | MS_REC)
-    if source.startswith("/dev/"):
+    if writable or source.startswith("/dev/"):
         return
     # What the original mount forbids has to stay forbidden, or the kernel refuses in a user namespace.
     kept = os.statvfs(source).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC | 1024 | 2048)
@@ -90,13 +90,20 @@ def build(spec: dict[str, Any]) -> None:
     for path in spec["hidden"]:
         if os.path.isdir(root + path):
             mount("tmpfs", root + path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64k")
+    for path in spec["writable"]:
+        bind(path, root, writable=True)
     for path in spec["shown"]:
         bind(path, root)
+    for path, place in spec["placed"]:
+        bind(path, root, place)
     for name in DEVICES:
         bind("/dev/" + name, root)
     os.makedirs(root + spec["scratch"], exist_ok=True)
     options = f"mode=1777,size={spec['scratch_bytes']},nr_inodes={spec['scratch_files']}"
     mount("tmpfs", root + spec["scratch"], "tmpfs", MS_NOSUID | MS_NODEV, options)
+    if spec["shared_memory"]:
+        os.makedirs(root + "/dev/shm", exist_ok=True)
+        mount("tmpfs", root + "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={spec['shared_memory']}")
     os.makedirs(root + "/proc", exist_ok=True)
     with suppress(OSError):  # some containers forbid it, and nothing here needs it
         mount("proc", root + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
