@@ -62,8 +62,8 @@ class Lab:
         with_torch: its ranks need torch, so they begin in a Python that has imported it, if there is one.
         apart: a submission runs in a process apart from the checks. False where the checks hand it objects that cannot
             be used from elsewhere.
-        patience: multiplies the time limit in a sandbox: calls from process to process take 0.1 ms, and no process there
-            is forked from one that has imported torch.
+        patience: multiplies the time limit in a sandbox: a call from process to process takes 0.1 ms, and processes
+            start more slowly.
     """
 
     title: str
