@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
 import pytest
 import torch
 from hypothesis import given
@@ -90,7 +94,22 @@ def test_of_a_divided_network_one_part_goes_on(
     heart.world.rank, now = own, time.monotonic()
     ago = dict.fromkeys(heard, 1.0) | dict.fromkeys(silent, AFTER_S + 50)
     heart._signs = {rank: Sign(7, 3, False, now - seconds, now - seconds) for rank, seconds in ago.items()}
+    heart._addresses = dict.fromkeys(ago, heart._own)
     assert heart._in_minority(now) is not goes_on
+
+
+def test_a_process_of_this_host_that_has_ended_is_dead_and_not_cut_off(heart_of_one: Listens) -> None:
+    heart, _ = heart_of_one(AFTER_S + 50, gone=set())
+    assert heart._in_minority(time.monotonic()), "it hears neither of the two others"
+    ended = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    address = replace(heart._own, pid=ended.pid, created=psutil.Process(ended.pid).create_time())
+    ended.wait()
+    heart._addresses |= {1: address, 2: address}
+    assert not heart._in_minority(time.monotonic())
+    heart._addresses[2] = replace(address, host="another.host")
+    assert not heart._in_minority(time.monotonic()), "one of two, and the one with the lower number"
+    heart._addresses[1] = replace(address, host="another.host")
+    assert heart._in_minority(time.monotonic())
 
 
 @given(st.integers(2, 9), st.data())
@@ -98,7 +117,9 @@ def test_however_a_network_is_divided_at_most_one_part_goes_on(ranks: int, data:
     part_of = data.draw(st.lists(st.integers(0, 3), min_size=ranks, max_size=ranks))
     go_on = set()
     for own, part in enumerate(part_of):
-        heart = cast(Any, SimpleNamespace(world=SimpleNamespace(rank=own), gone=(), after_s=AFTER_S))
+        heart = cast(
+            Any, SimpleNamespace(world=SimpleNamespace(rank=own), gone=(), after_s=AFTER_S, _has_ended=lambda _: False)
+        )
         heard = {rank: 0.0 if part_of[rank] == part else -2 * AFTER_S for rank in range(ranks) if rank != own}
         heart._signs = {rank: Sign(7, 3, False, when, when) for rank, when in heard.items()}
         if not Heart._in_minority(heart, 0.0):

@@ -38,7 +38,7 @@ from typing import NoReturn
 import psutil
 
 from farandole.errors import UsageError
-from farandole.runtime import rank as process
+from farandole.runtime import rank as own_process
 from farandole.runtime.addresses import LOOPBACK, reachable_address
 from farandole.runtime.communicator import all_gather_text, broadcast_text
 from farandole.runtime.failure import Failure
@@ -209,9 +209,11 @@ class Heart(threading.Thread):
 
         The others' last heartbeats may have arrived two beats later than that of the rank which is silent.
         """
-        alive = {self.world.rank, *self._signs} - set(self.gone)
         silent_s = max(self.after_s - 2 * BEAT_S, self.after_s / 2)
-        heard = {rank for rank in alive if rank not in self._signs or now - self._signs[rank].heard <= silent_s}
+        others = self._signs.keys() - set(self.gone)
+        silent = {rank for rank in others if now - self._signs[rank].heard > silent_s and not self._has_ended(rank)}
+        heard = {self.world.rank} | {rank for rank in others if now - self._signs[rank].heard <= silent_s}
+        alive = heard | silent
         return 2 * len(heard) < len(alive) or (2 * len(heard) == len(alive) and min(alive) not in heard)
 
     def _leave(self) -> NoReturn:
@@ -219,17 +221,27 @@ class Heart(threading.Thread):
             f"ends itself: it has not heard half of the ranks for {self.after_s:g} s, so the others may be going on "
             "without it (--hang-after sets this time)"
         )
-        process.leave(Failure(self.world.rank, self.world.position.step, "unable", time.time(), text))
+        own_process.leave(Failure(self.world.rank, self.world.position.step, "unable", time.time(), text))
 
     def _end_by_hand(self, rank: int) -> None:
         """Kill a process of this host that does not react; its neighbours kill one of another host."""
+        with suppress(psutil.NoSuchProcess):
+            if process := self._process(rank):
+                process.kill()
+
+    def _has_ended(self, rank: int) -> bool:
+        """Whether a rank of this host is known to be dead, and not only silent."""
+        return self._addresses[rank].host == self._own.host and self._process(rank) is None
+
+    def _process(self, rank: int) -> psutil.Process | None:
+        """Return the process of a rank of this host; None: it runs on another one, or no longer."""
         address = self._addresses[rank]
-        if address.host != self._addresses[self.world.rank].host:
-            return
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(address.pid)
-            if process.create_time() == address.created:  # else another process has this number now
-                process.kill()
+            same = process.create_time() == address.created  # else another process has this number now
+            if address.host == self._own.host and same and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+        return None
 
     def _send(self, rank: int, datagram: bytes) -> None:
         if self.world.cut_off:

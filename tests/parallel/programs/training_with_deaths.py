@@ -6,7 +6,8 @@ steps), "again" (when the first step is repeated, after a death in step 26), "fi
 step), "backup" (while the others exchange their copies), "go-back" (when all have been restored), "record" (when the
 losses have been added up). In backup: "first-backup" (while the others exchange their first copies).
 
-At the place "torn" a rank does not die: when it looks for a checkpoint on the disk, it finds half of one.
+At two places a rank does not die. At "torn" it looks for a checkpoint on the disk, and finds half of one. At "slow" it
+takes 20 ms more for each step.
 """
 
 import os
@@ -31,6 +32,7 @@ from farandole.runtime.world import World
 from farandole.scenarios import load
 
 SPARES_LIFE_S = 0.5
+SLOW_S = 0.02
 
 PLACES = {  # place: class, method, and the call at which the rank dies
     "form": (Membership, "_form", 2),  # the first call is that of the start
@@ -78,10 +80,21 @@ def find_a_torn_checkpoint() -> None:
     checkpoint.newest = tear
 
 
+def be_slow() -> None:
+    compute = DataParallel._own_part
+
+    def compute_slowly(self: DataParallel, step: int) -> tuple[float, float, int]:
+        time.sleep(SLOW_S)
+        return compute(self, step)
+
+    setattr(DataParallel, "_own_part", compute_slowly)  # noqa: B010  # mypy refuses to assign to a method
+
+
+ALIVE = {"torn": find_a_torn_checkpoint, "slow": be_slow}
 scenario, deaths, *options = sys.argv[1:]
 for death in deaths.split(","):
     rank, place = death.split("@")
     if int(rank) == MPI.COMM_WORLD.rank:
-        find_a_torn_checkpoint() if place == "torn" else die_at(place)
+        ALIVE[place]() if place in ALIVE else die_at(place)
 module = load(scenario)
 module.main(parse(module.Config, options))
