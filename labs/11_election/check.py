@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from numbers import Real
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from farandole.recovery.election.network import Elected, Network
 from farandole.recovery.election.steps import Action, Message, Timer
 from farandole_tools.lab import Check, Lab, expect
 from farandole_tools.lab.expectations import expect_returned
+from farandole_tools.lab.learner import taken
 
 if TYPE_CHECKING:
     from farandole_tools.lab.communicator import LabCommunicator
@@ -81,7 +82,7 @@ class Watched:
         expect_returned(answer, who)
         needed = "where a list of Message(…) and Timer(…) is needed"
         expect(isinstance(answer, Iterable), f"{who} returns {told(answer)}, {needed}")
-        actions = list(islice(answer, MANY))
+        actions = taken(answer, MANY)
         expect(len(actions) < MANY, f"{who} returns something that has no end")
         self._look()
         for action in actions:

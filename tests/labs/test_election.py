@@ -117,7 +117,7 @@ class Member:
 @pytest.mark.parametrize("answer", [ROLES, ONE_STATE], ids=["roles", "one state"])
 def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str) -> None:
     (tmp_path / "mine.py").write_text(answer)
-    result = grade(on(LAB, 2), tmp_path / "mine.py", limit_s=60)  # the limit of 10 s is for an idle machine
+    result = grade(on(LAB, 2), tmp_path / "mine.py", limit_s=60, ours=True)  # the limit of 10 s is for an idle machine
     assert [check.message for check in result.results if not check.passed] == []
 
 
@@ -146,5 +146,5 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str) -> 
 def test_what_is_no_answer_is_told(tmp_path: Path, body: str, message: str) -> None:
     text = f"{ONE_STATE}\nclass Right(Member):\n    pass\n\nclass Member(Right):\n    {body}\n"
     (tmp_path / "mine.py").write_text(text)
-    result = grade(on(LAB, 1, checks=("heartbeats",)), tmp_path / "mine.py", limit_s=6).results[0]
+    result = grade(on(LAB, 1, checks=("heartbeats",)), tmp_path / "mine.py", limit_s=6, ours=True).results[0]
     assert message in result.message

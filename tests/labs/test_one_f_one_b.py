@@ -29,7 +29,7 @@ BY_ROOM = """
 
 def test_a_right_answer_need_not_look_like_ours(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(HEAD + BY_ROOM)
-    result = grade(on(LAB, 3), tmp_path / "mine.py")
+    result = grade(on(LAB, 3), tmp_path / "mine.py", ours=True)
     assert [check.message for check in result.results if not check.passed] == []
 
 
@@ -52,7 +52,7 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path) -> None:
 )
 def test_what_is_no_schedule(tmp_path: Path, body: str, message: str) -> None:
     (tmp_path / "mine.py").write_text(f"{HEAD}{body}\n")
-    result = grade(on(LAB, 1, checks=("complete",)), tmp_path / "mine.py", limit_s=2)
+    result = grade(on(LAB, 1, checks=("complete",)), tmp_path / "mine.py", limit_s=2, ours=True)
     assert message in result.results[0].message
 
 
@@ -65,5 +65,5 @@ def test_what_is_no_schedule(tmp_path: Path, body: str, message: str) -> None:
 )
 def test_the_update_is_the_end_and_there_is_one(tmp_path: Path, end: str, message: str) -> None:
     (tmp_path / "mine.py").write_text(HEAD + BY_ROOM.replace("Update()", end))
-    result = grade(on(LAB, 1, checks=("one update",)), tmp_path / "mine.py").results[0]
+    result = grade(on(LAB, 1, checks=("one update",)), tmp_path / "mine.py", ours=True).results[0]
     assert message in result.message

@@ -116,7 +116,7 @@ def train(comm, worker, steps):
 )
 def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str, checks: tuple[str, ...]) -> None:
     (tmp_path / "mine.py").write_text(answer)
-    result = grade(on(LAB, 2, checks=checks), tmp_path / "mine.py", limit_s=60)
+    result = grade(on(LAB, 2, checks=checks), tmp_path / "mine.py", limit_s=60, ours=True)
     assert [check.message for check in result.results if not check.passed] == []
 
 
@@ -168,14 +168,14 @@ def test_an_endless_loop_is_ended_with_its_line(tmp_path: Path) -> None:
     body = "def train(comm, worker, steps):\n    while True:\n        pass\n"
     line = f"{AGREED_STEPS}{body}".splitlines().index("    while True:") + 2
     (tmp_path / "mine.py").write_text(f"{AGREED_STEPS}{body}")
-    result = grade(on(LAB, 1, checks=("a death",)), tmp_path / "mine.py", limit_s=3).results[0]
+    result = grade(on(LAB, 1, checks=("a death",)), tmp_path / "mine.py", limit_s=3, ours=True).results[0]
     lines = [f"2 workers, no death (rank 0 at line {each}): still running after 3 s" for each in (line - 1, line)]
     assert result.message in lines
 
 
 def test_what_hangs_under_mpirun_is_ended_and_nothing_of_it_is_left(tmp_path: Path) -> None:
     (tmp_path / "sleeps_for_ever.py").write_text(AGREED_STEPS + SLEEPS_UNDER_MPI)
-    result = grade(on(LAB, 1, checks=("one kill",)), tmp_path / "sleeps_for_ever.py", limit_s=5).results[0]
+    result = grade(on(LAB, 1, checks=("one kill",)), tmp_path / "sleeps_for_ever.py", limit_s=5, ours=True).results[0]
     assert "still running after 5 s" in result.message
     psutil.wait_procs(left_of("sleeps_for_ever.py"), timeout=10)
     assert left_of("sleeps_for_ever.py") == []

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from farandole_tools.lab import learner
 from farandole_tools.lab.contained.wire import Ended, Malformed, Offer, Peer
 from farandole_tools.lab.learner import Explained
 
@@ -44,6 +45,10 @@ class Layer:
 
     def view(self) -> np.ndarray:
         return self.kept[1:3]
+
+    @property
+    def level(self) -> int:
+        return 10 * self.steps
 
     def fails(self) -> None:
         raise LookupError("not there")
@@ -249,3 +254,21 @@ def test_garbage_is_no_message() -> None:
         with pytest.raises((Malformed, Ended)):
             peer.serve()
         ours.close()
+
+
+def test_a_change_of_an_array_that_nothing_holds_arrives(layer: Any) -> None:
+    """As `network.gradients[place] *= share` makes it: the array is fetched, changed and let go."""
+    layer.weight[0] *= 3
+    assert layer.weight[0].tolist() == [0, 3, 6]
+    layer.weight[1] += 1
+    assert layer.half[1].tolist() == [4, 5]
+
+
+def test_a_property_comes_with_the_answer_and_elements_by_one_call(layer: Any) -> None:
+    assert layer.level == 0
+    layer.double()
+    before = layer._peer.requests
+    assert layer.level == 10
+    assert layer._peer.requests == before
+    assert learner.taken(layer.numbers(), 2) == [0, 1]
+    assert layer._peer.requests == before + 3, "find the method, call it, take"

@@ -22,7 +22,9 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from socket import socket
 from types import FunctionType, MethodType, ModuleType
@@ -37,7 +39,7 @@ MOST = 2**30  # bytes of one message
 MOST_PARTS = 500  # of one system call
 KEPT_ERRORS = 20
 PLAIN = {type(None), bool, int, float, str}
-NAMED = 100  # letters of a name that are kept
+NAMED = 100  # letters of a name, and names, that are kept
 
 
 class Ended(Exception):
@@ -116,6 +118,10 @@ class _Iterable(Remote):
     def __iter__(self) -> Any:
         return self._peer.request("iter", self._id)
 
+    def _taken(self, most: int) -> Any:
+        """The next elements, at most so many, by one call."""
+        return self._peer.request("take", self._id, most)
+
 
 class _Iterator(Remote):
     __slots__ = ()
@@ -191,6 +197,7 @@ class Peer:
         self.explain, self.raised, self.lives_by_call = explain, raised, lives_by_call
         self.dropped: list[list[int]] = []
         self.requests = 0  # made so far
+        self._asked: set[str] = set()  # names of plain attributes that the other side has looked at
         self.errors: dict[int, BaseException] = {}  # of this side, that the other side has been sent
         self._objects: dict[int, list[Any]] = {}  # number → object, how often it was sent
         self._numbers: dict[int, int] = {}  # id → number
@@ -256,7 +263,9 @@ class Peer:
             if work is None:
                 raise Malformed(f"there is no call {action!r:.20}")
             answer = work(*rest)
-            self._send("=", [answer, self._changed(received), self._plain_of(rest) if action == "method" else None])
+            self._send(
+                "=", [answer, self._changed(received), self._plain_of(rest) if action in ("method", "get") else None]
+            )
         except (Ended, Malformed):
             raise
         except BaseException as error:
@@ -279,8 +288,11 @@ class Peer:
         offer = self.offer(owner)
         if offer is None or not offer.everything or isinstance(owner, ModuleType):
             return None
-        own = getattr(owner, "__dict__", None) or {}
-        return {name: value for name, value in own.items() if type(value) in PLAIN and type(name) is str}
+        found = dict(getattr(owner, "__dict__", None) or {})
+        for name in self._asked - found.keys():  # properties
+            with suppress(Exception):
+                found[name] = getattr(owner, name)
+        return {name: value for name, value in found.items() if type(value) in PLAIN and type(name) is str}
 
     # ---- what the other side can request
 
@@ -297,6 +309,8 @@ class Peer:
         owner = self._object(number)
         self._allow(owner, name, "attributes")
         found = getattr(owner, name)
+        if type(found) in PLAIN and len(self._asked) < NAMED:
+            self._asked.add(name)
         is_method = isinstance(found, FunctionType if isinstance(owner, ModuleType) else MethodType)
         return is_method, None if is_method else found
 
@@ -312,6 +326,9 @@ class Peer:
 
     def do_iter(self, number: int) -> Any:
         return iter(self._object(number, "i"))
+
+    def do_take(self, number: int, most: int) -> list[Any]:
+        return list(islice(self._object(number, "i"), most))
 
     def do_next(self, number: int) -> tuple[bool, Any]:
         try:
@@ -359,15 +376,15 @@ class Peer:
             self._hold(body, temporary)
         coded = self._encoded(body, blobs, temporary)
         forget = [token for token, count in _references(self._arrays).items() if count <= ALONE]
-        for token in forget:
-            del self._tokens[id(self._arrays[token][0])]
-            del self._arrays[token]
         changed = []
         for token, (array, checksum) in self._arrays.items():
             if (now := _checksum(array)) != checksum:
                 self._arrays[token] = array, now
                 changed.append([token, len(blobs)])
                 blobs.append(_bytes_of(array))
+        for token in forget:  # after its last change has been noted
+            del self._tokens[id(self._arrays[token][0])]
+            del self._arrays[token]
         dropped, self.dropped = self.dropped, []
         text = json.dumps([kind, coded, forget, changed, dropped], separators=(",", ":")).encode()
         parts = [LENGTHS.pack(len(text), len(blobs)), struct.pack(f"<{len(blobs)}Q", *map(_size, blobs)), text, *blobs]
@@ -393,14 +410,14 @@ class Peer:
         try:
             kind, coded, forget, changed, dropped = json.loads(bytes(self._read(length)))
             blobs = [self._read(size) for size in sizes]
-            for token in forget:
-                if -token in self._arrays:
-                    del self._tokens[id(self._arrays[-token][0])]
-                    del self._arrays[-token]
             for token, blob in changed:
                 array, _ = self._arrays[-token]
                 _fill(array, blobs[blob])
                 self._arrays[-token] = array, _checksum(array)
+            for token in forget:
+                if -token in self._arrays:
+                    del self._tokens[id(self._arrays[-token][0])]
+                    del self._arrays[-token]
             for gone, count in dropped:
                 self._forget(gone, count)
             return kind, self._decoded(coded, blobs, received), received
