@@ -62,7 +62,7 @@ class Lab:
         with_torch: its ranks need torch, so they begin in a Python that has imported it, if there is one.
         apart: a submission runs in a process apart from the checks. False where the checks hand it objects that cannot
             be used from elsewhere.
-        patience: multiplies the time limit in a sandbox: a call from process to process takes 0.1 ms, and processes
+        patience: multiplies the time limit in a sandbox: a call from process to process takes 0.2 ms, and processes
             start more slowly.
     """
 
