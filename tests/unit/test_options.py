@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from pathlib import Path
@@ -43,6 +44,20 @@ def test_options_survive_the_way_to_the_ranks() -> None:
         out=Path("x y"),
     )
     assert command_line.parse(Config, command_line.to_arguments(changed(config))) == config
+
+
+@pytest.mark.parametrize("scenario", scenarios.names())
+def test_what_is_off_by_default_can_be_given_as_off(scenario: str) -> None:
+    """As launch(…, overlap=False) from Python, though the command line has no --no-overlap."""
+    config = scenarios.load(scenario).Config
+    off = {each.name: False for each in dataclasses.fields(config) if each.default is False}
+    assert len(off) > 2
+    assert command_line.parse(config, command_line.to_arguments(off)) == config()
+
+
+def test_on_and_off_together_are_refused() -> None:
+    with pytest.raises(UsageError, match="multiple times"):
+        command_line.parse(Config, ["--share-cards", "--no-share-cards"])
 
 
 def test_a_value_that_begins_with_a_hyphen_is_no_option() -> None:

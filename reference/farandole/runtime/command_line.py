@@ -57,7 +57,11 @@ def _values(config_type: type[RunOptions], names: Iterable[str], words: Sequence
 
 
 def with_present_names(config_type: type[RunOptions], arguments: Sequence[str]) -> list[str]:
-    """Return the words with each option by its present name, which `choices.advise` reports, and with a value."""
+    """Return the words with each option by its present name, which `choices.advise` reports, and with a value.
+
+    --no-NAME of an option that is off by default says nothing, also where there is no such word: `to_arguments` has it.
+    """
+    off = {"--no-" + _flag(each.name).removeprefix("--") for each in fields(config_type) if each.default is False}
     flags = {_flag(former): _flag(present) for former, present in config_type.renamed.items()}
     bare = {_flag(name): value for name, value in config_type.bare_options.items()}
     words = []
@@ -65,7 +69,8 @@ def with_present_names(config_type: type[RunOptions], arguments: Sequence[str]) 
         flag, equals, value = argument.partition("=")
         if argument in bare and following.startswith("-"):
             equals, value = "=", bare[argument]
-        if "--" + argument.removeprefix("--no-") not in bare:
+        positive = "--" + argument.removeprefix("--no-")
+        if positive not in bare and (argument not in off or positive in arguments):
             words.append(advised(flag, flags) + equals + value)
     return words
 

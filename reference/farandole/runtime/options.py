@@ -80,7 +80,7 @@ class RunOptions:
     duplicate, corrupt),share=0.1. A rank that is cut off, as rank=2,step=30,how=partition,heals=2 (seconds; without
     heals, for good). May be given again."""
 
-    checksum: Annotated[bool, Parameter(negative="")] = False
+    checksum: bool = False
     """Give every message a checksum, and send it again where it arrives changed. For our own messages."""
 
     chaos: Annotated[Chaos | None, Parameter(converter=_chaos, **ONCE)] = None
