@@ -248,7 +248,7 @@ def test_the_tour_leaves_out_what_cannot_train_it(
     tour.tour(out=tmp_path / "tour", steps=21, task=str(FILE), lr=0.2)
     assert "pipeline is left out: a task of your own: in a pipeline" in capsys.readouterr().out
     page = (tmp_path / "tour" / "index.html").read_text()
-    assert "<th>error</th><th>squared</th>" in page
+    assert '<th scope="col">error</th><th scope="col">squared</th>' in page
     assert "pipeline is left out: a task of your own" in page
     with pytest.raises(UsageError, match="--batch and --lr are for a task of your own"):
         tour.tour(out=tmp_path / "tour", lr=0.2)
