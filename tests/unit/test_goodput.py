@@ -105,3 +105,13 @@ def test_the_command_prints_a_row_per_method_and_refuses_more_islands_than_worke
     assert "…" not in table, "it fits the width"
     with pytest.raises(UsageError, match="--islands 8 is more than --workers 4"):
         command(options=GoodputOptions(workers=4))
+    with pytest.raises(UsageError, match=r"30 days would have .* failures and saves: give fewer --days, at most"):
+        command(options=GoodputOptions(workers=10**6, mtbf_days=1e-3))
+
+
+def test_a_group_that_never_recovers_is_followed_to_the_horizon_all_the_same() -> None:
+    """A failure every second, and a pause of an hour: no pause ends."""
+    group = Group(Recovery(3600.0, spares=None), 100, 100.0, 10.0, np.random.default_rng(0))
+    found = group.follow(5000.0)
+    assert group.now == pytest.approx(5000)
+    assert found.pauses > 0.99

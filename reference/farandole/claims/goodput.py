@@ -12,7 +12,7 @@ ISLANDS = (1, 2, 4, 8, 16, 32)
 
 
 def of_chips(pause_s: float, islands: int, hours: float = 24.0) -> float:
-    """Simulate the chips in so many islands, whose failures and returns each stop an island for `pause_s`."""
+    """Simulate the chips in islands, of which each failure and each return stops one for `pause_s`."""
     found = goodput(Recovery(pause_s), CHIPS, MTBF_S, REPAIR_S, hours * HOUR_S, seed=0, islands=islands)
     return found.goodput
 

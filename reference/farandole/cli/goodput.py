@@ -12,6 +12,7 @@ from farandole.runtime.numbers import AtLeastOne, NotNegative, NotNegativeReal, 
 
 DAY_S, HOUR_S = 86_400.0, 3_600.0
 A_SPARE_FOR = 1000  # workers, by default
+MOST_EVENTS = 5e6  # failures and saves of one method: some ten seconds
 
 
 @Parameter(name="*")
@@ -76,8 +77,14 @@ def goodput(*, options: GoodputOptions | None = None) -> None:
     options = options or GoodputOptions()
     if options.islands > options.workers:
         raise UsageError(f"--islands {options.islands} is more than --workers {options.workers}: give at most as many")
-    rows = shares(options)
     between_s = options.mtbf_days * DAY_S / options.workers
+    every_s = [between_s, options.backup_every_s, *([options.checkpoint_every_s] if options.checkpoint_every_s else [])]
+    if (events := options.days * DAY_S * sum(1 / each for each in every_s)) > MOST_EVENTS:
+        raise UsageError(
+            f"{options.days:g} days would have {events:.2g} failures and saves: give fewer --days, at most "
+            f"{options.days * MOST_EVENTS / events:.2g}"
+        )
+    rows = shares(options)
     if options.json:
         print(json_text({"seconds_between_failures": between_s, "rows": rows}, indent=2))
         return

@@ -10,7 +10,8 @@ a failure costs is what the method of recovery says:
                  stops its own island only, which recovers by one of the above
 
 Time passes from event to event: failures, ends of repairs, saves. A failure may also strike while others recover, which
-then begins anew. All that is left out: what the exchange between islands costs, and how well fewer workers learn.
+then begins anew. Left out: what the exchange between islands costs, failures of spares, and how well fewer workers
+learn.
 
 Restart alone has a closed form (`recovery.interval.expected_s`), with which the tests compare this. Sources: Daly, "A
 higher order estimate of the optimum checkpoint interval for restart dumps", 2006; Decoupled DiLoCo Team, "Decoupled
@@ -82,6 +83,7 @@ class Group:
     ) -> None:
         self.recovery, self.workers, self.mtbf_s, self.repair_s, self.rng = recovery, workers, mtbf_s, repair_s, rng
         self.now = self.unsaved = 0.0
+        self.horizon_s = inf
         self.alive, self.spares = workers, inf if recovery.spares is None else recovery.spares
         self.repairs: list[float] = []
         self.spent = Shares()
@@ -91,7 +93,7 @@ class Group:
 
         Cost: O(log n) per failure, repair and save.
         """
-        worked_s = 0.0
+        worked_s, self.horizon_s = 0.0, horizon_s
         while self.now < horizon_s:
             failure = self._next_failure()
             back = max(self.now, self.repairs[0]) if self.repairs else inf
@@ -149,11 +151,11 @@ class Group:
         self._pause()
 
     def _pause(self) -> None:
-        """Stop all for `pause_s`, and from a failure in the meantime on for as long again."""
-        while (failure := self._next_failure()) < self.now + self.recovery.pause_s:
+        """Stop all for `pause_s`, from a failure in the meantime on for as long again, and not beyond the horizon."""
+        while (failure := self._next_failure()) < min(self.now + self.recovery.pause_s, self.horizon_s):
             self._stop(failure - self.now)
             self._lose_one()
-        self._stop(self.recovery.pause_s)
+        self._stop(min(self.recovery.pause_s, max(0.0, self.horizon_s - self.now)))
 
     def _stop(self, seconds: float) -> None:
         self.spent.pauses += seconds * self.alive
@@ -177,10 +179,14 @@ class Group:
 def goodput(
     recovery: Recovery, workers: int, mtbf_s: float, repair_s: float, horizon_s: float, seed: int, islands: int = 1
 ) -> Shares:
-    """Simulate a training of `workers` workers in so many islands, and return where their time went.
+    """Simulate a training, and return where its workers' time went.
 
     Args:
-        islands: groups of equal size, each of which recovers by itself.
+        workers: their number; what `islands` does not divide is left out.
+        mtbf_s, repair_s: of one worker, as in `Group`.
+        islands: number of equal groups, each of which recovers by itself.
+
+    Cost: that of `Group.follow` for each island.
     """
     found = [
         Group(recovery, workers // islands, mtbf_s, repair_s, np.random.default_rng([seed, island])).follow(horizon_s)
