@@ -54,7 +54,7 @@ def load(path: Path) -> ModuleType:
 
 
 def taken(answer: Iterable[Any], most: int) -> list[Any]:
-    """Return the next elements of what a submission has returned, at most so many: one call, wherever it runs."""
+    """Return the next elements, at most `most`, of what a submission has returned: one call, wherever it runs."""
     if isinstance(answer, Remote):
         return list(answer._taken(most))
     return list(islice(answer, most))

@@ -119,7 +119,7 @@ class _Iterable(Remote):
         return self._peer.request("iter", self._id)
 
     def _taken(self, most: int) -> Any:
-        """The next elements, at most so many, by one call."""
+        """Return the next elements, at most `most`, by one call."""
         return self._peer.request("take", self._id, most)
 
 
