@@ -98,8 +98,8 @@ def test_a_kernel_is_interrupted_and_ends_with_the_tests(tmp_path: Path) -> None
 import os, time
 from pathlib import Path
 Path("new").write_text(str(os.getpid()))
-Path("new").rename("kernel")
 try:
+    Path("new").rename("kernel")  # from here on the test may interrupt
     time.sleep(600)
 except KeyboardInterrupt:
     Path("interrupted").touch()
