@@ -16,14 +16,14 @@ BIN := .venv/bin
 WITH_ALONE := labs parallel
 READY := .venv/.ready
 
-.PHONY: tour test tests-beside tests-slurm soak setup check unit lint docs docs-read lab bench performance gpu-check \
+.PHONY: tour test tests-beside tests-one-by-one soak setup check unit lint docs docs-read lab bench performance gpu-check \
 	reproduce clean
 .DEFAULT_GOAL := tour
 
 tour: $(READY)
 	$(BIN)/farandole tour
 
-# Three tests at a time, and Slurm's jobs, types and documentation beside them: most of a test is several processes that
+# Three tests at a time, and types, documentation, Slurm's jobs and hosts of our own beside them: most of a test is several processes that
 # start, or wait for each other, and whoever waits leaves the core to others. Then those that are to be alone.
 # Thousands of processes start: each would compile all modules anew where no bytecode may be written, and have threads
 # for linear algebra that wait at full speed. A rank that waits beside other tests looks for messages every 0.1 ms, not
@@ -33,20 +33,20 @@ test check unit: export OPENBLAS_NUM_THREADS = 1
 test check unit: export OMP_NUM_THREADS = 1
 test: export OMP_WAIT_POLICY = PASSIVE
 test: $(READY)
-	$(MAKE) --jobs=4 --keep-going lint docs-read tests-beside tests-slurm
+	$(MAKE) --jobs=4 --keep-going lint docs-read tests-beside tests-one-by-one
 	$(BIN)/pytest $(addprefix tests/,$(WITH_ALONE)) -m alone
 
 # The longest first, so that no worker begins one when the others are done.
-tests-beside tests-slurm: export OMPI_MCA_mpi_yield_when_idle = 1
-tests-beside tests-slurm: export OMPI_MCA_threads_pthreads_yield_strategy = nanosleep
-tests-beside tests-slurm: export OMPI_MCA_threads_pthreads_nanosleep_time = 100000
+tests-beside tests-one-by-one: export OMPI_MCA_mpi_yield_when_idle = 1
+tests-beside tests-one-by-one: export OMPI_MCA_threads_pthreads_yield_strategy = nanosleep
+tests-beside tests-one-by-one: export OMPI_MCA_threads_pthreads_nanosleep_time = 100000
 
 tests-beside:
-	$(BIN)/pytest $(addprefix tests/,notebooks parallel labs slurm unit) -m "not alone and not slurm" \
+	$(BIN)/pytest $(addprefix tests/,notebooks parallel labs slurm unit) -m "not alone and not one_by_one" \
 		--numprocesses 3 --dist worksteal
 
-tests-slurm:
-	$(BIN)/pytest tests/slurm -m slurm
+tests-one-by-one:
+	$(BIN)/pytest tests/slurm tests/parallel/test_hosts.py -m "one_by_one and not alone"
 
 # The tests that grow with patience, at full length: many seeds, many kills, new examples, every batch script. Then
 # those of which make test runs some cases only, with all: every number of ranks, every model, every method.

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from farandole import Run, UsageError, launch
 from farandole.recovery.event_log import EventLog
-from farandole_tools.forked_ranks import fork_client
+from tests.tasks import frozen
 
 STEPS = 60
 SAME: dict[str, Any] = {"steps": STEPS, "dropout": 0.0}
-# A rank that waits sleeps in between, as those of `make tests-beside` do; else each would take a core to itself.
-WAITING_SLEEPS = {
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-    "OMPI_MCA_threads_pthreads_yield_strategy": "nanosleep",
-    "OMPI_MCA_threads_pthreads_nanosleep_time": "100000",
-}
 HANG_AFTER = 4.0  # a rank is slow, not silent, on a machine that has other things to do
 
 
@@ -62,35 +50,16 @@ def test_a_partition_that_heals_before_it_is_noticed_costs_only_time(whole: Run,
     assert fault["resumed_s"] >= 0.5
 
 
-@pytest.mark.alone  # on a busy machine the slowed rank itself may be silent for as long
-def test_a_frozen_process_is_killed(whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frozen_process_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGSTOP stops its heartbeats, too: it is silent, and another rank of its host has to end it."""
-    monkeypatch.delenv(fork_client.ADDRESS)  # a rank that waits for its copy cannot pass this signal on,
-    monkeypatch.setenv("FARANDOLE_WARM", "0")  # nor may a launch of more ranks than cores make copies
-    for name, value in WAITING_SLEEPS.items():
-        monkeypatch.setenv(name, value)
-    options = ["--steps", str(STEPS), "--dropout", "0", "--spares", "1", "--hang-after", str(HANG_AFTER)]
-    options += ["--slow", "rank=0,factor=40", "--out", str(tmp_path / "run")]
-    job = subprocess.Popen([sys.executable, "-m", "farandole", "run", "membership", "-n", "4", *options])
-    try:
-        event_log, deadline = EventLog(tmp_path / "run" / "logbook.jsonl"), time.monotonic() + 180
-        while not any(line.what == "first step" for line in event_log.lines()):
-            assert time.monotonic() < deadline, "no first step"
-            time.sleep(0.05)
-        (victim,) = [
-            child.pid
-            for child in psutil.Process(job.pid).children(recursive=True)
-            if child.environ().get("OMPI_COMM_WORLD_RANK") == "2" and "farandole.runtime" in child.cmdline()
-        ]
-        os.kill(victim, signal.SIGSTOP)
-        assert job.wait(timeout=180) == 0
-    finally:
-        job.terminate()
-        job.wait()
-    run = Run.open(tmp_path / "run")
+    same: dict[str, Any] = {"task": f"{frozen.__file__}:task", "steps": 12}
+    whole = launch("membership", 3, **same, out=tmp_path / "whole")
+    monkeypatch.setenv(frozen.RANK, "2")
+    run = launch("membership", 4, spares=1, hang_after=HANG_AFTER, **same, out=tmp_path / "run", timeout_s=90)
     assert run.summary.members == [0, 1, 3]
-    assert trained_as(run, whole)
-    assert [(fault["rank"], fault["kind"]) for fault in run.summary.faults] == [(2, "silent")]
+    assert run.summary.params_sha256 == whole.summary.params_sha256
+    (fault,) = run.summary.faults
+    assert (fault["rank"], fault["step"], fault["kind"]) == (2, frozen.STEP, "silent")
 
 
 def test_a_step_that_fails_on_one_worker_is_repeated(whole: Run, tmp_path: Path) -> None:

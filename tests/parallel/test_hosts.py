@@ -15,7 +15,7 @@ from farandole import LaunchError, UsageError, launch
 from farandole.runtime.placement import COMMAND, HOSTS, Placement, chosen
 from farandole_tools.hosts import network
 
-pytestmark = pytest.mark.alone  # all hosts of this machine hang on one bridge
+pytestmark = pytest.mark.one_by_one  # all hosts of this machine hang on one bridge
 
 MBPS = 100.0
 RECIPE: dict[str, Any] = {"steps": 5, "hidden": 16}
@@ -76,6 +76,7 @@ def test_memory_is_not_shared_between_hosts(tmp_path: Path) -> None:
         launch("sync_sgd", 2, **RECIPE, collective="shared-memory", out=tmp_path / "run")
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("on_them")
 def test_compression_is_faster_over_a_real_link(tmp_path: Path) -> None:
     """A gradient of 1.2 MB takes 96 ms at this speed; its signs, 38 kB, take 3 ms."""

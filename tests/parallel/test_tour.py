@@ -23,7 +23,7 @@ STEPS = 40  # of 300: what the page shows is not judged here
 NAMES = [stop.name for _, stop in stops()]
 # What starts, agrees, ends or is drawn in another way than the others do.
 VARIED = [
-    *("ring all-reduce", "Horovod", "torch DDP", "server, async"),
+    *("ring all-reduce", "Horovod", "server, async"),
     *("pipeline, 1F1B", "a rank killed", "two pipelines"),
 ]
 # Arguments: names of strategies, "--", and those of farandole.

@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All jobs share the four nodes of one sandbox, and so one process of pytest."""
     for item in items:
         if {"cluster", "folder"} & set(getattr(item, "fixturenames", ())) and item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.slurm)
+            item.add_marker(pytest.mark.one_by_one)
 
 
 def need_slurm() -> None:
