@@ -16,7 +16,7 @@ BIN := .venv/bin
 WITH_ALONE := labs parallel
 READY := .venv/.ready
 
-.PHONY: tour test tests-beside tests-one-by-one soak setup check unit lint docs docs-read lab bench performance gpu-check \
+.PHONY: tour test tests-beside tests-one-by-one soak setup check unit lint docs docs-seen lab bench performance gpu-check \
 	reproduce clean
 .DEFAULT_GOAL := tour
 
@@ -33,7 +33,7 @@ test check unit: export OPENBLAS_NUM_THREADS = 1
 test check unit: export OMP_NUM_THREADS = 1
 test: export OMP_WAIT_POLICY = PASSIVE
 test: $(READY)
-	$(MAKE) --jobs=4 --keep-going lint docs-read tests-beside tests-one-by-one
+	$(MAKE) --jobs=4 --keep-going lint docs-seen tests-beside tests-one-by-one
 	$(BIN)/pytest $(addprefix tests/,$(WITH_ALONE)) -m alone
 
 # The longest first, so that no worker begins one when the others are done.
@@ -50,7 +50,7 @@ tests-one-by-one:
 
 # The tests that grow with patience, at full length: many seeds, many kills, new examples, every batch script. Then
 # those of which make test runs some cases only, with all: every number of ranks, every model, every method.
-LENGTHENED := unit slurm/test_scripts.py labs/test_known_answers.py \
+LENGTHENED := unit pages slurm/test_scripts.py labs/test_known_answers.py \
 	$(addprefix parallel/test_,$(addsuffix .py,restart chaos server_deaths pipeline_recovery spawn elastic_horovod \
 	bench_recovery same_parameters))
 
@@ -75,10 +75,9 @@ lint: $(READY)
 	$(BIN)/codespell $(TEXTS) tests
 	$(BIN)/codespell --dictionary tools/habits.txt $(TEXTS)
 
-# All pages are read and all references looked up, but nothing is written or drawn. Defaults are shown by their values,
-# since finding how the source writes them takes 10 s.
-docs-read: $(READY)
-	$(BIN)/sphinx-build -W --keep-going -q -t read -b dummy -D autodoc_preserve_defaults=0 docs docs/_build/read
+# The documentation is built, all links are followed, and a browser opens pages of each kind (make soak: every page).
+docs-seen: $(READY)
+	$(BIN)/pytest tests/pages
 
 docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

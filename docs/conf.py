@@ -30,6 +30,7 @@ extensions = [
     "_ext.fast_references",
     "_ext.plain_docstrings",
     "_ext.house",
+    "_ext.accessible",
     "_ext.offline_math",
 ]
 exclude_patterns = ["_build", "_ext", "Thumbs.db"]
@@ -61,4 +62,4 @@ html_css_files = ["fonts.css"]
 house.copy_notebooks(ROOT / "notebooks", DOCS / "notebooks")
 house.copy_labs(ROOT / "labs", DOCS / "labs")
 house.write_reference(PACKAGES, DOCS / "reference")
-method_pages.write_method_pages(ROOT, DOCS / "methods", with_drawings=not tags.has("read"))  # noqa: F821 (Sphinx's)
+method_pages.write_method_pages(ROOT, DOCS / "methods")

@@ -19,7 +19,7 @@ from farandole.runtime import processes, rank
 from farandole_tools.forked_ranks import fork_client, fork_server
 
 SESSION = "FARANDOLE_TEST_SESSION"
-UNIT_TESTS = Path("tests/unit")  # start no ranks
+WITHOUT_RANKS = (Path("tests/unit"), Path("tests/pages"))  # folders whose tests start none
 WITH_ALONE = ("labs", "parallel")  # the folders that the Makefile searches for tests that are to be alone
 REQUIRE_ALL = os.environ.get("FARANDOLE_REQUIRE") == "all"
 
@@ -76,7 +76,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist starts its workers in the same hook, and they inherit the environment
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Start the fork server that all workers share. Its start takes six seconds of processor time."""
-    if any(UNIT_TESTS not in (Path(argument), *Path(argument).parents) for argument in session.config.args):
+    folders = ({Path(argument), *Path(argument).parents} for argument in session.config.args)
+    if any(found.isdisjoint(WITHOUT_RANKS) for found in folders):
         # Torch's optimizers and DDP, with which the methods are compared, load torch's compiler: two seconds on each
         # rank.
         fork_server.start("torch._dynamo")
@@ -98,9 +99,9 @@ def session() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def no_rank_left(session: str, request: pytest.FixtureRequest) -> Iterator[None]:
-    """After a test, no process that a launch has started is left. Unit tests start no ranks."""
+    """After a test, no process that a launch has started is left."""
     yield
-    if "tests/unit/" in request.node.nodeid:
+    if not set(WITHOUT_RANKS).isdisjoint(Path(request.node.nodeid.partition("::")[0]).parents):
         return
     left = []
     for process in processes.find(SESSION, session):

@@ -200,16 +200,8 @@ def drawn_in(folder: Path, newest: float) -> Draw:
     return draw
 
 
-def write_method_pages(root: Path, target: Path, with_drawings: bool = True) -> None:
-    """Write the pages to `target`, a folder of docs/, and their pictures below docs/_build.
-
-    Args:
-        with_drawings: False for a build that only reads the pages, which drawing would lengthen by 10 s: every drawing
-            is then the same picture.
-    """
-    if not with_drawings:
-        replace_folder(target, pages(root, lambda command: ("../images/ring.gif", command)))
-        return
+def write_method_pages(root: Path, target: Path) -> None:
+    """Write the pages to `target`, a folder of docs/, and their pictures below docs/_build."""
     sources = (root / "reference" / "farandole").rglob("*.py")
     newest = max(path.stat().st_mtime for path in sources)
     replace_folder(target, pages(root, drawn_in(target.parent / "_build" / "drawings", newest)))

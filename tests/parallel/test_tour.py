@@ -18,6 +18,7 @@ from farandole.methods import stops
 from farandole.report.tour import CONDITIONS, RECIPE
 from farandole.runtime.command_line import parse, to_arguments
 from farandole.runtime.faults import Fail
+from tests.pages import browser
 
 STEPS = 40  # of 300: what the page shows is not judged here
 NAMES = [stop.name for _, stop in stops()]
@@ -83,6 +84,9 @@ def test_the_tour_runs_every_strategy_and_shows_it(names: list[str], tmp_path: P
     assert not [target for target in references.targets if re.match(r"https?:|/", target)], "opens offline, anywhere"
     files = [unquote(target) for target in references.targets if not target.startswith("#")]
     assert all((tmp_path / "tour" / file).is_file() for file in files)
+
+    with browser.started() as opened:
+        assert opened.faults(tmp_path / "tour" / "index.html") == []
 
     runs = [Run.open(file.parent) for file in (tmp_path / "tour").glob("*/summary.json")]
     assert len(runs) == len(CONDITIONS) * len(names)
