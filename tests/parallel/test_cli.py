@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from PIL import Image, ImageSequence
 
 from farandole import cli
+from farandole.report import trace_viewer
 
 
 def farandole(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -39,11 +42,26 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
             assert colours is not None
             assert len(colours) > 50, "something is drawn"
 
+    expect_trace_in_perfetto(folder)
+
     compared = farandole("compare", str(folder), "--json")
     assert json.loads(compared.stdout)[0]["test_accuracy"] == summary["test_accuracy"]
     again = farandole("run", "sync_sgd", "--out", str(folder))
     assert again.returncode == 2
     assert "is not empty" in again.stderr
+
+
+def expect_trace_in_perfetto(folder: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in trace_viewer.SCREENS}
+    command = [sys.executable, "-m", "farandole", "show", str(folder), "--trace"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as viewer:
+        assert viewer.stdout
+        address = next(found[0] for line in viewer.stdout if (found := re.findall(r"http://\S+", line)))
+        try:
+            assert "Perfetto" in urlopen(address, timeout=60).read().decode()
+            assert urlopen(f"{address}/localtrace", timeout=60).read() == (folder / "trace.json").read_bytes()
+        finally:
+            viewer.terminate()
 
 
 def test_a_run_ends_with_its_folder_and_the_next_command(tmp_path: Path) -> None:

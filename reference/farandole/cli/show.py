@@ -9,13 +9,14 @@ from farandole.report import table
 from farandole.runtime.record import Run
 
 
-def show(run: Path) -> None:
+def show(run: Path, *, trace: bool = False) -> None:
     """Print a run's tables and draw timeline.png, curves.png and, of a pipeline, pipeline.png into its folder.
 
     Args:
         run: the run's folder, or latest: the run below runs/ that finished last.
+        trace: then open the trace, what each rank did when, in Perfetto, which needs no network.
     """
-    from farandole.report import curves, pipeline_picture, timeline
+    from farandole.report import curves, pipeline_picture, timeline, trace_viewer
 
     record = Run.open(run)
     run = record.folder
@@ -30,4 +31,7 @@ def show(run: Path) -> None:
             f"{error.filename} cannot be written ({error.strerror}): copy the run's folder to a place "
             "where you may write, and show that"
         ) from error
-    print(f"trace:    {run / 'trace.json'} (drag it into ui.perfetto.dev)")
+    if trace:
+        trace_viewer.view(run / "trace.json")
+    else:
+        print(f"trace:    {run / 'trace.json'} (farandole show {run} --trace opens it)")
