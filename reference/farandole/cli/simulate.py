@@ -53,6 +53,7 @@ def _simulate(methods: Sequence[str], options: SimulateOptions) -> None:
     if options.out:
         check(options.out)
     if options.map:
+        _check_map(methods, options.network)
         simulate_map.draw(methods, settings[0], choice, options.map_gbps, options.out, options.json)
         return
     rows = list(simulate_progress.simulated([(method, each) for each in settings for method in methods], choice))
@@ -61,6 +62,10 @@ def _simulate(methods: Sequence[str], options: SimulateOptions) -> None:
     else:
         print(simulate_table.assumed(options, any(row.links_busy is not None for row in rows)))
         Console().print(simulate_table.table(rows))
+        if any(row.network for row in rows):
+            Console().print(simulate_table.over_network(rows))
+        if line := simulate_table.without_network(rows):
+            print(line)
         if note := simulate_table.limited(rows):
             print(note)
     if out := options.out:
@@ -119,6 +124,17 @@ def _check_meant(methods: Collection[str], given: Mapping[str, Any], meant_for: 
     for name, meant in meant_for.items():
         if name in given and not set(methods) & set(meant):
             raise UsageError(f"{_option(name)} is for {' or '.join(meant)}: leave it out, or name one of these")
+
+
+def _check_map(methods: Sequence[str], network: str | None) -> None:
+    """
+    Raises:
+        UsageError: some methods would be compared over the network, and some with one switch.
+    """
+    from farandole.cost.comparison import MEANT_FOR
+
+    if network and (others := [method for method in methods if method not in MEANT_FOR["network"]]):
+        raise UsageError(f"--map over --network {network}: {others[0]} is simulated with one switch: leave it out")
 
 
 def _option(name: str) -> str:

@@ -49,6 +49,7 @@ def draw(
         reached = {method: seconds for method, seconds in times.items() if seconds is not None}
         winners[place] = min(reached, key=reached.__getitem__, default="")
     title = f"{setting.workers} workers, {setting.nbytes / 1e6:g} MB, {setting.compute_s * 1e3:g} ms a step"
+    title += f", network {setting.network.text}" if setting.network else ""
     _show(winners, methods, title, file, as_json)
 
 

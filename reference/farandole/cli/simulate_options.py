@@ -48,6 +48,11 @@ class SimulateOptions:
     latency_us: NotNegativeReal = 10.0
     """Time that a message of no bytes takes."""
 
+    network: str | None = None
+    """The network whose links the messages share, in place of one switch: single-switch, two-level:rack=8,over=4,
+    fat-tree:ports=8,routing=hash (or spread, modulo), dragonfly:per-router=2 or torus:sides=4x4x8; also
+    placement=random and hop-us=0.5."""
+
     servers: AtLeastOne | None = None
     """Parameter servers that share the parameters. [default: one for every four workers]"""
 
@@ -172,6 +177,7 @@ class SimulateOptions:
         from farandole.collectives.costs import Link
         from farandole.cost import stragglers
         from farandole.cost.failures import failing
+        from farandole.cost.networks import named
         from farandole.cost.setting import Setting, servers_for
 
         scatter, compute_s = stragglers.parse(self.straggler), self.compute_ms / 1e3
@@ -181,6 +187,7 @@ class SimulateOptions:
             straggler=failing(scatter, self.fail_every, self.recover_s, compute_s), nbytes=BYTES * self.parameters,
             link=Link(self.latency_us / 1e6, 8 / (self.link_gbps * 1e9)),
             servers=self.servers or servers_for(workers), duplex=self.duplex,
+            network=named.parse(self.network) if self.network else None,
             lr=self.lr, noise=self.noise, target=self.target, seed=self.seed,
         )  # fmt: skip
 

@@ -31,6 +31,7 @@ def assumed(options: SimulateOptions, served: bool) -> str:
     parts = [
         servers if served else "",
         f"links of {options.link_gbps:g} Gbit/s{directions}, {options.latency_us:g} µs",
+        f"network {options.network}" if options.network else "",
         f"{BYTES * options.parameters / 1e6:g} MB of parameters",
         f"{options.compute_ms:g} ms a step ({options.straggler})",
     ]
@@ -56,6 +57,32 @@ def table(rows: Sequence[Row]) -> Table:
         "time; stale, lead: mean staleness, largest lead"
     )
     return shown
+
+
+def over_network(rows: Sequence[Row]) -> Table:
+    """Return a row for each method that uses the network: its messages, beside those with one switch."""
+    headings = ("workers", "ms", "one switch", "slower")
+    columns = (Column(heading, justify="right", no_wrap=True) for heading in headings)
+    shown = Table(
+        Column("method", no_wrap=True), *columns, "bottleneck", box=None, padding=(0, 0, 0, 1), pad_edge=False
+    )
+    for row in rows:
+        if use := row.network:
+            shown.add_row(
+                row.method, str(row.setting.workers), f"{1e3 * use.seconds:,.2f}", f"{1e3 * use.one_switch_s:,.2f}",
+                f"{use.slower:.2f}×", f"{use.bottleneck} ({use.alike})" if use.bottleneck else "none",
+            )  # fmt: skip
+    shown.caption = (
+        "ms: one all-reduce, one round of gossip, the gathering of one of ZeRO's units; bottleneck: the link at which "
+        "most time is lost, and how many are like it"
+    )
+    return shown
+
+
+def without_network(rows: Sequence[Row]) -> str:
+    """Return a sentence on the methods to which the network says nothing; "" if there are none."""
+    names = ", ".join(dict.fromkeys(row.method for row in rows if row.setting.network and not row.network))
+    return names and f"{names}: simulated with one switch, since --network cannot place their messages"
 
 
 def limited(rows: Sequence[Row]) -> str:

@@ -68,6 +68,7 @@ def hierarchical(per_node: int) -> Schedule:
         steps,
         lambda size: per_node * _nodes(size, per_node),
         critical=lambda size: 0,
+        uniform=True,
     )
 
 

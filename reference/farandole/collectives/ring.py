@@ -45,9 +45,11 @@ def all_reduce(rank: int, size: int) -> Iterator[Exchange]:
     yield from all_gather(rank, size)
 
 
-RING = Schedule("ring", all_reduce, chunks=lambda size: size, critical=lambda size: 0)
-REDUCE_SCATTER = Schedule("ring reduce-scatter", reduce_scatter, chunks=lambda size: size, critical=lambda size: 0)
-ALL_GATHER = Schedule("ring all-gather", all_gather, chunks=lambda size: size, critical=lambda size: 0)
+RING = Schedule("ring", all_reduce, chunks=lambda size: size, critical=lambda size: 0, uniform=True)
+REDUCE_SCATTER = Schedule(
+    "ring reduce-scatter", reduce_scatter, chunks=lambda size: size, critical=lambda size: 0, uniform=True
+)
+ALL_GATHER = Schedule("ring all-gather", all_gather, chunks=lambda size: size, critical=lambda size: 0, uniform=True)
 
 
 @lru_cache

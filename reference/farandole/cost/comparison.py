@@ -12,13 +12,13 @@ All meet the same computing times, and the same quadratic with noise stands for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pkgutil import resolve_name
 
 from farandole import methods
-from farandole.collectives.costs import Link
-from farandole.cost import gossip, rounds, sharding
-from farandole.cost.cost_function import all_reduce_s, hierarchical_s
+from farandole.collectives.schedules import COLLECTIVES, SCHEDULES
+from farandole.cost import gossip, messages, rounds, sharding
+from farandole.cost.messages import NetworkUse
 from farandole.cost.outer_rounds import OuterRounds
 from farandole.cost.pairs import Pairs
 from farandole.cost.setting import Outcome, Setting
@@ -31,6 +31,7 @@ LOCAL, DYNAMIC_ROUNDS = "local-sgd", "dynamic-rounds"
 DILOCO, STREAMING = "diloco", "streaming-diloco"
 ZERO = ("zero-1", "zero-2", "zero-3")
 GOSSIP, AD_PSGD = "gossip", "ad-psgd"
+ALL_REDUCES = tuple(name for name, row in COLLECTIVES.items() if row.is_simulated)
 
 
 def _using(bound: str) -> tuple[str, ...]:
@@ -48,9 +49,8 @@ MEANT_FOR: dict[str, tuple[str, ...]] = {
     "topology": (GOSSIP, AD_PSGD), "mixing_every": (GOSSIP, AD_PSGD),
     "mix_after_update": (GOSSIP,), "fragments": (STREAMING,), "delay": (STREAMING,),
     "units": ZERO, "prefetch": ZERO[2:],
+    "network": (*ALL_REDUCES, LOCAL, DILOCO, STREAMING, DYNAMIC_ROUNDS, *ZERO, GOSSIP),
 }  # fmt: skip
-IN_A_NODE = 0.1  # the cost of a message within a node, relative to one between two nodes
-MOST_IN_A_NODE = 8
 OUTER_LR, OUTER_MOMENTUM = 0.7, 0.9
 
 
@@ -93,6 +93,7 @@ class Row:
     """One method with one number of workers.
 
     Attributes:
+        network: what the network makes of its messages; None without one, and for a method that does not use it.
         step_s: time in which each worker gives one gradient, on average.
         efficiency: the speed relative to a training with the same computing times, but without waiting or messages.
     """
@@ -100,6 +101,7 @@ class Row:
     method: str
     setting: Setting = field(repr=False)
     outcome: Outcome = field(repr=False)
+    network: NetworkUse | None = None
 
     @property
     def step_s(self) -> float:
@@ -123,7 +125,7 @@ class Row:
 
     def to_dict(self) -> dict[str, object]:
         outcome = self.outcome
-        return {
+        figures: dict[str, object] = {
             "method": self.method,
             "workers": self.setting.workers,
             "servers": self.setting.servers if self.method in POLICIES else None,
@@ -140,6 +142,9 @@ class Row:
             "final_loss": outcome.final_loss,
             "consensus_error": outcome.consensus_error,
         }
+        if self.network:  # otherwise the figures are those of a setting without one
+            figures["network"] = asdict(self.network)
+        return figures
 
 
 def mean_of(histogram: dict[int, int]) -> float:
@@ -151,7 +156,7 @@ def compared(method: str, setting: Setting, choice: Choice) -> Row:
     """Simulate a method by its name in `methods.METHODS`, or a policy by its alias."""
     method = named(method)
     setting, outcome = resolve_name(methods.simulated()[method])(method, setting, choice)
-    return Row(method, setting, outcome)
+    return Row(method, setting, outcome, _network_use(method, setting, choice) if setting.network else None)
 
 
 # Each of these simulates one family. They return the setting too, since a method may take other numbers of steps.
@@ -164,19 +169,19 @@ def served(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outc
 
 def all_reduced(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:
     """Synchronous SGD by an all-reduce."""
-    return setting, rounds.simulated(setting, 1, _all_reduce_s(method, setting, choice))
+    return setting, rounds.simulated(setting, 1, _all_reduce_s(method, setting, setting.nbytes, choice))
 
 
 def local(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:
     """Local SGD, by a ring."""
-    return setting, rounds.simulated(setting, choice.period, _all_reduce_s("ring", setting, choice))
+    return setting, rounds.simulated(setting, choice.period, _all_reduce_s("ring", setting, setting.nbytes))
 
 
 def outer_stepped(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:
     """DiLoCo, by a ring, with the outer optimizer of its paper."""
     streaming = (choice.fragments, choice.delay) if method == STREAMING else ()
     outer = Outer(choice.period, OUTER_LR, OUTER_MOMENTUM, *streaming)
-    reduce_s = all_reduce_s("ring", setting.workers, setting.nbytes / outer.fragments, setting.link)
+    reduce_s = _all_reduce_s("ring", setting, setting.nbytes / outer.fragments)
     return setting, OuterRounds(setting, outer, reduce_s).run()
 
 
@@ -204,8 +209,8 @@ def in_pairs(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Ou
 
 def dynamic_rounds(setting: Setting, controller: Controller) -> Outcome:
     """Rounds as `controller` plans them, reduced in a ring."""
-    reduce_s = all_reduce_s("ring", setting.workers, setting.nbytes, setting.link)
-    telling_s = all_reduce_s("doubling", setting.workers, 16 * setting.workers, setting.link)  # two numbers of each
+    reduce_s = _all_reduce_s("ring", setting, setting.nbytes)
+    telling_s = _all_reduce_s("doubling", setting, 16 * setting.workers)  # two numbers of each
     return rounds.planned(setting, controller, reduce_s, telling_s)
 
 
@@ -216,11 +221,22 @@ def _policy(method: str, setting: Setting, choice: Choice) -> Policy:
     return POLICIES[method].make(range(setting.workers), bounds)
 
 
-def _all_reduce_s(method: str, setting: Setting, choice: Choice) -> float:
-    link = setting.link
-    if method == "hierarchical":
-        within = Link(link.alpha * IN_A_NODE, link.beta * IN_A_NODE)
-        fitting = max(count for count in range(1, MOST_IN_A_NODE + 1) if setting.workers % count == 0)
-        per_node = min(choice.per_node or fitting, setting.workers)
-        return hierarchical_s(setting.workers, per_node, setting.nbytes, within, link)
-    return all_reduce_s(method, setting.workers, setting.nbytes, link)
+def _all_reduce_s(method: str, setting: Setting, nbytes: float, choice: Choice | None = None) -> float:
+    schedule, per_node = messages.schedule_of(method, setting.workers, choice.per_node if choice else None)
+    return messages.collective_s(schedule, setting, nbytes, per_node)
+
+
+def _network_use(method: str, setting: Setting, choice: Choice) -> NetworkUse | None:
+    """Return what the network makes of one collective of this method, or of one round of gossip."""
+    if method == GOSSIP:
+        edges = [each.edges for each in gossip.rounds(choice.topology, setting.workers)]
+        return messages.use_of_edges(edges, setting)
+    if method in ALL_REDUCES:
+        schedule, per_node = messages.schedule_of(method, setting.workers, choice.per_node)
+        return messages.use_of(schedule, setting, setting.nbytes, per_node)
+    if method in ZERO:
+        return messages.use_of(sharding.COLLECTIVES["gather"], setting, setting.nbytes / choice.units)
+    if method in MEANT_FOR["network"]:
+        parts = choice.fragments if method == STREAMING else 1
+        return messages.use_of(SCHEDULES["ring"][0], setting, setting.nbytes / parts)
+    return None

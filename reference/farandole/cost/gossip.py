@@ -7,7 +7,8 @@ Worker i of a graph, with a time c_i from the straggler distribution, d_i neighb
 
 So a delay travels one edge a round, and in the end all workers take the pace of the slowest. Messages are counted over
 the edges of the graph: without stragglers, where all workers have d neighbours, a step takes c + d·(α + nβ). Messages
-that arrive at the same time do not share the receiver's link here, which sends as many itself.
+that arrive at the same time do not share the receiver's link here, which sends as many itself. Over a network they
+share that and all others: d_i·(α + nβ) becomes what `messages.sending_s` returns.
 
 Every worker has its own x on the quadratic with noise. They are mixed by the weights of `decentralised.mixing`, before
 or after the update as in `decentralised.dpsgd`, for all workers at once. The loss is the mean of the workers' own, as
@@ -24,6 +25,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from farandole.cost.messages import sending_s
 from farandole.cost.quadratic import CURVATURES, Copies
 from farandole.cost.setting import Draws, Outcome, Setting, Vector
 from farandole.decentralised.topologies import Topology, topology
@@ -41,12 +43,14 @@ class Round:
         firsts: where each worker's part of `heard` begins.
         weights: of each in `heard`, of shape (…, 1).
         sends: how many messages each worker sends.
+        edges: (sender, receiver) of each message.
     """
 
     heard: NDArray[np.intp]
     firsts: NDArray[np.intp]
     weights: Vector
     sends: NDArray[np.intp]
+    edges: tuple[tuple[int, int], ...]
 
     def mixed(self, x: Vector) -> Vector:
         """Return W·x."""
@@ -82,14 +86,15 @@ def rounds(name: str, workers: int) -> tuple[Round, ...]:
 
 def _round(graph: Topology, number: int) -> Round:
     """Return a round with Metropolis' weights, as `mixing.doubly_stochastic` has them in O(P) for each worker."""
-    sources, hearers = np.array(sorted(graph.edges(number)), dtype=np.intp).reshape(-1, 2).T
+    edges = tuple(sorted(graph.edges(number)))
+    sources, hearers = np.array(edges, dtype=np.intp).reshape(-1, 2).T
     itself = np.arange(graph.ranks)
     sends = np.bincount(sources, minlength=graph.ranks)
     weights = 1 / (1 + np.maximum(sends[sources], sends[hearers]))
     kept = 1 - np.bincount(hearers, weights, graph.ranks)
     order = np.lexsort((np.concatenate([itself, sources]), np.concatenate([itself, hearers])))
     heard, at = np.concatenate([itself, sources])[order], np.concatenate([itself, hearers])[order]
-    return Round(heard, np.searchsorted(at, itself), np.concatenate([kept, weights])[order, None], sends)
+    return Round(heard, np.searchsorted(at, itself), np.concatenate([kept, weights])[order, None], sends, edges)
 
 
 def simulated(setting: Setting, name: str = "ring", every: int = 1, after_update: bool = False) -> Outcome:
@@ -100,7 +105,7 @@ def simulated(setting: Setting, name: str = "ring", every: int = 1, after_update
     """
     outcome = Outcome()
     copies, graph = Copies(setting, outcome), rounds(name, setting.workers)
-    message_s = setting.link.alpha + setting.nbytes * setting.link.beta
+    sending = [sending_s(each.edges, setting) for each in graph]
     noise = np.random.default_rng([setting.seed, 1])
     begins = np.zeros(setting.workers)
     ends: list[float] = []  # of each step, when the last worker had done it
@@ -112,11 +117,12 @@ def simulated(setting: Setting, name: str = "ring", every: int = 1, after_update
         if after_update or not mixes:
             copies.x = copies.x - moves
         if mixes:
-            mixing = graph[step // every % len(graph)]
+            number = step // every % len(graph)
+            mixing, sending_now = graph[number], sending[number]
             copies.x = mixing.mixed(copies.x)
-            sent = begins + mixing.sends * message_s
+            sent = begins + sending_now
             begins = mixing.latest(sent)
-            outcome.comm_s += float(mixing.sends.sum()) * message_s
+            outcome.comm_s += float(sending_now.sum())
             outcome.wait_s += float((begins - sent).sum())
             if not after_update:
                 copies.x = copies.x - moves

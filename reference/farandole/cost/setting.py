@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.collectives.costs import Link
+from farandole.cost.networks.named import NetworkChoice
 from farandole.cost.stragglers import Constant, Straggler
 
 Vector = NDArray[np.float64]
@@ -27,6 +28,7 @@ class Setting:
         nbytes: the parameters, and a gradient.
         link: of each worker and of each server.
         duplex: whether reads do not queue with pushes.
+        network: whose links the workers' messages share; None: only their own links are limited.
         noise: standard deviation of each entry of one worker's gradient.
         target: the loss to reach, as a part of the loss at the start.
         progress: is called now and then with the number of gradients begun since the last call.
@@ -40,6 +42,7 @@ class Setting:
     link: Link = NO_NETWORK
     servers: int = 1
     duplex: bool = False
+    network: NetworkChoice | None = None
     lr: float = 0.2
     noise: float = 0.3
     target: float = 0.05

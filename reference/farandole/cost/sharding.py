@@ -15,20 +15,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from farandole.collectives.costs import Link, coefficients
 from farandole.collectives.ring import ALL_GATHER, REDUCE_SCATTER
+from farandole.cost.messages import collective_s
 from farandole.cost.rounds import simulated as in_rounds
 from farandole.cost.setting import Outcome, Setting
 from farandole.sharded.steps import Step, steps
 
 PARTS = {"forward": 1 / 3, "backward": 2 / 3}  # of the computing of a step
 COLLECTIVES = {"gather": ALL_GATHER, "reduce": REDUCE_SCATTER}
-
-
-def collective_s(kind: str, workers: int, nbytes: float, link: Link) -> float:
-    """Seconds in which the workers gather or reduce a unit of `nbytes`."""
-    alphas, betas, _ = coefficients(COLLECTIVES[kind], workers)
-    return alphas * link.alpha + betas * nbytes * link.beta
 
 
 @dataclass(frozen=True)
@@ -96,5 +90,5 @@ def simulated(setting: Setting, stage: int, units: int, prefetch: bool = False) 
     Args:
         prefetch: for stage 3.
     """
-    seconds = {kind: collective_s(kind, setting.workers, setting.nbytes / units, setting.link) for kind in COLLECTIVES}
+    seconds = {kind: collective_s(schedule, setting, setting.nbytes / units) for kind, schedule in COLLECTIVES.items()}
     return in_rounds(setting, 1, partial(exposed_s, list(steps(stage, units)), seconds, prefetch and stage == 3))
