@@ -36,6 +36,7 @@ import numpy as np
 from farandole import Run, launch
 from farandole.collectives.costs import Link
 from farandole.cost.comparison import Choice, compared
+from farandole.cost.networks.named import parse as parse_network
 from farandole.cost.setting import NO_NETWORK, Setting
 from farandole.cost.stragglers import LogNormal, parse
 from farandole.cost.validation import against
@@ -199,6 +200,25 @@ for workers in (8, 64, 512, 4096):
     print(f"{workers:7}{times[0]:7.0f} ms{times[1]:16.0f} ms{times[2]:12.0f} ms{times[3]:16.0f} ms")
 
 # %% [markdown]
+# Halving-doubling looks best: the bytes of the ring in few messages. But so far all workers hang on one switch. In real
+# clusters their messages share links: those of racks, whose uplinks carry a quarter of what their hosts can send
+# (oversubscription, 收敛比), or those of a torus, or of a fat tree, which is as wide at the top as at the bottom.
+#
+# **Predict:** which of the two all-reduces suffers on which network? And if the ring's ranks are placed at random?
+
+# %% tags=["nbval-check-output"]
+print("one all-reduce, 64 workers                        ring   halving-doubling")
+for text in ("single-switch", "fat-tree", "two-level:rack=8,over=4", "torus", "torus:placement=random"):
+    setting = replace(network, workers=64, steps=1, network=parse_network(text))
+    uses = [compared(method, setting, Choice()).network for method in ("ring", "halving-doubling")]
+    print(f"{text:40}" + "".join(f"{1e3 * use.seconds:8.1f} ms ({use.slower:.2f}×)" for use in uses))
+
+# %% [markdown]
+# The ring has only messages between neighbours, and hardly notices any of these networks, if its ranks are placed in
+# order. At random on the torus it takes almost four times as long. On racks and on the torus the messages of
+# halving-doubling to far partners all pass the same few links. The fat tree equals one switch for both, at the price
+# of its many switches. `docs/cost.md` has more networks, and a comparison with SimGrid.
+#
 # ## 6 Which method wins where?
 #
 # Two things decide: how fast the network is, and how much the workers scatter. For each pair, which of five methods is
@@ -269,7 +289,7 @@ for sync, row in rows[10_000].items():  # section 3 has simulated them
 # - What decides can be separated from what carries. Then the same code runs, is tested, and is simulated.
 # - A simulator is worth what its validation is: begin with what you can measure.
 # - With many workers the slowest is far out. Waiting for all is the first thing that does not scale; one server's
-#   link is the second; 2(P − 1)·α of a ring the third.
+#   link is the second; 2(P − 1)·α of a ring the third. Links that messages share can be the fourth.
 # - Time to a loss = steps to it × time of a step; a map over what *you* have says more than any rule.
 #
 # **Do it yourself:** `farandole simulate all --workers 1 10 100 --straggler pareto:2.5`: what do rare, very long steps

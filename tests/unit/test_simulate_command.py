@@ -62,6 +62,21 @@ def test_where_the_servers_links_decide_a_sentence_says_so(capsys: pytest.Captur
     assert "\nbsp with 64: the servers' links are busy all the time" in said
 
 
+def test_over_a_network_a_table_has_the_factor_and_the_bottleneck(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "ring halving-doubling bsp --workers 64 --steps 3 --network two-level:rack=8,over=4"
+    call(words)
+    said = capsys.readouterr().out
+    assert "; network two-level:rack=8,over=4; " in said
+    ring, halving = (line.split() for line in said.splitlines() if line.split()[2:3] in (["7.69"], ["8.53"]))
+    assert ring == ["ring", "64", "7.69", "7.56", "1.02×", "none"]
+    assert halving == ["halving-doubling", "64", "8.53", "6.42", "1.33×", "rack", "0", "up", "(16)"]
+    assert "\nbsp: simulated with one switch, since --network cannot place their messages" in said
+    call(words + " --json")
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert ["network" in run for run in runs] == [True, True, False]
+    assert runs[1]["network"]["bottleneck"] == "rack 0 up"
+
+
 def test_a_map_says_who_is_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     picture = tmp_path / "map.png"
     call("ring async --map --workers 8 --steps 60 --json --out", str(picture))
@@ -142,6 +157,10 @@ def test_what_is_no_part_of_the_map_is_refused(tmp_path: Path, capsys: pytest.Ca
         ("--record nowhere --alone elsewhere", "--alone says nothing to --record"),
         ("ring --goal 1", "--goal is for --sides"),
         ("ring --recover-s 1", "--recover-s is for --fail-every"),
+        ("bsp --network torus", "--network is for tree or halving-doubling or ring or"),
+        ("ring --network torus:sides=2x2", "--network torus:sides=2x2 has 4 hosts, too few for 16 workers"),
+        ("ring --network rings", "--network rings does not fit: write it as single-switch,"),
+        ("ring bsp --map --network torus", "--map over --network torus: bsp is simulated with one switch"),
         ("ring ssp --topology torus", "--topology is for gossip or ad-psgd: leave it out"),
         ("ad-psgd --mix-after-update", "--mix-after-update is for gossip"),
         ("ring --servers 2", "--servers is for bsp or ssp or"),

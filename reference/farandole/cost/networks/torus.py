@@ -1,4 +1,4 @@
-"""The torus: hosts in a grid of two or three dimensions, with closed rows and columns, each linked to its neighbours.
+"""The torus: hosts in a grid of two or more dimensions, with closed rows and columns, each linked to its neighbours.
 
 A host has two links for each dimension, and forwards what is not for it. A message first goes along the first dimension
 until it is right, then along the second, and so on, each time the shorter way round (dimension-ordered routing). If
@@ -35,7 +35,7 @@ class Torus(Network):
         for side in self.sides:
             at, goal = here // stride % side, target // stride % side
             ahead = (goal - at) % side
-            step = 1 if ahead <= side - ahead else -1
+            step = 1 if self._goes_up(at, goal, side) else -1
             for _ in range(min(ahead, side - ahead)):
                 then = (at + step) % side
                 there = here + (then - at) * stride
@@ -43,6 +43,9 @@ class Torus(Network):
                 at, here = then, there
             stride *= side
         return wires
+
+    def _goes_up(self, at: int, goal: int, side: int) -> bool:
+        return 2 * ((goal - at) % side) <= side
 
 
 def square(hosts: int) -> Torus:
