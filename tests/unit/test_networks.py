@@ -22,7 +22,7 @@ from farandole.collectives.steps import Schedule
 from farandole.collectives.tree import TREE
 from farandole.cost.comparison import Choice, compared
 from farandole.cost.cost_function import all_reduce_s, hierarchical_s
-from farandole.cost.messages import IN_A_NODE, collective_s, sending_s
+from farandole.cost.messages import IN_A_NODE, collective_s, schedule_of, sending_s, use_of, use_of_edges
 from farandole.cost.networks import named, stages
 from farandole.cost.networks.dragonfly import Dragonfly, balanced
 from farandole.cost.networks.fair_sharing import Paths, loads, max_min_rates, passing_times, paths, wire_bound
@@ -321,6 +321,67 @@ def test_gossip_on_a_ring_has_the_network_to_itself_in_each_turn() -> None:
     slow = over["two-level:rack=4,over=8"]  # a rack's last sends out first, its first one second
     assert slow[[3, 4]] == pytest.approx([2 * LINK.alpha + 3 * NBYTES * LINK.beta] * 2)
     assert slow[[1, 2]] == pytest.approx(alone[:2])
+
+
+def test_a_node_s_messages_do_not_enter_the_network_and_the_others_share_it() -> None:
+    """Four nodes of 4, each a rack with one host's capacity upward: all ranks of a node send across at once."""
+    setting = Setting(16, 1, nbytes=NBYTES, link=LINK, network=named.parse("two-level:rack=4,over=4,hop-us=1"))
+    within = 0.1 * (LINK.alpha + NBYTES / 4 * LINK.beta)
+    across, one = (LINK.alpha + further + share * NBYTES / 16 * LINK.beta for further, share in ((2e-6, 4), (0.0, 1)))
+    use = use_of(hierarchical(4), setting, NBYTES, 4)
+    assert use
+    assert (use.seconds, use.one_switch_s) == pytest.approx((6 * (within + across), 6 * (within + one)))
+    assert use.slower == pytest.approx((within + across) / (within + one))
+    assert (use.bottleneck, use.alike) == ("rack 0 up", 8)
+    assert schedule_of("hierarchical", 24) == (hierarchical(8), 8), "as many as divide the workers, up to 8"
+    assert schedule_of("hierarchical", 9) == (hierarchical(3), 3)
+    assert schedule_of("hierarchical", 4, 8) == (hierarchical(4), 4)
+    with pytest.raises(UsageError, match="10 workers do not fill nodes of 4"):
+        schedule_of("hierarchical", 10, 4)
+
+
+def test_a_round_of_messages_is_the_mean_of_all_rounds() -> None:
+    setting = Setting(16, 1, nbytes=NBYTES, link=LINK, network=named.parse("two-level:rack=4,over=4,hop-us=1"))
+    near, far = ([(each, (each + shift) % 16) for each in range(16)] for shift in (1, 4))
+    use = use_of_edges([near, far], setting)
+    assert use
+    assert use.seconds == pytest.approx(LINK.alpha + 2e-6 + (1 + 4) / 2 * NBYTES * LINK.beta)
+    assert use.one_switch_s == pytest.approx(LINK.message_s(NBYTES))
+    assert (use.bottleneck, use.alike) == ("rack 0 up", 8)
+    assert use_of_edges([near], replace(setting, network=None)) is None
+
+
+def test_what_is_said_of_a_method_is_of_one_of_its_collectives() -> None:
+    network = named.parse("two-level:rack=4,over=8,placement=random")
+    setting = Setting(16, 16, 0.1, nbytes=NBYTES, link=LINK, network=network, seed=5)
+    sent = {"ring": (RING, 1), "local-sgd": (RING, 1), "diloco": (RING, 1), "dynamic-rounds": (RING, 1),
+            "streaming-diloco": (RING, 4), "tree": (TREE, 1), "zero-1": (ALL_GATHER, 12),
+            "zero-3": (ALL_GATHER, 12)}  # fmt: skip
+    for method, (schedule, parts) in sent.items():
+        use = compared(method, setting, Choice()).network
+        assert use
+        passed = passage(stages.stages(schedule, 16), Placed(TwoLevel(4, 4, 8.0), 5), 16)
+        assert use.seconds == pytest.approx(passed.seconds(NBYTES / parts, LINK, 5e-7)), method
+
+
+def test_what_a_text_names() -> None:
+    named_so = {
+        ("two-level", 20): TwoLevel(3, 8, 4.0), ("two-level:rack=4,over=2.5", 20): TwoLevel(5, 4, 2.5),
+        ("two-level:rack=1,over=0.5", 3): TwoLevel(3, 1, 0.5), ("fat-tree", 16): FatTree(4),
+        ("fat-tree", 17): FatTree(6), ("fat-tree", 1): FatTree(2), ("fat-tree:ports=2", 2): FatTree(2),
+        ("fat-tree:ports=6,routing=hash", 9): FatTree(6, "hash"), ("fat-tree:routing=modulo", 16): FatTree(4, "modulo"),
+        ("dragonfly", 6): Dragonfly(1, 2, 1, 3), ("dragonfly", 7): Dragonfly(2, 4, 2, 9),
+        ("dragonfly:per-router=1", 6): balanced(1), ("dragonfly:per-router=3", 7): balanced(3),
+        ("torus", 12): Torus((4, 3)), ("torus:sides=2x3x4", 24): Torus((2, 3, 4)), ("torus:sides=1x1", 1): Torus((1, 1)),
+        ("single-switch", 7): SingleSwitch(7),
+    }  # fmt: skip
+    for (text, workers), network in named_so.items():
+        assert named.parse(text).placed(workers, 3) == Placed(network), text
+    choice = named.parse("torus:placement=random,hop-us=2,sides=4x4")
+    assert choice.placed(16, 3) == Placed(Torus((4, 4)), 3)
+    assert choice.hop_s == pytest.approx(2e-6)
+    assert named.parse("torus:placement=order").hop_s == pytest.approx(5e-7)
+    assert named.parse("torus:hop-us=0").hop_s == 0
 
 
 def test_a_network_is_the_smallest_that_has_room_and_10_000_workers_take_no_time() -> None:
