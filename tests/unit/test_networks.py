@@ -74,6 +74,31 @@ def test_a_route_is_a_chain_of_wires_that_each_have_one_capacity(network: Networ
                 assert (names[0], names[-1]) == (f"host {source} up", f"host {target} down")
 
 
+def test_routes_by_hand() -> None:
+    def wires(network: Network, source: int, target: int) -> list[str]:
+        return [name for name, _ in network.route(source, target)]
+
+    dragonfly, tree = balanced(2), FatTree(4, "modulo")  # 9 groups of 4 routers with 2 hosts; 4 pods of 2 edges with 2
+    assert wires(dragonfly, 0, 1) == ["host 0 up", "host 1 down"]
+    assert wires(dragonfly, 0, 7) == ["host 0 up", "router 0 to router 3", "host 7 down"]
+    assert wires(dragonfly, 7, 15) == ["host 7 up", "router 3 to router 0", "group 0 to group 1",
+                                       "router 4 to router 7", "host 15 down"]  # fmt: skip
+    assert wires(dragonfly, 66, 24) == ["host 66 up", "group 8 to group 3", "router 15 to router 12", "host 24 down"]
+    assert {capacity for _, capacity in dragonfly.route(7, 15)} == {1.0}
+    assert wires(tree, 0, 2) == ["host 0 up", "edge 0 to aggregation 0", "aggregation 0 to edge 1", "host 2 down"]
+    assert wires(tree, 0, 15) == ["host 0 up", "edge 0 to aggregation 1", "aggregation 1 to core 3",
+                                  "core 3 to aggregation 7", "aggregation 7 to edge 7", "host 15 down"]  # fmt: skip
+    assert FatTree(4).route(0, 15) == [
+        ("host 0 up", 1.0),
+        ("edge switch 0 up", 2.0),
+        ("pod 0 up", 4.0),
+        ("pod 3 down", 4.0),
+        ("edge switch 7 down", 2.0),
+        ("host 15 down", 1.0),
+    ]
+    assert wires(Torus((4, 2)), 7, 0) == ["host 7 to host 4", "host 4 to host 0"]
+
+
 @pytest.mark.parametrize(("sides", "farthest"), [((4, 4), 4), ((5, 3), 3), ((2, 3, 4), 4), ((8, 8, 8), 12)])
 def test_in_a_torus_a_message_takes_the_shorter_way_round_each_dimension(sides: tuple[int, ...], farthest: int) -> None:
     network = Torus(sides)
@@ -340,6 +365,25 @@ def test_a_node_s_messages_do_not_enter_the_network_and_the_others_share_it() ->
         schedule_of("hierarchical", 10, 4)
 
 
+def test_a_worker_with_more_neighbours_sends_for_longer_and_the_placement_counts() -> None:
+    edges = [(0, 5), (0, 2), (0, 1), (4, 0)]
+    setting = Setting(16, 1, nbytes=NBYTES, link=LINK, seed=1)
+    one = LINK.message_s(NBYTES)
+    expected = [3 * one, 0, 0, 0, one, *[0] * 11]
+    assert sending_s(edges, setting) == pytest.approx(expected)
+    over = replace(setting, network=named.parse("two-level:rack=4,over=4,hop-us=1"))
+    crossing = np.zeros(16)  # in turn to 1, 2 and 5; of these only 5 is in another rack, as 0 is for 4
+    crossing[[0, 4]] = 2e-6
+    assert sending_s(edges, over) == pytest.approx(expected + crossing)
+    ring = [(each, (each + 1) % 16) for each in range(16)]
+    at_random = replace(setting, network=named.parse("torus:placement=random"))
+    by_hand = passage([stages.Stage(tuple((*edge, 1.0) for edge in ring), 1)], Placed(Torus((4, 4)), 1), 16)
+    assert sending_s(ring, at_random) == pytest.approx(by_hand.stages[0].arrivals(NBYTES, LINK, 5e-7))
+    use = use_of(RING, at_random, NBYTES)
+    assert use
+    assert use.bottleneck == passage(stages.stages(RING, 16), Placed(Torus((4, 4)), 1), 16).bottleneck
+
+
 def test_a_round_of_messages_is_the_mean_of_all_rounds() -> None:
     setting = Setting(16, 1, nbytes=NBYTES, link=LINK, network=named.parse("two-level:rack=4,over=4,hop-us=1"))
     near, far = ([(each, (each + shift) % 16) for each in range(16)] for shift in (1, 4))
@@ -372,7 +416,8 @@ def test_what_a_text_names() -> None:
         ("fat-tree:ports=6,routing=hash", 9): FatTree(6, "hash"), ("fat-tree:routing=modulo", 16): FatTree(4, "modulo"),
         ("dragonfly", 6): Dragonfly(1, 2, 1, 3), ("dragonfly", 7): Dragonfly(2, 4, 2, 9),
         ("dragonfly:per-router=1", 6): balanced(1), ("dragonfly:per-router=3", 7): balanced(3),
-        ("torus", 12): Torus((4, 3)), ("torus:sides=2x3x4", 24): Torus((2, 3, 4)), ("torus:sides=1x1", 1): Torus((1, 1)),
+        ("torus", 12): Torus((4, 3)), ("torus:sides=2x3x4", 24): Torus((2, 3, 4)),
+        ("torus:sides=1x1", 1): Torus((1, 1)),
         ("single-switch", 7): SingleSwitch(7),
     }  # fmt: skip
     for (text, workers), network in named_so.items():
