@@ -39,4 +39,6 @@ def _mirrored(step: Exchange, size: int) -> Exchange:
                    recv=size + step.recv, source=size - 1 - step.source)  # fmt: skip
 
 
-BIDIRECTIONAL_RING = Schedule("bidirectional ring", all_reduce, chunks=lambda size: 2 * size, critical=lambda size: 0)
+BIDIRECTIONAL_RING = Schedule(
+    "bidirectional ring", all_reduce, lambda size: 2 * size, critical=lambda size: 0, operation="all-reduce"
+)

@@ -28,4 +28,4 @@ def all_reduce(rank: int, size: int) -> Iterator[Exchange]:
         yield Exchange(send=0, to=other)
 
 
-CENTRAL = Schedule("central", all_reduce, chunks=lambda size: 1, critical=lambda size: ROOT)
+CENTRAL = Schedule("central", all_reduce, chunks=lambda size: 1, critical=lambda size: ROOT, operation="all-reduce")

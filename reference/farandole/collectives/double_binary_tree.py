@@ -113,4 +113,5 @@ def double_binary_tree(segments: int) -> Schedule:
         return all_reduce(rank, size, segments)
 
     plural = "" if segments == 1 else "s"
-    return Schedule(f"double binary tree, {segments} segment{plural} a half", steps, lambda size: 2 * segments)
+    name = f"double binary tree, {segments} segment{plural} a half"
+    return Schedule(name, steps, lambda size: 2 * segments, operation="all-reduce")

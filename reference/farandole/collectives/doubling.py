@@ -28,4 +28,4 @@ def all_reduce(rank: int, size: int) -> Iterator[Exchange]:
         distance *= 2
 
 
-DOUBLING = folded(Schedule("recursive doubling", all_reduce, chunks=lambda size: 1))
+DOUBLING = folded(Schedule("recursive doubling", all_reduce, chunks=lambda size: 1, operation="all-reduce"))

@@ -7,6 +7,7 @@ a copy of what a step packs, or sends and replaces.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -41,6 +42,11 @@ def run(schedule: Schedule, comm: Communicator, buffer: Buffer) -> None:
     """
     if isinstance(buffer, np.ndarray) and (buffer.ndim != 1 or not buffer.flags.c_contiguous):
         raise ValueError(f"one contiguous vector is needed, not shape {buffer.shape}: give buffer.reshape(-1)")
+    with _logged(schedule, comm, buffer.nbytes):
+        _run(schedule, comm, buffer)
+
+
+def _run(schedule: Schedule, comm: Communicator, buffer: Buffer) -> None:
     plan = _plan(schedule, comm.rank, comm.size)
     parts = chunk_slices(len(buffer), schedule.chunks(comm.size))
     added = (sum(_length(parts, each.received) for each in step.exchanges if each.reduce) for step in plan)
@@ -114,6 +120,14 @@ def run_double_binary_tree(comm: Communicator, buffer: Buffer) -> None:
     """Each half up and down its tree, in messages of `SEGMENT` bytes at most. Collective."""
     half = -(-buffer.nbytes // 2)
     run(double_binary_tree(max(1, -(-half // SEGMENT))), comm, buffer)
+
+
+def _logged(schedule: Schedule, comm: Communicator, nbytes: int) -> AbstractContextManager[None]:
+    """Log the messages of a schedule on a vector of `nbytes` as one operation, if it is one that traces know."""
+    if schedule.operation is None:
+        return nullcontext()
+    given = -(-nbytes // comm.size) if schedule.operation == "all-gather" else nbytes
+    return comm.collective(schedule.operation, given)
 
 
 def _communicate(comm: Communicator, sends: list[tuple[Buffer, int]], receives: list[tuple[Buffer, int]]) -> None:

@@ -40,7 +40,7 @@ def folded(schedule: Schedule) -> Schedule:
         """The odd rank of the first pair has its partner's messages beside the algorithm's."""
         return min(1, size - 1)
 
-    return Schedule(schedule.name, steps, lambda size: schedule.chunks(power_of_two(size)), critical)
+    return replace(schedule, steps=steps, chunks=lambda size: schedule.chunks(power_of_two(size)), critical=critical)
 
 
 def power_of_two(size: int) -> int:

@@ -52,4 +52,4 @@ def _distances(size: int) -> list[int]:
     return [1 << bit for bit in range(size.bit_length() - 1)]
 
 
-HALVING_DOUBLING = folded(Schedule("halving-doubling", all_reduce, chunks=lambda size: size))
+HALVING_DOUBLING = folded(Schedule("halving-doubling", all_reduce, chunks=lambda size: size, operation="all-reduce"))

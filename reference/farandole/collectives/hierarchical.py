@@ -69,6 +69,7 @@ def hierarchical(per_node: int) -> Schedule:
         lambda size: per_node * _nodes(size, per_node),
         critical=lambda size: 0,
         uniform=True,
+        operation="all-reduce",
     )
 
 

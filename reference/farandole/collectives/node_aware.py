@@ -64,8 +64,9 @@ def all_reduce(comm: Communicator, buffer: Buffer) -> None:
     parts = chunk_slices(len(buffer), nodes.lanes)
     vectors = window(nodes.here, buffer)
     vectors.own[: len(buffer)] = buffer
-    total = vectors.reduce(parts)
-    if nodes.across:
-        run(RING, nodes.across, total[parts[nodes.here.rank]])
-    vectors.meet()
+    with comm.collective("all-reduce", buffer.nbytes):
+        total = vectors.reduce(parts)
+        if nodes.across:
+            run(RING, nodes.across, total[parts[nodes.here.rank]])
+        vectors.meet()
     buffer[:] = total[: len(buffer)]

@@ -24,7 +24,7 @@ version 2.23.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from farandole.collectives.steps import Exchange, Schedule, Together
 
@@ -87,11 +87,13 @@ def _from_first(chunks: Sequence[int]) -> tuple[int, ...]:
 def pat_all_gather(aggregated: int) -> Schedule:
     """Return the all-gather with at most `aggregated` chunks in a message."""
     name = f"PAT all-gather, {aggregated} chunks a message"
-    return Schedule(name, lambda rank, size: all_gather(rank, size, aggregated), lambda size: size, lambda size: 0)
+    steps = partial(all_gather, aggregated=aggregated)
+    return Schedule(name, steps, lambda size: size, lambda size: 0, "all-gather")
 
 
 @lru_cache
 def pat_reduce_scatter(aggregated: int) -> Schedule:
     """Return the reduce-scatter with at most `aggregated` chunks in a message."""
     name = f"PAT reduce-scatter, {aggregated} chunks a message"
-    return Schedule(name, lambda rank, size: reduce_scatter(rank, size, aggregated), lambda size: size, lambda size: 0)
+    steps = partial(reduce_scatter, aggregated=aggregated)
+    return Schedule(name, steps, lambda size: size, lambda size: 0, "reduce-scatter")

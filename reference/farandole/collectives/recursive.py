@@ -92,5 +92,5 @@ def _critical(size: int) -> int:
     return min(1, size - 1)
 
 
-HALVING_REDUCE_SCATTER = Schedule("recursive halving", reduce_scatter, lambda size: size, _critical)
-DOUBLING_ALL_GATHER = Schedule("recursive doubling all-gather", all_gather, lambda size: size, _critical)
+HALVING_REDUCE_SCATTER = Schedule("recursive halving", reduce_scatter, lambda size: size, _critical, "reduce-scatter")
+DOUBLING_ALL_GATHER = Schedule("recursive doubling all-gather", all_gather, lambda size: size, _critical, "all-gather")

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from farandole.collectives.steps import Exchange, Schedule
+from farandole.collectives.steps import Exchange, Schedule, Steps
+from farandole.runtime.traffic import CollectiveKind
 
 
 def reduce_scatter(rank: int, size: int) -> Iterator[Exchange]:
@@ -45,11 +46,14 @@ def all_reduce(rank: int, size: int) -> Iterator[Exchange]:
     yield from all_gather(rank, size)
 
 
-RING = Schedule("ring", all_reduce, chunks=lambda size: size, critical=lambda size: 0, uniform=True)
-REDUCE_SCATTER = Schedule(
-    "ring reduce-scatter", reduce_scatter, chunks=lambda size: size, critical=lambda size: 0, uniform=True
-)
-ALL_GATHER = Schedule("ring all-gather", all_gather, chunks=lambda size: size, critical=lambda size: 0, uniform=True)
+def _uniform(name: str, steps: Steps, operation: CollectiveKind) -> Schedule:
+    """Return a schedule over the ring, in which every rank does the same as rank 0 at the same time."""
+    return Schedule(name, steps, lambda size: size, critical=lambda size: 0, uniform=True, operation=operation)
+
+
+RING = _uniform("ring", all_reduce, "all-reduce")
+REDUCE_SCATTER = _uniform("ring reduce-scatter", reduce_scatter, "reduce-scatter")
+ALL_GATHER = _uniform("ring all-gather", all_gather, "all-gather")
 
 
 @lru_cache
@@ -67,4 +71,5 @@ def segmented(segments: int) -> Schedule:
             for segment in range(segments):
                 yield replace(step, send=step.send * segments + segment, recv=step.recv * segments + segment)
 
-    return Schedule(f"ring in {segments} segments", steps, lambda size: size * segments, critical=lambda size: 0)
+    name = f"ring in {segments} segments"
+    return Schedule(name, steps, lambda size: size * segments, lambda size: 0, operation="all-reduce")

@@ -80,11 +80,12 @@ class SharedVectors:
             start, length = (part.ctypes.data - self.own.ctypes.data) // part.itemsize, len(part)
         mine = chunk_slice(length, self.comm.size, self.comm.rank)
         total, *others = self.vectors
-        self.meet()
-        for block in self._add_up(slice(start + mine.start, start + mine.stop)):
-            for vector in others:
-                vector[block] = total[block]
-        self.meet()
+        with self.comm.collective("all-reduce", length * self.own.itemsize):
+            self.meet()
+            for block in self._add_up(slice(start + mine.start, start + mine.stop)):
+                for vector in others:
+                    vector[block] = total[block]
+            self.meet()
 
     def reduce(self, parts: Sequence[slice]) -> Buffer:
         """Rank r forms part r of the sum, if there are more than r parts. Collective.
@@ -145,11 +146,12 @@ def all_reduce(comm: Communicator, buffer: Buffer) -> None:
     """
     vectors = window(comm, buffer)
     vectors.own[: len(buffer)] = buffer
-    if buffer.nbytes <= SHORT:
-        vectors.add_up(buffer)
-        return
-    total = vectors.reduce(chunk_slices(len(buffer), comm.size))
-    vectors.meet()
+    with comm.collective("all-reduce", buffer.nbytes):
+        if buffer.nbytes <= SHORT:
+            vectors.add_up(buffer)
+            return
+        total = vectors.reduce(chunk_slices(len(buffer), comm.size))
+        vectors.meet()
     buffer[:] = total[: len(buffer)]
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from farandole.runtime.traffic import CollectiveKind
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
@@ -100,6 +102,7 @@ class Schedule:
             as the whole schedule; None: no such rank is known.
         uniform: whether the ranks' k-th steps belong together, and where the critical rank repeats a step, with the
             same partners and number of chunks, all ranks do.
+        operation: what it computes, if the trace is to show its messages as one operation; None: it lists them.
     """
 
     name: str
@@ -107,6 +110,7 @@ class Schedule:
     chunks: Callable[[int], int]
     critical: Callable[[int], int] | None = None
     uniform: bool = False
+    operation: CollectiveKind | None = None
 
 
 def chunk_slice(length: int, chunks: int, chunk: int) -> slice:

@@ -89,4 +89,4 @@ BROADCAST = Schedule("tree broadcast", broadcast, chunks=lambda size: 1, critica
 REDUCE = Schedule("tree reduce", reduce, chunks=lambda size: 1, critical=lambda size: ROOT)
 SCATTER = Schedule("tree scatter", scatter, chunks=lambda size: size, critical=lambda size: ROOT)
 GATHER = Schedule("tree gather", gather, chunks=lambda size: size, critical=lambda size: ROOT)
-TREE = Schedule("tree", all_reduce, chunks=lambda size: 1, critical=lambda size: ROOT)
+TREE = Schedule("tree", all_reduce, chunks=lambda size: 1, critical=lambda size: ROOT, operation="all-reduce")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from farandole.runtime.failure import NoAnswer, PeerLost
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder
 from farandole.runtime.links import Link, refuse
+from farandole.runtime.traffic import CollectiveKind, Traffic
 from farandole.runtime.watchdog import Watchdog
 
 Buffer = NDArray[Any]
@@ -37,7 +38,8 @@ class Pending:
     Attributes:
         source: the rank that sends.
         receiving, sending: MPI's requests.
-        nbytes: bytes to be received.
+        sizes: bytes of each message to be received.
+        tag: of the first one; those that follow have the next ones.
         begun: when, on `time.perf_counter`.
         broken: a rank has died in it.
     """
@@ -45,7 +47,8 @@ class Pending:
     source: int
     receiving: list[MPI.Request]
     sending: list[MPI.Request]
-    nbytes: int
+    sizes: list[int]
+    tag: int = 0
     begun: float = field(default_factory=time.perf_counter)
     broken: bool = False
 
@@ -78,9 +81,11 @@ class Communicator:
         before: the communicator that this one replaces, and whose counts it continues.
         members: the number of each of this group's ranks among all; None: all were launched together.
         link: the simulated link to all other ranks; None: not slowed down.
+        traffic: the log of this rank's messages; None: that of `before`, or a new one.
 
     Attributes:
         members, link: as given.
+        traffic: the log of what this communicator, and those split off, send and receive.
         kept: what algorithms keep for this group from one call to the next: shared windows, groups within it.
     """
 
@@ -92,6 +97,7 @@ class Communicator:
         before: Communicator | None = None,
         members: Sequence[int] | None = None,
         link: Link | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         self.mpi = mpi
         self.link = link
@@ -102,6 +108,8 @@ class Communicator:
         self._groups: list[Communicator] = []
         self.kept: dict[str, Any] = {}
         self.members = ranks_within(mpi, MPI.COMM_WORLD) if members is None else list(members)
+        self.traffic: Traffic = traffic or (before.traffic if before else Traffic())
+        self._group = self.traffic.join(self.members)
         self._watchdog = watchdog
         self._recorder = recorder
 
@@ -127,7 +135,7 @@ class Communicator:
 
     def send(self, buffer: Buffer, to: int) -> None:
         """Send `buffer` to rank `to`; returns when it may be changed again."""
-        self._carry(buffer.nbytes)
+        self._carry(buffer.nbytes, to)
         with self.waiting("send", to):
             self.mpi.Send(buffer, to)
 
@@ -135,14 +143,14 @@ class Communicator:
         """Fill `buffer` with the next message of rank `source`."""
         with self.waiting("receive", source):
             self.mpi.Recv(buffer, source)
-        self._arrived(buffer.nbytes)
+        self._arrived(buffer.nbytes, source)
 
     def exchange(self, send: Buffer, to: int, receive: Buffer, source: int) -> None:
         """Send to one rank and receive from another at the same time: cannot deadlock in a ring."""
-        self._carry(send.nbytes)
+        self._carry(send.nbytes, to)
         with self.waiting("exchange", source):
             self.mpi.Sendrecv(send, to, 0, receive, source, 0)
-        self._arrived(receive.nbytes)
+        self._arrived(receive.nbytes, source)
 
     def exchange_all(self, sends: Sequence[tuple[Buffer, int]], receives: Sequence[tuple[Buffer, int]]) -> None:
         """Send several messages and receive several at the same time; return when all are done.
@@ -159,7 +167,7 @@ class Communicator:
             with self.naming_the_lost("exchange", source):
                 receiving.append(self.mpi.Irecv(buffer, source, 0))
         for buffer, to in sends:
-            self._carry(buffer.nbytes)  # a slow link carries them one after the other
+            self._carry(buffer.nbytes, to)  # a slow link carries them one after the other
             with self.naming_the_lost("exchange", to):
                 sending.append(self.mpi.Isend(buffer, to, 0))
         for request, (_, source) in zip(receiving, receives, strict=True):
@@ -168,7 +176,9 @@ class Communicator:
         for request, (_, to) in zip(sending, sends, strict=True):
             with self.waiting("exchange", to):
                 request.Wait()
-        self._arrived(sum(buffer.nbytes for buffer, _ in receives), begun)
+        self._occupy(sum(buffer.nbytes for buffer, _ in receives), begun)
+        for buffer, source in receives:
+            self.traffic.received(self._group, source, 0, buffer.nbytes)
 
     def post(self, buffer: Any, to: int, tag: int, nbytes: int | None = None) -> MPI.Request:
         """Begin to send, and return at once; `buffer` must stay as it is until the request is complete.
@@ -176,7 +186,7 @@ class Communicator:
         Args:
             buffer: an array, or anything else that MPI takes; then `nbytes` says what to count.
         """
-        self._carry(buffer.nbytes if nbytes is None else nbytes)
+        self._carry(buffer.nbytes if nbytes is None else nbytes, to, tag)
         with self.naming_the_lost("send", to):
             return self.mpi.Isend(buffer, to, tag)
 
@@ -188,18 +198,20 @@ class Communicator:
         Args:
             tag: of the first message each way; those that follow have the next ones.
         """
-        for buffer in send:
-            self._carry(buffer.nbytes)
+        for number, buffer in enumerate(send):
+            self._carry(buffer.nbytes, to, tag + number)
         with self.naming_the_lost("exchange", source):
             receiving = [self.mpi.Irecv(buffer, source, tag + number) for number, buffer in enumerate(receive)]
             sending = [self.mpi.Isend(buffer, to, tag + number) for number, buffer in enumerate(send)]
-        return Pending(source, receiving, sending, sum(buffer.nbytes for buffer in receive))
+        return Pending(source, receiving, sending, [buffer.nbytes for buffer in receive], tag)
 
     def complete(self, pending: Pending) -> None:
         """Return when what was begun is done."""
         with self.waiting("exchange", pending.source):
             pending.wait()
-        self._arrived(pending.nbytes, pending.begun)
+        self._occupy(sum(pending.sizes), pending.begun)
+        for number, nbytes in enumerate(pending.sizes):
+            self.traffic.received(self._group, pending.source, pending.tag + number, nbytes)
 
     def arrived(self, tag: int, source: int = MPI.ANY_SOURCE) -> int | None:
         """Return the rank whose next message with `tag` has arrived; None if there is none."""
@@ -212,7 +224,7 @@ class Communicator:
         status = MPI.Status()
         with self.naming_the_lost("receive", source):
             self.mpi.Recv(buffer, source, tag, status)
-        self._arrived(status.Get_count(MPI.BYTE))
+        self._arrived(status.Get_count(MPI.BYTE), source, tag)
 
     def acknowledge_the_lost(self) -> set[int]:
         """Return the ranks of the group known to have died; receiving from any source now works without them.
@@ -230,8 +242,12 @@ class Communicator:
     def mpi_all_reduce(self, buffer: Buffer) -> None:
         """MPI's own all-reduce (sum, in place): the peer our algorithms are compared with. Not counted."""
         self.refuse("MPI's own all-reduce")
-        with self.waiting("MPI all-reduce", -1):
+        with self.collective("all-reduce", buffer.nbytes), self.waiting("MPI all-reduce", -1):
             self.mpi.Allreduce(MPI.IN_PLACE, buffer)
+
+    def collective(self, kind: CollectiveKind, size: int) -> AbstractContextManager[None]:
+        """Log the messages of the body as one operation of this group, in which each rank gives `size` bytes."""
+        return self.traffic.collective(self._group, kind, size) if self.size > 1 else nullcontext()
 
     def split(self, color: int, key: int) -> Communicator:
         """Return the group of all ranks that give the same `color`, in order of `key`. Collective."""
@@ -241,7 +257,7 @@ class Communicator:
         return group
 
     def _split_off(self, mpi: MPI.Intracomm, members: Sequence[int]) -> Communicator:
-        return Communicator(mpi, self._watchdog, self._recorder, members=members, link=self.link)
+        return Communicator(mpi, self._watchdog, self._recorder, members=members, link=self.link, traffic=self.traffic)
 
     def close(self) -> None:
         """End background threads. Call it once no rank of the group needs another message."""
@@ -318,14 +334,20 @@ class Communicator:
         self._own_bytes += nbytes
         self._own_messages += 1
 
-    def _carry(self, nbytes: int) -> None:
-        """Count a message that is sent, and occupy the link."""
+    def _carry(self, nbytes: int, to: int, tag: int = 0) -> None:
+        """Count and log a message that is sent, and occupy the link."""
         self._count(nbytes)
+        self.traffic.sent(self._group, to, tag, nbytes)
         if self.link:
             self.link.send(nbytes)
 
-    def _arrived(self, nbytes: int, expected: float | None = None) -> None:
-        """Occupy the link with a message that has arrived."""
+    def _arrived(self, nbytes: int, source: int, tag: int = 0) -> None:
+        """Occupy the link with a message that has arrived, and log it."""
+        self._occupy(nbytes)
+        self.traffic.received(self._group, source, tag, nbytes)
+
+    def _occupy(self, nbytes: int, expected: float | None = None) -> None:
+        """Occupy the link with what has arrived."""
         if self.link:
             self.link.receive(nbytes, expected)
 

@@ -26,6 +26,7 @@ from farandole.errors import UsageError
 from farandole.runtime.files import json_text, read_lines, read_object
 from farandole.runtime.numbers import LARGEST_SEED
 from farandole.runtime.trace import CATEGORIES
+from farandole.runtime.traffic import COLLECTIVES, MESSAGE, RECEIVE, SEND
 
 AGAIN = "run the scenario again"  # the remedy for a damaged record
 LINE: dict[str, Any] = {"step": int, "wall_s": float, "loss": float | None}  # required keys of a metrics.jsonl line
@@ -33,6 +34,7 @@ EVENT: dict[str, Any] = {"name": str, "cat": str, "pid": int, "tid": int, "ts": 
 FAULT: dict[str, Any] = {
     "rank": int, "step": int, "kind": str, "detected_s": float | None, "resumed_s": float | None, "steps_lost": int,
 }  # fmt: skip
+OPERATIONS = dict.fromkeys((SEND, RECEIVE), ("peer", "message")) | dict.fromkeys(COLLECTIVES, ("size", "group"))
 PER_RANK = ("bytes_sent", "messages_sent", "compute_s", "comm_s", "wait_s", "params_sha256")  # fields of `Summary`
 LONGEST_US = 1e15  # of a trace: 30 years
 RUNS = Path("runs")  # where a run without --out makes its folder
@@ -237,8 +239,22 @@ class Run:
 
     @property
     def trace(self) -> list[dict[str, Any]]:
-        """The complete events ("ph": "X") of trace.json; ts and dur in microseconds, pid = rank."""
-        return [event for event in self._events() if event["ph"] == "X"]
+        """The spans ("ph": "X") of trace.json; ts and dur in microseconds, pid = rank."""
+        return [event for event in self._events() if event["ph"] == "X" and event["cat"] != MESSAGE]
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The events of trace.json for messages and collectives, as `traffic.events` writes them."""
+        return [event for event in self._events() if event["ph"] == "X" and event["cat"] == MESSAGE]
+
+    @property
+    def groups(self) -> list[list[int]] | None:
+        """The members of each group that has communicated, by its number; None in a record without messages."""
+        found = self._json("trace.json").get("otherData", {})
+        groups = found.get("groups") if isinstance(found, dict) else found
+        if groups is not None and not _fits(groups, list[list[int]]):
+            raise UsageError(f"{self.folder / 'trace.json'} is damaged (its groups are no lists of ranks): {AGAIN}")
+        return groups
 
     @property
     def rank_names(self) -> list[str]:
@@ -315,11 +331,16 @@ def _is_event(event: Any) -> bool:
         return isinstance(about, dict) and (event.get("name") != "process_name" or isinstance(about.get("name"), str))
     return (
         all(_fits(event.get(name), kind) for name, kind in EVENT.items())
-        and event["cat"] in CATEGORIES
+        and (event["cat"] in CATEGORIES or (event["cat"] == MESSAGE and _is_message(event["args"])))
         and abs(event["ts"]) <= LONGEST_US
         and 0 <= event["dur"] <= LONGEST_US
         and isinstance(event["args"].get("depth", 0), int)
     )
+
+
+def _is_message(about: dict[str, Any]) -> bool:
+    names = OPERATIONS.get(str(about.get("operation")), ())
+    return bool(names) and all(_fits(about.get(name), int) and about[name] >= -1 for name in ("bytes", *names))
 
 
 def new_folder(scenario: str, out: Path | None, resumes: bool = False) -> Path:

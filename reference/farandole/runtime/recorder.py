@@ -25,7 +25,7 @@ import numpy as np
 from mpi4py import MPI
 
 from farandole.errors import UsageError
-from farandole.runtime import board, folders, rank, trace
+from farandole.runtime import board, folders, rank, trace, traffic
 from farandole.runtime.clock import offset_to_rank_0
 from farandole.runtime.communicator import gather_text
 from farandole.runtime.files import json_text, read_object, write
@@ -52,7 +52,7 @@ class Recorder:
         self._board: board.Board | None = None
         self._void_from: int | None = None  # the first step of which an earlier start has written what does not hold
         self._started = self._wall_s = 0.0
-        self._sent_before = self._sent = (0, 0)  # bytes, messages
+        self._sent_before = self._sent = (0, 0, 0)  # bytes, messages, rows in the log of the traffic
         self._delivery_before = self._delivery = world.comm.delivery
         self._diverged: tuple[int, int | None] | None = (
             None  # the first step with a loss that is not finite, and its rank
@@ -93,7 +93,7 @@ class Recorder:
         """
         begun = np.array([time.perf_counter() + self.offset])
         # Before any rank begins: a responder thread may answer others before this rank leaves the barrier.
-        self._sent_before = self.world.comm.bytes_sent, self.world.comm.messages_sent
+        self._sent_before = self._sent_so_far()
         self._delivery_before = self.world.comm.delivery
         try:
             with self.world.comm.waiting("start of the training", -1):
@@ -187,8 +187,15 @@ class Recorder:
         self.world.end_chaos()
         self._wall_s = self.elapsed_s
         self._delivery = self.world.comm.delivery
-        bytes_before, messages_before = self._sent_before
-        self._sent = self.world.comm.bytes_sent - bytes_before, self.world.comm.messages_sent - messages_before
+        self._sent = self._sent_so_far()
+
+    def _sent_so_far(self) -> tuple[int, int, int]:
+        """Return the bytes, messages and rows of the traffic's log up to one moment, though other threads may send."""
+        comm = self.world.comm
+        while True:
+            found = comm.bytes_sent, comm.messages_sent, len(comm.traffic)
+            if comm.bytes_sent == found[0]:
+                return found
 
     def finish(
         self,
@@ -233,8 +240,8 @@ class Recorder:
             "rank": world.rank,
             "sha256": params_sha256,
             "wall_s": self._wall_s,
-            "bytes": self._sent[0],
-            "messages": self._sent[1],
+            "bytes": self._sent[0] - self._sent_before[0],
+            "messages": self._sent[1] - self._sent_before[1],
         }
         own["memory"] = memory
         own["place"] = world.place.described() | {"transport": world.transport}
@@ -246,9 +253,11 @@ class Recorder:
             delivery = {name: value - before.get(name, 0) for name, value in self._delivery.items()}
             own |= {"delivery": delivery, "struck": world.comm.struck}
         shifted = [replace(s, start=s.start + self.offset, end=s.end + self.offset) for s in world.trace.spans]
+        operations = world.comm.traffic.operations(world.rank, self._sent_before[2], self._sent[2], self.offset)
         with world.comm.waiting("measurements of the others", -1):
             texts = gather_text(world.control, json.dumps(own))
             traces = gather_text(world.control, trace.to_json(shifted))
+            logs = gather_text(world.control, traffic.to_json(operations))
         if self.folder is None or self._metrics is None:
             return None
         self._metrics.close()
@@ -262,7 +271,8 @@ class Recorder:
             self.scenario,
             self.options,
             ranks,
-            _joined(traces),
+            [span for text in traces for span in trace.from_json(text)],
+            [operation for text in logs for operation in traffic.from_json(text)],
             roles=roles,
             steps=steps,
             samples=samples,
@@ -376,7 +386,3 @@ def _step_of(line: str) -> float:
         return step if math.isfinite(step) else float("inf")
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return float("inf")
-
-
-def _joined(traces: Sequence[str]) -> list[trace.Span]:
-    return [span for text in traces for span in trace.from_json(text)]

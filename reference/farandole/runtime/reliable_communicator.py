@@ -40,12 +40,12 @@ class Later(Pending):
     """An exchange whose sends have been passed to the channel; `wait` fills the receive buffers."""
 
     def __init__(self, comm: ReliableCommunicator, source: int, buffers: Sequence[Buffer], tag: int) -> None:
-        super().__init__(source, [], [], 0)
-        self._comm, self._buffers, self._tag = comm, buffers, tag
+        super().__init__(source, [], [], [], tag)
+        self._comm, self._buffers = comm, buffers
 
     def wait(self) -> None:
         for place, buffer in enumerate(self._buffers):
-            self.nbytes += self._comm.fetch(buffer, self.source, self._tag + place)
+            self.sizes.append(self._comm.fetch(buffer, self.source, self.tag + place))
 
 
 class ReliableCommunicator(Communicator):
@@ -92,17 +92,17 @@ class ReliableCommunicator(Communicator):
     def receive(self, buffer: Buffer, source: int) -> None:
         with self.waiting("receive", source):
             nbytes = self.fetch(buffer, source, 0)
-        self._arrived(nbytes)
+        self._arrived(nbytes, source)
 
     def exchange(self, send: Buffer, to: int, receive: Buffer, source: int) -> None:
         self.send(send, to)
         with self.waiting("exchange", source):
             nbytes = self.fetch(receive, source, 0)
-        self._arrived(nbytes)
+        self._arrived(nbytes, source)
 
     def post(self, buffer: Any, to: int, tag: int, nbytes: int | None = None) -> MPI.Request:
         """Pass a copy of `buffer` to the channel; the caller may change `buffer` at once."""
-        self._carry(buffer.nbytes if nbytes is None else nbytes)
+        self._carry(buffer.nbytes if nbytes is None else nbytes, to, tag)
         payload = self._packed(buffer)
         with self._changed:
             self._check()
@@ -124,7 +124,7 @@ class ReliableCommunicator(Communicator):
     def take(self, buffer: Any, source: int, tag: int) -> None:
         with self.naming_the_lost("receive", source):
             nbytes = self.fetch(buffer, source, tag)
-        self._arrived(nbytes)
+        self._arrived(nbytes, source, tag)
 
     def fetch(self, buffer: Any, source: int, tag: int) -> int:
         """Wait for the next message from `source` with `tag`, copy it to `buffer`, and return its size in bytes."""
@@ -144,6 +144,7 @@ class ReliableCommunicator(Communicator):
             self._recorder,
             members=members,
             link=self.link,
+            traffic=self.traffic,
             lossy=self.lossy,
             give_up=self.give_up,
             limit_s=self.limit_s,

@@ -15,7 +15,7 @@ import torch
 from mpi4py import MPI
 
 from farandole import __version__
-from farandole.runtime import devices, trace
+from farandole.runtime import devices, trace, traffic
 from farandole.runtime.files import json_text, read_lines, write
 from farandole.runtime.options import RunOptions
 from farandole.runtime.record import Summary
@@ -30,6 +30,7 @@ def write_summary(
     options: RunOptions,
     ranks: Sequence[dict[str, Any]],
     spans: Sequence[trace.Span],
+    operations: Sequence[traffic.Operation] = (),
     *,
     samples: int,
     bytes_are_counted: bool,
@@ -45,6 +46,7 @@ def write_summary(
         ranks: of each: rank, sha256, wall_s, bytes, messages, memory, place (`RankDevice.described`), where gradients
             are compressed ring_bytes; in the order of their numbers; with message faults also delivery and struck.
         spans: of all ranks, on one clock.
+        operations: what they have sent and received, on that clock.
         faults: the failures of ranks.
         joined: the ranks that joined later.
         test_metrics: of the final model.
@@ -94,7 +96,7 @@ def write_summary(
     # The summary comes first: it is small and holds the results, while the trace is the largest file.
     for name, content in (
         ("summary.json", summary.to_json),
-        ("trace.json", lambda: json_text(trace.chrome_trace(spans, numbers, roles))),
+        ("trace.json", lambda: json_text(trace.chrome_trace(spans, numbers, roles, operations))),
     ):
         try:
             write(folder / name, content())

@@ -18,6 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from farandole.runtime import traffic
+from farandole.runtime.traffic import Operation
+
 Category = Literal["compute", "communicate", "wait"]
 CATEGORIES: tuple[Category, ...] = ("compute", "communicate", "wait")
 
@@ -147,12 +150,16 @@ def seconds_by_category(spans: Iterable[Span], ranks: Sequence[int]) -> dict[Cat
     return seconds
 
 
-def chrome_trace(spans: Iterable[Span], ranks: Sequence[int], roles: Sequence[str] = ()) -> dict[str, Any]:
+def chrome_trace(
+    spans: Iterable[Span], ranks: Sequence[int], roles: Sequence[str] = (), operations: Sequence[Operation] = ()
+) -> dict[str, Any]:
     """The spans as Chrome trace JSON (one process per rank, times in µs from the first span).
 
     Args:
         ranks: their numbers.
         roles: what each of them is, where they differ; it stands beside the rank's number.
+        operations: what they have sent and received, for a track of its own. "otherData" has the members of their
+            groups, in the order of the groups' numbers.
 
     Source: "Trace Event Format", the Chromium project; opens in ui.perfetto.dev.
     """
@@ -178,7 +185,10 @@ def chrome_trace(spans: Iterable[Span], ranks: Sequence[int], roles: Sequence[st
                 "args": {"depth": span.depth},
             }
         )
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
+    groups = traffic.numbers_of_groups(operations)
+    events += traffic.events(traffic.numbered(operations), groups, origin)
+    members = [list(members) for members, _ in groups]
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"groups": members}}
 
 
 def to_json(spans: Iterable[Span]) -> str:

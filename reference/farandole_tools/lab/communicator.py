@@ -56,7 +56,7 @@ class LabCommunicator(Communicator):
     def send(self, array: Buffer, to: int) -> None:
         """Send `array` to rank `to`; returns once that rank receives it."""
         self._check("send", array, to)
-        self._carry(array.nbytes)
+        self._carry(array.nbytes, to)
         with self._status.waiting("send", to=to), self.waiting("send", to):
             self.mpi.Ssend(array, to)
 
@@ -67,7 +67,7 @@ class LabCommunicator(Communicator):
         with self._status.waiting("receive", source=source), self.waiting("receive", source), _whole(array, source):
             self.mpi.Recv(array, source, status=status)
         _check_filled(status, array, source)
-        self._arrived(array.nbytes)
+        self._arrived(array.nbytes, source)
 
     def take(self, buffer: Buffer, source: int, tag: int) -> None:
         """Fill `buffer` with the next message of rank `source` that has this tag."""
@@ -83,13 +83,13 @@ class LabCommunicator(Communicator):
                 "exchange: the array to send and the array to receive into overlap, so that what arrives "
                 "would overwrite what has still to leave"
             )
-        self._carry(send.nbytes)
+        self._carry(send.nbytes, to)
         status = MPI.Status()
         waiting = self._status.waiting("exchange", to, source)
         with waiting, self.waiting("exchange", source), _whole(receive, source):
             self.mpi.Sendrecv(send, to, 0, receive, source, 0, status)
         _check_filled(status, receive, source)
-        self._arrived(receive.nbytes)
+        self._arrived(receive.nbytes, source)
 
     def barrier(self) -> None:
         """Return once every rank has called it."""

@@ -91,9 +91,10 @@ class TensorGroup:
                 shape[dimension] = share
                 blocks.append(on_host(part) if rank == self.rank else empty_on_host(shape, part.dtype, part.device))
             right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-            for step in range(self.size - 1):
-                leaving, arriving = blocks[(self.rank - step) % self.size], blocks[(self.rank - step - 1) % self.size]
-                self.comm.exchange(leaving.numpy(), right, arriving.numpy(), left)
+            with self.comm.collective("all-gather", max(block.nbytes for block in blocks)):
+                for step in range(self.size - 1):
+                    leaving, place = blocks[(self.rank - step) % self.size], (self.rank - step - 1) % self.size
+                    self.comm.exchange(leaving.numpy(), right, blocks[place].numpy(), left)
             return torch.cat(blocks, dimension).to(part.device)
 
     def reduce_scatter(self, part: Tensor, shares: Sequence[int], dimension: int) -> Tensor:
@@ -106,11 +107,12 @@ class TensorGroup:
         with self._communicating("reduce-scatter"):
             blocks = [on_host(block) for block in part.detach().split(list(shares), dimension)]
             right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-            for step in range(self.size - 1):
-                leaving, own = blocks[(self.rank - step - 1) % self.size], (self.rank - step - 2) % self.size
-                arriving = torch.empty_like(blocks[own])
-                self.comm.exchange(leaving.numpy(), right, arriving.numpy(), left)
-                blocks[own] = arriving.add_(blocks[own])
+            with self.comm.collective("reduce-scatter", part.nbytes):
+                for step in range(self.size - 1):
+                    leaving, own = blocks[(self.rank - step - 1) % self.size], (self.rank - step - 2) % self.size
+                    arriving = torch.empty_like(blocks[own])
+                    self.comm.exchange(leaving.numpy(), right, arriving.numpy(), left)
+                    blocks[own] = arriving.add_(blocks[own])
             return blocks[self.rank].to(part.device)
 
     @contextmanager
