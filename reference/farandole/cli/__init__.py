@@ -18,6 +18,7 @@ from farandole.cli import (
     checkpoint,
     compare,
     draw,
+    export,
     flops,
     goodput,
     join,
@@ -53,6 +54,7 @@ app.command(supervise.supervise)
 app.command(join.join)
 app.command(new.app)
 app.command(show.show)
+app.command(export.export)
 app.command(checkpoint.checkpoint)
 app.command(draw.app)
 app.command(advise.advise)

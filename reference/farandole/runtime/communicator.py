@@ -81,7 +81,7 @@ class Communicator:
         before: the communicator that this one replaces, and whose counts it continues.
         members: the number of each of this group's ranks among all; None: all were launched together.
         link: the simulated link to all other ranks; None: not slowed down.
-        traffic: the log of this rank's messages; None: that of `before`, or a new one.
+        traffic: the log of this rank's messages; None: that of `before`, if there is one, or a new one.
 
     Attributes:
         members, link: as given.
@@ -108,7 +108,8 @@ class Communicator:
         self._groups: list[Communicator] = []
         self.kept: dict[str, Any] = {}
         self.members = ranks_within(mpi, MPI.COMM_WORLD) if members is None else list(members)
-        self.traffic: Traffic = traffic or (before.traffic if before else Traffic())
+        inherited = before.traffic if before else traffic
+        self.traffic: Traffic = Traffic() if inherited is None else inherited
         self._group = self.traffic.join(self.members)
         self._watchdog = watchdog
         self._recorder = recorder
