@@ -80,12 +80,11 @@ class SharedVectors:
             start, length = (part.ctypes.data - self.own.ctypes.data) // part.itemsize, len(part)
         mine = chunk_slice(length, self.comm.size, self.comm.rank)
         total, *others = self.vectors
-        with self.comm.collective("all-reduce", length * self.own.itemsize):
-            self.meet()
-            for block in self._add_up(slice(start + mine.start, start + mine.stop)):
-                for vector in others:
-                    vector[block] = total[block]
-            self.meet()
+        self.meet()
+        for block in self._add_up(slice(start + mine.start, start + mine.stop)):
+            for vector in others:
+                vector[block] = total[block]
+        self.meet()
 
     def reduce(self, parts: Sequence[slice]) -> Buffer:
         """Rank r forms part r of the sum, if there are more than r parts. Collective.

@@ -2,7 +2,7 @@
 
     runs/<name>/config.json     the scenario's options
                 metrics.jsonl   one line a step: step, wall_s, loss, samples, and where it changes lr
-                trace.json      Chrome trace, one process per rank (opens in Perfetto)
+                trace.json      Chrome trace, one process per rank (opens in Perfetto), with its messages
                 summary.json    the fields of `Summary`
                 plan.json       only where a model is cut: which layers are where (`model_parallel.layer_split.Plan`)
                 costs.json      only of `sync_cost`: each method's cost, predicted and measured (`cost.findings.Row`)

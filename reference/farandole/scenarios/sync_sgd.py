@@ -75,6 +75,7 @@ def main(config: Config) -> None:
     from farandole.data_parallel.training import Strategy, optimizer_factory, train
     from farandole.report.table import print_summary
     from farandole.runtime.buffers import trained
+    from farandole.runtime.communicator import Buffer, Communicator
     from farandole.runtime.world import World
     from farandole.tasks import Loss
 
@@ -88,7 +89,12 @@ def main(config: Config) -> None:
         all_reduce, gradients = ALL_REDUCES.get(config.collective), None
         if all_reduce is None:
             vectors = SharedVectors(world.comm, sum(each.numel() for each in trained(model)))
-            all_reduce, gradients = (lambda _, part: vectors.all_reduce(part)), vectors.own
+            gradients = vectors.own
+
+            def all_reduce(comm: Communicator, part: Buffer) -> None:
+                with comm.collective("all-reduce", part.nbytes):
+                    vectors.all_reduce(part)
+
         if config.audit:
             all_reduce = audited(all_reduce)
         if config.random_factors:
