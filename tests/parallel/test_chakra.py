@@ -21,6 +21,7 @@ TRAININGS = {
     "sync_sgd --collective shared-memory": {COLLECTIVE},
     "sharded --stage 3": {COLLECTIVE},
     "dpsgd": {SEND, RECEIVE, COLLECTIVE},
+    "dpsgd --checksum": {SEND, RECEIVE, COLLECTIVE},
     "ad_psgd": {SEND, RECEIVE, COLLECTIVE},
     "pipeline --balance layers": {SEND, RECEIVE},
     "parameter_server --sync ssp": {SEND, RECEIVE},
@@ -62,7 +63,8 @@ def test_the_bytes_of_the_trace_are_those_of_the_record(training: str, runs: dic
     sent = [
         sum(each["bytes"] for each in operations(run, rank) if each["operation"] != "receive") for rank in range(RANKS)
     ]
-    assert sent == run.summary.bytes_sent
+    again = (run.summary.delivery or {}).get("repeated_bytes", [0] * RANKS)  # a busy machine may send one again
+    assert run.summary.bytes_sent == [*map(sum, zip(sent, again, strict=True))]
     assert sum(sent) > 0 or "shared-memory" in training
 
 

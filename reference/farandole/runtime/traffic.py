@@ -8,7 +8,8 @@ that a ring of 64 ranks adds one row to the trace and not 252. The bytes of all 
 Once the logs of all ranks are together, `numbered` gives both ends of a message the same number. MPI keeps the order of
 messages with one tag between two ranks of a group, so the n-th that is sent is the n-th that is received.
 
-Cost: about 0.5 µs a message and 2.5 µs a collective, and 230 bytes of memory for each until the end of the run.
+Cost: about 0.7 µs a message, 0.3 µs within a collective, 2.5 µs a collective, and 230 bytes of memory for each row until
+the end of the run.
 """
 
 from __future__ import annotations
@@ -77,16 +78,18 @@ class Traffic:
 
     def sent(self, group: int, to: int, tag: int, nbytes: int) -> None:
         """Log a message that leaves now; `to` is a rank of the group."""
-        thread, now = get_ident(), time.perf_counter()
+        thread = get_ident()
         if thread in self._collectives:
             self._collectives[thread][0] += nbytes
-        else:
-            self._rows.append((SEND, now, now, group, to, tag, nbytes, 0, thread))
+            return
+        now = time.perf_counter()
+        self._rows.append((SEND, now, now, group, to, tag, nbytes, 0, thread))
 
     def received(self, group: int, source: int, tag: int, nbytes: int) -> None:
         """Log a message that has arrived; `source` is a rank of the group."""
-        thread, now = get_ident(), time.perf_counter()
+        thread = get_ident()
         if thread not in self._collectives:
+            now = time.perf_counter()
             self._rows.append((RECEIVE, now, now, group, source, tag, nbytes, 0, thread))
 
     @contextmanager
