@@ -100,6 +100,12 @@ class ReliableCommunicator(Communicator):
             nbytes = self.fetch(receive, source, 0)
         self._arrived(nbytes, source)
 
+    def exchange_all(self, sends: Sequence[tuple[Buffer, int]], receives: Sequence[tuple[Buffer, int]]) -> None:
+        for buffer, to in sends:
+            self.send(buffer, to)
+        for buffer, source in receives:
+            self.receive(buffer, source)
+
     def post(self, buffer: Any, to: int, tag: int, nbytes: int | None = None) -> MPI.Request:
         """Pass a copy of `buffer` to the channel; the caller may change `buffer` at once."""
         self._carry(buffer.nbytes if nbytes is None else nbytes, to, tag)

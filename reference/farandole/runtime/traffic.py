@@ -8,8 +8,8 @@ that a ring of 64 ranks adds one row to the trace and not 252. The bytes of all 
 Once the logs of all ranks are together, `numbered` gives both ends of a message the same number. MPI keeps the order of
 messages with one tag between two ranks of a group, so the n-th that is sent is the n-th that is received.
 
-Cost: about 0.7 µs a message, 0.3 µs within a collective, 2.5 µs a collective, and 230 bytes of memory for each row until
-the end of the run.
+Cost: about 0.7 µs a message, 0.3 µs within a collective, 2.5 µs a collective, and 230 bytes of memory a row until the
+end of the run.
 """
 
 from __future__ import annotations
