@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from farandole.runtime.failure import NoAnswer, PeerLost
 from farandole.runtime.flight_recorder import NO_STEP, FlightRecorder
 from farandole.runtime.links import Link, refuse
-from farandole.runtime.traffic import CollectiveKind, Traffic
+from farandole.runtime.traffic import CollectiveKind, Traffic, Unlogged
 from farandole.runtime.watchdog import Watchdog
 
 Buffer = NDArray[Any]
@@ -81,7 +81,7 @@ class Communicator:
         before: the communicator that this one replaces, and whose counts it continues.
         members: the number of each of this group's ranks among all; None: all were launched together.
         link: the simulated link to all other ranks; None: not slowed down.
-        traffic: the log of this rank's messages; None: that of `before`, if there is one, or a new one.
+        traffic: the log of this rank's messages; None: that of `before`, if there is one, or none is kept.
 
     Attributes:
         members, link: as given.
@@ -109,7 +109,7 @@ class Communicator:
         self.kept: dict[str, Any] = {}
         self.members = ranks_within(mpi, MPI.COMM_WORLD) if members is None else list(members)
         inherited = before.traffic if before else traffic
-        self.traffic: Traffic = Traffic() if inherited is None else inherited
+        self.traffic: Traffic = Unlogged() if inherited is None else inherited
         self._group = self.traffic.join(self.members)
         self._watchdog = watchdog
         self._recorder = recorder

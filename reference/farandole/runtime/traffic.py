@@ -127,6 +127,20 @@ class Traffic:
         return found
 
 
+class Unlogged(Traffic):
+    """Keeps nothing: the log of a communicator whose program writes no trace."""
+
+    def sent(self, group: int, to: int, tag: int, nbytes: int) -> None:
+        pass
+
+    def received(self, group: int, source: int, tag: int, nbytes: int) -> None:
+        pass
+
+    @contextmanager
+    def collective(self, group: int, kind: CollectiveKind, size: int) -> Iterator[None]:
+        yield
+
+
 def to_json(operations: Sequence[Operation]) -> str:
     """Operations as JSON, for the way from a rank to rank 0."""
     groups = numbers_of_groups(operations)

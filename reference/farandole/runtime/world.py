@@ -37,6 +37,7 @@ from farandole.runtime.lossy import Lossy
 from farandole.runtime.options import RunOptions
 from farandole.runtime.reliable_communicator import LIMIT, ReliableCommunicator
 from farandole.runtime.trace import Trace
+from farandole.runtime.traffic import Traffic
 from farandole.runtime.watchdog import Waiting, Watchdog
 
 RANK_0_TIDIES_UP_S = 0.5  # until another rank reports that the options do not fit, which ends rank 0, too
@@ -133,7 +134,7 @@ class World:
         link = Link.of(options.link_mbps, options.link_change)
         if link:
             link.meanwhile = self.shows_life
-        self.comm = self._communicator(options, mpi.Dup(), members=members, link=link)
+        self.comm = self._communicator(options, mpi.Dup(), members=members, link=link, traffic=Traffic())
 
     @classmethod
     def start(cls, options: RunOptions) -> World:
