@@ -100,17 +100,17 @@ class Schedule:
         chunks: ranks → into how many chunks the vector is cut.
         critical: ranks → a rank that never waits for others' earlier steps to end, so that its own steps take as long
             as the whole schedule; None: no such rank is known.
+        operation: what it computes, if the trace is to show its messages as one operation; None: it lists them.
         uniform: whether the ranks' k-th steps belong together, and where the critical rank repeats a step, with the
             same partners and number of chunks, all ranks do.
-        operation: what it computes, if the trace is to show its messages as one operation; None: it lists them.
     """
 
     name: str
     steps: Steps
     chunks: Callable[[int], int]
     critical: Callable[[int], int] | None = None
-    uniform: bool = False
     operation: CollectiveKind | None = None
+    uniform: bool = False
 
 
 def chunk_slice(length: int, chunks: int, chunk: int) -> slice:
