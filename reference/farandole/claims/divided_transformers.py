@@ -7,7 +7,7 @@ from typing import Any
 from farandole.claims.claim import Bound, Claim, Measured, Picture, Source
 from farandole.claims.trainings import trained
 
-BATCH, CONTEXT, HIDDEN = 8, 64, 32
+BATCH, CONTEXT, HIDDEN = 8, 64, 64
 BSH = 4 * BATCH * CONTEXT * HIDDEN  # bytes of b·s·h numbers
 TEXT: dict[str, Any] = {"data": "pydoc", "model": "transformer", "batch": BATCH, "hidden": HIDDEN, "lr": 0.1}
 STEPS, BLOCKS = (1, 3), (2, 4)
@@ -56,7 +56,7 @@ CLAIMS = (
         "For a micro-batch, tensor ranks send 8bsh(t − 1)/t numbers per layer, and a pipeline bsh between two stages "
         "in each direction. Sequence parallelism sends as much as tensor parallelism alone.",
         "real ranks",
-        "a transformer of width 32 on passages of 64 characters, 8 a step; 2 and 4 tensor ranks, and two stages with "
+        "a transformer of width 64, four heads, on passages of 64 characters, 8 a step; 2 and 4 tensor ranks, and two stages with "
         "1F1B. Counted by the records, 2 and 4 blocks for 1 and 3 steps; the differences leave out embedding, output "
         "and test",
         25,
