@@ -8,7 +8,7 @@ import pytest
 
 from farandole_tools.lab import labs
 from farandole_tools.lab.grading import grade
-from tests.labs.labs_for_tests import on
+from tests.labs.labs_for_tests import LIMIT_S, on
 
 LAB = labs.find("10")
 
@@ -106,7 +106,7 @@ def load(disk):
 @pytest.mark.parametrize("answer", [IN_PLACE, BY_STEP, TWO_FILES], ids=["in place", "by step", "two files"])
 def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str) -> None:
     (tmp_path / "mine.py").write_text(answer)
-    result = grade(on(LAB, 2), tmp_path / "mine.py", limit_s=60, ours=True)  # the limit of 10 s is for an idle machine
+    result = grade(on(LAB, 2), tmp_path / "mine.py", limit_s=LIMIT_S, ours=True)
     assert [check.message for check in result.results if not check.passed] == []
 
 
@@ -123,5 +123,5 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str) -> 
 )
 def test_what_is_no_answer_is_told(tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "mine.py").write_text(f"{BY_STEP}\nif True:\n{line}\n")
-    result = grade(on(LAB, 1, checks=("crash",)), tmp_path / "mine.py", ours=True).results[0]
+    result = grade(on(LAB, 1, checks=("crash",)), tmp_path / "mine.py", limit_s=LIMIT_S, ours=True).results[0]
     assert message in result.message

@@ -9,12 +9,11 @@ import torch
 from farandole_tools.lab import labs, loop_checks, mutants, single_process
 from farandole_tools.lab.grading import grade_together
 from farandole_tools.lab.single_process import RARE, SAMPLES, Job
-from tests.labs.labs_for_tests import on
+from tests.labs.labs_for_tests import LIMIT_S, on
 
 LAB = labs.find("16")
 KILLS = ("kill", "unfinished save")
 ON_SEVERAL = [check.name for check in LAB.checks if 3 in check.ranks]
-LIMIT_S = 120.0
 
 # Bytes are shared, rank 0 alone reads, the state is saved before a step, in two files by turns, and so on.
 ANOTHER = """

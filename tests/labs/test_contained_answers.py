@@ -9,8 +9,8 @@ import pytest
 from farandole_tools.lab import labs
 from farandole_tools.lab.grading import grade, grade_together, only_where_right
 from tests.labs import self_contained
-from tests.labs.labs_for_tests import FOLDERS, on
-from tests.labs.test_known_answers import LIMIT_S, RANKS, judges_times
+from tests.labs.labs_for_tests import FOLDERS, LIMIT_S, on
+from tests.labs.test_known_answers import RANKS, judges_times
 
 # First those whose objects go to and fro in the most ways: make test runs the first and every fifth.
 FIRST = ("04_overlapped_data_parallel", "17_zero", "09_tensor_parallel_linear")

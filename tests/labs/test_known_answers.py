@@ -15,7 +15,7 @@ from farandole_tools.lab import labs, launch, mutants
 from farandole_tools.lab.grading import Result, grade, grade_together
 from farandole_tools.lab.labs import Lab
 from farandole_tools.lab.mutants import Mutant
-from tests.labs.labs_for_tests import FOLDERS, on
+from tests.labs.labs_for_tests import FOLDERS, LIMIT_S, on
 
 # Each wrong answer is judged on one number of ranks: as few as the lab's checks and most mistakes need, since the
 # reference's full run shows the others. Some mistakes do no harm on so few.
@@ -54,7 +54,6 @@ SOAK = "FARANDOLE_SOAK" in os.environ
 KNOW_HASH = {"06_push_pull", "10_atomic_checkpoint"}  # by a wrong answer that hash() of each process differs
 EVERY = 4  # `make test` judges every fourth wrong answer of a lab, make soak each
 TOGETHER = 12  # so many wrong answers share their launches
-LIMIT_S = 120.0  # none of them loops for ever, and the machine may be busy
 
 # A right ring that looks different: to the left, and with separate sends and receives.
 ANOTHER_RING = """
@@ -204,7 +203,7 @@ def test_what_the_wrong_answers_change_is_right(tmp_path: Path, monkeypatch: pyt
 
 def test_a_right_answer_need_not_look_like_ours(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(ANOTHER_RING)
-    result = grade(on(labs.find("2"), 3, 4), tmp_path / "mine.py")
+    result = grade(on(labs.find("2"), 3, 4), tmp_path / "mine.py", limit_s=LIMIT_S)
     assert [check.message for check in result.results if not check.passed] == []
 
 

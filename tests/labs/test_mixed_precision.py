@@ -13,7 +13,7 @@ import pytest
 from farandole_tools.lab import labs
 from farandole_tools.lab.grading import grade
 from farandole_tools.lab.half_network import ELEMENTS, OUTLIER, HalfNetwork, start
-from tests.labs.labs_for_tests import on
+from tests.labs.labs_for_tests import LIMIT_S, on
 
 LAB = labs.find("5")
 CHECK = sys.modules[LAB.checks[0].run.__module__]  # its check.py
@@ -65,7 +65,7 @@ SUM = "self.comm.all_reduce(gradient)"
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, ranks: int) -> None:
     (tmp_path / "mine.py").write_text(ANOTHER)
-    result = grade(on(LAB, ranks), tmp_path / "mine.py", ours=True)
+    result = grade(on(LAB, ranks), tmp_path / "mine.py", limit_s=LIMIT_S, ours=True)
     assert [check.message for check in result.results if not check.passed] == []
 
 
@@ -87,13 +87,13 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, ranks: int) -> N
 )
 def test_what_is_wrong_is_told(tmp_path: Path, body: str, message: str) -> None:
     (tmp_path / "mine.py").write_text(f"{PLAIN}        {body}\n")
-    result = grade(on(LAB, 1, checks=("steps",)), tmp_path / "mine.py", ours=True)
+    result = grade(on(LAB, 1, checks=("steps",)), tmp_path / "mine.py", limit_s=LIMIT_S, ours=True)
     assert message in result.results[0].message
 
 
 def test_parts_of_the_gradient_that_are_not_of_one_length_are_told(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(f"{PLAIN}        self.comm.all_reduce(gradient[self.comm.rank:])\n")
-    result = grade(on(LAB, 2, checks=("one message",)), tmp_path / "mine.py", ours=True)
+    result = grade(on(LAB, 2, checks=("one message",)), tmp_path / "mine.py", limit_s=LIMIT_S, ours=True)
     assert "of 43 elements on rank 0 and of 42 on rank 1" in result.results[0].message
 
 

@@ -10,7 +10,7 @@ import pytest
 from farandole_tools.lab import labs
 from farandole_tools.lab.grading import grade
 from farandole_tools.lab.instrumented_network import Network, data, numbers, told
-from tests.labs.labs_for_tests import on
+from tests.labs.labs_for_tests import LIMIT_S, on
 
 LAB = labs.find("4")
 CUT = """
@@ -72,7 +72,7 @@ BACKWARD = "        self.network.backward(samples, lambda number: None)\n"
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, ranks: int) -> None:
     (tmp_path / "mine.py").write_text(ANOTHER)
-    result = grade(on(LAB, ranks), tmp_path / "mine.py", ours=True)
+    result = grade(on(LAB, ranks), tmp_path / "mine.py", limit_s=LIMIT_S, ours=True)
     assert [check.message for check in result.results if not check.passed] == []
 
 
@@ -103,7 +103,7 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, ranks: int) -> N
 )
 def test_what_is_wrong_is_told(tmp_path: Path, body: str, message: str) -> None:
     (tmp_path / "mine.py").write_text(f"{CUT}{PLAIN}{body}\n")
-    result = grade(on(LAB, 1, checks=("waits",)), tmp_path / "mine.py", ours=True)
+    result = grade(on(LAB, 1, checks=("waits",)), tmp_path / "mine.py", limit_s=LIMIT_S, ours=True)
     assert message in result.results[0].message
 
 
@@ -119,7 +119,7 @@ def test_what_is_wrong_is_told(tmp_path: Path, body: str, message: str) -> None:
 )
 def test_what_are_no_buckets(tmp_path: Path, answer: str, message: str) -> None:
     (tmp_path / "mine.py").write_text(f"def cut(lengths, most):\n    return {answer}\n")
-    result = grade(on(LAB, 1, checks=("buckets",)), tmp_path / "mine.py", ours=True)
+    result = grade(on(LAB, 1, checks=("buckets",)), tmp_path / "mine.py", limit_s=LIMIT_S, ours=True)
     assert message in result.results[0].message
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from farandole_tools.lab import labs
 from farandole_tools.lab.grading import grade
-from tests.labs.labs_for_tests import by_name, on
+from tests.labs.labs_for_tests import LIMIT_S, by_name, on
 
 LAB = labs.find("6")
 
@@ -96,7 +96,7 @@ class Client:
 
 def test_a_right_answer_need_not_look_like_ours(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(KEY_SPACE + EXCHANGE)
-    result = grade(on(LAB, 3, 4), tmp_path / "mine.py", ours=True)
+    result = grade(on(LAB, 3, 4), tmp_path / "mine.py", limit_s=LIMIT_S, ours=True)
     assert [check.message for check in result.results if not check.passed] == []
 
 
@@ -104,7 +104,7 @@ def test_what_is_written_counts_though_the_rest_is_not(tmp_path: Path) -> None:
     handed_out = (LAB.folder / LAB.file).read_text()
     exchange = handed_out[handed_out.index("class Store") :]
     (tmp_path / "half.py").write_text("from __future__ import annotations\n" + KEY_SPACE + exchange)
-    results = by_name(grade(on(LAB, 2), tmp_path / "half.py", ours=True))
+    results = by_name(grade(on(LAB, 2), tmp_path / "half.py", limit_s=LIMIT_S, ours=True))
     assert [name for name, result in results.items() if result.passed] == [
         *("ranges", "same everywhere", "joining", "balance", "moving")
     ]
@@ -121,5 +121,5 @@ def test_what_is_written_counts_though_the_rest_is_not(tmp_path: Path) -> None:
 )
 def test_a_side_that_does_nothing_is_named(tmp_path: Path, idle: str, message: str) -> None:
     (tmp_path / "idle.py").write_text(f"{KEY_SPACE}{EXCHANGE}\ndef idle(*arguments):\n    return 0\n\n{idle}\n")
-    result = grade(on(LAB, 2, checks=("acknowledged",)), tmp_path / "idle.py", ours=True).results[0]
+    result = grade(on(LAB, 2, checks=("acknowledged",)), tmp_path / "idle.py", limit_s=LIMIT_S, ours=True).results[0]
     assert message in result.message

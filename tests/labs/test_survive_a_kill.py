@@ -12,7 +12,7 @@ from farandole_tools.lab import labs, learner
 from farandole_tools.lab.communicator import LabCommunicator
 from farandole_tools.lab.grading import grade
 from farandole_tools.lab.small_training import BATCH, Worker
-from tests.labs.labs_for_tests import on
+from tests.labs.labs_for_tests import LIMIT_S, on
 
 LAB = labs.find("12")
 ON_PAPER = tuple(check.name for check in LAB.checks if "kill" not in check.name)
@@ -116,7 +116,7 @@ def train(comm, worker, steps):
 )
 def test_a_right_answer_need_not_look_like_ours(tmp_path: Path, answer: str, checks: tuple[str, ...]) -> None:
     (tmp_path / "mine.py").write_text(answer)
-    result = grade(on(LAB, 2, checks=checks), tmp_path / "mine.py", limit_s=60, ours=True)
+    result = grade(on(LAB, 2, checks=checks), tmp_path / "mine.py", limit_s=LIMIT_S, ours=True)
     assert [check.message for check in result.results if not check.passed] == []
 
 

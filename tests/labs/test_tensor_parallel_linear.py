@@ -6,7 +6,7 @@ from pathlib import Path
 
 from farandole_tools.lab import labs
 from farandole_tools.lab.grading import grade
-from tests.labs.labs_for_tests import by_name, on
+from tests.labs.labs_for_tests import LIMIT_S, by_name, on
 
 LAB = labs.find("9")
 
@@ -88,25 +88,27 @@ def helpers() -> str:
 
 def test_the_projects_own_layers_get_full_marks(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(THE_PROJECTS_OWN)
-    result = grade(on(LAB, 3), tmp_path / "own.py", limit_s=60, ours=True)  # of which importing torch is the most
+    result = grade(on(LAB, 3), tmp_path / "own.py", limit_s=LIMIT_S, ours=True)
     assert [check.message for check in result.results if not check.passed] == []
 
 
 def test_a_right_answer_need_not_look_like_ours(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(helpers() + ANOTHER)
-    result = grade(on(LAB, 2, 4), tmp_path / "mine.py", ours=True)
+    result = grade(on(LAB, 2, 4), tmp_path / "mine.py", limit_s=LIMIT_S, ours=True)
     assert [check.message for check in result.results if not check.passed] == []
 
 
 def test_what_is_written_counts_though_the_rest_is_not(tmp_path: Path) -> None:
     (tmp_path / "half.py").write_text(helpers() + ANOTHER[: ANOTHER.index("class RowLinear")])
-    results = by_name(grade(on(LAB, 2), tmp_path / "half.py", ours=True))
+    results = by_name(grade(on(LAB, 2), tmp_path / "half.py", limit_s=LIMIT_S, ours=True))
     assert [name for name, result in results.items() if result.passed] == ["column forward", "column backward"]
     assert "there is no RowLinear in half.py" in results["row forward"].message
 
 
 def test_what_a_layer_should_have_and_has_not_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(helpers() + ANOTHER.replace("self.bias_gradient", "self.gradient_of_the_bias"))
-    results = by_name(grade(on(LAB, 2, checks=("row forward", "row backward")), tmp_path / "mine.py", ours=True))
+    results = by_name(
+        grade(on(LAB, 2, checks=("row forward", "row backward")), tmp_path / "mine.py", limit_s=LIMIT_S, ours=True)
+    )
     assert results["row forward"].passed
     assert "there is no RowLinear's bias_gradient" in results["row backward"].message

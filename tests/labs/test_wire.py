@@ -240,7 +240,7 @@ def test_arrays_that_are_gone_are_forgotten(layer: Any) -> None:
     for _ in range(50):
         layer.fill(np.zeros(10))
     layer.same(1)
-    assert len(layer._peer._arrays) < 5
+    assert len(layer._peer.values.arrays) < 5
 
 
 def test_garbage_is_no_message() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -231,6 +231,6 @@ def test_other_folders_than_a_records_and_a_new_one_are_refused(
     ):
         (run / "trace.json").write_text(json.dumps(trace | {"traceEvents": [event | {"args": about}]}))
         assert "damaged" in refused(run, tmp_path / "other", capsys)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)
     assert "pip install 'protobuf" in refused(run, tmp_path / "other", capsys)
     assert not (tmp_path / "other").exists()

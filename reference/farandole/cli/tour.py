@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -82,12 +83,14 @@ def _run_all(
         if stop.needs and find_spec(stop.needs) is None
     }
     runs: dict[str, dict[str, Run]] = {}
+    count = len(stops.CONDITIONS) * sum(stop.name not in left_out for _, stop in methods.stops())
+    numbers = itertools.count(1)
     for condition, disturbance in stops.CONDITIONS.items():
         runs[condition] = {}
         for scenario, stop in methods.stops():
             if stop.name in left_out:
                 continue
-            announce(f"{stop.name}, {condition}")
+            announce(f"{stop.name}, {condition} ({next(numbers)} of {count})")
             out = folder / f"{stop.name} {condition}".replace(" ", "-").replace("×", "x").lower()
             options = {**recipe, **stop.options, **disturbance, "out": out}
             try:

@@ -17,7 +17,6 @@ and co-design using standardized execution traces", 2023; Won et al., "ASTRA-sim
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Sequence
 from io import BytesIO
@@ -62,8 +61,10 @@ def export(run: Run, folder: Path) -> list[Path]:
     Raises:
         UsageError: protobuf is missing, the folder exists or cannot be written, or as `replay_graph.graphs`.
     """
-    if importlib.util.find_spec("google.protobuf") is None:
-        raise UsageError("--format chakra needs a package that is missing: pip install 'protobuf>=5.29'")
+    try:
+        import google.protobuf  # noqa: F401
+    except ImportError as error:
+        raise UsageError("--format chakra needs a package that is missing: pip install 'protobuf>=5.29'") from error
     if folder.exists():
         raise UsageError(f"--out {folder} exists: give a new folder, or remove that one first")
     nodes, writer, name = graphs(run), Writer(run), run.summary.scenario

@@ -24,7 +24,7 @@ from farandole_tools.lab.contained.wire import Ended, Malformed, Offer, Peer, bu
 EVERYTHING = Offer(everything=True)
 
 
-class Values(Mapping[str, type]):
+class ByValue(Mapping[str, type]):
     """The classes whose objects are sent by value; their modules are imported when the first one is met."""
 
     def __init__(self, names: frozenset[str]) -> None:
@@ -64,7 +64,7 @@ class Guest(Peer):
 
     def do_load(self, path: str, values: list[str]) -> ModuleType:
         """Import the submission."""
-        self.path, self.values = Path(path), Values(frozenset(values))
+        self.path, self.values.by_value = Path(path), ByValue(frozenset(values))
         return learner.load(self.path)
 
     def do_peak(self, begins: bool) -> int:

@@ -120,7 +120,7 @@ class Guest:
             path.write_bytes(file.read(most))
 
     def end(self) -> None:
-        self._peer.connection.close()
+        self._peer.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(ASKED_S)
         self.process.kill()

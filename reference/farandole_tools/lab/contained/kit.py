@@ -24,7 +24,10 @@ NAMES_ONLY = {  # module → classes
     "farandole_tools.lab.instrumented_network": ("Network",),
     "farandole_tools.lab.summing": ("SummingCommunicator",),
 }
-INSIDE = ("farandole_tools.lab.learner", "farandole_tools.lab.contained.wire", "farandole_tools.lab.contained.guest")
+INSIDE = (
+    "farandole_tools.lab.learner",
+    *(f"farandole_tools.lab.contained.{name}" for name in ("arrays", "channel", "guest", "remote", "values", "wire")),
+)
 LABS_MODULE = "farandole_tools.lab.labs"
 PACKAGES = "packages"  # the folder with numpy
 
