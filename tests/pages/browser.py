@@ -13,6 +13,7 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import Page, sync_playwright
 
 WIDTHS = (1300, 400)
+PATIENCE_MS = 120_000  # with a busy machine
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 # What WCAG 2 asks for at levels A and AA. The rest of axe's rules is advice, which Furo does not follow throughout.
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], "resultTypes": ["violations"], "preload": False}
@@ -49,6 +50,7 @@ class Browser:
 
     def _at(self, width: int, path: Path, accessible: bool) -> list[str]:
         context = self.chromium.new_context(viewport={"width": width, "height": 900}, offline=True)
+        context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
         found: list[str] = []
         page.on("console", lambda line: found.append(f"console: {line.text}") if line.type == "error" else None)
@@ -77,7 +79,8 @@ def started() -> Iterator[Browser]:
     if program is None:
         pytest.skip("no Chromium here: apt-get install chromium")
     with sync_playwright() as playwright:
-        # Root's Chromium runs without its sandbox only; all that it opens is ours.
-        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        # Root's Chromium runs without its sandbox only; all that it opens is ours. A container may have little /dev/shm.
+        options = ["--no-sandbox", "--disable-dev-shm-usage"]
+        chromium = playwright.chromium.launch(executable_path=program, args=options, timeout=PATIENCE_MS)
         yield Browser(chromium)
         chromium.close()
