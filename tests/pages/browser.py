@@ -79,7 +79,7 @@ def started() -> Iterator[Browser]:
     if program is None:
         pytest.skip("no Chromium here: apt-get install chromium")
     with sync_playwright() as playwright:
-        # Root's Chromium runs without its sandbox only; all that it opens is ours. A container may have little /dev/shm.
+        # Root's Chromium runs without its sandbox only; all that it opens is ours. Containers have little /dev/shm.
         options = ["--no-sandbox", "--disable-dev-shm-usage"]
         chromium = playwright.chromium.launch(executable_path=program, args=options, timeout=PATIENCE_MS)
         yield Browser(chromium)
