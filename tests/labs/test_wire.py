@@ -94,7 +94,7 @@ def layer() -> Iterator[Any]:
         raised=lambda kind, text, name, own: own or AttributeError(text),
         lives_by_call=True,
     )
-    far._exported(Layer(), [])  # object number 1
+    far.values._exported(Layer(), [])  # object number 1
 
     def serve() -> None:
         with contextlib.suppress(Ended):
@@ -109,7 +109,7 @@ def layer() -> Iterator[Any]:
         explain=lambda error: ("error", str(error)),
         raised=lambda kind, text, name, own: own or Explained(kind, text),
     )
-    yield near._decoded_object([1, "Layer", "", {}, []], [], None)  # type: ignore[arg-type]
+    yield near.values._decoded_object([1, "Layer", "", {}, []], [], None)  # type: ignore[arg-type]
     ours.shutdown(socket.SHUT_RDWR)
     thread.join()
     ours.close()
@@ -214,7 +214,7 @@ def test_an_object_comes_home_as_itself(layer: Any) -> None:
 def test_only_what_is_offered_can_be_used(request_: tuple[Any, ...], message: str) -> None:
     ours, _ = socket.socketpair()
     peer = Peer(ours, offer=offer, values={}, explain=lambda error: ("", ""), raised=lambda *given: Explained("", ""))
-    peer._exported(Comm(), [])
+    peer.values._exported(Comm(), [])
     action, *rest = request_
     with pytest.raises((AttributeError, TypeError), match=message):
         getattr(peer, f"do_{action}")(1, *rest)
