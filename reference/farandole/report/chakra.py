@@ -17,6 +17,7 @@ and co-design using standardized execution traces", 2023; Won et al., "ASTRA-sim
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Sequence
 from io import BytesIO
@@ -62,7 +63,7 @@ def export(run: Run, folder: Path) -> list[Path]:
         UsageError: protobuf is missing, the folder exists or cannot be written, or as `replay_graph.graphs`.
     """
     try:
-        import google.protobuf  # noqa: F401
+        importlib.import_module("google.protobuf")
     except ImportError as error:
         raise UsageError("--format chakra needs a package that is missing: pip install 'protobuf>=5.29'") from error
     if folder.exists():
