@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.collectives.schedules import COLLECTIVES
+from farandole.compression.table import COMPRESSORS
 from farandole.errors import UsageError
 from farandole.parameter_server.core import policies
 from farandole.parameter_server.core.policies import POLICIES
@@ -85,7 +86,6 @@ class Method:
 
 
 MEASURES = "it measures ranks and links, and decides by that"
-AS_RING = "its network is that of ring, and what it computes or sends instead is not modelled"
 AS_GOSSIP = "its network is that of gossip, and what it computes or sends instead is not modelled"
 BY_FORMULA = "model_parallel/context/traffic.py has its bytes and memory by formula"
 EXPERTS_BY_FORMULA = "model_parallel/expert/traffic.py has its bytes and memory by formula"
@@ -181,7 +181,8 @@ METHODS: dict[str, Method] = {
         measured=(Measured("dynamic rounds"),),
     ),
     "compressed_sgd": Method(
-        "compression", "Gradient compression", "data_parallel/compressed.py", why_not_simulated=AS_RING,
+        "compression", "Gradient compression", "data_parallel/compressed.py",
+        simulated={name: f"{SIMULATORS}:encoded" for name in COMPRESSORS if name != "none"},
         measured=(
             Measured("float16", {"compressor": "float16"}),
             Measured("QSGD", {"compressor": "qsgd"}),

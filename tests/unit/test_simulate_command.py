@@ -15,7 +15,7 @@ import pytest
 
 from farandole.cli.simulate import simulate
 from farandole.cli.simulate_options import SimulateOptions
-from farandole.cost.comparison import MEANT_FOR
+from farandole.cost.choice import MEANT_FOR
 from farandole.cost.setting import Draws, Setting
 from farandole.cost.stragglers import LogNormal, parse
 from farandole.cost.validation import Recorded, against, recorded

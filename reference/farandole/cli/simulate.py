@@ -7,6 +7,7 @@ from rich.console import Console
 
 from farandole.cli import simulate_map, simulate_progress, simulate_record, simulate_table
 from farandole.cli.pictures import check, save
+from farandole.cli.simulate_layers import FROM_MODEL
 from farandole.cli.simulate_options import SimulateOptions
 from farandole.errors import UsageError
 from farandole.methods import METHODS, simulated
@@ -29,7 +30,8 @@ def simulate(*methods: str, options: SimulateOptions | None = None) -> None:
 
     Args:
         methods: bsp, ssp, async, half, partial, dssp, history; ring, tree, halving-doubling, hierarchical
-            (synchronous, by all-reduce), zero-1, zero-2, zero-3 (sharded), local-sgd, diloco, streaming-diloco,
+            (synchronous, by all-reduce), float16, bfloat16, qsgd, terngrad, sign, majority-vote, top-k, random-k, dgc,
+            powersgd (compressed gradients), zero-1, zero-2, zero-3 (sharded), local-sgd, diloco, streaming-diloco,
             dynamic-rounds; gossip, ad-psgd (without a coordinator); or all.
     """
     options = options or SimulateOptions()
@@ -60,7 +62,7 @@ def _simulate(methods: Sequence[str], options: SimulateOptions) -> None:
     if options.json:
         print(json_text({"runs": [row.to_dict() for row in rows]}, indent=2))
     else:
-        print(simulate_table.assumed(options, any(row.links_busy is not None for row in rows)))
+        print(simulate_table.assumed(options, methods))
         Console().print(simulate_table.table(rows))
         if any(row.network for row in rows):
             Console().print(simulate_table.over_network(rows))
@@ -82,7 +84,7 @@ def _chosen(methods: Sequence[str], options: SimulateOptions) -> list[str]:
     Raises:
         UsageError: one cannot be simulated, or an option is for none of them.
     """
-    from farandole.cost.comparison import MEANT_FOR
+    from farandole.cost.choice import MEANT_FOR
     from farandole.parameter_server.core.policies import ALIASES
 
     known = simulated()
@@ -104,6 +106,8 @@ def _check_options(methods: Sequence[str], given: Mapping[str, Any]) -> None:
             raise UsageError(f"--{reading} simulates no method: leave {methods[0]} out")
         if beside := [name for name in given if name not in (reading, *READING[reading])]:
             raise UsageError(f"{_option(beside[0])} says nothing to --{reading}: leave one of them out")
+    if "model" in given and (beside := [name for name in FROM_MODEL if name in given]):
+        raise UsageError(f"{_option(beside[0])} is given by --model {given['model']}: leave one of them out")
     for name, other in NEEDS.items():
         if name in given and other not in given:
             raise UsageError(f"{_option(name)} is for {_option(other)}: add that, or leave it out")
@@ -131,7 +135,7 @@ def _check_map(methods: Sequence[str], network: str | None) -> None:
     Raises:
         UsageError: some methods would be compared over the network, and some with one switch.
     """
-    from farandole.cost.comparison import MEANT_FOR
+    from farandole.cost.choice import MEANT_FOR
 
     if network and (others := [method for method in methods if method not in MEANT_FOR["network"]]):
         raise UsageError(f"--map over --network {network}: {others[0]} is simulated with one switch: leave it out")

@@ -21,7 +21,7 @@ from farandole.errors import UsageError
 from farandole.runtime.files import json_text
 
 if TYPE_CHECKING:
-    from farandole.cost.comparison import Choice
+    from farandole.cost.choice import Choice
     from farandole.cost.setting import Setting
 
 FILE = Path("map.png")

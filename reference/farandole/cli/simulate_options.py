@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from farandole.cli.simulate_layers import LayeredOptions
 from farandole.decentralised.options import TopologyName
 from farandole.errors import UsageError
 from farandole.runtime.numbers import AtLeastOne, NotNegative, NotNegativeReal, Part, Positive, PositiveOrInf, Seed
 
 if TYPE_CHECKING:  # which import numpy and scipy, where --help needs neither
-    from farandole.cost.comparison import Choice
+    from farandole.cost.choice import Choice
     from farandole.cost.setting import Setting
     from farandole.cost.stragglers import Straggler
 
 SEVERAL = Parameter(consume_multiple=True, negative="")
 Flag = Annotated[bool, Parameter(negative="")]
-BYTES = 4  # of a parameter
 MAP_GBPS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class SimulateOptions:
+class SimulateOptions(LayeredOptions):
     """What is simulated, or which finished work is read, and what is printed."""
 
     workers: Annotated[tuple[AtLeastOne, ...], SEVERAL] = (16,)
@@ -38,9 +38,6 @@ class SimulateOptions:
 
     compute_ms: Positive = 100.0
     """Mean computing time of an unhindered worker's step."""
-
-    parameters: AtLeastOne = 10_000_000
-    """Number of parameters, of 4 bytes each."""
 
     link_gbps: PositiveOrInf = 100.0
     """Bandwidth of each worker's and each server's link; inf: no limit."""
@@ -82,9 +79,6 @@ class SimulateOptions:
 
     delay: NotNegative = 1
     """streaming-diloco: steps while a part's messages are under way."""
-
-    units: AtLeastOne = 12
-    """zero-1, zero-2, zero-3: units of the model, as its blocks, which are gathered and reduced one by one."""
 
     prefetch: Flag = False
     """zero-3: gather the next unit while one computes."""
@@ -184,7 +178,7 @@ class SimulateOptions:
         self._check_slow_worker(scatter)
         return Setting(
             workers=workers, steps=self.steps, compute_s=compute_s,
-            straggler=failing(scatter, self.fail_every, self.recover_s, compute_s), nbytes=BYTES * self.parameters,
+            straggler=failing(scatter, self.fail_every, self.recover_s, compute_s), nbytes=self.nbytes,
             link=Link(self.latency_us / 1e6, 8 / (self.link_gbps * 1e9)),
             servers=self.servers or servers_for(workers), duplex=self.duplex,
             network=named.parse(self.network) if self.network else None,
@@ -193,12 +187,12 @@ class SimulateOptions:
 
     def choice(self) -> "Choice":
         """Return the methods' own options."""
-        from farandole.cost.comparison import Choice
+        from farandole.cost.choice import Choice
 
         return Choice(
             self.staleness, self.least_staleness, self.longest_wait_ms / 1e3, self.enough, self.patience, self.period,
             self.per_node, self.topology, self.mixing_every, self.mix_after_update, self.kappa, self.longest,
-            self.equal_steps, self.fragments, self.delay, self.units, self.prefetch,
+            self.equal_steps, self.fragments, self.delay, self.layers, self.prefetch, **self.layered(),
         )  # fmt: skip
 
     def _check_slow_worker(self, straggler: "Straggler") -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 if TYPE_CHECKING:
-    from farandole.cost.comparison import Choice, Row
+    from farandole.cost.choice import Choice
+    from farandole.cost.comparison import Row
     from farandole.cost.setting import Setting
 
 LONG_S = 2.0  # there is no bar before

@@ -14,15 +14,13 @@ if TYPE_CHECKING:
 BUSY = 0.95  # of the time: then the links decide, and hardly anything else
 
 
-def assumed(options: SimulateOptions, served: bool) -> str:
-    """Return in one line what is simulated.
-
-    Args:
-        served: whether a method has parameter servers.
-    """
-    from farandole.cli.simulate_options import BYTES
+def assumed(options: SimulateOptions, methods: Sequence[str]) -> str:
+    """Return in one line what is simulated by these methods."""
+    from farandole.cost.choice import COMPRESSED
     from farandole.cost.setting import WORKERS_PER_SERVER
+    from farandole.parameter_server.core.policies import POLICIES
 
+    served = any(method in POLICIES for method in methods)
     if options.servers:
         servers = f"{options.servers} server{'s' if options.servers > 1 else ''}"
     else:
@@ -32,8 +30,9 @@ def assumed(options: SimulateOptions, served: bool) -> str:
         servers if served else "",
         f"links of {options.link_gbps:g} Gbit/s{directions}, {options.latency_us:g} µs",
         f"network {options.network}" if options.network else "",
-        f"{BYTES * options.parameters / 1e6:g} MB of parameters",
+        f"{options.nbytes / 1e6:g} MB of parameters" + (f" ({options.model})" if options.model else ""),
         f"{options.compute_ms:g} ms a step ({options.straggler})",
+        f"{options.encode_ms:g} ms to encode and decode" if set(methods) & set(COMPRESSED) else "",
     ]
     return "assumed: " + "; ".join(part for part in parts if part)
 

@@ -53,32 +53,19 @@ class PowerSGD:
         feedback: bool = True,
     ) -> None:
         self.ranks, self.feedback = ranks, feedback
-        self.matrices: list[tuple[slice, int, int]] = []  # where, m, n
-        self.plain: list[slice] = []
-        offset = 0
-        for shape in shapes:
-            place = slice(offset, offset + prod(shape))
-            rows, columns = (shape[0], prod(shape[1:])) if len(shape) > 1 else (1, prod(shape))
-            if rank * (rows + columns) < rows * columns:
-                self.matrices.append((place, rows, columns))
-            else:
-                self.plain.append(place)
-            offset = place.stop
+        self.matrices, self.plain = divided(shapes, rank)
         self.rank = rank
         self.right: list[Matrix] = [
             orthogonalised(generator.standard_normal((columns, rank), np.float32)) for _, _, columns in self.matrices
         ]
-        self.residual: Vector = np.zeros(offset, np.float32)
+        self.residual: Vector = np.zeros(sum(map(prod, shapes)), np.float32)
         self._left: list[Matrix] = []
         self._plain: Vector = np.zeros(0, np.float32)
         self._vector = self.residual
 
     def nbytes(self) -> tuple[int, int]:
         """What the two all-reduces carry."""
-        first = sum(rows * self.rank for _, rows, _ in self.matrices) + sum(
-            each.stop - each.start for each in self.plain
-        )
-        return 4 * first, 4 * sum(columns * self.rank for _, _, columns in self.matrices)
+        return _carried(self.matrices, self.plain, self.rank)
 
     def project(self, vector: Vector) -> Vector:
         """This rank's part of every P, and what goes as it is: to be summed over the ranks."""
@@ -116,6 +103,30 @@ class PowerSGD:
 
     def _own(self) -> list[Matrix]:
         return [self._vector[place].reshape(rows, columns) for place, rows, columns in self.matrices]
+
+
+def divided(shapes: Sequence[tuple[int, ...]], rank: int) -> tuple[list[tuple[slice, int, int]], list[slice]]:
+    """Return the matrices that are compressed, as (place, rows, columns), and the places of what goes as it is."""
+    matrices, plain, offset = [], [], 0
+    for shape in shapes:
+        place = slice(offset, offset + prod(shape))
+        rows, columns = (shape[0], prod(shape[1:])) if len(shape) > 1 else (1, prod(shape))
+        if rank * (rows + columns) < rows * columns:
+            matrices.append((place, rows, columns))
+        else:
+            plain.append(place)
+        offset = place.stop
+    return matrices, plain
+
+
+def nbytes(shapes: Sequence[tuple[int, ...]], rank: int) -> tuple[int, int]:
+    """Return what the two all-reduces carry for tensors of these shapes, without making a compressor for them."""
+    return _carried(*divided(shapes, rank), rank)
+
+
+def _carried(matrices: Sequence[tuple[slice, int, int]], plain: Sequence[slice], rank: int) -> tuple[int, int]:
+    first = sum(rows * rank for _, rows, _ in matrices) + sum(each.stop - each.start for each in plain)
+    return 4 * first, 4 * sum(columns * rank for _, _, columns in matrices)
 
 
 def orthogonalised(matrix: Matrix) -> Matrix:

@@ -1,7 +1,8 @@
-"""Twenty methods by their names, on one axis.
+"""30 methods by their names, on one axis.
 
     parameter server    seven policies, event by event                        `simulator`
     in rounds           four all-reduces, local SGD, and dynamic rounds       `rounds`, `cost_function`
+                        ten compressors of gradients                          `compressed`
                         DiLoCo, and streaming, beside the computation         `outer_rounds`
                         ZeRO's three stages, unit by unit                     `sharding`
     decentralised       D-PSGD on a graph, all workers at once                `gossip`
@@ -16,8 +17,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pkgutil import resolve_name
 
 from farandole import methods
-from farandole.collectives.schedules import COLLECTIVES, SCHEDULES
-from farandole.cost import gossip, messages, rounds, sharding
+from farandole.collectives.schedules import SCHEDULES
+from farandole.cost import compressed, gossip, messages, rounds, sharding
+from farandole.cost.choice import ALL_REDUCES, COMPRESSED, GOSSIP, MEANT_FOR, STREAMING, ZERO
+from farandole.cost.choice import Choice as Choice
 from farandole.cost.messages import NetworkUse
 from farandole.cost.outer_rounds import OuterRounds
 from farandole.cost.pairs import Pairs
@@ -27,65 +30,7 @@ from farandole.data_parallel.controller import Controller
 from farandole.data_parallel.outer_step import Outer
 from farandole.parameter_server.core.policies import POLICIES, Bounds, Policy, named
 
-LOCAL, DYNAMIC_ROUNDS = "local-sgd", "dynamic-rounds"
-DILOCO, STREAMING = "diloco", "streaming-diloco"
-ZERO = ("zero-1", "zero-2", "zero-3")
-GOSSIP, AD_PSGD = "gossip", "ad-psgd"
-ALL_REDUCES = tuple(name for name, row in COLLECTIVES.items() if row.is_simulated)
-
-
-def _using(bound: str) -> tuple[str, ...]:
-    """Return the policies that a bound is for."""
-    return tuple(name for name, row in POLICIES.items() if bound in row.options)
-
-
-# The methods that an option is for; an option that is not here is for all.
-MEANT_FOR: dict[str, tuple[str, ...]] = {
-    "servers": tuple(POLICIES), "duplex": tuple(POLICIES), "staleness": _using("staleness"),
-    "least_staleness": _using("least_staleness"), "longest_wait_ms": _using("longest_wait"),
-    "enough": _using("enough"), "patience": _using("patience"),
-    "period": (LOCAL, DILOCO, STREAMING), "per_node": ("hierarchical",), "kappa": (DYNAMIC_ROUNDS,),
-    "longest": (DYNAMIC_ROUNDS,), "equal_steps": (DYNAMIC_ROUNDS,),
-    "topology": (GOSSIP, AD_PSGD), "mixing_every": (GOSSIP, AD_PSGD),
-    "mix_after_update": (GOSSIP,), "fragments": (STREAMING,), "delay": (STREAMING,),
-    "units": ZERO, "prefetch": ZERO[2:],
-    "network": (*ALL_REDUCES, LOCAL, DILOCO, STREAMING, DYNAMIC_ROUNDS, *ZERO, GOSSIP),
-}  # fmt: skip
 OUTER_LR, OUTER_MOMENTUM = 0.7, 0.9
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The methods' own options.
-
-    Attributes:
-        enough: of partial and history, the share of the workers that makes a step; always one worker at least.
-        period: of local SGD and DiLoCo, the steps from one average to the next.
-        per_node: of hierarchical, the workers of a node; None: as many, up to 8, as divide the workers.
-        topology, mixing_every, mix_after_update: gossip and ad-psgd, as of the scenarios dpsgd and ad_psgd.
-        kappa, longest, equal_steps: dynamic rounds, as of the scenario dynamic_sync.
-        fragments, delay: of streaming DiLoCo, as of the scenario diloco.
-        units: of ZeRO, into how many the parameters are cut.
-        prefetch: of its stage 3.
-    """
-
-    staleness: int = 4
-    least_staleness: int = 1
-    longest_wait: float = 0.02
-    enough: float = 0.9
-    patience: float = 0.5
-    period: int = 8
-    per_node: int | None = None
-    topology: str = "ring"
-    mixing_every: int = 1
-    mix_after_update: bool = False
-    kappa: float = 4.0
-    longest: int = 64
-    equal_steps: bool = False
-    fragments: int = 4
-    delay: int = 1
-    units: int = 12
-    prefetch: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,6 +117,11 @@ def all_reduced(method: str, setting: Setting, choice: Choice) -> tuple[Setting,
     return setting, rounds.simulated(setting, 1, _all_reduce_s(method, setting, setting.nbytes, choice))
 
 
+def encoded(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:
+    """Synchronous SGD with compressed gradients."""
+    return setting, rounds.simulated(setting, 1, choice.encode_s + compressed.exchange_s(method, setting, choice))
+
+
 def local(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:
     """Local SGD, by a ring."""
     return setting, rounds.simulated(setting, choice.period, _all_reduce_s("ring", setting, setting.nbytes))
@@ -234,6 +184,8 @@ def _network_use(method: str, setting: Setting, choice: Choice) -> NetworkUse | 
     if method in ALL_REDUCES:
         schedule, per_node = messages.schedule_of(method, setting.workers, choice.per_node)
         return messages.use_of(schedule, setting, setting.nbytes, per_node)
+    if method in COMPRESSED:
+        return messages.use_of(*compressed.exchange(method, setting, choice)[0])
     if method in ZERO:
         return messages.use_of(sharding.COLLECTIVES["gather"], setting, setting.nbytes / choice.units)
     if method in MEANT_FOR["network"]:

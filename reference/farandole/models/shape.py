@@ -62,6 +62,16 @@ class Shape:
         return round(self.layers * self.block_parameters() + self.embedding_parameters() + self.head_parameters())
 
     @property
+    def tensors(self) -> list[tuple[int, ...]]:
+        """Return the shapes of all parameters, in order: words, positions, the blocks, the last norm, the head."""
+        h = self.hidden
+        block: list[tuple[int, ...]] = [
+            (h,), (h,), *[(h, h), (h,)] * 4, (h,), (h,), (4 * h, h), (4 * h,), (h, 4 * h), (h,)
+        ]  # fmt: skip
+        head = [] if self.tied else [(self.vocabulary, h)]
+        return [(self.vocabulary, h), (self.sequence, h), *block * self.layers, (h,), (h,), *head]
+
+    @property
     def attention_operations(self) -> int:
         """Return the operations of attention itself in one sequence's forward pass, in all layers."""
         return self.sequence * self.layers * attention(self.sequence, self.hidden)

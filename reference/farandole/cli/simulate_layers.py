@@ -1,0 +1,71 @@
+"""The options of ``farandole simulate`` for what is counted layer by layer: the model, and compressed gradients."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from farandole.compression.options import EncodingOptions
+from farandole.cost.published import MODELS
+from farandole.runtime.choices import one_of
+from farandole.runtime.numbers import AtLeastOne, NotNegativeReal
+
+if TYPE_CHECKING:
+    from farandole.models.shape import Shape
+
+    ModelName = str
+else:
+    ModelName = one_of(MODELS)
+
+BYTES = 4  # of a number
+FROM_MODEL = ("parameters", "units")  # what --model gives instead
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LayeredOptions(EncodingOptions):
+    """The model and its layers."""
+
+    parameters: AtLeastOne = 10_000_000
+    """Number of parameters, of 4 bytes each."""
+
+    model: ModelName | None = None
+    """A transformer whose parameters and layers are simulated, in place of --parameters and --units."""
+
+    units: AtLeastOne = 12
+    """zero-1, zero-2, zero-3: units of the model, as its blocks, which are gathered and reduced one by one; powersgd:
+    each is one square matrix."""
+
+    matrix_rank: AtLeastOne = 2
+    """powersgd: the rank of the approximation of each matrix."""
+
+    share_scales: Annotated[bool, Parameter(negative="")] = False
+    """terngrad: the ranks first exchange their scales, and all of them use the largest."""
+
+    encode_ms: NotNegativeReal = 0.0
+    """Compressed gradients: time to encode and decode a gradient."""
+
+    @property
+    def shape(self) -> "Shape | None":
+        """Return the shape of --model."""
+        return MODELS[self.model] if self.model else None
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the parameters."""
+        return BYTES * (self.shape.parameters if self.shape else self.parameters)
+
+    @property
+    def layers(self) -> int:
+        """Return the number of units of the model."""
+        return self.shape.layers if self.shape else self.units
+
+    def layered(self) -> dict[str, Any]:
+        """Return the fields of a `Choice` that these options determine."""
+        from farandole.compression.options import CompressionOptions
+
+        compression = CompressionOptions(
+            levels=self.levels, bucket=self.bucket, fraction=self.fraction, matrix_rank=self.matrix_rank,
+            share_scales=self.share_scales,
+        )  # fmt: skip
+        return {"compression": compression, "encode_s": self.encode_ms / 1e3, "model": self.shape}

@@ -1,0 +1,81 @@
+"""The options of the simulated methods, and which methods each option is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from farandole.collectives.schedules import COLLECTIVES
+from farandole.compression.options import CompressionOptions
+from farandole.compression.table import COMPRESSORS
+from farandole.compression.table import MEANT_FOR as OF_COMPRESSORS
+from farandole.models.shape import Shape
+from farandole.parameter_server.core.policies import POLICIES
+
+LOCAL, DYNAMIC_ROUNDS = "local-sgd", "dynamic-rounds"
+DILOCO, STREAMING = "diloco", "streaming-diloco"
+ZERO = ("zero-1", "zero-2", "zero-3")
+GOSSIP, AD_PSGD = "gossip", "ad-psgd"
+ALL_REDUCES = tuple(name for name, row in COLLECTIVES.items() if row.is_simulated)
+COMPRESSED = tuple(name for name in COMPRESSORS if name != "none")  # with none it is the ring
+AS_COLLECTIVES = tuple(name for name in COMPRESSED if name != "majority-vote")  # whose all-to-all has P² messages
+
+
+def _using(bound: str) -> tuple[str, ...]:
+    """Return the policies that a bound is for."""
+    return tuple(name for name, row in POLICIES.items() if bound in row.options)
+
+
+# The methods that an option is for; an option that is not here is for all.
+MEANT_FOR: dict[str, tuple[str, ...]] = {
+    "servers": tuple(POLICIES), "duplex": tuple(POLICIES), "staleness": _using("staleness"),
+    "least_staleness": _using("least_staleness"), "longest_wait_ms": _using("longest_wait"),
+    "enough": _using("enough"), "patience": _using("patience"),
+    "period": (LOCAL, DILOCO, STREAMING), "per_node": ("hierarchical",), "kappa": (DYNAMIC_ROUNDS,),
+    "longest": (DYNAMIC_ROUNDS,), "equal_steps": (DYNAMIC_ROUNDS,),
+    "topology": (GOSSIP, AD_PSGD), "mixing_every": (GOSSIP, AD_PSGD),
+    "mix_after_update": (GOSSIP,), "fragments": (STREAMING,), "delay": (STREAMING,),
+    "units": ZERO, "prefetch": ZERO[2:],
+    **{name: OF_COMPRESSORS[name] for name in ("fraction", "levels", "bucket", "matrix_rank", "share_scales")},
+    "encode_ms": COMPRESSED,
+    "network": (*ALL_REDUCES, *AS_COLLECTIVES, LOCAL, DILOCO, STREAMING, DYNAMIC_ROUNDS, *ZERO, GOSSIP),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The methods' own options.
+
+    Attributes:
+        enough: of partial and history, the share of the workers that makes a step; always one worker at least.
+        period: of local SGD and DiLoCo, the steps from one average to the next.
+        per_node: of hierarchical, the workers of a node; None: as many, up to 8, as divide the workers.
+        topology, mixing_every, mix_after_update: gossip and ad-psgd, as of the scenarios dpsgd and ad_psgd.
+        kappa, longest, equal_steps: dynamic rounds, as of the scenario dynamic_sync.
+        fragments, delay: of streaming DiLoCo, as of the scenario diloco.
+        units: of ZeRO, into how many the parameters are cut.
+        prefetch: of its stage 3.
+        compression: of compressed gradients, as of the scenario compressed_sgd; its compressor is the method's name.
+        encode_s: of these, the time to encode and decode a gradient.
+        model: the shape of a transformer; None: the parameters are as many square matrices as there are units.
+    """
+
+    staleness: int = 4
+    least_staleness: int = 1
+    longest_wait: float = 0.02
+    enough: float = 0.9
+    patience: float = 0.5
+    period: int = 8
+    per_node: int | None = None
+    topology: str = "ring"
+    mixing_every: int = 1
+    mix_after_update: bool = False
+    kappa: float = 4.0
+    longest: int = 64
+    equal_steps: bool = False
+    fragments: int = 4
+    delay: int = 1
+    units: int = 12
+    prefetch: bool = False
+    compression: CompressionOptions = field(default_factory=CompressionOptions)
+    encode_s: float = 0.0
+    model: Shape | None = None
