@@ -16,12 +16,14 @@ from typing import Any
 from farandole.collectives.schedules import COLLECTIVES
 from farandole.compression.table import COMPRESSORS
 from farandole.errors import UsageError
+from farandole.model_parallel.schedules import ONE_WAY
 from farandole.parameter_server.core import policies
 from farandole.parameter_server.core.policies import POLICIES
 
 Options = Mapping[str, Any]
 
 SIMULATORS = "farandole.cost.comparison"
+PIPELINES = "farandole.cost.pipelines:simulated"
 # Of the four ranks of the tour and of `bench methods`, one is manager and server: three workers remain.
 SERVED: dict[str, Any] = {"place": "servers=0,workers=1-3"}
 # The groups of the tour's page.
@@ -89,7 +91,7 @@ MEASURES = "it measures ranks and links, and decides by that"
 AS_GOSSIP = "its network is that of gossip, and what it computes or sends instead is not modelled"
 BY_FORMULA = "model_parallel/context/traffic.py has its bytes and memory by formula"
 EXPERTS_BY_FORMULA = "model_parallel/expert/traffic.py has its bytes and memory by formula"
-PIPELINED = "farandole draw gives a pipeline's idle time, and farandole advise the time of every division"
+IN_GRID = "grid simulates every division into data, pipeline and tensor ranks"
 AS_SERVER = "its network is that of bsp and async, and how it learns is not modelled"
 RECOVERS = "failures are simulated with any method: --fail-every"
 
@@ -251,11 +253,12 @@ METHODS: dict[str, Method] = {
     ),
     "layer_split": Method(
         "model_parallel", "Model partitioning by layers", "model_parallel/schedules/naive.py",
-        why_not_simulated=PIPELINED,
+        simulated={"naive": PIPELINES},
         measured=(Measured("layer split"),),
     ),
     "pipeline": Method(
-        "model_parallel", "Pipeline parallel", "model_parallel/schedules/one_f_one_b.py", why_not_simulated=PIPELINED,
+        "model_parallel", "Pipeline parallel", "model_parallel/schedules/one_f_one_b.py",
+        simulated={name: PIPELINES for name in ONE_WAY if name != "naive"},
         measured=(Measured("pipeline, 1F1B", {"micro_batches": 8}),),
         tour=(
             Stop(
@@ -275,7 +278,7 @@ METHODS: dict[str, Method] = {
         ),
     ),
     "hybrid": Method(
-        "model_parallel", "Hybrid of data and model parallel", "model_parallel/grid.py", why_not_simulated=PIPELINED,
+        "model_parallel", "Hybrid of data and model parallel", "model_parallel/grid.py", why_not_simulated=IN_GRID,
         measured=(
             Measured("two pipelines", {"pipeline_ranks": 2}),
             Measured("sharded optimizer", {"pipeline_ranks": 1, "shard_optimizer": True}),
@@ -289,7 +292,7 @@ METHODS: dict[str, Method] = {
     ),
     "tensor_split": Method(
         "model_parallel", "Blocks of the matrix, tensor parallel", "model_parallel/tensor/linear.py",
-        why_not_simulated=PIPELINED,
+        why_not_simulated=IN_GRID,
         measured=(Measured("tensor split"),),
     ),
     "context_parallel": Method(
@@ -302,7 +305,7 @@ METHODS: dict[str, Method] = {
     ),
     "grid": Method(
         "grid", "Six axes at once: data × shard × pipeline × expert × context × tensor", "model_parallel/grid.py",
-        why_not_simulated="grid/traffic.py has its bytes along each axis by formula, and grid/memory.py its memory",
+        simulated={"grid": PIPELINES},
     ),
     "sharded": Method(
         "sharded", "Training state divided over data-parallel ranks: ZeRO, FSDP", "sharded/training.py",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from farandole.errors import UsageError
-from farandole.model_parallel import checker
+from farandole.model_parallel import step_order
 from farandole.model_parallel.checker import ScheduleError, check, execute
 from farandole.model_parallel.placement import Placement
 from farandole.model_parallel.schedules import FLUSHED, NAMES, choose, pipedream
@@ -260,7 +260,7 @@ def test_dualpipe_with_overlapping_passes_has_the_papers_bubble(stages: int, mon
     for micro_batches in (2 * stages, 3 * stages):
         plain = check(choose("dualpipe"), stages, micro_batches)
         with monkeypatch.context() as patch:
-            patch.setattr(checker, "with_messages", overlapping)
+            patch.setattr(step_order, "with_messages", overlapping)
             execution = check(choose("dualpipe"), stages, micro_batches)
         forward, backward, weights = 1, 2, 1
         bubble = (stages / 2 - 1) * ((forward + backward) + backward - 3 * weights)
@@ -427,7 +427,7 @@ def test_a_message_to_the_wrong_stage_is_found(monkeypatch: pytest.MonkeyPatch) 
         for step in with_messages(*arguments):
             yield replace(step, peer=2) if step == SendActivation(1, 1, peer=1) else step
 
-    monkeypatch.setattr(checker, "with_messages", astray)
+    monkeypatch.setattr(step_order, "with_messages", astray)
     with pytest.raises(ScheduleError, match=r"1f1b, 3 stages, 4 micro-batches: deadlock, .*stage 1 in Receive"):
         check(ONE_F_ONE_B, 3, 4)
 

@@ -20,7 +20,7 @@ MOST_GRADIENTS = 20_000_000
 READING: dict[str, tuple[str, ...]] = {
     "record": ("json",), "fit": ("json",), "sides": ("alone", "goal", "json"), "collect": ("out", "json"),
 }  # fmt: skip
-NEEDS = {"alone": "sides", "goal": "sides", "map_gbps": "map", "recover_s": "fail_every"}
+NEEDS = {"alone": "sides", "goal": "sides", "map_gbps": "map", "recover_s": "fail_every", "micro_batch": "model"}
 
 
 def simulate(*methods: str, options: SimulateOptions | None = None) -> None:
@@ -31,7 +31,8 @@ def simulate(*methods: str, options: SimulateOptions | None = None) -> None:
     Args:
         methods: bsp, ssp, async, half, partial, dssp, history; ring, tree, halving-doubling, hierarchical
             (synchronous, by all-reduce), float16, bfloat16, qsgd, terngrad, sign, majority-vote, top-k, random-k, dgc,
-            powersgd (compressed gradients), zero-1, zero-2, zero-3 (sharded), local-sgd, diloco, streaming-diloco,
+            powersgd (compressed gradients), naive, gpipe, 1f1b, interleaved, zero-bubble, zb-h2, zb-v (pipelines), grid
+            (data × pipeline × tensor), zero-1, zero-2, zero-3 (sharded), local-sgd, diloco, streaming-diloco,
             dynamic-rounds; gossip, ad-psgd (without a coordinator); or all.
     """
     options = options or SimulateOptions()
@@ -128,6 +129,8 @@ def _check_meant(methods: Collection[str], given: Mapping[str, Any], meant_for: 
     for name, meant in meant_for.items():
         if name in given and not set(methods) & set(meant):
             raise UsageError(f"{_option(name)} is for {' or '.join(meant)}: leave it out, or name one of these")
+    if "chunks" in given and "interleaved" not in (*methods, given.get("schedule")):
+        raise UsageError("--chunks of a grid is for --schedule interleaved: leave it out, or add that")
 
 
 def _check_map(methods: Sequence[str], network: str | None) -> None:

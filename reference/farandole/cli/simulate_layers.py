@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from farandole.compression.options import EncodingOptions
 from farandole.cost.published import MODELS
+from farandole.model_parallel.schedules import ONE_WAY
 from farandole.runtime.choices import one_of
 from farandole.runtime.numbers import AtLeastOne, NotNegativeReal
 
@@ -14,11 +15,12 @@ if TYPE_CHECKING:
     from farandole.models.shape import Shape
 
     ModelName = str
+    ScheduleName = str
 else:
-    ModelName = one_of(MODELS)
+    ModelName, ScheduleName = one_of(MODELS), one_of(ONE_WAY)
 
 BYTES = 4  # of a number
-FROM_MODEL = ("parameters", "units")  # what --model gives instead
+FROM_MODEL = ("parameters", "units", "activation_mb")  # what --model gives instead
 
 
 @Parameter(name="*")
@@ -34,7 +36,7 @@ class LayeredOptions(EncodingOptions):
 
     units: AtLeastOne = 12
     """zero-1, zero-2, zero-3: units of the model, as its blocks, which are gathered and reduced one by one; powersgd:
-    each is one square matrix."""
+    each is one square matrix; grid: the layers."""
 
     matrix_rank: AtLeastOne = 2
     """powersgd: the rank of the approximation of each matrix."""
@@ -44,6 +46,27 @@ class LayeredOptions(EncodingOptions):
 
     encode_ms: NotNegativeReal = 0.0
     """Compressed gradients: time to encode and decode a gradient."""
+
+    stages: AtLeastOne | None = None
+    """Pipelines, grid: stages of a pipeline. [default: the largest divisor of the number of workers, up to 8]"""
+
+    micro_batches: AtLeastOne | None = None
+    """Pipelines, grid: parts into which a pipeline's batch is cut. [default: four for each stage]"""
+
+    activation_mb: NotNegativeReal = 1.0
+    """Pipelines, grid: megabytes of a micro-batch's outputs between two layers."""
+
+    micro_batch: AtLeastOne = 1
+    """Pipelines, grid with --model: sequences in a micro-batch, from which its activations follow."""
+
+    chunks: AtLeastOne = 2
+    """interleaved: pieces of the model on each worker."""
+
+    schedule: ScheduleName = "1f1b"
+    """grid: the schedule of its pipelines."""
+
+    tensor: AtLeastOne = 1
+    """grid: workers that divide each layer, within a node, where a message costs a tenth."""
 
     @property
     def shape(self) -> "Shape | None":
@@ -60,6 +83,13 @@ class LayeredOptions(EncodingOptions):
         """Return the number of units of the model."""
         return self.shape.layers if self.shape else self.units
 
+    @property
+    def boundary(self) -> float:
+        """Return the bytes of a micro-batch's outputs between two layers."""
+        if shape := self.shape:
+            return BYTES * self.micro_batch * shape.sequence * shape.hidden
+        return 1e6 * self.activation_mb
+
     def layered(self) -> dict[str, Any]:
         """Return the fields of a `Choice` that these options determine."""
         from farandole.compression.options import CompressionOptions
@@ -68,4 +98,8 @@ class LayeredOptions(EncodingOptions):
             levels=self.levels, bucket=self.bucket, fraction=self.fraction, matrix_rank=self.matrix_rank,
             share_scales=self.share_scales,
         )  # fmt: skip
-        return {"compression": compression, "encode_s": self.encode_ms / 1e3, "model": self.shape}
+        return {
+            "compression": compression, "encode_s": self.encode_ms / 1e3, "model": self.shape, "stages": self.stages,
+            "micro_batches": self.micro_batches, "chunks": self.chunks, "activation": self.boundary,
+            "micro_batch": self.micro_batch, "schedule": self.schedule, "tensor": self.tensor,
+        }  # fmt: skip

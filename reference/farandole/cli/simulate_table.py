@@ -16,7 +16,7 @@ BUSY = 0.95  # of the time: then the links decide, and hardly anything else
 
 def assumed(options: SimulateOptions, methods: Sequence[str]) -> str:
     """Return in one line what is simulated by these methods."""
-    from farandole.cost.choice import COMPRESSED
+    from farandole.cost.choice import COMPRESSED, PIPELINED
     from farandole.cost.setting import WORKERS_PER_SERVER
     from farandole.parameter_server.core.policies import POLICIES
 
@@ -33,8 +33,16 @@ def assumed(options: SimulateOptions, methods: Sequence[str]) -> str:
         f"{options.nbytes / 1e6:g} MB of parameters" + (f" ({options.model})" if options.model else ""),
         f"{options.compute_ms:g} ms a step ({options.straggler})",
         f"{options.encode_ms:g} ms to encode and decode" if set(methods) & set(COMPRESSED) else "",
+        _pipelines(options) if set(methods) & set(PIPELINED) else "",
     ]
     return "assumed: " + "; ".join(part for part in parts if part)
+
+
+def _pipelines(options: SimulateOptions) -> str:
+    """Return how the model is divided."""
+    stages, cuts = options.stages or "up to 8", options.micro_batches or "4 for each stage"
+    tensor = f", {options.tensor} tensor ranks in the grid" if options.tensor > 1 else ""
+    return f"stages: {stages}, micro-batches: {cuts}, {options.boundary / 1e6:g} MB between layers{tensor}"
 
 
 def table(rows: Sequence[Row]) -> Table:

@@ -8,16 +8,20 @@ from farandole.collectives.schedules import COLLECTIVES
 from farandole.compression.options import CompressionOptions
 from farandole.compression.table import COMPRESSORS
 from farandole.compression.table import MEANT_FOR as OF_COMPRESSORS
+from farandole.model_parallel.schedules import ONE_WAY
 from farandole.models.shape import Shape
 from farandole.parameter_server.core.policies import POLICIES
 
 LOCAL, DYNAMIC_ROUNDS = "local-sgd", "dynamic-rounds"
 DILOCO, STREAMING = "diloco", "streaming-diloco"
 ZERO = ("zero-1", "zero-2", "zero-3")
+GRID = "grid"
 GOSSIP, AD_PSGD = "gossip", "ad-psgd"
 ALL_REDUCES = tuple(name for name, row in COLLECTIVES.items() if row.is_simulated)
 COMPRESSED = tuple(name for name in COMPRESSORS if name != "none")  # with none it is the ring
 AS_COLLECTIVES = tuple(name for name in COMPRESSED if name != "majority-vote")  # whose all-to-all has P² messages
+PIPELINED = (*ONE_WAY, GRID)
+BYTES = 4  # of a parameter, and of an activation
 
 
 def _using(bound: str) -> tuple[str, ...]:
@@ -34,9 +38,11 @@ MEANT_FOR: dict[str, tuple[str, ...]] = {
     "longest": (DYNAMIC_ROUNDS,), "equal_steps": (DYNAMIC_ROUNDS,),
     "topology": (GOSSIP, AD_PSGD), "mixing_every": (GOSSIP, AD_PSGD),
     "mix_after_update": (GOSSIP,), "fragments": (STREAMING,), "delay": (STREAMING,),
-    "units": ZERO, "prefetch": ZERO[2:],
+    "units": (*ZERO, "powersgd", GRID), "prefetch": ZERO[2:],
     **{name: OF_COMPRESSORS[name] for name in ("fraction", "levels", "bucket", "matrix_rank", "share_scales")},
     "encode_ms": COMPRESSED,
+    "stages": PIPELINED, "micro_batches": PIPELINED, "activation_mb": PIPELINED, "micro_batch": PIPELINED,
+    "chunks": ("interleaved", GRID), "schedule": (GRID,), "tensor": (GRID,),
     "network": (*ALL_REDUCES, *AS_COLLECTIVES, LOCAL, DILOCO, STREAMING, DYNAMIC_ROUNDS, *ZERO, GOSSIP),
 }  # fmt: skip
 
@@ -52,11 +58,17 @@ class Choice:
         topology, mixing_every, mix_after_update: gossip and ad-psgd, as of the scenarios dpsgd and ad_psgd.
         kappa, longest, equal_steps: dynamic rounds, as of the scenario dynamic_sync.
         fragments, delay: of streaming DiLoCo, as of the scenario diloco.
-        units: of ZeRO, into how many the parameters are cut.
+        units: of ZeRO and of a grid, into how many the parameters are cut.
         prefetch: of its stage 3.
         compression: of compressed gradients, as of the scenario compressed_sgd; its compressor is the method's name.
         encode_s: of these, the time to encode and decode a gradient.
-        model: the shape of a transformer; None: the parameters are as many square matrices as there are units.
+        model: the shape of a transformer; None: there are `units` of equal length.
+        stages: of a pipeline; None: as many, up to 8, as divide the workers.
+        micro_batches: of a step of each pipeline; None: four for each stage.
+        chunks: of interleaved, pieces of the model on each worker.
+        activation: bytes of a micro-batch's outputs between two layers, where there is no model.
+        micro_batch: sequences in one, where there is a model.
+        schedule, tensor: of the grid, its pipelines' schedule and the ranks that divide each layer.
     """
 
     staleness: int = 4
@@ -79,3 +91,10 @@ class Choice:
     compression: CompressionOptions = field(default_factory=CompressionOptions)
     encode_s: float = 0.0
     model: Shape | None = None
+    stages: int | None = None
+    micro_batches: int | None = None
+    chunks: int = 2
+    activation: float = 1e6
+    micro_batch: int = 1
+    schedule: str = "1f1b"
+    tensor: int = 1

@@ -1,10 +1,11 @@
-"""30 methods by their names, on one axis.
+"""38 methods by their names, on one axis.
 
     parameter server    seven policies, event by event                        `simulator`
     in rounds           four all-reduces, local SGD, and dynamic rounds       `rounds`, `cost_function`
                         ten compressors of gradients                          `compressed`
                         DiLoCo, and streaming, beside the computation         `outer_rounds`
                         ZeRO's three stages, unit by unit                     `sharding`
+    stage by stage      seven schedules of pipelines, and a grid              `pipelines`, `division`
     decentralised       D-PSGD on a graph, all workers at once                `gossip`
                         AD-PSGD in pairs, event by event                      `pairs`
 

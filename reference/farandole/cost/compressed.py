@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isqrt
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,13 +30,10 @@ from farandole.compression.majority_vote import MajorityVote
 from farandole.compression.powersgd import PowerSGD
 from farandole.compression.table import COMPRESSORS
 from farandole.compression.terngrad import TernGrad
+from farandole.cost.choice import BYTES, Choice
 from farandole.cost.messages import collective_s
 from farandole.cost.setting import Setting
 
-if TYPE_CHECKING:
-    from farandole.cost.choice import Choice
-
-BYTES = 4  # of a parameter
 Exchange = tuple[Schedule, Setting, float]
 
 

@@ -22,8 +22,9 @@ from functools import lru_cache
 from farandole.collectives.costs import coefficients
 from farandole.collectives.ring import RING
 from farandole.cost.training_plan import TrainingPlan
-from farandole.model_parallel.checker import SHIPMENTS, Execution, execute
+from farandole.model_parallel.checker import Execution, execute
 from farandole.model_parallel.schedules import choose
+from farandole.model_parallel.step_order import SHIPMENTS
 from farandole.model_parallel.steps import Times, with_messages
 from farandole.models.shape import Shape
 from farandole.sharded.steps import halves

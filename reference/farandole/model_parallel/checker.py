@@ -12,30 +12,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from farandole.model_parallel.step_costs import duration, most_held
+from farandole.model_parallel.step_order import RECEIPTS, SHIPMENTS, Sent, in_order
+from farandole.model_parallel.step_order import ScheduleError as ScheduleError
 from farandole.model_parallel.steps import (
     Backward,
     BackwardInput,
     BackwardWeight,
     Computation,
     Forward,
-    ReceiveActivation,
-    ReceiveGradient,
     Schedule,
-    SendActivation,
-    SendGradient,
-    Step,
     Times,
     Update,
-    with_messages,
 )
 
 UNIT = Times()
-RECEIPTS, SHIPMENTS = (ReceiveActivation, ReceiveGradient), (SendActivation, SendGradient)
-Sent = tuple[type[Step], int, int, int, int]  # kind, micro-batch, virtual stage that uses it, sender, receiver
-
-
-class ScheduleError(AssertionError):
-    """The schedule deadlocks or breaks a rule; the message says at which stage and micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,46 +107,22 @@ def execute(schedule: Schedule, stages: int, micro_batches: int, times: Times = 
     Raises:
         ScheduleError: some stages wait for messages that never come, or messages are never received.
     """
-    plans = [
-        list(with_messages(schedule.computations(stage, stages, micro_batches), stage, stages, schedule.placement))
-        for stage in range(stages)
-    ]
     passes = schedule.placement.passes
-    clock, at = [0.0] * stages, [0] * stages
-    under_way: dict[Sent, float] = {}  # what is sent → when it arrives
+    clock = [0.0] * stages
+    arrivals: dict[Sent | None, float] = {}  # message → when
     intervals: list[Interval] = []
     done: list[list[Computation]] = [[] for _ in range(stages)]
     messages = [0] * stages
-    moved = True
-    while moved:
-        moved = False
-        for stage, plan in enumerate(plans):
-            while at[stage] < len(plan):
-                step = plan[at[stage]]
-                if isinstance(step, RECEIPTS):
-                    key = _sent_as(step, stage)
-                    if key not in under_way:
-                        break
-                    clock[stage] = max(clock[stage], under_way.pop(key))
-                elif isinstance(step, SHIPMENTS):
-                    under_way[type(step), step.micro_batch, step.virtual_stage, stage, step.peer] = clock[stage]
-                    messages[stage] += step.peer != stage
-                else:
-                    start, clock[stage] = clock[stage], clock[stage] + duration(step, times, passes)
-                    intervals.append(Interval(stage, step, start, clock[stage]))
-                    done[stage].append(step)
-                at[stage] += 1
-                moved = True
-    stuck = {stage: plan[at[stage]] for stage, plan in enumerate(plans) if at[stage] < len(plan)}
-    where = f"{schedule.name}, {stages} stages, {micro_batches} micro-batches"
-    if stuck:
-        waits = "; ".join(f"stage {stage} in {step}" for stage, step in stuck.items())
-        raise ScheduleError(f"{where}: deadlock, waiting for what is never sent: {waits}")
-    if under_way:
-        kind, micro_batch, virtual_stage, source, destination = next(iter(under_way))
-        what = f"{kind.__name__} of micro-batch {micro_batch} for virtual stage {virtual_stage}"
-        what += f", sent by stage {source} to {destination}"
-        raise ScheduleError(f"{where}: no stage receives {what}")
+    for stage, step, message in in_order(schedule, stages, micro_batches):
+        if isinstance(step, RECEIPTS):
+            clock[stage] = max(clock[stage], arrivals.pop(message))
+        elif isinstance(step, SHIPMENTS):
+            arrivals[message] = clock[stage]
+            messages[stage] += step.peer != stage
+        else:
+            start, clock[stage] = clock[stage], clock[stage] + duration(step, times, passes)
+            intervals.append(Interval(stage, step, start, clock[stage]))
+            done[stage].append(step)
     one_each: dict[int, int] = defaultdict(lambda: 1)  # also for a chunk that does not exist, which `check` reports
     stash = [most_held(steps, one_each) for steps in done]
     return Execution(stages, intervals, stash, messages, times)
@@ -239,8 +205,3 @@ def _check_updates(schedule: Schedule, where: str, micro_batches: int, steps: li
             raise ScheduleError(f"{where} must update right after each gradient: {gradient} is followed by {update}")
     if len(after) != 2 * micro_batches:
         raise ScheduleError(f"{where} must update once after each of {micro_batches} gradients")
-
-
-def _sent_as(step: ReceiveActivation | ReceiveGradient, stage: int) -> Sent:
-    sent = SendActivation if isinstance(step, ReceiveActivation) else SendGradient
-    return sent, step.micro_batch, step.virtual_stage, step.peer, stage

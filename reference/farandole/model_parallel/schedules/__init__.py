@@ -35,6 +35,7 @@ SCHEDULES: dict[str, Callable[[int], Schedule]] = {
 }
 NAMES = tuple(SCHEDULES)
 FLUSHED = tuple(name for name in NAMES if name != PIPEDREAM.name)  # all micro-batches of a step before its update
+ONE_WAY = tuple(name for name in FLUSHED if len(SCHEDULES[name](1).placement.routes) == 1)  # one copy of each piece
 
 
 def choose(name: str, chunks: int = 2) -> Schedule:
