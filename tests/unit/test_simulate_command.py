@@ -175,6 +175,7 @@ def test_what_is_no_part_of_the_map_is_refused(tmp_path: Path, capsys: pytest.Ca
         ("interleaved --stages 4 --micro-batches 6", "6 micro-batches are not whole groups of 4"),
         ("1f1b --workers 32 --stages 32 --model gpt-1.7b", "24 layers cannot be cut into 32 pieces"),
         ("grid --workers 10 --tensor 5 --model gpt-1.7b", "--tensor 5 does not divide 24 heads"),
+        ("gpipe --micro-batches 1000000", "3,200,000,000 passes of micro-batches are more than 20,000,000"),
         ("gpipe --network torus", "--network is for tree or"),
         ("ad-psgd --mix-after-update", "--mix-after-update is for gossip"),
         ("ring --servers 2", "--servers is for bsp or ssp or"),

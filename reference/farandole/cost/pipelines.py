@@ -34,11 +34,13 @@ from farandole.cost.messages import IN_A_NODE, collective_s
 from farandole.cost.quadratic import CURVATURES, Quadratic
 from farandole.cost.rounds import finished, shared
 from farandole.cost.setting import Draws, Outcome, Setting, Vector
+from farandole.errors import UsageError
 from farandole.model_parallel.step_costs import duration
 from farandole.model_parallel.step_order import SHIPMENTS, Sent, in_order
 from farandole.model_parallel.steps import BackwardWeight, Computation, Times, Update
 
 THIRDS = Times(1 / 3, 1 / 3, 1 / 3)  # of the computing of a step: forward, backward for inputs, for parameters
+MOST_PASSES = 20_000_000  # of all stages of one pipeline, in all steps
 EXCHANGES = 2  # of a layer's tensor ranks in a pass forward, and in one backward
 
 
@@ -71,8 +73,20 @@ def communication(division: Division, setting: Setting) -> Communication:
 
 
 def simulated(method: str, setting: Setting, choice: Choice) -> tuple[Setting, Outcome]:
-    """Simulate a pipeline by its schedule's name, or a "grid"."""
+    """Simulate a pipeline by its schedule's name, or a "grid".
+
+    Raises:
+        UsageError: the workers or the layers cannot be divided so, or there are more passes than one would wait for.
+    """
     division = divided(method, setting.workers, choice)
+    passes = (
+        setting.steps * division.micro_batches * sum(map(len, division.share)) * (3 if division.schedule.halves else 2)
+    )
+    if passes > MOST_PASSES:
+        raise UsageError(
+            f"{method}: {passes:,} passes of micro-batches are more than {MOST_PASSES:,}, which takes too long: give "
+            "fewer --steps, --micro-batches or --stages"
+        )
     takes = communication(division, setting)
     times = Draws(setting).block() * setting.compute_s
     by_place = times.reshape(setting.steps, division.data, division.stages, division.tensor)
@@ -85,6 +99,8 @@ def simulated(method: str, setting: Setting, choice: Choice) -> tuple[Setting, O
         clock.step(pace)
         noise = rng.normal(scale=setting.noise / setting.workers**0.5, size=len(CURVATURES))
         quadratic.move(CURVATURES * quadratic.x + noise, 1, clock.latest)
+        if setting.progress:
+            setting.progress(setting.workers)
     outcome.wall_s, outcome.computed = clock.latest, setting.steps * setting.workers
     outcome.compute_s = float(by_place.sum(axis=(0, 1, 3)) @ np.array([sum(own) for own in division.share]))
     layers = sum(map(sum, division.layers)) / division.stages
