@@ -23,8 +23,8 @@ MAP_GBPS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class SimulateOptions(LayeredOptions):
-    """What is simulated, or which finished work is read, and what is printed."""
+class SettingOptions:
+    """How many workers there are, how fast they compute, and over which links."""
 
     workers: Annotated[tuple[AtLeastOne, ...], SEVERAL] = (16,)
     """Number of workers, or several numbers: --workers 1 10 100 1000 10000."""
@@ -49,6 +49,12 @@ class SimulateOptions(LayeredOptions):
     """The network whose links the messages share, in place of one switch: single-switch, two-level:rack=8,over=4,
     fat-tree:ports=8,routing=hash (or spread, modulo), dragonfly:per-router=2 or torus:sides=4x4x8; also
     placement=random and hop-us=0.5."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SimulateOptions(LayeredOptions, SettingOptions):
+    """What is simulated, or which finished work is read, and what is printed."""
 
     servers: AtLeastOne | None = None
     """Parameter servers that share the parameters. [default: one for every four workers]"""
