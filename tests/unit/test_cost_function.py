@@ -113,7 +113,7 @@ def test_the_four_sides_of_a_record() -> None:
 def test_every_method_can_be_compared(method: str, workers: int) -> None:
     setting = Setting(workers, 40, 0.1, parse("lognormal:0.5"), 1e5, LINK)
     row = compared(method, setting, Choice(per_node=2))
-    assert 0 < row.efficiency <= 1
+    assert 0 < row.efficiency <= 1 + 1e-12, "a pipeline adds up many passes, and rounds each"
     assert row.outcome.to_loss_s is None or row.outcome.to_loss_s <= row.outcome.wall_s
     assert row.to_dict()["method"] == method
 
