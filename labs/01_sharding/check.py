@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def check_shares(student: Any, comm: LabCommunicator) -> None:
             f"{call} is {given}: the largest share is {spread} more than the smallest, and all ranks wait for it; "
             "spread the remainder, one sample each",
         )
-        right = [samples // ranks + (rank < samples % ranks) for rank in range(ranks)]
+        right = right_shares(samples, ranks)
         expect(given == right, f"{call} is {given}: the first ranks get the larger shares, {right}")
 
 
@@ -53,6 +54,8 @@ def check_rows(student: Any, comm: LabCommunicator) -> None:
             together == sorted(together),
             f"{samples} samples on {ranks} ranks: the shares should lie one after the other, in rank order",
         )
+        lengths, right = [len(part) for part in rows], right_shares(samples, ranks)
+        expect(lengths == right, f"{samples} samples on {ranks} ranks: the ranks have {lengths} rows, and not {right}")
 
 
 def check_every_sample_once(student: Any, comm: LabCommunicator) -> None:
@@ -81,26 +84,43 @@ def check_same_steps(student: Any, comm: LabCommunicator) -> None:
 
 
 def check_shuffled(student: Any, comm: LabCommunicator) -> None:
-    def order(rank: int = 1, seed: int = 0, epoch: int = 0) -> Rows:
-        return together(epoch_of(student, 200, rank, 4, 5, seed, epoch))
+    def some(rank: int = 1, seed: int = 0, epoch: int = 0) -> list[Rows]:
+        return epoch_of(student, 200, rank, 4, 5, seed, epoch)
 
     for rank in range(4):
-        rows = order(rank)
+        rows = together(some(rank))
         expect(rows != sorted(rows), f"rank {rank} uses its rows in their own order: shuffle them")
-    expect(order(epoch=0) != order(epoch=1), "epochs 0 and 1 have the same order: the epoch's number should change it")
-    expect(order(seed=0) != order(seed=1), "seeds 0 and 1 give the same order")
+        follow = sum(after == before + 1 for before, after in pairwise(rows))
+        expect(
+            follow < len(rows) / 2,
+            f"of {len(rows)} rows that rank {rank} uses, {follow} follow the row that they follow in the data set: "
+            "every row needs another place, and not only whole batches",
+        )
+    epochs, seeds = [some(epoch=epoch) for epoch in range(4)], [some(seed=seed) for seed in range(4)]
+    for one, other in combinations(range(4), 2):
+        expect(
+            together(epochs[one]) != together(epochs[other]),
+            f"epochs {one} and {other} have the same order: the epoch's number should change it",
+        )
+        expect(together(seeds[one]) != together(seeds[other]), f"seeds {one} and {other} give the same order")
+    batches = [{frozenset(batch) for batch in epoch} for epoch in epochs[:2]]
+    expect(
+        batches[0] != batches[1],
+        "the batches of epochs 0 and 1 are of the same rows: shuffle the rows first, and cut them into batches then",
+    )
 
 
 def check_restart(student: Any, comm: LabCommunicator) -> None:
-    whole = epoch_of(student, 200, 1, 4, 5, epoch=3)
-    epoch_of(student, 200, 1, 4, 5, epoch=4)  # a generator that runs on from call to call is elsewhere now
+    samples = 203  # so that the batches are not all equally long
+    whole = epoch_of(student, samples, 1, 4, 5, epoch=3)
+    epoch_of(student, samples, 1, 4, 5, epoch=4)  # a generator that runs on from call to call is elsewhere now
     expect(
-        whole == epoch_of(student, 200, 1, 4, 5, epoch=3),
+        whole == epoch_of(student, samples, 1, 4, 5, epoch=3),
         "the same call twice gives two orders: make the generator anew in each call, "
         "from seed and epoch: np.random.default_rng([seed, …])",
     )
     for start in range(6):
-        rest = epoch_of(student, 200, 1, 4, 5, epoch=3, start=start)
+        rest = epoch_of(student, samples, 1, 4, 5, epoch=3, start=start)
         expect(
             rest == whole[start:],
             f"start={start} of 5 steps gives {counted(len(rest), 'batch', 'batches')}, which should be "
@@ -150,6 +170,10 @@ def check_training(student: Any, comm: LabCommunicator) -> None:
             f"after step {step} the weights are {np.round(weights, 4).tolist()}; "
             f"one process on the same rows has {np.round(alone, 4).tolist()}",
         )
+
+
+def right_shares(samples: int, ranks: int) -> list[int]:
+    return [samples // ranks + (rank < samples % ranks) for rank in range(ranks)]
 
 
 def epoch_of(

@@ -29,6 +29,42 @@ def mean_gradient(gradients, counts):
 
 MUTANTS = [
     Mutant(
+        name="adds_up_in_place",
+        says="Adds all gradients to the first one, which is another's array.",
+        fails={"mean gradient": "the gradients given to mean_gradient are changed"},
+        changes={
+            "return np.average(gradients, axis=0, weights=counts)": """
+            total = gradients[0]
+            total *= counts[0]
+            for gradient, count in zip(gradients[1:], counts[1:]):
+                total += count * gradient
+            return total / sum(counts)
+            """,
+        },
+    ),
+    Mutant(
+        name="cuts_the_rest_anew",
+        says="After a restart cuts the rows that are left into the batches that are left: other ones than before.",
+        fails={"restart": "start=1 of 5 steps gives 4 batches"},
+        changes={
+            "return np.array_split(rows, steps)[start:]": """
+            rest = rows[start * (len(rows) // steps) :]
+            return np.array_split(rest, steps - start) if start < steps else []
+            """,
+        },
+    ),
+    Mutant(
+        name="deals_the_rows_out",
+        says="Deals the rows out one by one, as cards: the shares do not lie one after the other.",
+        fails={"rows": "should lie one after the other"},
+        changes={
+            """
+            start = sum(shares(samples, ranks)[:rank])
+            return range(start, start + shares(samples, ranks)[rank])
+            """: "return range(rank, samples, ranks)",
+        },
+    ),
+    Mutant(
         name="drops_the_last_rows",
         says="Makes all batches of a rank equally long: what is left of its share is never used.",
         fails={"every sample once": "never used"},
@@ -50,6 +86,12 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="forgets_the_seed",
+        says="Leaves the seed out: every run has the same order.",
+        fails={"shuffled": "seeds 0 and 1 give the same order"},
+        changes={"[seed, rank, epoch]": "[rank, epoch]"},
+    ),
+    Mutant(
         name="generator_runs_on",
         says="Draws from one generator that runs on from call to call: a run that is restarted gets other batches.",
         fails={"restart": "the same call twice gives two orders"},
@@ -63,6 +105,12 @@ MUTANTS = [
             """,
             "random = np.random.default_rng([seed, rank, epoch])": "",
         },
+    ),
+    Mutant(
+        name="larger_shares_last",
+        says="Gives the samples that are left over to the last ranks, one each.",
+        fails={"shares": "the first ranks get the larger shares", "rows": "the ranks have [2, 2, 3, 3] rows"},
+        changes={"(rank < samples % ranks)": "(rank >= ranks - samples % ranks)"},
     ),
     Mutant(
         name="not_shuffled",
@@ -109,11 +157,22 @@ MUTANTS = [
     Mutant(
         name="remainder_to_the_last",
         says="Gives the whole remainder to the last rank, for which all others then wait.",
-        fails={"shares": "spread the remainder"},
+        fails={"shares": "spread the remainder", "rows": "the ranks have [2, 2, 2, 4] rows"},
         changes={
             "return [samples // ranks + (rank < samples % ranks) for rank in range(ranks)]": """
             share = samples // ranks
             return [share] * (ranks - 1) + [samples - share * (ranks - 1)]
+            """,
+        },
+    ),
+    Mutant(
+        name="remainder_to_the_last_batch",
+        says="Leaves to the last batch all rows that are left over.",
+        fails={"same steps": "which may differ by one at most"},
+        changes={
+            "return np.array_split(rows, steps)[start:]": """
+            size = len(rows) // steps
+            return [rows[k * size : (k + 1) * size if k < steps - 1 else None] for k in range(start, steps)]
             """,
         },
     ),
@@ -124,10 +183,60 @@ MUTANTS = [
         changes={"return np.array_split(rows, steps)[start:]": "return np.array_split(rows, steps)"},
     ),
     Mutant(
+        name="rotates_the_rows",
+        says="Begins somewhere else in every epoch, and uses the rows in their own order from there.",
+        fails={"shuffled": "follow the row that they follow in the data set"},
+        changes={
+            """
+            random = np.random.default_rng([seed, rank, epoch])
+            rows = random.permutation(my_rows(samples, rank, ranks))
+            """: "rows = np.roll(my_rows(samples, rank, ranks), 1 + epoch + 7 * seed)",
+        },
+    ),
+    Mutant(
+        name="rounds_where_shares_begin",
+        says="Rounds where each share begins, so that my_rows has other shares than shares.",
+        fails={"rows": "the ranks have [2, 3, 2, 3] rows, and not [3, 3, 2, 2]"},
+        changes={
+            """
+            start = sum(shares(samples, ranks)[:rank])
+            return range(start, start + shares(samples, ranks)[rank])
+            """: "return range(samples * rank // ranks, samples * (rank + 1) // ranks)",
+        },
+    ),
+    Mutant(
         name="same_order_every_epoch",
         says="Leaves the epoch's number out of the seed: every epoch has the same order.",
         fails={"shuffled": "epochs 0 and 1 have the same order"},
         changes={"random = np.random.default_rng([seed, rank, epoch])": "random = np.random.default_rng([seed, rank])"},
+    ),
+    Mutant(
+        name="shuffles_the_batches",
+        says="Cuts batches and shuffles their order: the same rows are always together.",
+        fails={"shuffled": "every row needs another place, and not only whole batches"},
+        changes={
+            """
+            rows = random.permutation(my_rows(samples, rank, ranks))
+            return np.array_split(rows, steps)[start:]
+            """: """
+            cut = np.array_split(my_rows(samples, rank, ranks), steps)
+            return [cut[number] for number in random.permutation(steps)][start:]
+            """,
+        },
+    ),
+    Mutant(
+        name="shuffles_within_batches",
+        says="Cuts batches and shuffles the rows of each: the same rows are always together.",
+        fails={"shuffled": "the batches of epochs 0 and 1 are of the same rows"},
+        changes={
+            """
+            rows = random.permutation(my_rows(samples, rank, ranks))
+            return np.array_split(rows, steps)[start:]
+            """: """
+            cut = np.array_split(my_rows(samples, rank, ranks), steps)
+            return [random.permutation(batch) for batch in cut][start:]
+            """,
+        },
     ),
     Mutant(
         name="sum_of_gradients",
@@ -138,6 +247,12 @@ MUTANTS = [
             return sum(count * gradient for gradient, count in zip(gradients, counts, strict=True))
             """,
         },
+    ),
+    Mutant(
+        name="two_orders_in_turn",
+        says="Has two orders, one for even epochs and one for odd ones.",
+        fails={"shuffled": "epochs 0 and 2 have the same order"},
+        changes={"[seed, rank, epoch]": "[seed, rank, epoch % 2]"},
     ),
     Mutant(
         name="unequal_steps",

@@ -166,14 +166,22 @@ def check_neighbours(student: Any, comm: Comm) -> None:
 
 
 def check_type(student: Any, comm: Comm) -> None:
+    sent = []
     for dtype in (np.float32, np.float64):
         with comm.case(np.dtype(dtype).name):
+            before = comm.bytes_sent
             gradient, mean = all_reduced(student, comm, MANY, dtype)
             expect(np.allclose(gradient, mean, rtol=0, atol=1e-3), "the result is not the mean: see the check mean")
             expect(
                 np.allclose(gradient, mean, rtol=0, atol=8 * comm.size * np.finfo(dtype).eps),
                 "the mean is less precise than this type allows: is everything computed in the gradient's own type?",
             )
+            sent.append(comm.bytes_sent - before)
+    expect(
+        sent[0] < sent[1] or not sent[1],
+        f"rank {comm.rank} sent {sent[0]:,} bytes for a vector of float32, and {sent[1]:,} for one of float64: are "
+        "the chunks sent in the gradient's own type?",
+    )
 
 
 LAB = Lab(

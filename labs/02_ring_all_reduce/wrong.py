@@ -68,6 +68,18 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="another_ring",
+        says="Goes around a ring in another order of the ranks, in which neighbours are not next to each other.",
+        fails={"neighbours": "rank 0 communicated with rank 2: in a ring it knows only ranks 1 and 3"},
+        changes={
+            "right, left = (rank + 1) % size, (rank - 1) % size": """
+            order = [*range(0, size, 2), *range(1, size, 2)]
+            rank = order.index(rank)
+            right, left = order[(rank + 1) % size], order[(rank - 1) % size]
+            """,
+        },
+    ),
+    Mutant(
         name="divides_at_every_step",
         says="Divides after every addition: what was added first is divided again and again.",
         fails={"mean": "is it divided at every step", "any length": "see the check mean", "type": "see the check mean"},
@@ -203,6 +215,18 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="sends_float64",
+        says="Adds up and sends float64, whatever the gradient is: of a float32 gradient twice the bytes.",
+        fails={"type": "are the chunks sent in the gradient's own type?"},
+        changes={
+            "chunks = np.array_split(gradient, size)": """
+            sums = gradient.astype(np.float64)
+            chunks = np.array_split(sums, size)
+            """,
+            "gradient /= size": "gradient[:] = sums / size",
+        },
+    ),
+    Mutant(
         name="stops_after_one_round",
         says="Stops when the sums are finished: every rank has one of the finished chunks, and keeps it.",
         fails={
@@ -246,6 +270,19 @@ MUTANTS = [
                 gradient /= comm.size
                 for other in range(1, comm.size):
                     comm.send(gradient, other)
+            """,
+        },
+    ),
+    Mutant(
+        name="two_messages_for_a_chunk",
+        says="Sends every chunk in two halves: the right bytes in more messages.",
+        fails={"messages": "sent 9 messages where a ring sends 6"},
+        changes={
+            "comm.exchange(chunks[(rank - step) % size], right, arriving, left)": """
+            leaving = chunks[(rank - step) % size]
+            gone, come = len(leaving) // 2, len(arriving) // 2
+            comm.exchange(leaving[:gone], right, arriving[:come], left)
+            comm.exchange(leaving[gone:], right, arriving[come:], left)
             """,
         },
     ),

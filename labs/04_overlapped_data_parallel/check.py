@@ -204,6 +204,11 @@ def expect_waits(events: Sequence[Event]) -> None:
     expect(not early, f"the update comes before the wait for {told(early[0].parameters) if early else ''}")
 
 
+def begun(events: Sequence[Event]) -> list[list[int]]:
+    """The parameters of each reduction, in the order in which they were begun."""
+    return [sorted(event.parameters) for event in events if event.name == "begin"]
+
+
 def are(parameters: Sequence[int]) -> str:
     return "is" if len(parameters) == 1 else "are"
 
@@ -263,7 +268,7 @@ def check_same_bits(student: Any, comm: Comm) -> None:
     overlapped, delayed = Training(student, comm), Training(student, comm, overlap=False)
     for step in range(STEPS):
         with comm.case(f"step {step}"):
-            overlapped.step()
+            early = overlapped.step()
             events = delayed.step()
             expect_not_in_use(overlapped.network)
             names = [event.name for event in events]
@@ -277,6 +282,12 @@ def check_same_bits(student: Any, comm: Comm) -> None:
                 not differ,
                 f"{differ} parameters differ with and without overlap: are the same parts reduced, in the same order?",
             )
+            for number, (one, other) in enumerate(zip(begun(early), begun(events), strict=False), start=1):
+                expect(
+                    one == other,
+                    f"reduction {number} is of {told(one)} with overlap, and of {told(other)} without: the order is "
+                    "to be the same",
+                )
     everybodys = comm.everybodys(overlapped.network.values)
     for rank, values in enumerate(everybodys):
         expect(np.array_equal(values, everybodys[0]), f"ranks 0 and {rank} end with different parameters")
@@ -284,9 +295,17 @@ def check_same_bits(student: Any, comm: Comm) -> None:
 
 def check_early(student: Any, comm: Comm) -> None:
     training = Training(student, comm)
+    buckets = [sorted(bucket) for bucket in student.cut(list(Network().lengths), MOST)]
     for step in range(STEPS):
         with comm.case(f"step {step}"):
-            expect_early(training.step())
+            events = training.step()
+            expect_early(events)
+            for number, (one, bucket) in enumerate(zip(begun(events), buckets, strict=False), start=1):
+                expect(
+                    one == bucket,
+                    f"reduction {number} is of {told(one)}, and the bucket of {told(bucket)}: are the buckets those of "
+                    f"cut(network.lengths, {MOST})?",
+                )
 
 
 def check_waits(student: Any, comm: Comm) -> None:

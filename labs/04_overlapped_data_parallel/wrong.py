@@ -50,6 +50,12 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="buckets_of_its_own",
+        says="Cuts into buckets of half of what they may have, and sends more messages than needed.",
+        fails={"early": "are the buckets those of cut(network.lengths, 20)?"},
+        changes={"cut(network.lengths, most)": "cut(network.lengths, most // 2)"},
+    ),
+    Mutant(
         name="closes_a_bucket_too_late",
         says="Closes a bucket only once it has more than it may.",
         fails={"buckets": "has 5 elements, and 4 are allowed"},
@@ -76,6 +82,22 @@ MUTANTS = [
         changes={
             "self.missing = [len(bucket) for bucket in self.buckets]": "",
             "self.missing: list[int] = []": "self.missing = [len(bucket) for bucket in self.buckets]",
+        },
+    ),
+    Mutant(
+        name="first_bucket_may_be_empty",
+        says="Closes a bucket when the next parameter does not fit, though there is nothing in it yet.",
+        fails={"buckets": "a bucket is empty"},
+        changes={
+            "return [bucket.parameters for bucket in buckets.cut(lengths, most)]": """
+            found, stop, room = [], len(lengths), most
+            for number in reversed(range(len(lengths))):
+                if lengths[number] > room:
+                    found.append(range(number + 1, stop))
+                    stop, room = number + 1, most
+                room -= lengths[number]
+            return [*found, range(0, stop)]
+            """,
         },
     ),
     Mutant(
@@ -141,6 +163,22 @@ MUTANTS = [
         changes={"self.share, self.reductions = share, []": "self.share = share"},
     ),
     Mutant(
+        name="no_bucket_is_full",
+        says="Closes a bucket when the next parameter would fill it exactly.",
+        fails={"buckets": "the bucket of parameter 1 would have had room for parameter 0: 5 elements"},
+        changes={
+            "return [bucket.parameters for bucket in buckets.cut(lengths, most)]": """
+            found, stop, held = [], len(lengths), 0
+            for number in reversed(range(len(lengths))):
+                if held and held + lengths[number] >= most:
+                    found.append(range(number + 1, stop))
+                    stop, held = number + 1, 0
+                held += lengths[number]
+            return [*found, range(0, stop)] if stop else found
+            """,
+        },
+    ),
+    Mutant(
         name="one_bucket_per_gradient",
         says="Begins one reduction at most when a gradient comes, though others have been waiting for it.",
         fails={"one order": "can begin after gradient 8, and begins after gradient 3"},
@@ -165,6 +203,16 @@ MUTANTS = [
         changes={
             "while len(self.reductions) < len(self.buckets):": """
             while len(self.reductions) < len(self.buckets) and not self.missing[len(self.reductions)]:
+            """,
+        },
+    ),
+    Mutant(
+        name="other_way_round_without_overlap",
+        says="Without overlap begins with the first layer's bucket: the same sums, in another order.",
+        fails={"same bits": "the order is to be the same"},
+        changes={
+            "self.buckets = cut(network.lengths, most)": """
+            self.buckets = cut(network.lengths, most)[:: 1 if overlap else -1]
             """,
         },
     ),

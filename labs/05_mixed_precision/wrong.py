@@ -6,6 +6,21 @@ from farandole_tools.lab.mutants import Mutant
 
 MUTANTS = [
     Mutant(
+        name="another_patience",
+        says="Tries a larger scale after a thousand good steps, if nothing else is said.",
+        fails={"scale": "after 1000 good steps the value is 131072"},
+        changes={
+            "class MixedPrecision:": """
+            class LossScale(LossScale):
+                def __init__(self, value=2.0**16, patience=1000):
+                    super().__init__(value, patience)
+
+
+            class MixedPrecision:
+            """,
+        },
+    ),
+    Mutant(
         name="asks_all_ranks",
         says="Asks in a separate message whether any rank had an overflow.",
         fails={"one message": "step 0: all_reduce is called 2 times: once is enough"},
@@ -166,6 +181,17 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="in_two_messages",
+        says="Adds the gradient up in two halves.",
+        fails={"one message": "all_reduce is called 2 times"},
+        changes={
+            "self.comm.all_reduce(gradient)": """
+            self.comm.all_reduce(gradient[:20])
+            self.comm.all_reduce(gradient[20:])
+            """,
+        },
+    ),
+    Mutant(
         name="leaves_out_what_16_bits_do_not_show",
         says="Leaves out an update that would change nothing in 16 bits.",
         fails={"small updates": "after 64 steps master has moved by nothing"},
@@ -260,6 +286,12 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="reduces_in_64_bits",
+        says="Sums the gradients up over the ranks in 64 bits: twice the bytes.",
+        fails={"one message": "float64 is added up over the ranks"},
+        changes={"samples, scale).astype(np.float32)": "samples, scale).astype(np.float64)"},
+    ),
+    Mutant(
         name="remembers_in_16_bits",
         says="Keeps the parameters in float16.",
         fails={
@@ -273,6 +305,12 @@ MUTANTS = [
             self.master = (self.master - self.rate * gradient).astype(np.float16)
             """,
         },
+    ),
+    Mutant(
+        name="remembers_in_64_bits",
+        says="Keeps the parameters in float64: twice the memory.",
+        fails={"steps": "master is float64"},
+        changes={"self.master = values.copy()": "self.master = values.astype(np.float64)"},
     ),
     Mutant(
         name="stays_away_with_an_overflow",
@@ -291,6 +329,17 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="stays_away_without_samples",
+        says="Does nothing in a step for which it has no samples, while the others wait for it.",
+        fails={"shares": "rank 1 does not call all_reduce", "any scale": "rank 1 does not call all_reduce"},
+        changes={
+            "self.finish(self.gradient(samples, share))": """
+            if samples:
+                self.finish(self.gradient(samples, share))
+            """,
+        },
+    ),
+    Mutant(
         name="tells_the_scale_good_steps_only",
         says="Leaves out the step without a word to the scale, so that the next one overflows too.",
         fails={"skip": "rank 0 calls observe 1 time in 2 steps: call it once for each step"},
@@ -301,6 +350,30 @@ MUTANTS = [
             """: """
             if finite:
                 self.scale.observe(True)
+            """,
+        },
+    ),
+    Mutant(
+        name="tells_the_scale_of_its_own_gradient",
+        says="Skips the step with the others, but tells its scale only of an overflow of its own.",
+        fails={"skip": "rank 0 tells its scale of no overflow, and there was one"},
+        changes={
+            "self.comm.all_reduce(gradient)": """
+            own = bool(np.isfinite(gradient).all())
+            self.comm.all_reduce(gradient)
+            """,
+            "self.scale.observe(finite)": "self.scale.observe(own)",
+        },
+    ),
+    Mutant(
+        name="weighs_in_16_bits",
+        says="Multiplies by the share before it goes to float32, and loses digits that the gradient has.",
+        fails={"shares": "is something in 16 bits after backward"},
+        changes={
+            "samples, scale).astype(np.float32)": "samples, scale)",
+            "gradient *= share / scale": """
+            gradient *= np.float16(share)
+            gradient = gradient.astype(np.float32) / np.float32(scale)
             """,
         },
     ),

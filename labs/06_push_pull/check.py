@@ -181,7 +181,8 @@ class Session:
     Attributes:
         holders: for each range the rank of its server; the servers are the first ranks.
         pushed: worker, clock → the numbers of the ranges it pushes.
-        repeated: in this round everything is pushed twice, as if the acknowledgement had been lost.
+        repeated: in this round everything is pushed twice, as if the acknowledgement had been lost, and range 1 is
+            pulled once more, by itself.
         pulled: the numbers of the ranges that are pulled; all if None.
     """
 
@@ -211,8 +212,8 @@ class Session:
             change[part] = -self.gradient(worker, clock)[part]
         return change
 
-    def run(self, student: Any, comm: Comm) -> list[tuple[int, int, Vector]]:
-        """A worker's rounds: how many ranges were applied, at the repetition, and what was pulled then."""
+    def run(self, student: Any, comm: Comm) -> list[tuple[int, int, Vector, Vector]]:
+        """A worker's rounds: how many ranges were applied, at the repetition, what was pulled then, and by range 1."""
         ranges, holders, workers = list(self.ranges), list(self.holders), self.workers(comm.size)
         if comm.rank not in workers:
             held = [number for number, holder in enumerate(holders) if holder == comm.rank]
@@ -227,14 +228,17 @@ class Session:
             again = client.push(numbers, clock, gradient) if clock == self.repeated else 0
             parameters = np.full(self.keys, np.nan)
             client.pull(list(range(len(ranges)) if self.pulled is None else self.pulled), parameters)
+            one = np.full(self.keys, np.nan)
+            if clock == self.repeated:
+                client.pull([1], one)
             client.end_round()
-            seen.append((applied, again, parameters))
+            seen.append((applied, again, parameters, one))
         return seen
 
-    def judge(self, seen: list[tuple[int, int, Vector]], worker: int, size: int) -> None:
+    def judge(self, seen: list[tuple[int, int, Vector, Vector]], worker: int, size: int) -> None:
         """A worker sees all earlier rounds, the workers served before it in this round, and itself."""
         parameters = np.zeros(self.keys)
-        for clock, (applied, again, pulled) in enumerate(seen):
+        for clock, (applied, again, pulled, one) in enumerate(seen):
             for other in self.workers(size):
                 if other <= worker:
                     parameters = parameters + self.effect(other, clock)
@@ -248,6 +252,12 @@ class Session:
                 applied == len(numbers),
                 f"{where}: push returned {applied} for {counted(len(numbers), 'range')} that the server had not "
                 "had yet",
+            )
+            others = [key for key in np.flatnonzero(~np.isnan(one)) if key not in self.ranges[1]]
+            expect(
+                not others,
+                f"{where}: a pull of range 1, {self.ranges[1]}, changes the parameter of key {(others or [0])[0]}: "
+                "only the ranges that are asked for are fetched into their places",
             )
             for other in self.workers(size):
                 if other > worker:
@@ -301,8 +311,43 @@ PARTS = Session(
 )
 
 
+PUSH, PULL, DONE = 0, 1, 2
+
+
 def check_acknowledged(student: Any, comm: Comm) -> None:
     ONE_SERVER.judge(ONE_SERVER.run(student, comm), comm.rank, comm.size)
+    with comm.case("what a client requests"):
+        judge_requests(student, comm)
+
+
+def judge_requests(student: Any, comm: Comm) -> None:
+    """Rank 0 answers rank 1's client as the file says, and compares its requests with that."""
+    ranges, numbers = list(ONE_SERVER.ranges), np.zeros(ONE_SERVER.keys)
+    if comm.rank == 1:
+        client = student.Client(ranges, list(ONE_SERVER.holders), comm)
+        client.push([1], 7, numbers)
+        client.pull([2], numbers)
+        client.end_round()
+    if comm.rank:
+        return
+    requests = [np.zeros(3, np.int64) for _ in range(3)]
+    for kind, request in enumerate(requests):
+        comm.receive(request, 1)
+        if kind == PUSH:
+            comm.receive(np.empty(len(ranges[1])), 1)
+            comm.send(np.array([1]), 1)
+        elif kind == PULL:
+            comm.send(np.zeros(len(ranges[2])), 1)
+    for what, request, right in (
+        ("a push of range 1 with clock 7", requests[PUSH], [PUSH, 1, 7]),
+        ("a pull of range 2", requests[PULL][:2], [PULL, 2]),
+        ("the end of a round", requests[DONE][:1], [DONE]),
+    ):
+        expect(
+            request.tolist() == right,
+            f"the request for {what} begins with {request.tolist()}, and should with {right}: the file says in which "
+            "order its three numbers are, all int64",
+        )
 
 
 def check_two_servers(student: Any, comm: Comm) -> None:

@@ -36,6 +36,23 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="adds_to_the_servers",
+        says="Adds the new server to the list that it is given.",
+        fails={"moving": "changes the list of servers that it is given"},
+        changes={
+            "after = before.with_server(new)": """
+            servers.append(new)
+            after = HashRing(servers)
+            """,
+        },
+    ),
+    Mutant(
+        name="always_says_applied",
+        says="Does not apply a duplicate, and says that it has.",
+        fails={"duplicates": "the same push once more, returns True", "acknowledged": "once more returned 3"},
+        changes={"return False": "return True"},
+    ),
+    Mutant(
         name="applies_duplicates",
         says="Keeps no clocks: a push that is sent again is applied again.",
         fails={
@@ -51,6 +68,45 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="clears_what_it_does_not_pull",
+        says="Sets all parameters to 0 before it fetches some: those of the other ranges are gone.",
+        fails={"acknowledged": "a pull of range 1, range(3, 6), changes the parameter of key 0"},
+        changes={
+            """
+            def pull(self, numbers: Sequence[int], parameters: np.ndarray) -> None:
+                for number in numbers:
+            """: """
+            def pull(self, numbers, parameters):
+                parameters[:] = 0
+                for number in numbers:
+            """,
+        },
+    ),
+    Mutant(
+        name="clock_before_the_range",
+        says="Has its own order of the numbers of a request, which no other server would understand.",
+        fails={"acknowledged": "a push of range 1 with clock 7 begins with [0, 7, 1], and should with [0, 1, 7]"},
+        changes={
+            "self.comm.send(np.array([kind, number, clock], dtype=np.int64), server)": """
+            self.comm.send(np.array([kind, clock, number], dtype=np.int64), server)
+            """,
+            "kind, number, clock = request.tolist()": "kind, clock, number = request.tolist()",
+        },
+    ),
+    Mutant(
+        name="clocks_begin_at_one",
+        says="Takes clock 0 for one that it has had, since its memory of clocks begins with 0.",
+        fails={
+            "store": "parameters 0 to 4 became [0. 1. 2. 3. 4.]",
+            "duplicates": "the first push of all, is not applied",
+            "acknowledged": "lacks the worker's own push",
+            "two servers": "lacks the worker's own push",
+        },
+        changes={
+            "if self.clocks.seen(number, worker, clock):": "if clock == 0 or self.clocks.seen(number, worker, clock):",
+        },
+    ),
+    Mutant(
         name="compares_with_the_last_clock_only",
         says="Takes for a duplicate only what has the very clock of the last push: an old one is applied again.",
         fails={"duplicates": "an old push, after a newer one, is applied, and must not be"},
@@ -59,6 +115,12 @@ MUTANTS = [
             "if self.clocks.seen(number, worker, clock):": "if self.last.get((number, worker)) == clock:",
             "self.clocks.note(number, worker, clock)": "self.last[number, worker] = clock",
         },
+    ),
+    Mutant(
+        name="counts_what_it_pushes",
+        says="Counts the ranges that it pushes, whatever the acknowledgements say.",
+        fails={"acknowledged": "once more returned 3"},
+        changes={"total += int(applied[0])": "total += 1"},
     ),
     Mutant(
         name="drops_the_remainder",
@@ -70,6 +132,12 @@ MUTANTS = [
             return [range(i * length, (i + 1) * length) for i in range(ranges)]
             """,
         },
+    ),
+    Mutant(
+        name="forgets_the_rate",
+        says="Moves the parameters by the gradient itself.",
+        fails={"store": "the rate is missing"},
+        changes={"self.parts[number] -= self.rate * gradient": "self.parts[number] -= gradient"},
     ),
     Mutant(
         name="goes_by_the_number_of_the_range",
@@ -140,6 +208,16 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
             def cut(number_of_keys: int, ranges: int) -> list[range]:
             """,
             "after = before.with_server(new)": "after = HashRing([*servers, new])",
+        },
+    ),
+    Mutant(
+        name="moves_with_any_key",
+        says="Moves a range if any of its keys has another server, where its first key counts.",
+        fails={"moving": "your own ring has other servers for the first keys"},
+        changes={
+            "if before.server_of(part.start) != after.server_of(part.start)]": """
+            if any(before.server_of(key) != after.server_of(key) for key in part)]
+            """,
         },
     ),
     Mutant(
@@ -214,7 +292,10 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
     Mutant(
         name="pulls_every_range",
         says="Pulls all ranges, whichever it is asked for: what was not asked for is overwritten, and travels.",
-        fails={"bytes": "do only the ranges that are asked for travel?"},
+        fails={
+            "acknowledged": "a pull of range 1, range(3, 6), changes the parameter of key 0",
+            "bytes": "do only the ranges that are asked for travel?",
+        },
         changes={
             """
             def pull(self, numbers: Sequence[int], parameters: np.ndarray) -> None:
@@ -246,6 +327,29 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
             "return [range(part.start, part.stop) for part in keys.cut(number_of_keys, ranges)]": """
             length = number_of_keys // ranges
             return [range(i * length, number_of_keys if i == ranges - 1 else (i + 1) * length) for i in range(ranges)]
+            """,
+        },
+    ),
+    Mutant(
+        name="requests_of_floats",
+        says="Sends its requests as floats, which no other server would understand.",
+        fails={"acknowledged": "all int64"},
+        changes={
+            "self.comm.send(np.array([kind, number, clock], dtype=np.int64), server)": """
+            self.comm.send(np.array([kind, number, clock], dtype=np.float64), server)
+            """,
+            "request = np.empty(3, dtype=np.int64)": "request = np.empty(3)",
+            "kind, number, clock = request.tolist()": "kind, number, clock = map(int, request)",
+        },
+    ),
+    Mutant(
+        name="scales_the_gradient_itself",
+        says="Multiplies the gradient that it is given by the rate, in place.",
+        fails={"store": "a push changes the gradient that it is given"},
+        changes={
+            "self.parts[number] -= self.rate * gradient": """
+            gradient *= self.rate
+            self.parts[number] -= gradient
             """,
         },
     ),
@@ -287,7 +391,10 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
     Mutant(
         name="whole_gradient_with_every_range",
         says="Sends the whole gradient with every range; the server takes the part that it needs.",
-        fails={"bytes": "do only the ranges that are asked for travel?"},
+        fails={
+            "acknowledged": "what a client requests",
+            "bytes": "do only the ranges that are asked for travel?",
+        },
         changes={
             "gradient = np.empty(len(ranges[number]))": "gradient = np.empty(ranges[-1].stop)",
             "applied = store.push(number, worker, clock, gradient)": """

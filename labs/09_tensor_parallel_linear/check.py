@@ -110,12 +110,22 @@ def judge_parts(student: Any, case: Case) -> None:
     case.column_layer(student)
     case.row_layer(student)
     for kind in (student.ColumnLinear, student.RowLinear):
-        whole = case.dense.weight.copy()
-        layer = kind(whole, case.dense.bias.copy(), case.comm)
+        whole, bias = case.dense.weight.copy(), case.dense.bias.copy()
+        layer = kind(whole, bias, case.comm)
+        name = type(layer).__name__
         expect(
             not np.shares_memory(layer.weight, whole),
-            f"{type(layer).__name__}'s weight is a view of A: with it all of A stays in memory; copy it",
+            f"{name}'s weight is a view of A: with it all of A stays in memory; copy it",
         )
+        expect(
+            not np.shares_memory(layer.bias, bias),
+            f"{name}'s bias is the array that it was given, or a view: the training would move that, too; copy it",
+        )
+        for attribute, held in vars(layer).items():
+            expect(
+                not isinstance(held, np.ndarray) or held.size < whole.size or case.ranks == 1,
+                f"{name} keeps all of A, as .{attribute}: its own part is enough",
+            )
 
 
 def judge_column_forward(student: Any, case: Case) -> None:

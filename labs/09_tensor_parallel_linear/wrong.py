@@ -223,12 +223,43 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="goes_back_with_the_first_batch",
+        says="Keeps the first batch, and goes backward with that for ever.",
+        fails={"training": "step 1, layer 2: ColumnLinear's weight_gradient"},
+        changes={
+            """
+            self.x = x
+            return x @ self.weight + self.bias
+            """: """
+            self.x = getattr(self, "x", x)
+            return x @ self.weight + self.bias
+            """,
+        },
+    ),
+    Mutant(
         name="keeps_a_view",
         says="Takes a view of its columns or rows: the whole matrix stays in memory with it.",
         fails={"parts": "ColumnLinear's weight is a view of A"},
         changes={
             "weight[:, own].copy(), bias[own].copy()": "weight[:, own], bias[own]",
             "weight[own].copy(), bias.copy()": "weight[own], bias",
+        },
+    ),
+    Mutant(
+        name="keeps_the_bias_it_was_given",
+        says="Does not copy the row layer's bias: the training moves the array that it was given.",
+        fails={"parts": "RowLinear's bias is the array that it was given"},
+        changes={"bias.copy(), comm": "bias, comm"},
+    ),
+    Mutant(
+        name="keeps_the_whole_matrix",
+        says="Keeps the whole matrix beside its own columns.",
+        fails={"parts": "ColumnLinear keeps all of A, as .whole"},
+        changes={
+            "own = slices(equal_shares(len(bias), comm.size))[comm.rank]": """
+            self.whole = weight
+            own = slices(equal_shares(len(bias), comm.size))[comm.rank]
+            """,
         },
     ),
     Mutant(

@@ -22,7 +22,7 @@ Happened = tuple[str, Files]  # in words, and what is on the disk then
 SAVES = (10, 20, 30, 40)
 BETWEEN = 15  # a run that went back to step 10 may save here next
 UNEVEN = (0, 1, 2, 3, 9, 10, 11, 12, 99, 100, 2**33)  # of which "10" comes before "9"
-PAYLOADS = (b"", bytes(3), b"\n", b"a\r\nb\n", bytes(range(256)))
+PAYLOADS = (b"", bytes(3), b"\n", b"a\r\nb\n", bytes(range(256)), bytes(70_000))
 
 ROUNDS = 24
 LARGE = Random(0).randbytes(2000)

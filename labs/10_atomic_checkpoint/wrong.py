@@ -205,6 +205,19 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="length_in_two_bytes",
+        says="Writes the payload's length into two bytes, which are too few for more than 65,535.",
+        fails={"load": "int too big to convert"},
+        changes={
+            'content = step.to_bytes(8, "big") + payload': """
+            content = step.to_bytes(8, "big") + len(payload).to_bytes(2, "big") + payload
+            """,
+            'return int.from_bytes(content[:8], "big"), content[8:]': """
+            return int.from_bytes(content[:8], "big"), content[10:]
+            """,
+        },
+    ),
+    Mutant(
         name="loads_slot_0",
         says="Loads slot 0 if it is whole, and the other only if it is not.",
         fails={
@@ -246,6 +259,17 @@ MUTANTS = [
             return int.from_bytes(content[:8], "big"), content[8:]
             """: 'return int.from_bytes(data[:8], "big"), data[8:]',
             'disk.write("new", packed(step, payload))': 'disk.write("new", step.to_bytes(8, "big") + payload)',
+        },
+    ),
+    Mutant(
+        name="no_payload_is_no_checkpoint",
+        says="Takes an empty payload for no checkpoint.",
+        fails={"load": "(7, b'') has been saved, and load returns None"},
+        changes={
+            "return max(filter(None, (unpacked(disk, name) for name in SLOTS)), default=None)": """
+            found = max(filter(None, (unpacked(disk, name) for name in SLOTS)), default=None)
+            return found if found and found[1] else None
+            """,
         },
     ),
     Mutant(

@@ -32,6 +32,7 @@ LONG = 150.0
 RESTLESS = 60  # plays
 EVENTS = 14
 ENOUGH = 50_000  # calls in one play; a right answer needs a thousand or two
+PATIENCE_S, HEARTBEAT_S = 10.0, 3.0
 MANY = 1000  # actions in one answer; a right one has a few more than there are members
 
 
@@ -227,6 +228,47 @@ def check_heartbeats(student: Any, comm: LabCommunicator) -> None:
                 play.run(LONG)
                 expect(play.elected, f"at {LONG:g} s no member has been elected")
                 expect_not_disturbed(play, play.elected[0])
+    expect_right_timers(student, comm)
+
+
+def expect_right_timers(student: Any, comm: LabCommunicator) -> None:
+    """Made by hand: what sets the timer, and to how long."""
+    with comm.case("5 members, 0 starts"):
+        candidate, twin = (Play(student, range(5)).members[0] for _ in range(2))
+        seconds, other = timer(candidate.start()), timer(twin.start())
+        expect_patient(seconds)
+        expect(seconds == other, f"with the same rng it waits {seconds} s, and {other} s: draw from rng alone")
+        expect_no_timer(candidate, Message("vote", 1, 0, candidate.term), "1 votes for it, and it has no majority yet")
+        answers = candidate.receive(Message("vote", 2, 0, candidate.term)), candidate.timeout()
+        for seconds in map(timer, answers) if candidate.leader == 0 else ():
+            text = f"it leads, and sets its timer to {seconds} s: a heartbeat is sent every {HEARTBEAT_S:g} s"
+            expect(seconds in (None, HEARTBEAT_S), text)
+    with comm.case("5 members, 1 asks 0 for its vote in term 1"):
+        voter = Play(student, range(5)).members[0]
+        expect_patient(timer(voter.receive(Message("request vote", 1, 0, 1))))
+        expect_no_timer(voter, Message("request vote", 2, 0, 1), "2 asks in the same term and gets no vote")
+        expect_patient(timer(voter.receive(Message("heartbeat", 1, 0, 1))))
+        expect_no_timer(voter, Message("request vote", 3, 0, 0), "3 asks in term 0, which is over")
+
+
+def timer(actions: Sequence[Action]) -> float | None:
+    """The seconds of the last timer that is set."""
+    return next((action.seconds for action in reversed(actions) if isinstance(action, Timer)), None)
+
+
+def expect_patient(seconds: float | None) -> None:
+    expect(
+        seconds is None or PATIENCE_S <= seconds <= 2 * PATIENCE_S,
+        f"it sets its timer to {seconds} s: a member waits for the leader between {PATIENCE_S:g} and "
+        f"{2 * PATIENCE_S:g} s",
+    )
+
+
+def expect_no_timer(member: Watched, message: Message, why: str) -> None:
+    actions = member.receive(message)
+    if not any(isinstance(action, Message) for action in actions):  # one that votes or leads is another mistake
+        text = f"{why}: it sets its timer anew, which only heartbeats, its own vote and its own candidacy do"
+        expect(timer(actions) is None, text)
 
 
 def expect_not_disturbed(play: Play, leader: Elected) -> None:
@@ -323,6 +365,7 @@ def expect_nothing_of_old_votes(student: Any, comm: LabCommunicator) -> None:
     candidate.timeout()
     with comm.case(f"5 members; 0 stands in term {old}, receives nothing, and stands again in term {candidate.term}"):
         expect(candidate.term > old, "each time needs a new term, or votes for the one count in the other")
+        expect(candidate.term == old + 1, f"it goes on from term {old} to {candidate.term}: the next one is {old + 1}")
         for other in (1, 2, 3):
             candidate.receive(Message("vote", other, 0, old))
         expect(candidate.leader is None, f"it leads in term {candidate.term} when votes of term {old} come")

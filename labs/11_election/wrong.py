@@ -67,6 +67,14 @@ class Member:
 
 MUTANTS = [
     Mutant(
+        name="a_heartbeat_every_8_s",
+        says="Leaves too much time between its heartbeats: one that is lost may cost it the lead.",
+        fails={"heartbeats": "it leads, and sets its timer to 8.0 s: a heartbeat is sent every 3 s"},
+        changes={
+            'return [*self.tell_all("heartbeat"), Timer(3.0)]': 'return [*self.tell_all("heartbeat"), Timer(8.0)]'
+        },
+    ),
+    Mutant(
         name="candidate_does_not_follow",
         says="As a candidate it ignores the heartbeats of the leader of its own term.",
         fails={"split votes": "the other receives its heartbeat, and at 5 s 0 leads (term 1), 1 knows of no leader"},
@@ -106,6 +114,19 @@ MUTANTS = [
             "duplicates": "begins to lead in term 6 with only the votes of 1 and 2: 2 of 4",
         },
         changes={"if message.term < self.term:": 'if message.term < self.term and message.kind != "vote":'},
+    ),
+    Mutant(
+        name="draws_from_elsewhere",
+        says="Draws its patience from Python's own generator: no case can be repeated.",
+        fails={"heartbeats": "draw from rng alone"},
+        changes={
+            "from farandole.recovery.election.steps import Message, Timer": """
+            import random
+
+            from farandole.recovery.election.steps import Message, Timer
+            """,
+            "return Timer(self.rng.uniform(10.0, 20.0))": "return Timer(random.uniform(10.0, 20.0))",
+        },
     ),
     Mutant(
         name="follows_an_old_heartbeat",
@@ -154,6 +175,12 @@ MUTANTS = [
             "duplicates": "with the votes of 1: 1 of 2",
         },
         changes={"self.majority = len(members) // 2 + 1": "self.majority = (len(members) + 1) // 2"},
+    ),
+    Mutant(
+        name="half_the_patience",
+        says="Waits for the leader for 5 to 10 s only.",
+        fails={"heartbeats": "a member waits for the leader between 10 and 20 s"},
+        changes={"return Timer(self.rng.uniform(10.0, 20.0))": "return Timer(self.rng.uniform(5.0, 10.0))"},
     ),
     Mutant(
         name="heartbeats_do_not_calm_it",
@@ -295,6 +322,23 @@ MUTANTS = [
         changes={"self.votes.add(self.number)": ""},
     ),
     Mutant(
+        name="old_messages_calm_it",
+        says="Waits anew with every message, even of a term that is over.",
+        fails={
+            "heartbeats": "3 asks in term 0, which is over: it sets its timer anew",
+            "heal": "knows of no leader",
+        },
+        changes={
+            """
+            if message.term < self.term:
+                return []
+            """: """
+            if message.term < self.term:
+                return [] if self.leader == self.number else [self.patience()]
+            """,
+        },
+    ),
+    Mutant(
         name="patience_drawn_once",
         says="Draws its patience once and for all: two that are equally patient stay so.",
         fails={
@@ -306,6 +350,26 @@ MUTANTS = [
             "self.rng = rng": "self.seconds = rng.uniform(10.0, 20.0)",
             "return Timer(self.rng.uniform(10.0, 20.0))": "return Timer(self.seconds)",
         },
+    ),
+    Mutant(
+        name="refusals_calm_it",
+        says="Waits anew with every request, though it gives no vote: candidates can keep it from ever standing.",
+        fails={"heartbeats": "2 asks in the same term and gets no vote: it sets its timer anew"},
+        changes={
+            """
+                return [Message("vote", self.number, message.sender, self.term), self.patience()]
+            return []
+            """: """
+                return [Message("vote", self.number, message.sender, self.term), self.patience()]
+            return [] if self.leader == self.number else [self.patience()]
+            """,
+        },
+    ),
+    Mutant(
+        name="skips_terms",
+        says="Goes on by two terms in each candidacy.",
+        fails={"one leader": "the next one is 3"},
+        changes={"self.enter(self.term + 1)": "self.enter(self.term + 2)"},
     ),
     Mutant(
         name="stands_once",
@@ -383,6 +447,12 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="twice_the_patience",
+        says="Waits for the leader for 20 to 40 s.",
+        fails={"heartbeats": "a member waits for the leader between 10 and 20 s"},
+        changes={"return Timer(self.rng.uniform(10.0, 20.0))": "return Timer(self.rng.uniform(20.0, 40.0))"},
+    ),
+    Mutant(
         name="voters_do_not_wait",
         says="Sets no timer when it gives its vote: if the candidate dies, no member misses it.",
         fails={
@@ -391,6 +461,20 @@ MUTANTS = [
         changes={
             'return [Message("vote", self.number, message.sender, self.term), self.patience()]': """
             return [Message("vote", self.number, message.sender, self.term)]
+            """,
+        },
+    ),
+    Mutant(
+        name="votes_calm_it",
+        says="As a candidate waits anew with every vote that comes.",
+        fails={"heartbeats": "1 votes for it, and it has no majority yet: it sets its timer anew"},
+        changes={
+            """
+            self.votes.add(message.sender)
+            return self.lead_if_elected()
+            """: """
+            self.votes.add(message.sender)
+            return self.lead_if_elected() or ([] if self.leader == self.number else [self.patience()])
             """,
         },
     ),

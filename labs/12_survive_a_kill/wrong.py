@@ -73,6 +73,12 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="always_sends_the_state",
+        says="Sends the state after every recovery and at the start, though no worker may be behind.",
+        fails={"no death": "a state is broadcast although no rank is behind"},
+        changes={"if min(steps) < newest:": "if True:"},
+    ),
+    Mutant(
         name="does_not_revoke",
         says="Leaves those waiting that have not noticed the death.",
         fails={
@@ -128,6 +134,23 @@ MUTANTS = [
             """,
             "worker.compute(divide(worker.batch(), comm.rank, comm.size))": """
             worker.compute(divide(worker.batch(), rank, size))
+            """,
+        },
+    ),
+    Mutant(
+        name="forgets_the_momentum",
+        says="Sends the parameters to a worker that is behind, and not the momentum.",
+        fails={
+            "half a step": "with the momentum of step 0, not of step 1",
+            "last step": "with the momentum of step 3, not of step 4",
+            "random numbers": "with another state than the others",
+            "second death": "with the momentum of step",
+            "one kill": "with the momentum of step 0, not of step 1",
+            "two kills": "with the momentum of step 0, not of step 1",
+        },
+        changes={
+            "worker.parameters[:], worker.momentum[:] = np.split(state, 2)": """
+            worker.parameters[:], _ = np.split(state, 2)
             """,
         },
     ),
@@ -332,6 +355,39 @@ MUTANTS = [
                     comm.all_reduce(worker.gradient)
                     worker.update()
             """,
+        },
+    ),
+    Mutant(
+        name="remembers_in_a_global_variable",
+        says="Keeps the random numbers of the step in a global variable, which belongs to no worker.",
+        fails={
+            "random numbers": "takes step 0 with other random numbers than before",
+            "one kill": "takes step 0 with other random numbers than before",
+            "two kills": "takes step 0 with other random numbers than before",
+        },
+        changes={
+            "def divide(samples, rank, size):": """
+            BEGUN = None, None
+
+
+            def divide(samples, rank, size):
+            """,
+            'begun, random = getattr(worker, "begun", (None, None))': "begun, random = BEGUN",
+            "worker.begun = worker.step, worker.random.getstate()": """
+            global BEGUN
+            BEGUN = worker.step, worker.random.getstate()
+            """,
+        },
+    ),
+    Mutant(
+        name="revokes_what_is_whole",
+        says="Revokes the communicator even when its work is done and no rank has died.",
+        fails={"no death": "a communicator is revoked although no rank has died"},
+        changes={
+            """
+            if not done:
+                comm.revoke()
+            """: "comm.revoke()",
         },
     ),
 ]

@@ -55,6 +55,16 @@ def compress_with_momentum(gradient, velocity, residual, momentum, k):
 
 MUTANTS = [
     Mutant(
+        name="all_of_them_for_none",
+        says="Takes the last k of all in order of size, which for k = 0 are all.",
+        fails={"largest": "0 of 5 entries: largest returns 5 places"},
+        changes={
+            'np.sort(np.argsort(-np.abs(vector), kind="stable")[:k])': """
+            np.sort(np.argsort(np.abs(vector), kind="stable")[-k:])
+            """,
+        },
+    ),
+    Mutant(
         name="asks_mpi",
         says="Lets a collective of MPI gather, which is not counted.",
         fails={"bytes": "is everything sent through comm"},
@@ -181,6 +191,17 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="keeps_what_was_sent_with_momentum",
+        says="Clears the velocity of what is sent, and owes it still.",
+        fails={"momentum": "what is owed is not the residual and the velocity together"},
+        changes={
+            """
+            residual[places] = 0
+            velocity[places] = 0
+            """: "velocity[places] = 0",
+        },
+    ),
+    Mutant(
         name="largest_values",
         says="Takes the largest values, where large negative ones are as important.",
         fails={
@@ -210,6 +231,28 @@ MUTANTS = [
             velocity *= momentum
             velocity += gradient
             """: "velocity = momentum * velocity + gradient",
+        },
+    ),
+    Mutant(
+        name="momentum_after_the_choice",
+        says="Keeps a velocity of what is sent: momentum with entries that come late.",
+        fails={"momentum": "the velocity is not momentum·velocity + gradient"},
+        changes={
+            """
+            velocity *= momentum
+            velocity += gradient
+            residual += velocity
+            places = largest(residual, k)
+            values = residual[places]
+            residual[places] = 0
+            velocity[places] = 0
+            return places, values
+            """: """
+            places, sent = compress(gradient, residual, k)
+            velocity *= momentum
+            velocity[places] += sent
+            return places, velocity[places]
+            """,
         },
     ),
     Mutant(
@@ -256,6 +299,15 @@ MUTANTS = [
             own_places, own_values = unpack(payloads[rank])
             total[own_places] += own_values
             """: "total[everybodys[rank][0]] += everybodys[rank][1]",
+        },
+    ),
+    Mutant(
+        name="places_as_floats",
+        says="Packs the places as float32, which from 2²⁴ on does not hold every whole number.",
+        fails={"payload": "unpack does not give back what pack was given"},
+        changes={
+            "places.astype(np.int32).view(np.uint8)": "places.astype(np.float32).view(np.uint8)",
+            "payload[:half].view(np.int32)": "payload[:half].view(np.float32).astype(np.int64).astype(np.int32)",
         },
     ),
     Mutant(
@@ -345,6 +397,31 @@ MUTANTS = [
             half = len(payloads[rank]) // 2
             total[payloads[rank][:half].view(np.int32)] += payloads[rank][half:].view(np.float32)
             """,
+        },
+    ),
+    Mutant(
+        name="values_of_eight_bytes",
+        says="Returns values of float64.",
+        fails={"feedback": "values of float64, not of float32"},
+        changes={
+            """
+            values = residual[places]
+            residual[places] = 0
+            return places, values
+            """: """
+            values = residual[places].astype(np.float64)
+            residual[places] = 0
+            return places, values
+            """,
+        },
+    ),
+    Mutant(
+        name="values_of_two_bytes",
+        says="Packs the values as float16, with three digits.",
+        fails={"payload": "unpack does not give back what pack was given", "sum": "the sum"},
+        changes={
+            "values.astype(np.float32).view(np.uint8)": "np.repeat(values.astype(np.float16), 2).view(np.uint8)",
+            "payload[half:].view(np.float32)": "payload[half:].view(np.float16)[::2].astype(np.float32)",
         },
     ),
     Mutant(

@@ -197,6 +197,12 @@ def judge_one_peer(student: Any, ranks: int) -> None:
         pairs[:rounds] == pairs[rounds:],
         f"after {rounds} rounds the distances begin again, with 1; rank 0 sends to {pairs}",
     )
+    for number, to in enumerate(pairs):
+        right = 2 ** (number % rounds) % ranks
+        expect(
+            to in (right, -right % ranks),
+            f"in round {number} rank 0 sends to rank {to}, where the distance is {right}: 1, 2, 4, …, from round 0 on",
+        )
 
 
 # ── on ranks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -323,6 +329,7 @@ def check_push_sum(student: Any, comm: Comm) -> None:
         expect_returned(answer, "push_sum_round")
         if number == 0:
             expect(np.array_equal(values, before), "push_sum_round changes the values that it is given")
+            expect(np.array_equal(weights, np.ones(5)), "push_sum_round changes the weights that it is given")
         values, weights = (np.asarray(each, dtype=np.float64) for each in answer)
         expect(
             np.allclose(values.sum(axis=0), total),

@@ -93,6 +93,18 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="cuts_the_weights_themselves",
+        says="Divides the weights that it is given, in place.",
+        fails={"push-sum": "push_sum_round changes the weights that it is given"},
+        changes={
+            "new_values, new_weights = np.zeros_like(values), np.zeros_like(weights)": """
+            weights /= [1 + len(others) for others in hearers]
+            new_values, new_weights = np.zeros_like(values), np.zeros_like(weights)
+            """,
+            "weights[rank] / (1 + len(others))": "weights[rank]",
+        },
+    ),
+    Mutant(
         name="distances_of_one_two_three",
         says="Sends at distances 1, 2, 3, and so on.",
         fails={"one peer": "the distances begin again"},
@@ -124,6 +136,14 @@ MUTANTS = [
                     comm.exchange(old, other, arriving, other)
                     vector += weights[other] * arriving
             """,
+        },
+    ),
+    Mutant(
+        name="eigenvalues_as_they_come",
+        says="Takes the second of the eigenvalues in whatever order they come.",
+        fails={"gap": "the gap is"},
+        changes={
+            "moduli = sorted(abs(np.linalg.eigvalsh(weights)))": "moduli = abs(np.linalg.eigvals(weights))[::-1]",
         },
     ),
     Mutant(
@@ -163,6 +183,23 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="keeps_half",
+        says="Keeps half, and divides the other half among the ranks that receive from it: the parts are not equal.",
+        fails={"push-sum": "rank 1 has a weight of 0.75 after a round"},
+        changes={
+            """
+            for to in (rank, *others):
+                new_values[to] += values[rank] / (1 + len(others))
+                new_weights[to] += weights[rank] / (1 + len(others))
+            """: """
+            for to in (rank, *others):
+                part = 2 if to == rank else 2 * len(others)
+                new_values[to] += values[rank] / part
+                new_weights[to] += weights[rank] / part
+            """,
+        },
+    ),
+    Mutant(
         name="keeps_nothing",
         says="Gives all away to the ranks that receive from it.",
         fails={"push-sum": "that it keeps for itself"},
@@ -191,6 +228,18 @@ MUTANTS = [
             weights[one, other] = 1 / (1 + largest)
             """,
         },
+    ),
+    Mutant(
+        name="largest_distance_first",
+        says="Begins with the largest distance, and ends with 1.",
+        fails={"one peer": "in round 0 rank 0 sends to rank 2, where the distance is 1"},
+        changes={"distance = distances[number % len(distances)]": "distance = distances[-1 - number % len(distances)]"},
+    ),
+    Mutant(
+        name="no_gap_of_one_rank",
+        says="Looks for a second eigenvalue where there is one rank, and one eigenvalue.",
+        fails={"gap": "one rank alone: IndexError"},
+        changes={"return 1 - moduli[-2] if len(moduli) > 1 else 1.0": "return 1 - moduli[-2]"},
     ),
     Mutant(
         name="nothing_on_the_diagonal",

@@ -241,17 +241,25 @@ def in_rounds(samples: Sequence[float], every: int) -> Vector:
 
 # Links: (α, β). One of no cost, one where only messages count, one where only bytes do, one where both do.
 LINKS = ((0.0, 0.0), (4e-3, 0.0), (0.0, 5e-8), (3e-3, 1e-7))
-WAYS = (("synchronous", 1), ("local", 1), ("local", 3), ("local", 5), ("overlapped", 1), ("server", 1))
+WAYS = (
+    ("synchronous", 1),
+    ("local", 1),
+    ("local", 3),
+    ("local", 5),
+    ("overlapped", 1),
+    ("server", 1),
+    ("synchronous", 3),
+)
+SPELL_S = (0.004, 0.1, 0.1, 0.006, 0.005, 0.004, 0.006, 0.005, 0.005, 0.005, 0.004, 0.006)  # slow twice in a row
 
 
 def check_step(student: Any, comm: Comm) -> None:
-    samples, nbytes = COMPUTE_S, 210_000
+    samples, nbytes = SPELL_S, 210_000
     for way, every in WAYS:
         for ranks in (1, 4, 7):
             for alpha, beta in LINKS:
-                name = (
-                    f"{way}{f', every {every} steps' if way == 'local' else ''}, {ranks} rank{'s' if ranks > 1 else ''}"
-                )
+                name = f"{way}{f', every {every} steps' if every > 1 or way == 'local' else ''}"
+                name = f"{name}, {ranks} rank{'s' if ranks > 1 else ''}"
                 with comm.case(f"{name}, α = {alpha:g}, β = {beta:g}"):
                     answer = student.step_seconds(way, list(samples), ranks, nbytes, alpha, beta, every=every)
                     value = number(answer, "step_seconds")
@@ -262,12 +270,14 @@ def check_step(student: Any, comm: Comm) -> None:
 
 def hint_step(way: str, every: int, ranks: int, nbytes: float, alpha: float, beta: float, value: float) -> str:
     """What the value is that was predicted: the usual mistakes, by computing them too."""
-    compute, ring = expected_slowest(COMPUTE_S, ranks), ring_s(ranks, nbytes, alpha, beta)
+    if every > 1 and way != "local":
+        return "`every` is of the way local; the others communicate in every step"
+    compute, ring = expected_slowest(SPELL_S, ranks), ring_s(ranks, nbytes, alpha, beta)
     message = alpha + nbytes * beta
-    mean = float(np.mean(COMPUTE_S))
+    mean = float(np.mean(SPELL_S))
     mistakes = [(mean + ring, "the mean of the ranks computes, and the slowest is waited for")]
     if way == "local":
-        together = expected_slowest(in_rounds(COMPUTE_S, every), ranks)
+        together = expected_slowest(in_rounds(SPELL_S, every), ranks)
         mistakes += [
             (together + ring, f"that is a round of {every} steps; the time of one is asked for"),
             (compute + ring / every, "that is as if the slowest were waited for at every step; it is once a round"),

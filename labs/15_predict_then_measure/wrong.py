@@ -110,6 +110,18 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="every_for_all_ways",
+        says="Puts so many steps together in every way, where in all but one the slowest is waited for at each step.",
+        fails={"step": "`every` is of the way local"},
+        changes={
+            'ring = all_reduce_seconds("ring", ranks, nbytes, alpha, beta)': """
+            ring = all_reduce_seconds("ring", ranks, nbytes, alpha, beta)
+            if way != "local":
+                samples = [sum(samples[k : k + every]) / every for k in range(0, len(samples) - every + 1, every)]
+            """,
+        },
+    ),
+    Mutant(
         name="forgets_the_latency",
         says="Counts the ring's bytes, and not its messages.",
         fails={"all reduce": "every message takes α", "step": "too short", "real steps": "synchronous: a step took"},
@@ -233,6 +245,17 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="rounds_from_everywhere",
+        says="Puts together steps that do not follow one another, so that a slow spell counts in several rounds.",
+        fails={"step": "local, every 3 steps"},
+        changes={
+            "rounds = [sum(samples[k : k + every]) for k in range(0, len(samples) - every + 1, every)]": """
+            number = len(samples) // every
+            rounds = [sum(samples[k : number * every : number]) for k in range(number)]
+            """,
+        },
+    ),
+    Mutant(
         name="the_other_way_round",
         says="Returns β and α.",
         fails={"fit": "the other way round", "measure": "α cannot be told", "real steps": "too long"},
@@ -247,6 +270,12 @@ MUTANTS = [
             return 2 * rounds * (alpha + nbytes * beta)
             """,
         },
+    ),
+    Mutant(
+        name="uses_what_is_left_over",
+        says="Takes the steps that are left over at the end for a round, too.",
+        fails={"step": "local, every 5 steps"},
+        changes={"range(0, len(samples) - every + 1, every)": "range(0, len(samples), every)"},
     ),
     Mutant(
         name="waits_at_every_step",
@@ -282,6 +311,12 @@ MUTANTS = [
             return 2 * (ranks - 1) * (alpha + nbytes * beta)
             """,
         },
+    ),
+    Mutant(
+        name="windows_that_overlap",
+        says="Begins a round with every step, so that rounds share steps.",
+        fails={"step": "local, every 5 steps"},
+        changes={"range(0, len(samples) - every + 1, every)": "range(0, len(samples) - every + 1)"},
     ),
     Mutant(
         name="without_replacement",

@@ -86,6 +86,19 @@ SEVERAL = 3
 
 MUTANTS = [
     Mutant(
+        name="adds_up_in_32_bits",
+        says="Adds the gradient up in float32.",
+        fails={"one message": "adds up float32, and the gradient is float64"},
+        changes={
+            "comm.all_reduce(vector.numpy())": """
+            vector = vector.float()
+            comm.all_reduce(vector.numpy())
+            vector = vector.double()
+            """,
+        },
+        ranks=3,
+    ),
+    Mutant(
         name="adds_up_the_batches",
         says="Adds the batches' gradients up for a step, and does not divide by their number.",
         fails={
@@ -158,6 +171,18 @@ MUTANTS = [
         ranks=SEVERAL,
     ),
     Mutant(
+        name="clips_each_parameter",
+        says="Bounds the norm of each parameter's gradient, where that of all together is bounded.",
+        fails={"clip": "clipped for each parameter alone", "train": "is off by"},
+        changes={
+            "clip_grad_norm_(model.parameters(), max_norm)": """
+            for each in model.parameters():
+                clip_grad_norm_([each], max_norm)
+            """,
+        },
+        ranks=3,
+    ),
+    Mutant(
         name="decides_alone_what_is_used",
         says="Leaves the gradient None of what this rank has not used, whatever the others have.",
         fails={
@@ -183,6 +208,37 @@ MUTANTS = [
             "unfinished save": "interrupted after 4 steps, while it saves: after 3 steps words.weight",
         },
         changes={"range(0, len(order), batch)": "range(0, len(order) - batch + 1, batch)"},
+    ),
+    Mutant(
+        name="each_rank_saves_its_own",
+        says="Saves a file on each rank, and loads it there: a rank that was not there before finds none.",
+        fails={"unfinished save": "rank 1 continues with other parameters than those after 2 steps"},
+        changes={
+            'file, first = folder / "state.pt", 0': 'file, first = folder / f"state-{comm.rank}.pt", 0',
+            "if comm.rank == 0 and (step + 1) % every == 0:": "if (step + 1) % every == 0:",
+            """
+            torch.save(state, folder / "new")
+            (folder / "new").replace(file)
+            """: """
+            torch.save(state, folder / f"new-{comm.rank}")
+            (folder / f"new-{comm.rank}").replace(file)
+            """,
+        },
+    ),
+    Mutant(
+        name="every_batch_is_whole",
+        says="Says of every batch that it has as many rows as a whole one, also of the last.",
+        fails={
+            "batches": "batch 2 has 2 rows, and rank 0 says it has 3",
+            "train": "is off by",
+            "kill": "is off by",
+            "unfinished save": "is off by",
+        },
+        changes={
+            "return [Part(rows[rank::size], len(rows)) for rows in batches]": """
+            return [Part(rows[rank::size], batch) for rows in batches]
+            """
+        },
     ),
     Mutant(
         name="forgets_the_buffers",
@@ -247,6 +303,7 @@ MUTANTS = [
         says="Loads the state on rank 0 and shares the model: the others have neither the step nor AdamW's averages.",
         fails={
             "kill": "then started again with 2: after 4 steps the learning rate on rank 1",
+            "unfinished save": "then started again with 2: after 2 steps the learning rate on rank 1",
         },
         changes={
             "share(job.model, comm)": "",
@@ -256,6 +313,17 @@ MUTANTS = [
             for step in range(first, STEPS):
             """,
         },
+    ),
+    Mutant(
+        name="mean_over_all_rows",
+        says="Takes the mean over the rows of all batches of a step, where one process takes that of each batch first.",
+        fails={"accumulate": "is the mean over all rows", "train": "is off by"},
+        changes={
+            "(mean_loss(model, rows) * (len(rows) / of / len(parts))).backward()": """
+            (mean_loss(model, rows) * (len(rows) / sum(part.of for part in parts))).backward()
+            """,
+        },
+        ranks=3,
     ),
     Mutant(
         name="overwrites_the_only_state",
@@ -298,6 +366,37 @@ MUTANTS = [
         ranks=SEVERAL,
     ),
     Mutant(
+        name="remainder_to_the_last_rank",
+        says="Leaves to the last rank all rows of a batch that are left over.",
+        fails={"batches": "the ranks' parts of batch 2 have [0, 0, 2] rows"},
+        changes={
+            "return [Part(rows[rank::size], len(rows)) for rows in batches]": """
+            def own(rows):
+                each = len(rows) // size
+                return rows[rank * each : (rank + 1) * each if rank < size - 1 else None]
+
+            return [Part(own(rows), len(rows)) for rows in batches]
+            """,
+        },
+    ),
+    Mutant(
+        name="saves_after_every_step",
+        says="Saves after each step, however many are asked for.",
+        fails={"unfinished save": "continues after 3 steps, and should after 2"},
+        changes={"if comm.rank == 0 and (step + 1) % every == 0:": "if comm.rank == 0:"},
+    ),
+    Mutant(
+        name="schedule_once_an_epoch",
+        says="Steps the schedule once in an epoch.",
+        fails={"train": "where one process has 0.0467", "kill": "0.0467", "unfinished save": "0.0467"},
+        changes={
+            "job.schedule.step()": """
+            if place == STEPS_PER_EPOCH - 1:
+                job.schedule.step()
+            """,
+        },
+    ),
+    Mutant(
         name="sends_the_frozen",
         says="Sums up a gradient of 0 for the frozen layer, too.",
         fails={"one message": "118 numbers are added up. The gradient has 96"},
@@ -325,6 +424,13 @@ MUTANTS = [
             """,
         },
         ranks=SEVERAL,
+    ),
+    Mutant(
+        name="shares_32_bits",
+        says="Broadcasts everything as float32, of which the model has 64 bits.",
+        fails={"share": "512 bytes are broadcast, where the model has 1,024"},
+        changes={"each.flatten().double()": "each.flatten().float()"},
+        ranks=3,
     ),
     Mutant(
         name="shares_the_tied_twice",

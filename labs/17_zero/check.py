@@ -24,7 +24,7 @@ PART = 5  # numbers of a rank's part
 SAMPLES = 3  # of each rank
 LR, MOMENTUM, STEPS = 0.1, 0.8, 3
 DEEP, WIDE = 12, 84  # layers and their width where memory is measured; a multiple of 4 and of 7
-MOST_LAYERS = 4.5  # whole at a time: weights, their gradient, a copy that is added to
+MOST_LAYERS = 4.6  # whole at a time: weights, their gradient, a copy that is added to
 
 
 def vector_of(rank: int, ranks: int, seed: int = 0) -> Vector:

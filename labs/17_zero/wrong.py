@@ -75,6 +75,17 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="keeps_what_it_gathers",
+        says="Keeps all parameters as they were gathered last.",
+        fails={"state": "the largest is .whole with 160"},
+        changes={
+            "return all_gather(self.part, self.comm)": """
+            self.whole = all_gather(self.part, self.comm)
+            return self.whole
+            """,
+        },
+    ),
+    Mutant(
         name="leaves_the_parts_alone",
         says="Binds the name to a new array in place of changing the one in the list.",
         fails={
@@ -138,8 +149,17 @@ MUTANTS = [
             "all-gather": "rank r's part is the r-th",
             "optimizer": "is right",
             "step": "is right",
-            "memory": "layers of 12",
         },
         changes={"return parts.reshape(-1)": "return np.roll(parts, 1, axis=0).reshape(-1)"},
+    ),
+    Mutant(
+        name="weighs_the_new_gradient",
+        says="Takes a moving mean of the gradients for the velocity, so that the new one counts for less.",
+        fails={"optimizer": "after step 0, the parameters on rank 0"},
+        changes={
+            "self.velocity = self.momentum * self.velocity + own": """
+            self.velocity = self.momentum * self.velocity + (1 - self.momentum) * own
+            """,
+        },
     ),
 ]

@@ -16,6 +16,16 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="as_many_keys_as_queries",
+        says="Takes the block of scores to be square.",
+        fails={"block": "IndexError"},
+        changes={
+            "scores[np.arange(len(key)) > np.arange(len(query))[:, None] + ahead] = -np.inf": """
+            scores[~np.tri(len(query), len(query), ahead, dtype=bool)] = -np.inf
+            """,
+        },
+    ),
+    Mutant(
         name="forgets_the_largest_score",
         says="Takes exp of the scores as they are, which overflows where they are large.",
         fails={"large scores": "exp(10,000) is no float"},
@@ -26,6 +36,16 @@ MUTANTS = [
         says="Leaves the scores as large as the width makes them.",
         fails={"block": "not divided by √width", "large scores": "is right", "attention": "is right"},
         changes={"query @ key.T / np.sqrt(query.shape[1])": "query @ key.T"},
+    ),
+    Mutant(
+        name="forgets_what_it_has_subtracted",
+        says="Subtracts the largest score, and does not add it to the logarithm again.",
+        fails={
+            "block": ": the logarithm of the sum of exp(score)",
+            "large scores": "L is 0 at 0",
+            "attention": "each with its own positions?",
+        },
+        changes={"return answer, log_sum + largest[:, 0]": "return answer, log_sum"},
     ),
     Mutant(
         name="gathers_all_scores",
@@ -110,6 +130,12 @@ MUTANTS = [
         changes={"ahead = (comm.rank - owner) * len(query)": "ahead = len(query)"},
     ),
     Mutant(
+        name="nothing_counts_as_one",
+        says="Begins with 0 where a query has seen no key: that is the logarithm of one key's weight.",
+        fails={"block": "L is 0 at 0, and -inf is right", "attention": "each with its own positions?"},
+        changes={"log_sum = np.full(len(query), -np.inf)": "log_sum = np.zeros(len(query))"},
+    ),
+    Mutant(
         name="passes_them_home",
         says="Passes the blocks on after the last step too, until each is back on its own rank.",
         fails={"bytes": "after the last one the ring has no need"},
@@ -121,6 +147,24 @@ MUTANTS = [
                 answer, log_sum = join(answer, log_sum, *attend(query, block[0], block[1], ahead))
             comm.exchange(block, right, np.empty_like(block), left)
             return answer
+            """,
+        },
+    ),
+    Mutant(
+        name="scales_the_query_itself",
+        says="Divides the query that it is given by √width, in place.",
+        fails={
+            "block": "attend changes its query, key or value",
+            "large scores": "is right",
+            "attention": "ring_attention changes query",
+            "bytes": "ring_attention changes query",
+            "neighbours": "ring_attention changes query",
+            "memory": "ring_attention changes query",
+        },
+        changes={
+            "scores = query @ key.T / np.sqrt(query.shape[1])": """
+            query /= np.sqrt(query.shape[1])
+            scores = query @ key.T
             """,
         },
     ),
@@ -151,6 +195,16 @@ MUTANTS = [
         changes={"np.where(np.isinf(joined), 0, joined)": "joined"},
     ),
     Mutant(
+        name="subtracts_only_what_is_above_zero",
+        says="Subtracts the largest score only where it is above 0: where all are far below, every exp is 0.",
+        fails={"large scores": "scores of −10,000: there are infinities or nan"},
+        changes={
+            "largest = scores.max(axis=1, keepdims=True)": """
+            largest = np.maximum(scores.max(axis=1, keepdims=True), 0)
+            """,
+        },
+    ),
+    Mutant(
         name="takes_the_mean",
         says="Takes the mean of two blocks' answers, however much weight each has.",
         fails={"join": "is the mean of the two", "attention": "is right"},
@@ -169,6 +223,20 @@ MUTANTS = [
             total = np.exp(log_sum) + np.exp(other_log_sum)
             total = np.where(total == 0, 1, total)
             share, other_share = np.exp(log_sum) / total, np.exp(other_log_sum) / total
+            """,
+        },
+    ),
+    Mutant(
+        name="warns_of_nothing",
+        says="Computes −inf − (−inf) and replaces it afterwards: right, with a warning for every empty block.",
+        fails={"join": "join warns (RuntimeWarning: invalid value"},
+        changes={
+            """
+            reference = np.where(np.isinf(joined), 0, joined)
+            share, other_share = np.exp(log_sum - reference), np.exp(other_log_sum - reference)
+            """: """
+            sums = log_sum, other_log_sum
+            share, other_share = (np.where(np.isinf(each), 0, np.exp(each - joined)) for each in sums)
             """,
         },
     ),

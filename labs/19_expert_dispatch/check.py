@@ -63,6 +63,7 @@ def check_route(student: Any, comm: Comm) -> None:
             expect(isinstance(found, tuple) and len(found) == 2, "route returns no pair of choices and weights")
             expect(np.array_equal(scores, kept), "route changes the scores that it was given: work on a copy")
             choice, weight = map(np.asarray, found)
+            expect(choice.dtype.kind in "iu", f"the choices are {choice.dtype}: they are numbers of experts, integers")
             right = scores.argmax(axis=1)
             hint = ": among equal scores the lower number" if name.startswith("equal") else ""
             expect(bool(np.isfinite(weight).all()), "a weight is inf or nan: exp(10,000) is no float; subtract each "
@@ -86,6 +87,9 @@ def check_accept(student: Any, comm: Comm) -> None:
             expect_returned(found, "accept")
             right = accepted(choice, given, capacity)
             if alike(found, right):
+                kind = np.asarray(found).dtype
+                text = f"accept returns {kind}, not booleans: as indices, 0 and 1 would be the first two tokens"
+                expect(kind == np.bool_, text)
                 continue
             expect(not alike(found, accepted(choice, given, capacity - 1)), "an expert accepts one token too few")
             expect(not alike(found, accepted(choice, given, capacity + 1)), "an expert accepts one token too many")
@@ -111,7 +115,17 @@ def unequal(comm: Comm, width: int) -> tuple[list[Array], list[int], list[Array]
 
 
 def check_all_to_all(student: Any, comm: Comm) -> None:
-    blocks, lengths, right = unequal(comm, WIDTH)
+    judge_blocks(student, comm, *unequal(comm, WIDTH))
+    with comm.case("whole numbers, one for each row"):
+        blocks, lengths, right = unequal(comm, 1)
+        judge_blocks(student, comm, [whole(block) for block in blocks], lengths, [whole(block) for block in right])
+
+
+def whole(block: Array) -> Array:
+    return block.reshape(-1).astype(np.int64)
+
+
+def judge_blocks(student: Any, comm: Comm, blocks: list[Array], lengths: list[int], right: list[Array]) -> None:
     kept = [block.copy() for block in blocks]
     found = student.all_to_all(blocks, lengths, comm)
     expect_returned(found, "all_to_all")
@@ -258,7 +272,8 @@ def check_experts(student: Any, comm: Comm) -> None:
                     f"expert {expert} computed with rows that are not those of its tokens: on which rank is it, and "
                     "which number has it there?",
                 )
-                expect(len(calls) <= 1, f"expert {expert} was called {len(calls)} times: once with all its rows")
+                expect(calls, f"expert {expert} was not called: each is called once, with 0 rows if it accepts none")
+                expect(len(calls) == 1, f"expert {expert} was called {len(calls)} times: once with all its rows")
 
 
 LAB = Lab(

@@ -24,6 +24,44 @@ MUTANTS = [
         changes={"y = np.zeros_like(x)": "y = x.copy()"},
     ),
     Mutant(
+        name="blocks_of_floats_only",
+        says="Makes room for float64, whatever the blocks are: the bits of whole numbers are others.",
+        fails={"all to all": "whole numbers, one for each row: block"},
+        changes={
+            "np.empty((length, *blocks[0].shape[1:]), blocks[0].dtype)": "np.empty((length, *blocks[0].shape[1:]))",
+            "own = np.bincount(choice, minlength=router.shape[1])": """
+            own = np.bincount(choice, minlength=router.shape[1]).astype(float)
+            """,
+            "counts = np.concatenate(all_to_all([own[None]] * comm.size, [1] * comm.size, comm))": """
+            counts = np.concatenate(all_to_all([own[None]] * comm.size, [1] * comm.size, comm)).astype(int)
+            """,
+        },
+    ),
+    Mutant(
+        name="blocks_of_rows_only",
+        says="Makes room for blocks of two dimensions, whatever dimensions they have.",
+        fails={"all to all": "whole numbers, one for each row: IndexError"},
+        changes={
+            "np.empty((length, *blocks[0].shape[1:]), blocks[0].dtype)": """
+            np.empty((length, blocks[0].shape[1]), blocks[0].dtype)
+            """,
+        },
+    ),
+    Mutant(
+        name="choices_as_floats",
+        says="Returns the choices as floats, which are no indices.",
+        fails={"route": "the choices are float64: they are numbers of experts, integers"},
+        changes={
+            "return choice, odds[np.arange(len(odds)), choice]": """
+            return choice.astype(float), odds[np.arange(len(odds)), choice]
+            """,
+            "choice, weight = route(x @ router)": """
+            choice, weight = route(x @ router)
+            choice = choice.astype(int)
+            """,
+        },
+    ),
+    Mutant(
         name="chooses_the_last_of_equals",
         says="Chooses the expert with the highest number among equal scores.",
         fails={"route": "among equal scores the lower number"},
@@ -86,6 +124,17 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="leaves_out_an_idle_expert",
+        says="Does not call an expert that accepts no token.",
+        fails={"experts": "was not called: each is called once"},
+        changes={
+            "answers[expert_of == number] = expert(rows[expert_of == number])": """
+            if (expert_of == number).any():
+                answers[expert_of == number] = expert(rows[expert_of == number])
+            """,
+        },
+    ),
+    Mutant(
         name="leaves_them_as_they_return",
         says="Puts the answers in the order in which they return.",
         fails={"mixture": "but for the order", "capacity": "is right"},
@@ -102,6 +151,27 @@ MUTANTS = [
         says="Divides the weight by the sum of the chosen weights, which is itself.",
         fails={"route": "every weight is 1", "mixture": "multiply it by the token's weight", "capacity": "is right"},
         changes={"return choice, odds[np.arange(len(odds)), choice]": "return choice, np.ones(len(odds))"},
+    ),
+    Mutant(
+        name="one_token_at_a_time",
+        says="Calls an expert for each of its tokens.",
+        fails={"experts": "times: once with all its rows"},
+        changes={
+            "answers[expert_of == number] = expert(rows[expert_of == number])": """
+            for row in np.flatnonzero(expert_of == number):
+                answers[row] = expert(rows[row : row + 1])[0]
+            """,
+        },
+    ),
+    Mutant(
+        name="ones_and_zeros",
+        says="Returns ones and zeros, which choose other tokens than booleans do.",
+        fails={"accept": "not booleans: as indices, 0 and 1 would be the first two tokens"},
+        changes={
+            "return place[np.arange(len(choice)), choice] <= capacity": """
+            return (place[np.arange(len(choice)), choice] <= capacity).astype(int)
+            """,
+        },
     ),
     Mutant(
         name="pads_the_blocks",
@@ -170,6 +240,17 @@ MUTANTS = [
             came = np.concatenate(all_to_all(everything, totals, comm))
             experts_of_all = np.repeat(np.tile(np.arange(kept.shape[1]), comm.size), kept.ravel())
             rows = came[experts_of_all // len(experts) == comm.rank]
+            """,
+        },
+    ),
+    Mutant(
+        name="subtracts_from_the_scores_themselves",
+        says="Subtracts the largest score in place.",
+        fails={"route": "route changes the scores that it was given"},
+        changes={
+            "odds = np.exp(scores - scores.max(axis=1, keepdims=True))": """
+            scores -= scores.max(axis=1, keepdims=True)
+            odds = np.exp(scores)
             """,
         },
     ),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole_tools.lab import labs
+from farandole_tools.lab import labs, mutants
 from farandole_tools.lab.grading import grade, grade_together, only_where_right
 from tests.labs import self_contained
 from tests.labs.labs_for_tests import FOLDERS, LIMIT_S, on
@@ -32,6 +32,14 @@ def test_a_right_answer_has_full_marks_in_its_sandbox(folder: Path, tmp_path: Pa
     lab = on(lab, RANKS[lab.name], checks=names)
     result = grade(lab, self_contained.write(lab, tmp_path), helpers=True, limit_s=LIMIT_S)
     assert [(check.name, check.message) for check in result.results if not check.passed] == []
+
+
+def test_a_warning_in_the_sandbox_is_noted(tmp_path: Path) -> None:
+    lab = on(labs.find("18"), 1, checks=["join"])
+    mutant = next(each for each in mutants.mutants(lab) if each.name == "warns_of_nothing")
+    text = mutant.applied_to(mutants.original(lab))
+    result = grade(lab, self_contained.write(lab, tmp_path, text), helpers=True, limit_s=LIMIT_S)
+    assert mutant.fails["join"] in result.results[0].message
 
 
 def test_a_wrong_result_has_no_marks_for_its_cost(tmp_path: Path) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
+import numpy as np
 import pytest
 
 from farandole.runtime.launcher import run_ranks
@@ -15,7 +18,7 @@ from farandole_tools.lab import labs, launch, mutants
 from farandole_tools.lab.grading import Result, grade, grade_together
 from farandole_tools.lab.labs import Lab
 from farandole_tools.lab.mutants import Mutant
-from tests.labs.labs_for_tests import FOLDERS, LIMIT_S, on
+from tests.labs.labs_for_tests import FOLDERS, LIMIT_S, module_at, on
 
 # Each wrong answer is judged on one number of ranks: as few as the lab's checks and most mistakes need, since the
 # reference's full run shows the others. Some mistakes do no harm on so few.
@@ -205,6 +208,22 @@ def test_a_right_answer_need_not_look_like_ours(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(ANOTHER_RING)
     result = grade(on(labs.find("2"), 3, 4), tmp_path / "mine.py", limit_s=LIMIT_S)
     assert [check.message for check in result.results if not check.passed] == []
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["lowest first", "highest first"])
+def test_which_of_two_equal_entries_top_k_sends_is_up_to_the_learner(order: int) -> None:
+    lab = labs.find("13")
+    right = module_at(lab.folder / "reference.py")
+
+    def largest(vector: np.ndarray, k: int) -> np.ndarray:
+        places = np.lexsort((order * np.arange(len(vector)), -np.abs(vector)))[:k]
+        return np.sort(places).astype(np.int32)
+
+    right.largest = largest
+    comm: Any = SimpleNamespace(case=lambda text: nullcontext())
+    for check in lab.checks:
+        if check.name in ("largest", "feedback", "momentum"):
+            check.run(right, comm)
 
 
 @pytest.mark.parametrize(("lab", "group"), groups())

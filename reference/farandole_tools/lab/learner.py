@@ -8,6 +8,7 @@ import linecache
 import sys
 import traceback
 import tracemalloc
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -132,6 +133,23 @@ def noting_peak(student: Any, found: list[int]) -> Iterator[None]:
     """Append to `found` how many bytes the submission takes within the body, at most, wherever it runs."""
     here = isinstance(student, ModuleType)
     with peak_memory(found) if here else student._peer.noting_peak(found):
+        yield
+
+
+@contextmanager
+def kept_warnings(found: list[str]) -> Iterator[None]:
+    """Append to `found` what this process is warned of within the body."""
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        yield
+    found.extend(f"{each.category.__name__}: {each.message}" for each in noted)
+
+
+@contextmanager
+def noting_warnings(student: Any, found: list[str]) -> Iterator[None]:
+    """Append to `found` the warnings that the submission causes within the body, in one call, wherever it runs."""
+    here = isinstance(student, ModuleType)
+    with kept_warnings(found) if here else student._peer.noting_warnings(found):
         yield
 
 

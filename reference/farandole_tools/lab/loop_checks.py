@@ -563,14 +563,14 @@ def check_kill(student: Any, comm: LabCommunicator) -> None:
     if comm.rank == 0:
         with tempfile.TemporaryDirectory(dir=".") as folder:
             rehearse(student, comm, Path(folder), "step", STOPPED_AFTER)
-        kill_and_continue(student, comm, 3, 1, "step", STOPPED_AFTER)
+        kill_and_continue(student, comm, (3, 2), 1, "step", STOPPED_AFTER)
 
 
 def check_unfinished_save(student: Any, comm: LabCommunicator) -> None:
     if comm.rank == 0:
         with tempfile.TemporaryDirectory(dir=".") as folder:
             rehearse(student, comm, Path(folder), "save", STOPPED_AFTER - EVERY)
-        kill_and_continue(student, comm, 2, 0, "save", STOPPED_AFTER - EVERY)
+        kill_and_continue(student, comm, (1, 2), 0, "save", STOPPED_AFTER - EVERY)
 
 
 def rehearse(student: Any, comm: LabCommunicator, folder: Path, moment: Moment, saved: int) -> None:
@@ -630,9 +630,12 @@ def interrupted_save(watch: Watch, stop: Callable[[], None] | None) -> Iterator[
         yield
 
 
-def kill_and_continue(student: Any, comm: LabCommunicator, size: int, number: int, moment: Moment, saved: int) -> None:
-    """Kill a real process of a training, and have the others' successors continue it."""
-    what = f"{size} processes, SIGKILL to rank {number} after {STOPPED_AFTER} steps"
+def kill_and_continue(
+    student: Any, comm: LabCommunicator, sizes: tuple[int, int], number: int, moment: Moment, saved: int
+) -> None:
+    """Kill a real process of a training, and have it continued; `sizes` says by how many processes each."""
+    size, then = sizes
+    what = f"{counted(size, 'process', 'processes')}, SIGKILL to rank {number} after {STOPPED_AFTER} steps"
     what += ", while it saves" * (moment == "save")
     with tempfile.TemporaryDirectory(dir=".") as name:
         folder = Path(name).resolve()
@@ -641,8 +644,8 @@ def kill_and_continue(student: Any, comm: LabCommunicator, size: int, number: in
             wrong, ended = launch(student, folder, size, 0, str(number), moment)
             expect(not wrong, wrong)
             expect((folder / "killed").exists(), ended or "the training has ended before")
-        with comm.case(f"{what}; then started again with {size - 1}"):
-            wrong, ended = launch(student, folder, size - 1, saved)
+        with comm.case(f"{what}; then started again with {then}"):
+            wrong, ended = launch(student, folder, then, saved)
             expect(not wrong and not ended, wrong or ended)
 
 

@@ -52,7 +52,9 @@ class Guest(Peer):
 
     def __init__(self, connection: socket) -> None:
         self.path = Path()
-        self.notes, self.peak = False, [0]
+        self.notes = ""  # what the next call is to be watched for
+        self.peak: list[int] = [0]
+        self.warned: list[str] = []
         super().__init__(
             connection,
             offer=lambda thing: EVERYTHING,
@@ -69,14 +71,22 @@ class Guest(Peer):
 
     def do_peak(self, begins: bool) -> int:
         """Note how much memory the next call takes at most, beside its arguments; or return what was noted."""
-        self.notes = begins
+        self.notes = "peak" if begins else ""
         return self.peak[-1]
+
+    def do_warned(self, begins: bool) -> list[str]:
+        """Note what the next call is warned of; or return what was noted."""
+        self.notes = "warned" if begins else ""
+        if begins:
+            self.warned = []
+        return self.warned
 
     def do_method(self, number: int, name: str, args: Any, kwargs: Any) -> Any:
         if not self.notes:
             return super().do_method(number, name, args, kwargs)
-        self.notes = False
-        with learner.peak_memory(self.peak):
+        watched = learner.peak_memory(self.peak) if self.notes == "peak" else learner.kept_warnings(self.warned)
+        self.notes = ""
+        with watched:
             return super().do_method(number, name, args, kwargs)
 
     def _explained(self, error: BaseException) -> tuple[str, str]:

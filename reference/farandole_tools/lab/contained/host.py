@@ -149,6 +149,14 @@ class _Host(Peer):
         finally:
             found.append(int(self.request("peak", False)))
 
+    @contextmanager
+    def noting_warnings(self, found: list[str]) -> Iterator[None]:
+        self.request("warned", True)
+        try:
+            yield
+        finally:
+            found.extend(str(each)[:200] for each in self.request("warned", False))
+
 
 def _made(folder: Path) -> Path:
     folder.mkdir()
