@@ -316,8 +316,6 @@ PUSH, PULL, DONE = 0, 1, 2
 
 def check_acknowledged(student: Any, comm: Comm) -> None:
     ONE_SERVER.judge(ONE_SERVER.run(student, comm), comm.rank, comm.size)
-    with comm.case("what a client requests"):
-        judge_requests(student, comm)
 
 
 def judge_requests(student: Any, comm: Comm) -> None:
@@ -373,6 +371,8 @@ def check_bytes(student: Any, comm: Comm) -> None:
         f"rank {comm.rank} sent {comm.bytes_sent:,} bytes where {right:,} are right ({what}): "
         "do only the ranges that are asked for travel?",
     )
+    with comm.case("what a client requests"):
+        judge_requests(student, comm)
 
 
 def servers_of(student: Any, servers: Sequence[int], keys: int = KEYS, **options: int) -> Vector:

@@ -85,7 +85,7 @@ MUTANTS = [
     Mutant(
         name="clock_before_the_range",
         says="Has its own order of the numbers of a request, which no other server would understand.",
-        fails={"acknowledged": "a push of range 1 with clock 7 begins with [0, 7, 1], and should with [0, 1, 7]"},
+        fails={"bytes": "a push of range 1 with clock 7 begins with [0, 7, 1], and should with [0, 1, 7]"},
         changes={
             "self.comm.send(np.array([kind, number, clock], dtype=np.int64), server)": """
             self.comm.send(np.array([kind, clock, number], dtype=np.int64), server)
@@ -333,7 +333,7 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
     Mutant(
         name="requests_of_floats",
         says="Sends its requests as floats, which no other server would understand.",
-        fails={"acknowledged": "all int64"},
+        fails={"bytes": "all int64"},
         changes={
             "self.comm.send(np.array([kind, number, clock], dtype=np.int64), server)": """
             self.comm.send(np.array([kind, number, clock], dtype=np.float64), server)
@@ -392,7 +392,6 @@ def cut(number_of_keys: int, ranges: int) -> list[range]:
         name="whole_gradient_with_every_range",
         says="Sends the whole gradient with every range; the server takes the part that it needs.",
         fails={
-            "acknowledged": "what a client requests",
             "bytes": "do only the ranges that are asked for travel?",
         },
         changes={

@@ -67,14 +67,6 @@ class Member:
 
 MUTANTS = [
     Mutant(
-        name="a_heartbeat_every_8_s",
-        says="Leaves too much time between its heartbeats: one that is lost may cost it the lead.",
-        fails={"heartbeats": "it leads, and sets its timer to 8.0 s: a heartbeat is sent every 3 s"},
-        changes={
-            'return [*self.tell_all("heartbeat"), Timer(3.0)]': 'return [*self.tell_all("heartbeat"), Timer(8.0)]'
-        },
-    ),
-    Mutant(
         name="candidate_does_not_follow",
         says="As a candidate it ignores the heartbeats of the leader of its own term.",
         fails={"split votes": "the other receives its heartbeat, and at 5 s 0 leads (term 1), 1 knows of no leader"},
