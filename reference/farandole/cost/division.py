@@ -18,8 +18,9 @@ from farandole.model_parallel.schedules import choose
 from farandole.model_parallel.steps import Schedule
 from farandole.models.shape import Shape
 
-MOST_STAGES = 8  # where their number is not given
-PER_STAGE = 4  # micro-batches, likewise
+# Where they are not given:
+MOST_STAGES = 8
+PER_STAGE = 4  # micro-batches
 
 
 @dataclass(frozen=True)
