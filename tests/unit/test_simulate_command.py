@@ -15,6 +15,7 @@ import pytest
 
 from farandole.cli.simulate import simulate
 from farandole.cli.simulate_options import SimulateOptions
+from farandole.cost import comparison
 from farandole.cost.choice import MEANT_FOR
 from farandole.cost.setting import Draws, Setting
 from farandole.cost.stragglers import LogNormal, parse
@@ -23,6 +24,8 @@ from farandole.errors import UsageError
 from farandole.methods import simulated
 from farandole.runtime.command_line import run_app
 from farandole.runtime.record import Summary
+
+ROOT = Path(__file__).parents[2]
 
 
 def call(words: str, *more: str) -> None:
@@ -344,3 +347,9 @@ def test_the_sides_of_a_record_and_how_many_times_as_fast_it_was(
     assert "scalability" not in said, "there is nothing to compare with"
     with pytest.raises(UsageError, match="no step was taken"):
         call("--sides", str(write_summary(tmp_path / "none", 1, 0.0, steps=0)))
+
+
+def test_the_documentation_counts_the_methods() -> None:
+    said = f"{len(simulated())} methods"
+    assert f"computes C of {said}" in (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
+    assert (comparison.__doc__ or "").startswith(said)

@@ -86,9 +86,7 @@ class LayeredOptions(EncodingOptions):
     @property
     def boundary(self) -> float:
         """Return the bytes of a micro-batch's outputs between two layers."""
-        if shape := self.shape:
-            return BYTES * self.micro_batch * shape.sequence * shape.hidden
-        return 1e6 * self.activation_mb
+        return BYTES * self.shape.boundary(self.micro_batch) if self.shape else 1e6 * self.activation_mb
 
     def layered(self) -> dict[str, Any]:
         """Return the fields of a `Choice` that these options determine."""
@@ -100,6 +98,6 @@ class LayeredOptions(EncodingOptions):
         )  # fmt: skip
         return {
             "compression": compression, "encode_s": self.encode_ms / 1e3, "model": self.shape, "stages": self.stages,
-            "micro_batches": self.micro_batches, "chunks": self.chunks, "activation": self.boundary,
+            "micro_batches": self.micro_batches, "chunks": self.chunks, "activation": 1e6 * self.activation_mb,
             "micro_batch": self.micro_batch, "schedule": self.schedule, "tensor": self.tensor,
         }  # fmt: skip

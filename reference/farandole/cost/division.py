@@ -75,7 +75,7 @@ def divided(method: str, workers: int, choice: Choice) -> Division:
     head = (model.operations - model.block_operations) / model.block_operations * model.layers  # in layers
     whole = (model.layers + head) / stages
     share = [[(piece.layers + piece.last * head) / whole for piece in own.values()] for own in held]
-    activation = choice.micro_batch * model.sequence * model.hidden * BYTES
+    activation = BYTES * model.boundary(choice.micro_batch)
     return Division(schedule, data, stages, tensor, micro_batches, share, layers, activation)
 
 

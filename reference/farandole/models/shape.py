@@ -71,6 +71,10 @@ class Shape:
         head = [] if self.tied else [(self.vocabulary, h)]
         return [(self.vocabulary, h), (self.sequence, h), *block * self.layers, (h,), (h,), *head]
 
+    def boundary(self, sequences: int) -> int:
+        """Return how many numbers pass from one block to the next for so many sequences."""
+        return sequences * self.sequence * self.hidden
+
     @property
     def attention_operations(self) -> int:
         """Return the operations of attention itself in one sequence's forward pass, in all layers."""
