@@ -88,7 +88,7 @@ class Case:
 
 
 def simulated(case: Case, mode: str, folder: str) -> float | None:
-    """Return the milliseconds that SimGrid simulates; None: it has no such network of its own."""
+    """Return the milliseconds that SimGrid simulates; None: it has no such network."""
     simgrid = _simgrid(folder)
     engine = simgrid.Engine(["compare", "--log=root.thresh:error", *(f"--cfg={each}" for each in CONFIGURATION)])
     if mode == "own":
@@ -208,7 +208,7 @@ def compared(case: Case, folder: str) -> Compared:
 
 
 def _alone(function: Callable[..., Any], *arguments: object) -> Any:
-    """Call in a process of its own: SimGrid simulates once in a process.
+    """Call in a separate process: SimGrid simulates once in a process.
 
     Raises:
         BrokenProcessPool: SimGrid has ended the process, with its reason on standard error.

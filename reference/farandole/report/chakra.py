@@ -5,8 +5,8 @@
     FOLDER/NAME.groups.json    where groups of some ranks communicate: number of the group → its ranks
 
 A computation is a COMP_NODE with its duration. A message is a COMM_SEND_NODE and a COMM_RECV_NODE with the same tag. An
-all-reduce, all-gather or reduce-scatter is a COMM_COLL_NODE of each member, for which the simulator has an algorithm of
-its own. All others are exported as the messages that they were, also those with a parameter server, and so are
+all-reduce, all-gather or reduce-scatter is a COMM_COLL_NODE of each member, for which the simulator has its own
+algorithm. All others are exported as the messages that they were, also those with a parameter server, and so are
 broadcasts and all-to-alls: ASTRA-sim lacks the former, and takes equal blocks in the latter.
 
 Names and numbers of fields: MLCommons Chakra, `schema/protobuf/et_def.proto`. Attributes, their types, and sizes (that

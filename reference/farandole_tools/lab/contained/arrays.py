@@ -83,7 +83,7 @@ class SharedArrays:
         """Return what the other side has to know before the next message, and add what has changed to `blobs`.
 
         Returns:
-            The tokens of arrays that nobody uses here any more, and token and number of the blob of those that changed.
+            The tokens of arrays no longer in use here; token and number of the blob of those that have changed.
         """
         forget = [token for token, count in references(self._arrays).items() if count <= ALONE]
         changed = []

@@ -40,7 +40,7 @@ class Channel:
             blobs: bytes, or views of bytes.
 
         Raises:
-            Ended: nobody will receive it.
+            Ended: the other process has ended.
         """
         head = LENGTHS.pack(len(text), len(blobs)), struct.pack(f"<{len(blobs)}Q", *map(_size, blobs))
         parts = [*head, text, *blobs]
