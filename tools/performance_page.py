@@ -168,6 +168,14 @@ def recoveries(rows: Sequence[Row]) -> Iterator[str]:
         yield line(row["name"], short(row["median_s"]), ratio(row, "none"))
 
 
+def chaotic(rows: Sequence[Row]) -> Iterator[str]:
+    """How many ranks died, what each death cost, and which share of the throughput was kept."""
+    yield from header("", "deaths", "seconds", "throughput kept", "seconds lost by a death", "kept at the rate")
+    for row in rows:
+        lost, kept = f"{row['death_costs_s']:.2f}", f"{row['kept_at_rate']:.1%}"
+        yield line(row["name"], str(row["deaths"]), f"{row['seconds']:.0f}", ratio(row, "nobody dies"), lost, kept)
+
+
 def checkpoints(rows: Sequence[Row]) -> Iterator[str]:
     """Times of all systems; of the last column the bandwidth to the disk, ours."""
     peers = list(rows[0]["peers"])
@@ -217,6 +225,7 @@ BENCHMARKS: dict[str, tuple[list[str], Table]] = {
     "pipeline": (["bench", "pipeline"], pipelines),
     "recovery": (["bench", "recovery"], recoveries),
     "recovery-large": (["bench", "recovery", "--large"], recoveries),
+    "chaos": (["bench", "chaos", "-n", "8"], chaotic),
     "checkpoint": (["bench", "checkpoint"], checkpoints),
     "launch": (["bench", "launch"], beside_peers),
 }

@@ -19,6 +19,7 @@ BENCHMARKS = {
     "dynamic": "farandole_tools.bench.dynamic",
     "methods": "farandole_tools.bench.methods",
     "recovery": "farandole_tools.bench.recovery",
+    "chaos": "farandole_tools.bench.chaos",
     "checkpoint": "farandole_tools.bench.checkpoint",
     "launch": "farandole_tools.bench.launch",
 }

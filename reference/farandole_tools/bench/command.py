@@ -20,7 +20,7 @@ from farandole.runtime.numbers import AtLeastOne, Positive
 from farandole_tools.bench import BENCHMARKS, versions
 
 PICTURED = WITH_PEERS = "allreduce"
-WITH_LARGE = ("allreduce", "step", "recovery")
+WITH_LARGE = ("allreduce", "step", "recovery", "chaos")
 OF_A_TASK = "methods"
 
 
@@ -46,7 +46,7 @@ def bench(
         picture: of allreduce: all times over the vector's size, beside the cost model; a .png, .svg or .pdf.
         peers: of allreduce: all adds MPICH, Intel MPI (installed at first use) and each MPI's algorithms.
         large: of allreduce: vectors of 256 MiB and 1 GiB; of step: a GPT-2 of 124 million parameters; of recovery: a
-            state of 1 GiB.
+            state of 1 GiB; of chaos: ten minutes, with a tenth of the deaths.
         task: of methods: a task of your own, my_task.py or package.module:name, in place of the digits.
         lr: with --task: the learning rate of all methods.
         batch: with --task: samples of a step.
