@@ -149,6 +149,23 @@ def test_ten_thousand_workers(name: str) -> None:
     assert max(outcome.lead) <= {"bsp": 0, "ssp": 3, "half": 3, "dssp": 4}.get(name, workers)
 
 
+def test_the_earliest_computations_are_found_an_eighth_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In step all computations of a step end before the last gradient has arrived: meanwhile there is none to find."""
+    searches = 0
+
+    def counted(events: worker_events.WorkerEvents) -> None:
+        nonlocal searches
+        searches += 1
+        find(events)
+
+    find = worker_events.WorkerEvents._find_earliest
+    monkeypatch.setattr(worker_events.WorkerEvents, "_find_earliest", counted)
+    workers, steps = 2 * worker_events.FEW, 5
+    link = Link(1e-4, 1e-9)
+    Simulation(BSP(range(workers)), Setting(workers, steps, nbytes=1e5, link=link, servers=workers)).run()
+    assert 0 < searches <= steps * (worker_events.PART + 1)
+
+
 def test_it_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(late_gradients, "ROWS_OF_NOISE", 10)
     told: list[int] = []

@@ -33,11 +33,12 @@ class WorkerEvents:
         self._times, self._numbers = np.frombuffer(self._time), np.frombuffer(self._number, dtype=np.int64)  # the same
         self._earliest: list[tuple[float, int, int]] = []  # −time, −number, worker; sorted, so the first is the last
         self._border = inf if workers <= FEW else -inf  # a computation up to here is among the earliest
+        self._later = 0  # computations that are not among the earliest
         self._messages: deque[tuple[float, int, int]] = deque()
         self._added = 0
 
     def __bool__(self) -> bool:
-        return bool(self._messages or self._earliest) or bool((self._times < inf).any())
+        return bool(self._messages or self._earliest or self._later)
 
     def computes(self, worker: int, time: float) -> None:
         """Let the computation of `worker` end at `time`."""
@@ -46,6 +47,7 @@ class WorkerEvents:
             insort(self._earliest, (-time, -self._added, worker))
         else:
             self._time[worker], self._number[worker] = time, self._added
+            self._later += 1
 
     def arrives(self, worker: int, time: float) -> None:
         """Let a message of `worker` arrive at `time`."""
@@ -56,7 +58,7 @@ class WorkerEvents:
         """Remove and yield all events, those that are added meanwhile among them."""
         messages, earliest = self._messages, self._earliest
         while True:
-            if not earliest:
+            if self._later and not earliest:
                 self._find_earliest()
             if messages and (not earliest or messages[0] > earliest[-1]):
                 time, _, worker = messages.popleft()
@@ -70,8 +72,6 @@ class WorkerEvents:
     def _find_earliest(self) -> None:
         """Sort the earliest part of the computations."""
         workers = len(self._times)
-        if workers <= FEW:
-            return
         border = np.partition(self._times, workers // PART)[workers // PART]
         due = np.flatnonzero((self._times <= border) & (self._times < inf))
         times, numbers = self._times[due], self._numbers[due]
@@ -79,3 +79,4 @@ class WorkerEvents:
         order = np.lexsort((numbers, times))[::-1]
         self._earliest += zip((-times[order]).tolist(), (-numbers[order]).tolist(), due[order].tolist(), strict=True)
         self._times[due] = inf
+        self._later -= len(due)
