@@ -277,6 +277,9 @@ METHODS: dict[str, Method] = {
             ),
         ),
     ),
+    "elastic_diloco": Method(
+        "recovery", "Membership", "recovery/elastic_diloco.py", why_not_simulated=RECOVERS,
+    ),
     "hybrid": Method(
         "model_parallel", "Hybrid of data and model parallel", "model_parallel/grid.py", why_not_simulated=IN_GRID,
         measured=(

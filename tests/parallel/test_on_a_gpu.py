@@ -84,6 +84,7 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
     ("parameter_server", 5, {"sync": "bsp", "servers": 2, "compressor": "qsgd"}),
     ("restart", 2, {"dropout": 0.0, "checkpoint_every": 5}),
     ("membership", 3, {"dropout": 0.0, "fail": "rank=2,step=7"}),
+    ("elastic_diloco", 3, {"dropout": 0.0, "period": 5, "fail": "rank=2,step=7"}),
     ("backup", 4, KILLED | {"spares": 1}),
     ("backup", 3, KILLED | {"optimizer": "adam", "lr": 0.003, "shard_optimizer": True}),
     ("small_network", 2, {"epochs": 1}),

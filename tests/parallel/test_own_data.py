@@ -28,6 +28,7 @@ READ_AHEAD: list[tuple[str, int, dict[str, Any]]] = [
     ("restart", 2, {}),
     ("backup", 4, {"fail": "rank=2,step=5", "backup_every": 2, "spares": 1}),
     ("membership", 3, {"fail": "rank=2,step=5"}),
+    ("elastic_diloco", 3, {"period": 4, "fail": "rank=2,step=5"}),
 ]
 
 

@@ -36,6 +36,7 @@ PROMISED: list[tuple[str, int, dict[str, Any]]] = [
     ("sharded", 3, {"optimizer": "sgd", "accumulate": 3}),
     ("local_sgd", 3, {"period": 1, "accumulate": 2}),
     ("diloco", 2, {"optimizer": "sgd", "weight_decay": 0.0, "period": 1, "outer_lr": 1.0, "outer_momentum": 0.0}),
+    ("elastic_diloco", 2, {"optimizer": "sgd", "period": 1, "outer_lr": 1.0, "outer_momentum": 0.0}),
     ("agnostic_sgd", 2, {"accumulate": 3}),
     ("central_directions", 2, {"own_weight": 0.0, "accumulate": 3}),
     ("parameter_server", 4, {"sync": "bsp", "servers": 2, "accumulate": 6}),

@@ -36,6 +36,7 @@ RANKS = {
     "downpour": 6,
     "dpsgd": 4,
     "dynamic_sync": 4,
+    "elastic_diloco": 6,
     "elastic_horovod": 4,
     "expert_parallel": 4,
     "federated": 4,
@@ -70,7 +71,7 @@ SCENARIOS = {
     "sync_sgd_srun": "sync_sgd",
 }
 # How many of them are there at the end, elsewhere all: those that wait until somebody dies have not trained.
-TRAINED = {"backup": 3, "membership": 4}
+TRAINED = {"backup": 3, "elastic_diloco": 4, "membership": 4}
 # Of how many parts, elsewhere one, the ranks' models are: a part has other parameters than the next one. In
 # small_network rank 0 alone gets the whole model after the model-parallel half.
 PARTS = {"expert_parallel": 4, "grid": 2, "layer_split": 4, "small_network": 2, "tensor_split": 2}

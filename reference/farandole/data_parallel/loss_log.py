@@ -55,6 +55,7 @@ class LossLog:
         steps: of the whole training; after the last one nothing is held back.
         first: the first step of this start.
         observe: called at each exchange; returns what the line of its last step contains in addition, or None.
+        window: steps between two exchanges.
 
     Attributes:
         following: the first step that has not been written.
@@ -70,12 +71,13 @@ class LossLog:
         steps: int,
         first: int = 0,
         observe: Callable[[], Observation | None] = lambda: None,
+        window: int = LOSS_WINDOW,
     ) -> None:
-        self.world, self.recorder, self.steps, self.observe = world, recorder, steps, observe
+        self.world, self.recorder, self.steps, self.observe, self.window = world, recorder, steps, observe, window
         self.following = first
         self.last = self.last_mean = 0.0
         self._noted: dict[int, Noted] = {}
-        self._window = np.zeros((LOSS_WINDOW, 2))  # of all ranks: weighted loss and share of each of its steps
+        self._window = np.zeros((window, 2))  # of all ranks: weighted loss and share of each of its steps
 
     def add(self, step: int, loss: float, share: float, samples: int, **also: float) -> None:
         """Note a step. Collective, and every so often an exchange.
@@ -90,7 +92,7 @@ class LossLog:
             self.recorder.watch(step, loss)
         self._noted[step] = Noted(loss * share, share, self.recorder.elapsed_s, samples, also)
         following = step + 1
-        if following % LOSS_WINDOW == 0 or following == self.steps:
+        if following % self.window == 0 or following == self.steps:
             self.flush(following)
 
     def flush(self, following: int) -> None:
@@ -118,9 +120,9 @@ class LossLog:
         noted = over_all_ranks(own, all_reduce)
         observed = observation(all_reduce) if observation else {}
         for step, each in zip(steps, noted, strict=True):
-            if step % LOSS_WINDOW == 0:
+            if step % self.window == 0:
                 self._window.fill(0)
-            self._window[step % LOSS_WINDOW] = each.weighted_loss, each.share
+            self._window[step % self.window] = each.weighted_loss, each.share
             if each.share:
                 self.last = each.weighted_loss / each.share
                 values = {"wall_s": each.wall_s, "loss": self.last, "samples": each.samples}

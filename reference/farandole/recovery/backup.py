@@ -163,4 +163,5 @@ def train(scenario: str, options: BackupOptions) -> Summary | None:
             f"--precision {options.precision} goes without --shard-optimizer: no rank has the whole gradient"
         )
     protection = partial(BackupProtection, options=options)
-    return data_parallel.train(scenario, options, protection, options.shard_optimizer)
+    in_step = data_parallel.in_step(options, options.shard_optimizer)
+    return data_parallel.train(scenario, options, in_step, protection)

@@ -9,6 +9,7 @@ all-reduces. Every ten steps all workers exchange their losses, from which the l
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from farandole import tasks
 from farandole.data.sampler import samples_used
@@ -19,7 +20,7 @@ from farandole.recovery.batches import Batches
 from farandole.recovery.fault_tolerant_training import FaultTolerantTraining, check, form_members
 from farandole.recovery.member_changes import MemberChanges
 from farandole.recovery.membership import Membership
-from farandole.recovery.options import MembershipOptions, ReplicaOptions
+from farandole.recovery.options import ChangingMembersOptions, MembershipOptions, ReplicaOptions
 from farandole.recovery.protected_training import ProtectedTraining
 from farandole.recovery.protection import Protection
 from farandole.recovery.replica import Replica
@@ -135,11 +136,26 @@ class DataParallel:
         self.replica.rewind(step)
 
 
+Worker = TypeVar("Worker", bound=DataParallel)
+
+
+def in_step(
+    options: MembershipOptions, sharded: bool = False
+) -> Callable[[TrainingRecord, Batches, Retry], DataParallel]:
+    """Return what makes a worker of synchronous SGD.
+
+    Raises:
+        UsageError: options that do not fit.
+    """
+    check_rate(options)
+    return lambda record, batches, retry: DataParallel(record, options, batches, retry, options.adapts, sharded)
+
+
 def train(
     scenario: str,
-    options: MembershipOptions,
-    make_protection: Callable[[TrainingRecord, DataParallel, Membership], Protection],
-    sharded: bool = False,
+    options: ChangingMembersOptions,
+    make_worker: Callable[[TrainingRecord, Batches, Retry], Worker],
+    make_protection: Callable[[TrainingRecord, Worker, Membership], Protection],
 ) -> Summary | None:
     """Train to the end, whichever ranks die; the summary on the rank that leads then, None elsewhere.
 
@@ -149,14 +165,13 @@ def train(
         UsageError: options that do not fit.
     """
     tasks.of(options)  # refuses a model that cannot read the data
-    check_rate(options)
     with World.start(options) as world:
         check(world, options)
         record = TrainingRecord(world, scenario, options)
         batches = Batches(world, options, record.folder, world.size - options.spares)
         heart, membership = form_members(record, options)
         retry = Retry(record, options.retry_for)
-        worker = DataParallel(record, options, batches, retry, options.adapts, sharded)
+        worker = make_worker(record, batches, retry)
         changes = MemberChanges(record, membership, retry, options.failures)
         protection = make_protection(record, worker, membership)
         training = ProtectedTraining(record, worker, protection, changes.wanted)

@@ -110,4 +110,4 @@ def train(scenario: str, options: MembershipOptions) -> Summary | None:
         NoWorkerLeft: all workers have died.
         UsageError: options that do not fit.
     """
-    return data_parallel.train(scenario, options, MembershipProtection)
+    return data_parallel.train(scenario, options, data_parallel.in_step(options), MembershipProtection)

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from cyclopts import Parameter
 
 from farandole.data_parallel.options import AccumulationOptions, PrecisionOptions
 from farandole.model_parallel.options import PipelineOptions
 from farandole.models.options import TrainingOptions
-from farandole.runtime.numbers import AtLeastOne, NotNegative, Positive, Probability
+from farandole.runtime.numbers import AtLeastOne, NotNegative, Positive, Probability, real
 from farandole.runtime.options import RunOptions
 
 
@@ -86,7 +86,7 @@ class FaultTolerantOptions(RunOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class MembershipOptions(ReplicaOptions, FaultTolerantOptions):
+class ChangingMembersOptions(ReplicaOptions, FaultTolerantOptions):
     """A training whose ranks may leave and join."""
 
     retry_for: Positive = 5.0
@@ -94,13 +94,6 @@ class MembershipOptions(ReplicaOptions, FaultTolerantOptions):
 
     failures: AtLeastOne = 3
     """Number of failed tries, of all workers together, after which a spare joins, or with --spawn a new process."""
-
-    adapt_lr: bool = False
-    """Adapt the learning rate to the training: raise it a little, or halve it."""
-
-    adapt_lr_by: Literal["loss", "gradients"] = "loss"
-    """With --adapt-lr, what halves the rate. loss: the mean loss of 10 steps rises; these steps are undone. gradients:
-    successive mean gradients, which the all-reduce leaves on all ranks, point back."""
 
     spawn: NotNegative = 0
     """Number of processes that may be started, where a worker has died and no spare is left, to take its slot; the
@@ -110,10 +103,38 @@ class MembershipOptions(ReplicaOptions, FaultTolerantOptions):
     def joining_at_most(self) -> int:
         return self.spawn
 
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class MembershipOptions(ChangingMembersOptions):
+    """Synchronous SGD whose ranks may leave and join."""
+
+    adapt_lr: bool = False
+    """Adapt the learning rate to the training: raise it a little, or halve it."""
+
+    adapt_lr_by: Literal["loss", "gradients"] = "loss"
+    """With --adapt-lr, what halves the rate. loss: the mean loss of 10 steps rises; these steps are undone. gradients:
+    successive mean gradients, which the all-reduce leaves on all ranks, point back."""
+
     @property
     def adapts(self) -> str:
         """The quantity that the learning rate follows: "loss", "gradients", or "" for a fixed rate."""
         return self.adapt_lr_by if self.adapt_lr else ""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ElasticDiLoCoOptions(ChangingMembersOptions):
+    """DiLoCo whose ranks may leave and join."""
+
+    period: AtLeastOne = 25
+    """Inner steps from one outer step to the next."""
+
+    outer_lr: Positive = 0.7
+    """Learning rate of the outer optimizer."""
+
+    outer_momentum: Annotated[float, real(gte=0, lt=1)] = 0.9
+    """Nesterov momentum of the outer optimizer."""
 
 
 @Parameter(name="*")

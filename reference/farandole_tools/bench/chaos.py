@@ -3,7 +3,8 @@
 A training runs for a minute while its ranks die at random moments (``--chaos``), and before and after it for half as
 long without a death. The ratio of the samples per second is the share that is kept:
 
-- membership, backup: a new process takes each dead rank's slot, while the others continue (``--spawn``);
+- membership, backup, and DiLoCo with rounds of 25 steps: a new process takes each dead rank's slot, while the others
+  continue (``--spawn``);
 - parameter server: each part of the parameters has two servers, and a worker that has died is not replaced. The
   workers left have more of the cores.
 
@@ -34,6 +35,7 @@ NOBODY_DIES = "nobody dies"
 METHODS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # name → scenario, options, more where ranks die
     "membership": ("membership", {}, {"spawn": 100}),
     "backup": ("backup", {}, {"spawn": 100}),
+    "DiLoCo": ("elastic_diloco", {"optimizer": "sgd"}, {"spawn": 100}),
     "parameter server": ("parameter_server", {"servers": 2, "replicas": 2}, {}),
 }
 
