@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from farandole import UsageError, launch, tasks
+from farandole import LaunchError, UsageError, launch, tasks
 from farandole.data.elastic_sampler import ElasticSampler, divide
 from farandole.data.shares import equal_shares
 from farandole.data_parallel.outer_step import Outer
@@ -109,3 +110,18 @@ def test_the_rank_that_leads_may_die_in_the_last_round(tmp_path: Path) -> None:
 def test_sixteen_bits_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--precision bfloat16"):
         launch("elastic_diloco", 2, **RECIPE, precision="bfloat16", out=tmp_path / "run")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(5))
+def test_under_random_kills_it_ends_in_step(seed: int, tmp_path: Path) -> None:
+    """Four ranks, of which one dies every two seconds; each is replaced, unless the training is over before."""
+    options = {**RECIPE, "steps": 600, "spawn": 50, "chaos": f"mtbf=2s,seed={seed}"}
+    try:
+        run = launch("elastic_diloco", 4, **options, out=tmp_path / "run", timeout_s=200)
+    except LaunchError as error:
+        if re.search("every worker has died|all ranks have died", str(error)):
+            return
+        raise
+    assert run.metrics[-1]["step"] == 599
+    assert len(set(run.summary.params_sha256)) == 1
