@@ -31,8 +31,10 @@
 # 5. What is where, and what comes next?
 #
 # Every notebook here goes the same way: a question, a picture, code that runs on several processes, a
-# measurement, and things to try. Where you read **Predict**, write your guess down before you run the cell.
-# It is the quickest way to find out what you really understand.
+# measurement, and things to try. Where you read **Predict**, guess before you run the cell: it is the quickest way to
+# find out what you really understand. In the line `predict(…, ...)` below the question, replace the three dots by your
+# answer (a number, one of the words that are listed, or a list of them) and run that cell. The cell that measures then
+# prints your answer beside what has happened, and says so if none was entered.
 
 # %%
 # %load_ext farandole
@@ -43,6 +45,7 @@ from IPython.display import Image
 
 from farandole import LaunchError, launch
 from farandole.report import curves, table, timeline
+from farandole.report.predictions import predict
 from farandole_tools.doctor.checks import examine
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
@@ -70,6 +73,10 @@ for finding in examine():
 #
 # **Predict:** how many lines will this print, and are the four values of `secret` equal?
 
+# %%
+my_lines = predict("lines that are printed", ...)
+my_equal = predict("the four secrets are equal", ..., "yes", "no")
+
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
 from mpi4py import MPI
@@ -78,12 +85,19 @@ world = MPI.COMM_WORLD
 secret = 10 * world.rank
 print(f"I am rank {world.rank} of {world.size}, and my secret is {secret}")
 
+# %% tags=["nbval-check-output"]
+my_lines.compare(4)
+my_equal.compare("no")
+
 # %% [markdown]
 # Four lines, four secrets: the same line of code made a different variable in each process. Rank 2 cannot look at the
 # secret of rank 1; rank 1 would have to *send* it. So let us dance the farandole once: rank 0 gives its secret to its
 # right-hand neighbour, which adds its own and passes the sum on, and so around the ring until it comes back to rank 0.
 #
 # **Predict:** what does each rank receive?
+
+# %%
+my_received = predict("what ranks 0, 1, 2 and 3 receive, as a list", ...)
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
@@ -103,6 +117,9 @@ else:
     world.Recv(received, left)
     world.Send(received + secret, right)
     print(f"rank {world.rank}: {received[0]} from rank {left}, {received[0] + secret[0]} on to rank {right}")
+
+# %% tags=["nbval-check-output"]
+my_received.compare([60, 0, 10, 30])
 
 # %% [markdown]
 # A sum over all ranks is the one thing that most of distributed training needs. Notebook `02_ring_all_reduce` does it
@@ -137,6 +154,10 @@ table.show([table.comparison({"first run": run.summary}), table.per_rank(run.sum
 # **Predict:** how many *different* networks have the four ranks at the end? Did rank 0 send more than the
 # others?
 
+# %%
+my_networks = predict("different networks at the end", ...)
+my_more = predict("rank 0 sent more than the others", ..., "yes", "no")
+
 # %% tags=["nbval-check-output"]
 summary = run.summary
 print("ranks, steps:                 ", summary.ranks, summary.steps)
@@ -144,6 +165,8 @@ print("different networks at the end:", len(set(summary.params_sha256)))
 print("bytes sent by each rank:      ", summary.bytes_sent)
 print("messages sent by each rank:   ", summary.messages_sent)
 print("more than 9 of 10 test images right:", summary.test_accuracy > 0.9)
+my_networks.compare(len(set(summary.params_sha256)))
+my_more.compare(summary.bytes_sent[0] > max(summary.bytes_sent[1:]))
 
 # %% [markdown]
 # One network: the checksums (sha256) of all parameters are the same on all ranks, to the last bit. And in a ring every

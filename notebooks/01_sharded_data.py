@@ -41,6 +41,7 @@ from farandole.data import datasets
 from farandole.data.sampler import EpochSampler, batch_size, steps_per_epoch
 from farandole.data.shares import equal_shares, proportional_shares, slices
 from farandole.report.colours import SERIES
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -79,9 +80,15 @@ for digit, ax in enumerate(axes):
 #
 # **Predict:** 10 samples, 4 ranks. And the 1,437 training images over 4 ranks?
 
+# %%
+my_shares = predict("shares of 10 samples, as a list", ...)
+my_images = predict("shares of 1,437 images, as a list", ...)
+
 # %% tags=["nbval-check-output"]
 print("10 over 4:   ", equal_shares(10, 4))
 print("1,437 over 4:", equal_shares(1437, 4))
+my_shares.compare(equal_shares(10, 4))
+my_images.compare(equal_shares(1437, 4))
 
 # %% [markdown]
 # A picture of ten samples over one to six ranks. A colour is a rank.
@@ -137,6 +144,10 @@ for samples, ranks in [(3, 5), (10, 0)]:
 # **Predict:** rank 0 keeps its own shard of 360 and sends away the other 1,077. How many bytes does it send?
 # How many would it be if it *broadcast* the whole set to three others?
 
+# %%
+my_scatter = predict("bytes of the scatter", ...)
+my_broadcast = predict("bytes of a broadcast", ...)
+
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
 import numpy as np
@@ -162,6 +173,10 @@ total = np.zeros_like(ink)
 comm.mpi.Allreduce(ink, total)
 if train is not None:
     print("rank 0: ink in all shards minus ink in the whole set:", total[0] - train.inputs.sum(dtype=np.float64))
+
+# %% tags=["nbval-check-output"]
+my_scatter.compare(1077 * 264)
+my_broadcast.compare(3 * 1437 * 264)
 
 # %% [markdown]
 # $1077 \cdot 264 = 284{,}328$ bytes; a broadcast would have sent $3 \cdot 1437 \cdot 264$, four times as much. Notice
@@ -200,6 +215,9 @@ for file in sorted(place.glob("*.npy")):
 #
 # **Predict:** what do the four ranks say?
 
+# %%
+my_refusing = predict("ranks that refuse their shard, as a list", ...)
+
 # %% tags=["nbval-check-output"]
 damaged = folder / "shards" / "targets-00002-of-00004.npy"
 content = bytearray(damaged.read_bytes())
@@ -224,6 +242,9 @@ try:
 except UsageError as error:
     print(f"rank {rank}:", str(error).replace(f"{place}/", ""))
 
+# %% tags=["nbval-check-output"]
+my_refusing.compare([2])
+
 # %% [markdown]
 # Three ranks hold exactly what `scatter` gave them. Rank 2 refuses: without the checksum it would have trained on a
 # wrong label, without any error message.
@@ -240,6 +261,10 @@ except UsageError as error:
 # **Predict:** shares of 5, 3 and 2 samples, and 4 samples in a batch. How many steps has the epoch, and how
 # many samples does each rank use in each?
 
+# %%
+my_steps = predict("steps in the epoch", ...)
+my_sizes = predict("samples of ranks 0, 1 and 2 in the first step, as a list", ...)
+
 # %% tags=["nbval-check-output"]
 shares = [5, 3, 2]
 steps = steps_per_epoch(sum(shares), batch=4)
@@ -249,6 +274,8 @@ for rank, share in enumerate(shares):
     sampler = EpochSampler(share, steps, seed=0, rank=rank)
     used = np.concatenate([next(sampler) for _ in range(steps)])
     print(f"rank {rank}: {sizes} samples a step; each once: {sorted(used) == list(range(share))}")
+my_steps.compare(steps)
+my_sizes.compare([batch_size(share, steps, 0) for share in shares])
 
 # %% [markdown]
 # ### Stop in the middle, and go on
@@ -278,6 +305,10 @@ print("the next 40 batches are the same:", all(map(np.array_equal, went_on, agai
 #
 # **Predict:** how long does an epoch take with equal shares? How long if the shares follow the capability?
 
+# %%
+my_equal_ms = predict("milliseconds of an epoch with equal shares", ...)
+my_fair_ms = predict("milliseconds with shares by capability", ...)
+
 # %% tags=["nbval-check-output"]
 capability = np.array([3, 3, 3, 1])
 both = {"equal shares": equal_shares(1437, 4), "by capability": proportional_shares(1437, capability)}
@@ -286,6 +317,8 @@ for name, shares in both.items():
     print(
         f"{name:14}{shares}: the first is finished after {finished.min():.0f} ms, the last after {finished.max():.0f}"
     )
+my_equal_ms.compare((both["equal shares"] / capability).max(), within=0.02)
+my_fair_ms.compare((both["by capability"] / capability).max(), within=0.02)
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(9, 2.2), sharex=True, sharey=True)

@@ -42,6 +42,7 @@ from farandole.collectives.ring import REDUCE_SCATTER, RING
 from farandole.collectives.steps import Exchange, Schedule
 from farandole.report import schedule_picture
 from farandole.report.colours import BLUE, GREY, ORANGE
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -86,6 +87,11 @@ Image(filename=str(schedule_picture.draw(CENTRAL, 4, folder / "central.png")))
 #
 # The `Communicator` is the one place in this project where messages leave, so it can count them.
 
+# %%
+my_root = predict("bytes that rank 0 sends", ...)
+my_other = predict("bytes that each of the others sends", ...)
+my_hundred = predict("vectors that rank 0 would send among 100 ranks", ...)
+
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
 import numpy as np
@@ -99,6 +105,11 @@ vector = np.full(1_000_000, 10.0**comm.rank, dtype=np.float32)  # n = 4,000,000 
 ALL_REDUCES["central"](comm, vector)
 print(f"rank {comm.rank}: every number is {vector.min():.0f};",
       f"sent {comm.bytes_sent:>10,} bytes, messages: {comm.messages_sent}")  # fmt: skip
+
+# %% tags=["nbval-check-output"]
+my_root.compare(3 * 4_000_000)
+my_other.compare(4_000_000)
+my_hundred.compare(100 - 1)
 
 # %% [markdown]
 # Rank 0 sends $(P-1)\,n$ bytes and receives as many. With 100 ranks it would be 99 times the vector in each
@@ -125,7 +136,13 @@ print(inspect.getsource(ring.reduce_scatter))
 # that it has just received, or another?
 
 # %%
+my_chunk = predict("what is sent in step 1", ..., "the chunk just received", "another")
+
+# %%
 Image(filename=str(schedule_picture.draw(REDUCE_SCATTER, 4, folder / "reduce_scatter.png")))
+
+# %% tags=["nbval-check-output"]
+my_chunk.compare("the chunk just received")
 
 # %% [markdown]
 # It passes on exactly the chunk that has just arrived, now with its own contribution in it. Follow a single
@@ -188,6 +205,10 @@ Image(filename=str(schedule_picture.draw(RING, 4, folder / "ring.png")))
 #
 # One launch of eight ranks measures all sizes from 1 to 8: the first P ranks form a group.
 
+# %%
+my_limit = predict("vectors that a rank of an endless ring sends", ...)
+my_central = predict("vectors that the aggregator's rank 0 sends, of 8 ranks", ...)
+
 # %% tags=["nbval-check-output"]
 # %%mpi -n 8
 import json
@@ -244,6 +265,10 @@ ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False)
 figure.tight_layout()
 
+# %% tags=["nbval-check-output"]
+my_limit.compare(2)
+my_central.compare(measured["central"][-1] / n)
+
 # %% [markdown]
 # The points are measured, the lines are the formulas. The aggregator's load grows with every rank. The ring's
 # never exceeds *twice* the vector, for eight ranks or eight thousand, and it cannot be done with less:
@@ -292,6 +317,10 @@ except ScheduleError as error:
 #
 # **Predict:** what happens? Does it depend on the length of the vector?
 
+# %%
+my_short = predict("a vector of 4 numbers", ..., "passes", "deadlocks")
+my_long = predict("a vector of 1,000,000 numbers", ..., "passes", "deadlocks")
+
 # %% tags=["nbval-check-output"]
 ranks = 4
 
@@ -330,6 +359,8 @@ for length, patience in ((4, 60), (1_000_000, 5)):
         get_ipython().run_cell_magic("mpi", f"-n 4 --timeout {patience}", program.replace("LENGTH", str(length)))
     except LaunchError as error:
         print(error)
+my_short.compare("passes")
+my_long.compare("deadlocks")
 
 # %% [markdown]
 # That is why this mistake is so popular. MPI puts short messages aside and lets the sender go on, so the
@@ -343,6 +374,10 @@ for length, patience in ((4, 60), (1_000_000, 5)):
 #
 # **Predict:** for P = 4, how many bytes does a rank send, in units of *n*? And with random fractions, do all
 # ranks get the *same* sum?
+
+# %%
+my_vectors = predict("vectors that a rank sends", ...)
+my_same = predict("all ranks get the same sum", ..., "yes", "no")
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
@@ -379,6 +414,10 @@ for name, all_reduce in {"the ring": ALL_REDUCES["ring"], "whole vectors": ring_
               f"off by less than 1e-5: {bool(abs(vector - exact).max() < 1e-5)};",
               f"largest difference between two ranks: {(highest - lowest).max():.1e}")  # fmt: skip
 
+# %% tags=["nbval-check-output"]
+my_vectors.compare(3)
+my_same.compare("no")
+
 # %% [markdown]
 # Both sums are right up to rounding. But the second ring sends twice as many bytes here, and P/2 times as many in
 # general. And its ranks do not agree: floating-point addition depends on the order, and every rank adds in a different
@@ -397,6 +436,10 @@ for name, all_reduce in {"the ring": ALL_REDUCES["ring"], "whole vectors": ring_
 # each point is the median of nine, and the slowest rank counts.
 #
 # **Predict:** which is faster for long vectors? Which for short ones?
+
+# %%
+my_long_vector = predict("the fastest for 16 MB", ..., "ring", "central", "mpi")
+my_short_vector = predict("the fastest for 4 KB", ..., "ring", "central", "mpi")
 
 # %%
 # %%mpi -n 4
@@ -446,6 +489,8 @@ ax.grid(alpha=0.3)
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False)
 figure.tight_layout()
+my_long_vector.compare(min(results["medians"], key=lambda name: results["medians"][name][-1]))
+my_short_vector.compare(min(results["medians"], key=lambda name: results["medians"][name][0]))
 
 # %% [markdown]
 # On the left a message costs much the same however little is in it, so what counts is how many there are and how many

@@ -44,6 +44,7 @@ from farandole import launch
 from farandole.data_parallel.synchronous import SynchronousSGD
 from farandole.report import table, timeline
 from farandole.report.colours import BLUE, GREEN, ORANGE
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -58,6 +59,10 @@ plt.rcParams["figure.dpi"] = 100
 #
 # **Predict:** how large is the largest difference between the two models, over all parameters and steps: zero,
 # about $10^{-15}$, or about $10^{-3}$? And between the copies of two ranks?
+
+# %%
+my_alone = predict("the largest difference from the single process", ..., "zero", "about 1e-15", "about 1e-3")
+my_ranks = predict("the largest difference between two ranks", ..., "zero", "about 1e-15", "about 1e-3")
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
@@ -108,6 +113,10 @@ if comm.rank == 0:
     print("largest difference from the single process below 1e-12:", bool(from_alone < 1e-12))
     print("largest difference between ranks:", between_ranks)
 
+# %% tags=["nbval-check-output"]
+my_alone.compare("about 1e-15")
+my_ranks.compare("zero")
+
 # %% [markdown]
 # The distributed training *is* training in one process, on a batch K times as large. That is why document 002
 # may say that synchronous SGD converges: it converges just as well as SGD with the larger batch does, and no
@@ -131,6 +140,9 @@ if comm.rank == 0:
 #
 # **Predict:** two models with different random starts, the same averaged gradient for both. Do the copies come
 # closer to each other over 100 steps?
+
+# %%
+my_closer = predict("the copies come closer", ..., "yes", "no")
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 2
@@ -188,6 +200,9 @@ for name, seed in {"different starts": rank, "equal starts": 0}.items():
         print(f"{name}: the copies differ by {before:.3f} before, by {after:.3f} after 100 steps")
 dist.destroy_process_group()
 
+# %% tags=["nbval-check-output"]
+my_closer.compare("no")
+
 # %% [markdown]
 # They do not come closer by a hair. Both take the same steps, so the distance between them stays what it was at
 # the start. That is why DDP and Horovod users broadcast the parameters of rank 0 first, and why our
@@ -226,12 +241,16 @@ table.show([table.per_rank(runs["ours"].summary)])
 #
 # **Predict:** how many bytes does a rank send in the 90 steps?
 
+# %%
+my_bytes = predict("bytes that a rank sends in 90 steps", ...)
+
 # %% tags=["nbval-check-output"]
 summary = runs["ours"].summary
 print("bytes sent by each rank:", summary.bytes_sent)
 print("90 steps of 2(P-1)/P n: ", 90 * 2 * (4 - 1) * (4 * 85_002) // 4)
 print("different checksums among the ranks' parameters:", len(set(summary.params_sha256)))
 print("more than 8 of 10 test images right:", summary.test_accuracy > 0.8)
+my_bytes.compare(summary.bytes_sent[0])
 
 # %% [markdown]
 # ## 4 The twins: Horovod and DDP
@@ -242,6 +261,10 @@ print("more than 8 of 10 test images right:", summary.test_accuracy > 0.8)
 # library.
 #
 # **Predict:** are the three losses equal at the first step? And at the last?
+
+# %%
+my_first = predict("the losses agree to 1e-5 at the first step", ..., "yes", "no")
+my_last = predict("the losses agree to 1e-5 at the last step", ..., "yes", "no")
 
 # %%
 twins = {"torch DDP": "ddp_sgd"}
@@ -261,6 +284,8 @@ accuracies = [run.summary.test_accuracy for run in runs.values()]
 differences = {name: abs(losses[name] - losses["ours"]) for name in twins}
 print("steps 0 to 9, largest difference in loss below 1e-5:", all(d[:10].max() < 1e-5 for d in differences.values()))
 print("accuracies differ by less than 0.05:", max(accuracies) - min(accuracies) < 0.05)
+my_first.compare(all(d[0] < 1e-5 for d in differences.values()))
+my_last.compare(all(d[-1] < 1e-5 for d in differences.values()))
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
@@ -294,6 +319,11 @@ figure.tight_layout()
 # model different?
 
 # %%
+my_factor = predict("(a) how many times as long the run takes", ...)
+my_waiting = predict("(b) ranks that wait longer, as a list", ...)
+my_different = predict("(c) the trained model is different", ..., "yes", "no")
+
+# %%
 runs["a straggler"] = launch("sync_sgd", ranks=4, **recipe, slow="rank=3,factor=3", out=folder / "straggler")
 figure, axes = plt.subplots(2, 1, figsize=(9, 5))
 for ax, name in zip(axes, ("ours", "a straggler"), strict=True):
@@ -307,10 +337,14 @@ figure.tight_layout()
 # %% tags=["nbval-check-output"]
 print("the same parameters, to the bit, as without a straggler:",
       runs["a straggler"].summary.params_sha256 == runs["ours"].summary.params_sha256)  # fmt: skip
+my_different.compare(runs["a straggler"].summary.params_sha256 != runs["ours"].summary.params_sha256)
 
 # %%
 compare("ours", "a straggler")
 table.show([table.per_rank(runs["a straggler"].summary)])
+with_it, without = runs["a straggler"].summary, runs["ours"].summary
+my_factor.compare(with_it.wall_s / without.wall_s, within=0.25)
+my_waiting.compare(np.flatnonzero(np.array(with_it.wait_s) > without.wait_s))
 
 # %% [markdown]
 # The straggler is the only one that never waits, and all others wait for it: grey everywhere but in the last row. A
@@ -332,6 +366,9 @@ table.show([table.per_rank(runs["a straggler"].summary)])
 # **Predict:** for a batch of 160 in parts of 48, 48, 48 and 16, which of the two means is the gradient of the
 # whole batch?
 
+# %%
+my_mean = predict("the gradient of the whole batch", ..., "the plain mean", "the weighted mean")
+
 # %% tags=["nbval-check-output"]
 rng = np.random.default_rng(0)
 inputs, targets, theta = rng.standard_normal((160, 10)), rng.standard_normal(160), rng.standard_normal(10)
@@ -349,6 +386,7 @@ weighted = sum(len(part) / 160 * gradient(part) for part in parts)
 print("shares:", [len(part) for part in parts])
 print("the plain mean is wrong by up to", round(abs(plain - whole).max(), 2))
 print("the weighted mean is wrong by less than 1e-12:", abs(weighted - whole).max() < 1e-12)
+my_mean.compare("the weighted mean" if abs(weighted - whole).max() < abs(plain - whole).max() else "the plain mean")
 
 # %% [markdown]
 # With `capabilities=(3, 3, 3, 1)` the scenario cuts the shares accordingly, and `share` in its step is

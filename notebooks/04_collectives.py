@@ -48,6 +48,7 @@ from farandole.collectives.schedules import SCHEDULES
 from farandole.collectives.shared_memory import SharedVectors
 from farandole.report import schedule_picture
 from farandole.report.colours import BLUE, GREEN, ORANGE, RED
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -89,6 +90,9 @@ def picture(*wanted, ranks=4):
 # not needed stay where they are.
 
 # %%
+my_rounds = predict("rounds until 63 others are served", ...)
+
+# %%
 picture(*(schedules[name] for name in ("broadcast", "reduce", "scatter", "gather")))
 
 # %% [markdown]
@@ -114,6 +118,7 @@ for ranks in (2, 4, 7, 8, 64):
         chunks = sum(len(step.sent) + len(step.received) for rank, step in steps if rank == 0)
         moved[name] = chunks / schedules[name].chunks(ranks)
     print(f"{ranks:5}{len(execution.rounds):9}{ranks - 1:11}   " + "".join(f"{each:11.3g}" for each in moved.values()))
+my_rounds.compare(len(execute(schedules["broadcast"], 64).rounds))
 
 # %% [markdown]
 # lg P rounds, where lg is the logarithm to base 2, rounded up: six instead of 63. What differs is how much is in the
@@ -168,7 +173,14 @@ print(inspect.getsource(doubling.all_reduce))
 # **Predict:** four ranks, vector of four chunks. How many chunks does rank 0 send in each of the four steps?
 
 # %%
+my_chunks = predict("chunks that rank 0 sends in the four steps, as a list", ...)
+
+# %%
 picture(schedules["halving-doubling"])
+
+# %% tags=["nbval-check-output"]
+its_steps = [step for steps in execute(schedules["halving-doubling"], 4).rounds for rank, step in steps if rank == 0]
+my_chunks.compare([len(step.sent) for step in its_steps])
 
 # %% [markdown]
 # Two, one, one, two: 1.5 times the vector in all.
@@ -185,6 +197,10 @@ picture(schedules["doubling"], ranks=7)
 #
 # **Predict:** which needs the fewest rounds, and which the fewest bytes, for 8 ranks? For 7?
 
+# %%
+my_fewest_rounds = predict("the fewest rounds for 8 ranks", ..., "tree", "doubling", "halving-doubling", "ring")
+my_fewest_bytes = predict("the fewest bytes for 7 ranks", ..., "tree", "doubling", "halving-doubling", "ring")
+
 # %% tags=["nbval-check-output"]
 print("                           messages     rounds     vectors sent by the busiest rank")
 for ranks in (4, 7, 8, 64):
@@ -194,6 +210,8 @@ for ranks in (4, 7, 8, 64):
         busiest = max(execution.chunks_sent) / schedules[name].chunks(ranks)
         print(f"{ranks:3} ranks  {name:17}{messages:8}{len(execution.rounds):11}{busiest:21.2f}")
     print()
+my_fewest_rounds.compare(min(COLOURS, key=lambda name: len(check_all_reduce(schedules[name], 8).rounds)))
+my_fewest_bytes.compare(min(COLOURS, key=lambda name: coefficients(schedules[name], 7)[1]))
 
 # %% [markdown]
 # - The tree has the fewest *messages*. But its root is in every round, with the whole vector.
@@ -225,6 +243,11 @@ for name in COLOURS:
 # **Predict:** 64 ranks. Which is the fastest for a vector of 1 KB, which for 100 MB, and is the tree ever?
 
 # %%
+my_short = predict("the fastest for 1 KB", ..., "tree", "doubling", "halving-doubling", "ring")
+my_long = predict("the fastest for 100 MB", ..., "tree", "doubling", "halving-doubling", "ring")
+my_tree = predict("the tree is the fastest for some size", ..., "yes", "no")
+
+# %%
 alpha, beta, gamma = 10e-6, 8 / 10e9, 1 / 10e9  # seconds; seconds per byte; seconds per byte
 cluster = Machine(Link(alpha, beta), gamma)
 
@@ -246,6 +269,10 @@ ax.grid(alpha=0.3)
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False)
 figure.tight_layout()
+short, long = model_s(P, np.array([1e3, 1e8])).argmin(axis=0)
+my_short.compare(list(COLOURS)[short])
+my_long.compare(list(COLOURS)[long])
+my_tree.compare(list(COLOURS).index("tree") in model_s(P, sizes).argmin(axis=0))
 
 # %% [markdown]
 # On the left the lines are flat: α alone decides, and the fewest rounds win. On the right they rise together, as far
@@ -255,6 +282,10 @@ figure.tight_layout()
 # not. Let us draw the winner for *every* number of ranks.
 #
 # **Predict:** for which numbers of ranks does the ring win?
+
+# %%
+my_power = predict("the ring wins for 8 or 64 ranks", ..., "yes", "no")
+my_odd = predict("the ring wins for 7 or 63 ranks", ..., "yes", "no")
 
 # %%
 counts = range(2, 65)
@@ -279,6 +310,8 @@ for ranks in (4, 7, 8, 63, 64):
     print(f"{ranks:3} ranks: {', '.join(ends)}, then {best[-1]}")
 at_4_mb = [predicted_s(schedules[name], 64, 4_000_000, cluster) for name in names]
 print("step by step the model says the same:", np.allclose(at_4_mb, model_s(64, np.array([4e6]))[:, 0]))
+my_power.compare((winner[:, [8 - 2, 64 - 2]] == names.index("ring")).any())
+my_odd.compare((winner[:, [7 - 2, 63 - 2]] == names.index("ring")).any())
 
 # %% [markdown]
 # Short vectors: rounds decide, **doubling**. Longer ones: bytes decide, **halving-doubling**. Where P is a power of two
@@ -305,6 +338,9 @@ picture(schedules["bidirectional-ring"])
 #
 # **Predict:** is it twice as fast as the ring? What does the answer depend on?
 
+# %%
+my_twice = predict("twice as fast as the ring", ..., "always", "with a link per neighbour", "never")
+
 # %% tags=["nbval-check-output"]
 print("                                             α        nβ        nγ")
 for name in ("ring", "bidirectional-ring"):
@@ -312,6 +348,7 @@ for name in ("ring", "bidirectional-ring"):
         ports = "a link per neighbour" if multiport else "one port a rank"
         row = coefficients(schedules[name], 4, multiport)
         print(f"{name:20}{ports:20}" + "{:6.0f}{:10.2f}{:10.2f}".format(*row))
+my_twice.compare("with a link per neighbour")
 
 # %% [markdown]
 # Each rank sends as many bytes as in a ring. If both messages have to pass the rank's one network card, which sends and
@@ -355,12 +392,16 @@ picture(double_binary_tree(1), ranks=8)
 #
 # **Predict:** 64 ranks. What does the second segment cost, and the thousandth?
 
+# %%
+my_segment = predict("what the second segment costs, in α", ...)
+
 # %% tags=["nbval-check-output"]
 print(f"{P} ranks                            α        nβ        nγ")
 rows = {"tree": schedules["tree"], "ring": schedules["ring"]}
 rows |= {f"double tree, {segments:4} segments": double_binary_tree(segments) for segments in (1, 4, 16, 64)}
 for name, schedule in rows.items():
     print(f"{name:29}" + "{:6.0f}{:10.2f}{:10.2f}".format(*coefficients(schedule, P)))
+my_segment.compare(coefficients(double_binary_tree(2), P)[0] - coefficients(double_binary_tree(1), P)[0])
 
 # %% [markdown]
 # Each segment adds one α, and makes all messages shorter: nβ goes from 9.5 down to 2, the ring's. Sixteen segments have
@@ -398,6 +439,10 @@ for ranks in (6, 7, 8):
 # Ranks 0 and 1 are on one node here, 2 and 3 on the other:
 
 # %%
+my_ring = predict("vectors that leave a node in a plain ring", ...)
+my_dealt = predict("vectors that leave a node if ranks are dealt out", ...)
+
+# %%
 picture(hierarchical(2))
 
 
@@ -425,6 +470,8 @@ for ranks in (16, 24):
         bytes_away, waits = leaving(schedule, ranks, node_of)
         print(f"4 nodes of {per_node}  {name:24}{bytes_away:15.2f}{waits:27}")
     print()
+my_ring.compare(leaving(schedules["ring"], 16, lambda rank: rank // 4)[0])
+my_dealt.compare(leaving(schedules["ring"], 16, lambda rank: rank % 4)[0])
 
 # %% [markdown]
 # The plain ring is not bad at all in bytes, as long as neighbours are on one node: only one message a round leaves it.
@@ -523,6 +570,10 @@ for name, all_reduce in ALL_REDUCES.items():
 # **Predict:** for 4 ranks, which is the fastest on the left, and which on the right?
 
 # %%
+my_left = predict("the fastest of 4 ranks for 4 KB", ..., "tree", "doubling", "halving-doubling", "ring")
+my_right = predict("the fastest of 4 ranks for 4 MB", ..., "tree", "doubling", "halving-doubling", "ring")
+
+# %%
 # %%mpi -n 4
 import json
 import os
@@ -579,6 +630,8 @@ def fit(names, shortest=0):
 
 here = fit(measured)
 print(f"α = {1e6 * here[0]:.1f} µs,   β = {1e12 * here[1]:.0f} µs per MB,   γ = {1e12 * here[2]:.0f} µs per MB")
+my_left.compare(min(COLOURS, key=lambda name: measured[name][4_000]))
+my_right.compare(min(COLOURS, key=lambda name: measured[name][4_000_000]))
 
 # %%
 figure, ax = plt.subplots(figsize=(7, 3.8))

@@ -48,6 +48,7 @@ from farandole.models.classifiers import mlp
 from farandole.models.transformer import transformer
 from farandole.report import timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, SERIES
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -63,6 +64,9 @@ plt.rcParams["figure.dpi"] = 100
 # **Predict:** in which order do four layers report? When the last one has, will anything that is still to be computed
 # change its gradient?
 
+# %%
+my_order = predict("the order in which layers report", ..., order=["layer 0", "layer 1", "layer 2", "layer 3"])
+
 # %% tags=["nbval-check-output"]
 torch.manual_seed(0)
 model = mlp((1, 28, 28), 10, hidden=1024, depth=3)
@@ -76,6 +80,7 @@ model(torch.rand(8, 1, 28, 28)).square().mean().backward()
 print("in the model:  ", ", ".join(dict.fromkeys(layers.values())))
 print("in backward:   ", ", ".join(dict.fromkeys(layers[name] for name in reported)))
 print("each parameter has reported once:", sorted(reported) == sorted(layers))
+my_order.compare([*dict.fromkeys(layers[name] for name in reported)])
 
 # %% [markdown]
 # Nothing will: layer 3's gradient is final while those of three layers are still to come. It could go.
@@ -218,6 +223,11 @@ for part in (
 # messages?
 
 # %%
+my_results = predict("different results of the three", ...)
+my_bytes = predict("all three send the same bytes", ..., "yes", "no")
+my_most = predict("the most messages", ..., "in one piece", "in buckets")
+
+# %%
 recipe = {"data": "mnist5k", "hidden": 1024, "depth": 3, "batch": 128, "lr": 0.1, "steps": 15, "seed": 0}
 runs = {
     "in one piece": launch("sync_sgd", ranks=2, **recipe, out=folder / "whole"),
@@ -231,6 +241,10 @@ for name, run in runs.items():
     sent = f"{summary.bytes_sent[0]:,} bytes in {summary.messages_sent[0]} messages"
     same = summary.params_sha256 == runs["after backward"].summary.params_sha256
     print(f"{name:15} rank 0 sends {sent}; the parameters of 'after backward', to the bit: {same}")
+my_results.compare(len({tuple(run.summary.params_sha256) for run in runs.values()}))
+my_bytes.compare(len({run.summary.bytes_sent[0] for run in runs.values()}) == 1)
+messages = {name: run.summary.messages_sent[0] for name, run in runs.items()}
+my_most.compare("in buckets" if messages["overlapped"] > messages["in one piece"] else "in one piece")
 
 # %% [markdown]
 # Overlap changes *when* a bucket is added up, and nothing else. It is not another method, and not another result.
@@ -324,12 +338,19 @@ show(runs)
 # **Predict:** how much less is exposed with overlap, now? And is the step as much shorter?
 
 # %%
+my_exposed = predict("less is exposed with overlap", ..., "yes", "no")
+my_step = predict("the step is as much shorter", ..., "yes", "no")
+
+# %%
 idle = {"slow": ["rank=0,factor=3", "rank=1,factor=3"], "bucket_kb": BUCKET_KB}
 free = {
     "after backward, cores free": launch("sync_sgd", ranks=2, **recipe, **idle, out=folder / "free"),
     "overlapped, cores free": launch("sync_sgd", ranks=2, **recipe, **idle, overlap=True, out=folder / "beside"),
 }
 show(free)
+after_ms, overlapped_ms = (milliseconds(run) for run in free.values())
+my_exposed.compare(overlapped_ms[1] < after_ms[1])
+my_step.compare(after_ms[3] - overlapped_ms[3] >= after_ms[1] - overlapped_ms[1] > 0)
 
 # %%
 figure, axes = plt.subplots(2, 1, figsize=(9.5, 4.6))
@@ -361,6 +382,11 @@ print("cores free, after backward, steps that overlap:", sum(steps_that_overlap(
 # **Predict:** how many messages does each rank send in a step? Which size has least exposed?
 
 # %%
+my_whole = predict("messages of a rank in a step, with buckets of 12 MB", ...)
+my_four = predict("messages of a rank in a step, with buckets of 4 MB", ...)
+my_least = predict("the least exposed", ..., "1 KB", "1.1 MB", "4 MB", "12 MB")
+
+# %%
 deep = {"data": "mnist5k", "hidden": 512, "depth": 10, "batch": 64, "lr": 0.1, "steps": 8, "seed": 0}
 sizes = {"1 KB": 1, "1.1 MB": 1100, "4 MB": 4000, "12 MB": 12_000}
 by_size = {
@@ -375,6 +401,9 @@ for name, run in by_size.items():
     messages = run.summary.messages_sent[0] // run.summary.steps
     same = run.summary.params_sha256 == by_size["1 KB"].summary.params_sha256
     print(f"{name:>7}: {count} in all, {messages} messages of each rank in a step; the same parameters: {same}")
+per_step = {name: run.summary.messages_sent[0] // run.summary.steps for name, run in by_size.items()}
+my_whole.compare(per_step["12 MB"])
+my_four.compare(per_step["4 MB"])
 
 # %%
 show(by_size)
@@ -388,6 +417,7 @@ ax.set_xticks(places, by_size)
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
 figure.tight_layout()
+my_least.compare(list(by_size)[exposed.argmin()])
 
 # %% [markdown]
 # The bytes are the same in all four. On the left the thread is busy with many small all-reduces, and Python has to hand
@@ -400,6 +430,11 @@ figure.tight_layout()
 # 100 ms for backward, 10 µs until a message gets going.
 #
 # **Predict:** how long does the all-reduce of 100 MB take at 10 Gbit/s, and at 100? Can it be hidden behind 100 ms?
+
+# %%
+my_slow = predict("milliseconds at 10 Gbit/s", ...)
+my_fast = predict("milliseconds at 100 Gbit/s", ...)
+my_hidden = predict("it can be hidden at 10 Gbit/s", ..., "yes", "no")
 
 # %% tags=["nbval-check-output"]
 NODES, LAYERS, LAYER, BACKWARD_S = 16, 50, 500_000, 0.1
@@ -429,6 +464,10 @@ for gigabits in (10, 25, 100):
     row = [exposed_ms(nbytes, gigabits) for nbytes in (25_000_000, 10_000_000, 2_000_000)]
     least = max(0.0, whole - 1e3 * BACKWARD_S)
     print(f"{gigabits:4} Gbit/s  {whole:15.1f}{row[0]:19.1f}{row[1]:11.1f}{row[2]:10.1f}{least:27.1f}")
+slow_ms, fast_ms = (1e3 * ring_s(4 * sum(layers), gigabits) for gigabits in (10, 100))
+my_slow.compare(slow_ms, within=0.1)
+my_fast.compare(fast_ms, within=0.1)
+my_hidden.compare(slow_ms < 1e3 * BACKWARD_S)
 
 # %%
 figure, ax = plt.subplots(figsize=(7, 3.4))
@@ -483,6 +522,9 @@ for name in window:
 #
 # **Predict:** which parameters are in the first bucket, and which in the last?
 
+# %%
+my_last = predict("the last bucket holds", ..., "the embedding", "the head")
+
 # %% tags=["nbval-check-output"]
 language = transformer(datasets.shape("pydoc"), datasets.classes("pydoc"), hidden=64, depth=2)
 names = ["the embedding", "block 0", "block 1", "the head"]
@@ -492,6 +534,7 @@ for number, bucket in enumerate(cut(its_lengths, 1000 * 100 // 4)):
     parts = ", ".join(dict.fromkeys(part_of[index] for index in reversed(bucket.parameters)))
     elements = bucket.place.stop - bucket.place.start
     print(f"bucket {number}: {4 * elements / 1e3:4.0f} KB, {len(bucket.parameters):2} parameters of {parts}")
+my_last.compare("the embedding" if "the embedding" in parts else "the head")
 
 # %%
 text = {"data": "pydoc", "model": "transformer", "hidden": 64, "depth": 2, "batch": 32, "steps": 15, "bucket_kb": 100}
@@ -524,6 +567,9 @@ print("after backward, steps that overlap:", sum(steps_that_overlap(after)))
 # **Predict:** is the *step* shorter with overlap, now? How long must it be at least?
 
 # %%
+my_shorter = predict("the step is shorter with overlap", ..., "yes", "no")
+
+# %%
 far = text | {"depth": 4, "steps": 8, "bucket_kb": 200, "link_mbps": 400}
 slowly = {
     "slow link, after backward": launch("sync_sgd", ranks=2, **far, out=folder / "far-after"),
@@ -538,6 +584,9 @@ for ax, (name, run) in zip(axes, slowly.items(), strict=True):
 figure.tight_layout()
 _, exposed, thread, _ = milliseconds(slowly["slow link, overlapped"])
 print(f"overlapped: of {thread:.1f} ms that the thread works or waits in a step, {1 - exposed / thread:.0%} are hidden")
+my_shorter.compare(
+    milliseconds(slowly["slow link, overlapped"])[3] < milliseconds(slowly["slow link, after backward"])[3]
+)
 
 # %% tags=["nbval-check-output"]
 print("different results with a slow link:", len({tuple(run.summary.params_sha256) for run in slowly.values()}))

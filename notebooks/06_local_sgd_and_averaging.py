@@ -40,6 +40,7 @@ import numpy as np
 from farandole import launch
 from farandole.report import curves
 from farandole.report.colours import SERIES
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -55,6 +56,10 @@ plt.rcParams["figure.dpi"] = 100
 #
 # **Predict:** what does moving to the mean do to the mean? And what does the last line print, where the rule is taken
 # by the letter: a mean of gradients, at a minimum where they are all 0?
+
+# %%
+my_change = predict("moving to the mean changes the mean", ..., "yes", "no")
+my_letter = predict("by the letter, from 4, after three times", ...)
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
@@ -96,6 +101,10 @@ for _ in range(3):
 if comm.rank == 0:
     print("by the letter, from the minimum at 4, after three times:", at_the_minimum)
 
+# %% tags=["nbval-check-output"]
+my_change.compare("no")
+my_letter.compare(0.5)
+
 # %% [markdown]
 # Moving to the mean keeps the mean, whatever α is; it only draws the ranks together. In between they **drift** apart
 # (漂移), each to its own goal. By the letter, a model that is perfect would shrink to zero.
@@ -105,6 +114,10 @@ if comm.rank == 0:
 # With H = 1 and α = 1 all begin a step at the same w, so the mean of $w-\eta g_r$ is $w-\eta\bar g$: synchronous SGD.
 #
 # **Predict:** are the bytes the same too? And the parameters, to the bit?
+
+# %%
+my_bytes = predict("the same bytes", ..., "yes", "no")
+my_bits = predict("the same parameters to the bit", ..., "yes", "no")
 
 # %% tags=["nbval-check-output"]
 recipe = {"data": "digits", "model": "mlp", "hidden": 64, "steps": 128, "batch": 64, "lr": 0.3, "seed": 0}
@@ -116,6 +129,8 @@ apart = abs(losses["local"] - losses["synchronous"])
 print("steps 0 to 9, losses differ by less than 1e-5:", bool(apart[:10].max() < 1e-5))
 print("the same bytes:", runs[1].summary.bytes_sent == synchronous.summary.bytes_sent)
 print("the same parameters to the bit:", runs[1].summary.params_sha256 == synchronous.summary.params_sha256)
+my_bytes.compare(runs[1].summary.bytes_sent == synchronous.summary.bytes_sent)
+my_bits.compare(runs[1].summary.params_sha256 == synchronous.summary.params_sha256)
 
 # %% [markdown]
 # The same method, up to rounding: a sum of gradients is rounded otherwise than a sum of parameters, and training
@@ -129,6 +144,10 @@ print("the same parameters to the bit:", runs[1].summary.params_sha256 == synchr
 # **unlike**, and rank 0 never sees a nine.
 #
 # **Predict:** with four times the period, by about what factor does the drift grow? Which shards drift more?
+
+# %%
+my_factor = predict("with four times the period the drift grows by a factor of", ...)
+my_shards = predict("the shards that drift more", ..., "alike", "unlike")
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
@@ -208,6 +227,9 @@ for ax in (left, right):
     ax.grid(alpha=0.3)
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False)
+alike = np.array(told["drift"]["alike"])
+my_factor.compare(np.mean(alike[1:] / alike[:-1]), within=0.25)
+my_shards.compare(max(told["drift"], key=lambda name: told["drift"][name][-1]))
 
 # %% [markdown]
 # If all went straight in different directions the distance would grow like H; if they wandered about at random, like
@@ -224,6 +246,10 @@ for ax in (left, right):
 #
 # **Predict:** which H makes the two equal? Where does $w^*$ go for a very long period?
 
+# %%
+my_period = predict("the H that makes the two equal", ...)
+my_rest = predict("where w* goes for a very long period", ...)
+
 # %% tags=["nbval-check-output"]
 goals, curved, rate = np.array([0.0, 2.0, 4.0, 10.0]), np.array([1.0, 1.0, 1.0, 4.0]), 0.1
 print(f"the minimum of all losses together: {(curved * goals).sum() / curved.sum():.4f}")
@@ -236,6 +262,8 @@ for period in (1, 4, 16, 256):
     left_over = 1 - (1 - rate * curved) ** period
     formula = (left_over * goals).sum() / left_over.sum()
     print(f"H = {period:3}: comes to rest at {w[0]:.4f}, by the formula {formula:.4f}")
+my_period.compare(1)
+my_rest.compare(w[0], within=1e-4)
 
 # %% [markdown]
 # With H = 1 it is the minimum. With a long period each rank reaches its own goal and forgets how much it mattered to
@@ -248,6 +276,10 @@ for period in (1, 4, 16, 256):
 #
 # **Predict:** how many all-reduces do 128 steps have with H = 16? And if the ranks talk only once?
 
+# %%
+my_sixteen = predict("all-reduces with H = 16", ...)
+my_once = predict("all-reduces if the ranks talk once", ...)
+
 # %% tags=["nbval-check-output"]
 for period in (16, 64):
     runs[period] = launch("local_sgd", 4, **recipe, period=period, out=folder / f"period-{period}")
@@ -259,6 +291,8 @@ for name, run, averages in [*((f"H = {h}", run, 128 // h) for h, run in runs.ite
     assert s.messages_sent == [averages * 2 * (4 - 1)] * 4
     expected = averages * 2 * (4 - 1) * 4 * parameters
     print(f"{name:8}{averages:10}{s.messages_sent[0]:21}{sum(s.bytes_sent):21,}{expected:30,}")
+my_sixteen.compare(runs[16].summary.messages_sent[0] // 6)
+my_once.compare(once.summary.messages_sent[0] // 6)
 
 # %% [markdown]
 # Bytes and messages go down by exactly H, which divides the number of steps here. What is paid for it? The same runs by
@@ -308,11 +342,15 @@ print("averages of post-local:", late.summary.messages_sent[0] // 6)
 #
 # **Predict:** is less agreement cheaper? (Count what is sent.)
 
+# %%
+my_cheaper = predict("less agreement is cheaper", ..., "yes", "no")
+
 # %% tags=["nbval-check-output"]
 alphas = {1.0: runs[16], 0.1: launch("local_sgd", 4, **recipe, period=16, alpha=0.1, out=folder / "alpha-0.1")}
 for alpha, run in alphas.items():
     same = len(set(run.summary.params_sha256)) == 1
     print(f"alpha {alpha}: {run.summary.messages_sent[0] // 6} averages; in the end all have the same: {same}")
+my_cheaper.compare(alphas[0.1].summary.messages_sent[0] < alphas[1.0].summary.messages_sent[0])
 
 # %%
 compare({f"alpha = {alpha}": run for alpha, run in alphas.items()})
@@ -344,6 +382,10 @@ print("losses differ by less than 1e-5:", bool(abs(first - second).max() < 1e-5)
 #
 # **Predict:** four ranks contribute 1, 2, 3 and 4, s = 0.6. Mean and variance of the sum?
 
+# %%
+my_mean = predict("mean of the sum", ...)
+my_variance = predict("variance of the sum", ...)
+
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
 import numpy as np
@@ -364,6 +406,10 @@ if comm.rank == 0:
     print(f"mean     {sums.mean():6.3f}, right would be  10")
     print(f"variance {sums.var():6.3f}, by the formula {variance:.3f}, without factors 0")
     print("the mean within four standard errors:", bool(abs(sums.mean() - 10) < 4 * np.sqrt(variance / DRAWS)))
+
+# %% tags=["nbval-check-output"]
+my_mean.compare(1 + 2 + 3 + 4)
+my_variance.compare(0.6**2 / 3 * (1 + 4 + 9 + 16), within=0.05)
 
 # %% [markdown]
 # Nothing is gained for it (erratum 001.3): the factor is the same for all elements of a rank's gradient, so it even

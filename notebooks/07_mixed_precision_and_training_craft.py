@@ -57,6 +57,7 @@ from farandole.models.transformer import transformer
 from farandole.report import table, timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
 from farandole.report.curves import smooth
+from farandole.report.predictions import predict
 from farandole.runtime.buffers import FlatBuffers
 from farandole.tasks import classification, mean_cross_entropy
 
@@ -84,6 +85,11 @@ def tidy(*axes):
 #
 # **Predict:** what becomes of 70,000, of one part in a hundred million, of 1 + 2⁻¹² and of 2,049 in each of them?
 
+# %%
+my_large = predict("70,000 in float16", ..., "finite", "infinite")
+my_tiny = predict("1e-8 in float16", ...)
+my_odd = predict("2,049 in bfloat16", ...)
+
 # %% tags=["nbval-check-output"]
 KINDS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 print("            largest    smallest normal   least above 0    1 and the next number are apart by")
@@ -95,6 +101,9 @@ print("\n                  70,000           1e-8       1 + 2^-12          2,049"
 for name, kind in KINDS.items():
     became = torch.tensor([70_000, 1e-8, 1 + 2**-12, 2049], dtype=torch.float64).to(kind).double()
     print(f"{name:9}" + "".join(f"{value:15.8g}" for value in became.tolist()))
+my_large.compare("infinite" if torch.tensor(70_000.0).half().isinf() else "finite")
+my_tiny.compare(torch.tensor(1e-8).half().item())
+my_odd.compare(torch.tensor(2049.0).bfloat16().item())
 
 # %% [markdown]
 # Three kinds of loss. What is too large becomes infinite (**overflow**, 溢出), what is too small becomes 0
@@ -214,6 +223,10 @@ for ax in axes[:, 0]:
 #
 # **Predict:** is it the same in float32, to the bit? And in float16?
 
+# %%
+my_float32 = predict("the same in float32, to the bit", ..., "yes", "no")
+my_float16 = predict("float16 learns as well in that unit", ..., "yes", "no")
+
 
 # %%
 def train(kind, unit=1.0, scale=1.0, steps=200, lr=0.3, remembered=torch.float32, batch=64):
@@ -250,6 +263,8 @@ print("float32: the unit changes no bit:", torch.equal(ways["float32"][0], ways[
 print("float16 in that unit has learned little:", final["float16, another unit"] > 1.5)
 for name in ("float16, another unit, scaled", "bfloat16, another unit"):
     print(f"{name}: as good as float32:", abs(final[name] - final["float32"]) < 0.1)
+my_float32.compare(torch.equal(ways["float32"][0], ways["float32, another unit"][0]))
+my_float16.compare(abs(final["float16, another unit"] - final["float32"]) < 0.1)
 
 # %%
 figure, ax = plt.subplots(figsize=(8, 3.2))
@@ -273,13 +288,16 @@ tidy(ax)
 #
 # **Predict:** 4,096 times 2⁻¹² is 1. What do you get if you add it up one after the other, in each of the three kinds?
 
+# %%
+my_sums = predict("the sums in float32, float16 and bfloat16, as a list", ...)
+
 # %% tags=["nbval-check-output"]
 for name, kind in KINDS.items():
     total = torch.ones((), dtype=kind)
     for _ in range(4096):
         total += torch.tensor(2.0**-12, dtype=kind)
     print(f"{name:9} 1 + 4096 times 2^-12 = {total.item():g}")
-
+my_sums.compare([2, 1, 1])
 
 # %% [markdown]
 # So the parameters are remembered in float32, the **master copy** (主副本), and cast before each step. With a
@@ -365,6 +383,9 @@ print("the same bytes sent by all three:", len({tuple(run.summary.bytes_sent) fo
 # **Predict:** how many more bytes does the copy of our transformer take?
 
 # %%
+my_bytes = predict("bytes more for norms in float32", ...)
+
+# %%
 model, batch = workloads["transformer"]
 copies = {}
 for layers in ((), ("norms",)):
@@ -379,6 +400,7 @@ for layers, half in copies.items():
     kept = sum(each.numel() for each in half.module.parameters() if each.dtype == torch.float32)
     print(f"in float32: {', '.join(layers) or 'none':6}{kept:6,} parameters; the copy takes {half.nbytes():,} bytes")
 print("what travels is float32 for both:", {half.master.gradients_np.dtype.name for half in copies.values()})
+my_bytes.compare(copies[("norms",)].nbytes() - copies[()].nbytes())
 
 # %% [markdown]
 # Whether it is *faster* depends on the processor. One without units for 16 bits converts back and forth, and the column
@@ -393,6 +415,10 @@ print("what travels is float32 for both:", {half.master.gradients_np.dtype.name 
 #
 # **Predict:** rank 2 alone is given an image that overflows. Which ranks skip the step, and how many messages does it
 # cost?
+
+# %%
+my_skipping = predict("ranks that skip the step, as a list", ...)
+my_messages = predict("messages that it costs", ...)
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
@@ -433,6 +459,10 @@ with World.start(RunOptions(wait_timeout=30)) as world:
         for step in range(3):
             for rank in range(world.size):
                 print(f"step {step}, rank {rank}: {everybodys[rank][step]}")
+
+# %% tags=["nbval-check-output"]
+my_skipping.compare([0, 1, 2, 3])
+my_messages.compare(0)
 
 # %% [markdown]
 # All do, without a word more than always. Infinity plus anything is infinite, or no number at all; so the *sum* tells
@@ -546,6 +576,13 @@ print("Adam, decoupled: all have decayed alike:", (left["adam", "decay"] - expec
 # **Predict:** the order of the four, by the loss at the end.
 
 # %%
+my_order = predict(
+    "the order by the loss, the lowest first",
+    ...,
+    order=["batch 64", "batch 512, the same rate", "batch 512, 8 times the rate", "batch 512, 8 times, warmed up"],
+)
+
+# %%
 plans = {
     "batch 64": (64, 0.05, 0),
     "batch 512, the same rate": (512, 0.05, 0),
@@ -592,6 +629,7 @@ means = {name: np.mean(found) for name, found in at_the_end.items()}
 print("the same rate is far behind:", means["batch 512, the same rate"] > 1)
 scaled = [name for name in plans if "8 times" in name]
 print("either way of scaling has caught up most of it:", all(means[name] < 0.8 for name in scaled))
+my_order.compare(sorted(means, key=means.get))
 
 # %% [markdown]
 # Scaling repairs most of it. The warm-up does not help here: it costs 16 short steps, and the peaks come anyway, only
@@ -620,6 +658,9 @@ print(f"loss at the end: {at_the_end[0]:.2f} without a warm-up, {at_the_end[12]:
 # **Predict:** count the loss in another unit, 1,024 times as large. Which optimizers take the same steps?
 
 # %%
+my_unaffected = predict("the one that takes the same steps", ..., "sgd", "momentum", "lars", "lamb")
+
+# %%
 large_batch = {"sgd": 0.4, "momentum": 0.05, "lars": 10.0, "lamb": 0.03}
 
 
@@ -646,6 +687,7 @@ for name in large_batch:
 for name in large_batch:
     same = torch.allclose(moved_by(name, steps=5)[0], moved_by(name, 1024.0, steps=5)[0], atol=1e-3)
     print(f"{name:9} takes the same steps in another unit: {same}")
+my_unaffected.compare("lars")
 
 # %% [markdown]
 # So measure whether you need it. And scaling has a limit: a step cannot go farther than the gradient is a good guide,
@@ -689,6 +731,10 @@ print("the copies of all ranks are equal:", len(set(runs["plateau"].summary.para
 # undivided batch?
 
 # %%
+my_memory = predict("times as many bytes with k = 1 as with k = 8", ...)
+my_gradient = predict("the gradient is the same, to rounding", ..., "yes", "no")
+
+# %%
 torch.manual_seed(0)
 network, (inputs, targets) = cnn(datasets.shape("mnist5k"), 10, 16, 2), next(batches("mnist5k", 512))
 kept, gradients = {}, {}
@@ -713,6 +759,8 @@ figure.tight_layout()
 for count, nbytes in kept.items():
     same = torch.allclose(gradients[count], gradients[1], atol=1e-6)
     print(f"{count} micro-batches: {nbytes / 1e6:.1f} MB kept, the same gradient: {same}")
+my_memory.compare(kept[1] / kept[8], within=0.05)
+my_gradient.compare(torch.allclose(gradients[8], gradients[1], atol=1e-6))
 
 # %% [markdown]
 # An eighth of the memory, for the same gradient. What the ranks send stays the same, too:
@@ -741,6 +789,9 @@ print("the same loss in each step:", close)
 #
 # **Predict:** each begins once with a rate that is ten times too low, and once with one at which nothing is learned.
 # Which of the trainings come to a good end?
+
+# %%
+my_learned = predict("trainings that come to a good end, of 6", ...)
 
 
 # %%
@@ -783,6 +834,7 @@ right.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.
 for (rule, rate), (losses, rates) in adapted_runs.items():
     learned = float(np.mean(losses[-20:])) < 1.0
     print(f"by {rule:10} from a rate of {rate}: has learned: {learned}; the rate has changed: {rates[-1] != rate}")
+my_learned.compare(sum(float(np.mean(losses[-20:])) < 1.0 for losses, _ in adapted_runs.values()))
 
 # %% [markdown]
 # Both find a rate from either side. By gradients it goes on falling near the end, where little but noise is left of
@@ -795,6 +847,10 @@ for (rule, rate), (losses, rates) in adapted_runs.items():
 # updated asynchronously, only looked at (erratum 001.14); here it is called `--background-metrics`.
 #
 # **Predict:** which of these change: the losses in the record, the model, the time?
+
+# %%
+my_losses = predict("the losses in the record change", ..., "yes", "no")
+my_model = predict("the model changes", ..., "yes", "no")
 
 # %%
 small = {"data": "digits", "hidden": 64, "steps": 120}
@@ -826,6 +882,8 @@ lines = [[(line["step"], line["loss"], line["samples"]) for line in run.metrics]
 print("the same losses, to the bit:", lines[0] == lines[1])
 digests = {digest for run in fastest.values() for digest in run.summary.params_sha256}
 print("the same model, to the bit:", len(digests) == 1)
+my_losses.compare(lines[0] != lines[1])
+my_model.compare(len(digests) > 1)
 
 # %% [markdown]
 # The gap becomes smaller, and does not vanish: the thread needs a core to look from, and with as many ranks as cores it
@@ -844,6 +902,9 @@ print("the same model, to the bit:", len(digests) == 1)
 #
 # **Predict:** 180 test images on 1 to 16 ranks. For which numbers is the mean of the ranks' accuracies the accuracy?
 
+# %%
+my_numbers = predict("numbers of ranks, of 1, 2, 3, 4, 7, 8, 11 and 16, for which it is, as a list", ...)
+
 # %% tags=["nbval-check-output"]
 splits = datasets.split(datasets.load("digits"), seed=0)
 model, cpu = workloads["perceptron"][0], torch.device("cpu")
@@ -857,6 +918,7 @@ for ranks in (1, 2, 3, 4, 7, 8, 11, 16):
     counts = [round(share * length) for share, length in zip(accuracies, lengths, strict=True)]
     same = sum(counts) / sum(lengths) == alone
     print(f"{ranks} ranks, shares of {min(lengths)} to {max(lengths)} images: by counts the same accuracy: {same}")
+my_numbers.compare([ranks for ranks, mean in means.items() if abs(mean - alone) < 1e-12])
 
 # %%
 for ranks, mean in means.items():
@@ -945,11 +1007,15 @@ figure.tight_layout()
 # **Predict:** reloaded, does it give the same guesses? The same logits, to the bit? For a batch of another size, too?
 
 # %%
+my_guesses = predict("the same guesses", ..., "yes", "no")
+my_logits = predict("the same logits, to the bit", ..., "yes", "no")
+
+# %%
 model, batch = workloads["transformer"]
 export.write(model, batch[0][:2].numpy(), folder)
-predict = export.read(folder)
+reloaded = export.read(folder)
 with torch.no_grad():
-    compared = [(predict(batch[0][:count]), model(batch[0][:count])) for count in (1, 5, 16)]
+    compared = [(reloaded(batch[0][:count]), model(batch[0][:count])) for count in (1, 5, 16)]
 
 # %% tags=["nbval-check-output"]
 same_guesses = all(torch.equal(ours.argmax(-1), its.argmax(-1)) for ours, its in compared)
@@ -959,6 +1025,8 @@ with torch.no_grad():
     guesses = export.read(run.folder)(torch.from_numpy(splits.test.inputs)).argmax(dim=-1).numpy()
 same = bool((guesses == splits.test.targets).mean() == run.summary.test_accuracy)
 print("the model of section 10, trained on 2 ranks: as accurate as its record says:", same)
+my_guesses.compare(same_guesses)
+my_logits.compare(all(torch.equal(ours, its) for ours, its in compared))
 
 # %% [markdown]
 # ## 12 Which numbers, then?
@@ -973,6 +1041,9 @@ print("the model of section 10, trained on 2 ranks: as accurate as its record sa
 # **Predict:** 16 trials, the longest of 160 steps. How many steps is that in all, where training each to the end would
 # be 2,560?
 
+# %%
+my_steps = predict("steps of the search", ...)
+
 # %% tags=["nbval-check-output"]
 plan = rounds(trials=16, steps=160)
 done = 0
@@ -984,6 +1055,7 @@ for number, (size, steps) in enumerate(plan):
         f"round {number}: {size:2} trials, each up to step {steps:3}; {new} steps; on 4 ranks {busiest} at most on each"
     )
 print(f"{done} steps in all")
+my_steps.compare(done)
 
 # %%
 tries = {"data": "digits", "trials": 16, "steps": 160, "hidden": 64, "widths": (16, 64), "lr": 0.1, "spread": 30}

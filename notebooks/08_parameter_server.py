@@ -57,6 +57,7 @@ from farandole.parameter_server.placement import Placement
 from farandole.parameter_server.shard import Gradient, Shard
 from farandole.report import table, timeline
 from farandole.report.colours import BLUE, GREY, ORANGE, SERIES
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -70,10 +71,16 @@ plt.rcParams["figure.dpi"] = 100
 # **Predict:** by how many iterations are the two fast workers ahead, most of the time?
 
 # %%
+my_lead = predict("iterations that the fast workers are ahead", ...)
+
+# %%
 # %%mpi -n 4 --timeout 110
 from farandole.parameter_server import minimal
 
 minimal.main(["--staleness", "2", "--slow-ms", "3"])
+
+# %% tags=["nbval-check-output"]
+my_lead.compare(2)
 
 # %% [markdown]
 # They run ahead as far as they may, and from then on go at the slow worker's pace. The slow worker starts with a lead
@@ -139,6 +146,10 @@ print(told())
 #
 # **Predict:** after which of the three pushes does the server answer, and to which workers?
 
+# %%
+my_push = predict("the push after which the server answers: 1, 2 or 3", ...)
+my_workers = predict("workers that it answers, as a list", ...)
+
 
 # %% tags=["nbval-check-output"]
 def push(worker, clock=0, to=shard):
@@ -151,6 +162,8 @@ def push(worker, clock=0, to=shard):
 for worker in WORKERS:
     push(worker)
     print(f"after worker {worker}'s push the server has moved its parameters {shard.updates} times, and says", told())
+my_push.compare(3)
+my_workers.compare([0, 1, 2])
 
 # %% [markdown]
 # Two pushes lie there and move nothing; the third completes the step. That was **step 5**, and all three are
@@ -160,6 +173,9 @@ for worker in WORKERS:
 # all the data would have done?
 #
 # **Step 6: again.**
+
+# %%
+my_process = predict("the same as one process, to rounding", ..., "yes", "no")
 
 # %% tags=["nbval-check-output"]
 alone = np.zeros(640)
@@ -176,6 +192,7 @@ answers.clear()
 right = ((images @ shard.values.reshape(64, 10)).argmax(axis=1) == labels).mean()
 print("after 100 steps it is still below 1e-10:", abs(shard.values - alone).max() < 1e-10)
 print(f"more than 9 of 10 training images right: {right > 0.9}")
+my_process.compare(abs(shard.values - alone).max() < 1e-10)
 
 # %% [markdown]
 # So with this policy the parameter server is synchronous SGD once more (`03_synchronous_sgd`), by another way.
@@ -212,6 +229,11 @@ figure.tight_layout()
 # **Predict:** four servers become five. How many of a million keys move to another server, if they were divided
 # equally, and if they were hashed? How many *must* move at least?
 
+# %%
+my_equal = predict("per cent of the keys that move, divided equally", ...)
+my_hashed = predict("per cent that move, hashed", ...)
+my_least = predict("per cent that must move at least", ...)
+
 # %% tags=["nbval-check-output"]
 million = cut(keys=1_000_000, ranges=4000)
 print("servers   keys that move: equal   hashing   at least    largest share / mean: equal   hashing")
@@ -223,6 +245,10 @@ for servers in (1, 2, 4, 8, 16):
     balance = [imbalance(assign(million, new)) for assign in (assign_equally, assign_by_hashing)]
     print(f"{servers:2} to {servers + 1:2}{shares_moved[0]:24.1%}{shares_moved[1]:10.1%}{1 / (servers + 1):11.1%}"
           f"{balance[0]:31.2f}{balance[1]:10.2f}")  # fmt: skip
+four, five = list(range(4)), list(range(5))
+my_equal.compare(moved(assign_equally(million, four), assign_equally(million, five)) / 1e4, within=0.1)
+my_hashed.compare(moved(assign_by_hashing(million, four), assign_by_hashing(million, five)) / 1e4, within=0.1)
+my_least.compare(100 / 5)
 
 # %% [markdown]
 # When a server comes or goes, equal parts shift nearly every border, and about half of all keys have to travel.
@@ -233,6 +259,10 @@ for servers in (1, 2, 4, 8, 16):
 # part; from iteration 40 on only one is left. **Predict:** SGD with momentum remembers one number per key. How many
 # bytes per moved key travel between servers? And do the trained parameters differ from those of a run with two servers
 # all along?
+
+# %%
+my_key = predict("bytes per moved key", ...)
+my_differ = predict("the trained parameters differ", ..., "yes", "no")
 
 # %%
 changing = {"servers": 2, "sync": "bsp", "update": "momentum", "lr": 0.02, "steps": 60, "assignment": "hashing"}
@@ -246,6 +276,8 @@ for change in live.summary.server_changes:
     print(f"from step {change['step']}: servers {change['servers']}, {change['keys']:,} of 26,122 keys moved,",
           f"about {change['bytes'] / change['keys']:.0f} bytes each")  # fmt: skip
 print("the same parameters, bit by bit:", live.summary.params_sha256[0] == steady.summary.params_sha256[0])
+my_key.compare(change["bytes"] / change["keys"], within=0.1)
+my_differ.compare(live.summary.params_sha256[0] != steady.summary.params_sha256[0])
 
 # %% [markdown]
 # Four bytes for the parameter, four for its velocity, and a little for the headers. The second change moves the keys of
@@ -259,6 +291,10 @@ print("the same parameters, bit by bit:", live.summary.params_sha256[0] == stead
 #
 # **Predict:** what does the server answer to the second of two equal pushes? And to a push from a worker that
 # has been taken for dead and was cleaned away?
+
+# %%
+my_second = predict("the second of two equal pushes", ..., "applied", "dropped")
+my_late = predict("a push of a worker that was cleaned away", ..., "applied", "dropped")
 
 # %% tags=["nbval-check-output"]
 shard = Shard(np.zeros(640), ranges, Asynchronous(WORKERS), SGD(RATE), None, None, answers.append)
@@ -277,6 +313,8 @@ for part, keys in enumerate(shard.slices):
     header = Header(Kind.PUSH, worker=2, part=part, share=1 / 3)
     shard.push(header, Gradient([g[keys]]), now=0)
     print(f"range {part} of worker 2's gradient:", told())
+my_second.compare("dropped")
+my_late.compare("dropped")
 
 # %% [markdown]
 # A gradient may come in pieces, range by range; it counts when it is whole, so that a worker that dies in between
@@ -304,6 +342,9 @@ for rank in range(6):
 #
 # **Predict:** the learning rate is 1, and a gradient of ones with a share of ½ is subtracted from zeros. What
 # does it read after its first and its second iteration?
+
+# %%
+my_readings = predict("what it reads after its first and second iteration, as a list", ...)
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 6 --timeout 110
@@ -346,6 +387,9 @@ with World.start(options) as world:
     if world.rank == 0:
         print("the cleaning node has removed:", dict(outcome.cleaned))
 
+# %% tags=["nbval-check-output"]
+my_readings.compare([-0.5, -1.0])
+
 # %% [markdown]
 # Each half is there, and only once: a **read after an acknowledgement sees the push**. The three iterations are
 # all the work there is, one for each worker on average. Afterwards the cleaning node has taken away the clocks
@@ -374,6 +418,11 @@ figure.tight_layout()
 # **Predict:** the network has 26,122 parameters of 4 bytes. How many bytes does a server send in 60 steps, and how many
 # a worker? Which is the bottleneck, and what would four servers change?
 
+# %%
+my_apart = predict("the mean losses differ by", ..., "less than 0.001", "more")
+my_server = predict("models that a server sends per step", ...)
+my_worker = predict("models that a worker sends per step", ...)
+
 
 # %% tags=["nbval-check-output"]
 def mean_loss(name):
@@ -388,6 +437,9 @@ print(f"each server, in models per step: {[round(b / model / 60, 1) for b in sen
 print(f"each worker, in models per step: {[round(b / model / 60, 1) for b in sent[3:]]}")
 print(f"a rank of the ring:              {[round(b / model / 60, 1) for b in runs['ring'].summary.bytes_sent]}")
 print("what was cleaned up:", runs["two servers"].summary.cleaned)
+my_apart.compare("less than 0.001" if abs(mean_loss("two servers") - mean_loss("ring")) < 1e-3 else "more")
+my_server.compare(sent[1] / model / 60, within=0.05)
+my_worker.compare(sent[3] / model / 60, within=0.05)
 
 # %% [markdown]
 # A server sends half a model to each of three workers, and takes in as much. With P workers and S servers that is P/S
@@ -411,12 +463,18 @@ runs |= {
 # %% [markdown]
 # **Predict:** what does the server send per step now, in models? And what do all ranks together send?
 
+# %%
+my_root = predict("models that the server sends per step, with the tree", ...)
+my_all = predict("models that all ranks together send per step", ...)
+
 # %% tags=["nbval-check-output"]
 print("roles with the tree:", [", ".join(Placement.usual(8, 1, fan_in=2).roles(rank)) for rank in range(8)])
 for name in ("direct", "tree"):
     sent = [b / model / 40 for b in runs[name].summary.bytes_sent]
     print(f"{name:8}the server sends {sent[1]:.1f} models per step, all ranks together {sum(sent):.0f}")
 print("mean losses differ by less than 1e-3:", abs(mean_loss("direct") - mean_loss("tree")) < 1e-3)
+my_root.compare(sent[1], within=0.05)
+my_all.compare(sum(sent), within=0.05)
 
 # %% [markdown]
 # The server's load is halved, and the total has grown: every model and every gradient makes one more hop. A tree
@@ -445,6 +503,10 @@ print("sent + kept = all gradients, exactly:", np.array_equal(all_sent + chooser
 # send shrink: 100, or less? And those that *servers* send?
 
 # %%
+my_pushed = predict("the factor by which the bytes of workers shrink", ...)
+my_pulled = predict("the factor for the servers", ...)
+
+# %%
 runs["top 1 %"] = launch("parameter_server", ranks=6, topk=0.01, **small, out=folder / "topk")
 table.show([table.comparison({name: runs[name].summary for name in ("direct", "top 1 %")})])
 
@@ -454,6 +516,8 @@ entries = round(0.01 * 26_122)
 print(f"{entries} entries, each a 4-byte number of its row and a 4-byte value: {8 * entries} bytes a push")
 print("a worker sends more than 30, but less than 50 times less:", 30 < direct[2] / top[2] < 50)
 print(f"the server sends the same as before: {top[1] / direct[1]:.2f}")
+my_pushed.compare(direct[2] / top[2], within=0.2)
+my_pulled.compare(direct[1] / top[1], within=0.05)
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
@@ -488,6 +552,9 @@ figure.tight_layout()
 # the validation loss is below 0.8. Are gradients lost that are under way at that moment?
 
 # %%
+my_lost = predict("gradients are lost", ..., "yes", "no")
+
+# %%
 enough = launch("parameter_server", ranks=5, sync="async", steps=20_000, stop_below=0.8, check_every=0.05,
                 out=folder / "enough").summary  # fmt: skip
 table.show([table.stopping(enough)])
@@ -497,6 +564,7 @@ last = enough.stopping["checks"][-1]
 print("ended long before 60,000 gradients:", enough.steps < 6_000)
 print("for a loss below 0.8:", last["loss"] < 0.8)
 print("each iteration begun has been applied:", sum(enough.lead.values()) == enough.steps)
+my_lost.compare(sum(enough.lead.values()) != enough.steps)
 
 # %% [markdown]
 # The end comes as usual: at its next pull a worker is told that no work is left. What it has begun counts.

@@ -58,6 +58,7 @@ from farandole.parameter_server.core.policies import BSP, DSSP, SSP, Asynchronou
 from farandole.parameter_server.core.update_rules import Blend, Twice
 from farandole.report import comparison, curves, table
 from farandole.report.colours import BLUE, GREY, ORANGE
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -169,6 +170,9 @@ figure.tight_layout()
 #
 # **Predict:** with bounds 1 and 8, how far ahead does a fast worker start when worker 2 is 2, 4 or 16 times slower?
 
+# %%
+my_leads = predict("leads for 2, 4 and 16 times slower, as a list", ...)
+
 # %% tags=["nbval-check-output"]
 BOUNDED = {"ssp, s = 1": partial(SSP, staleness=1), "dssp, 1 to 8": partial(DSSP, low=1, high=8),
            "ssp, s = 8": partial(SSP, staleness=8)}  # fmt: skip
@@ -176,6 +180,8 @@ for factor in (2, 4, 16):
     for name, make in BOUNDED.items():
         outcome = Simulation(make(WORKERS), Setting(3, 200, 1.0, Slow(worker=2, factor=factor))).run()
         print(f"{factor:2} times slower, {name:16} leads up to {max(outcome.lead)}, waited {outcome.wait_s:5.0f} s")
+slow = [Setting(3, 200, 1.0, Slow(worker=2, factor=factor)) for factor in (2, 4, 16)]
+my_leads.compare([max(Simulation(BOUNDED["dssp, 1 to 8"](WORKERS), setting).run().lead) for setting in slow])
 
 # %% [markdown]
 # As many as worker 2 is slower, within the bounds: one iteration passes the lower bound, and the others fill the time
@@ -194,6 +200,10 @@ for factor in (2, 4, 16):
 #
 # **Predict,** before you run it: (a) in which order do they finish? (b) Which modes will have waited least?
 # (c) Which one has learned most after the same number of *samples*, and which after the same number of *seconds*?
+
+# %%
+my_first = predict("(a) the first to finish", ..., "bsp", "ssp", "async", "half", "partial", "dssp", "history")
+my_waited = predict("(b) the mode that waits least", ..., "bsp", "ssp", "async", "half", "partial", "dssp", "history")
 
 # %%
 recipe = {"data": "mnist5k", "batch": 768, "steps": STEPS, "lr": 0.3, "seed": 0, "staleness": 4}
@@ -228,6 +238,8 @@ for name, run in runs.items():
         expected = 4 * STEPS / duration(simulate(POLICIES[name](WORKERS), one_slow, STEPS))
         expected = f", imagined {expected:.2f}"
     print(f"{name:10}{run.summary.wall_s:6.2f} s: {measured:.2f} times as fast{expected}")
+my_first.compare(min(runs, key=lambda mode: runs[mode].summary.wall_s))
+my_waited.compare(min(runs, key=lambda mode: sum(runs[mode].summary.wait_s)))
 
 # %% [markdown]
 # On an idle computer the order is much like the imagined one, and the large ratios are smaller: messages take time,
@@ -244,6 +256,10 @@ for name, run in runs.items():
 # **Predict:** which values of the lead occur with `ssp` and s = 4? And how large can the *staleness* get there:
 # is 4 its bound too?
 
+# %%
+my_lead = predict("the largest lead with ssp and s = 4", ...)
+my_bound = predict("the staleness is never above 4", ..., "yes", "no")
+
 # %% tags=["nbval-check-output"]
 lead = {name: [int(value) for value in run.summary.lead] for name, run in runs.items()}
 staleness = {name: [int(value) for value in run.summary.staleness] for name, run in runs.items()}
@@ -256,6 +272,8 @@ counts = {name: run.summary.steps for name, run in runs.items()}
 print("updates:", {name: counts[name] for name in ("bsp", "ssp", "async", "half", "partial")})
 gradients = {name: sum(run.summary.staleness.values()) for name, run in runs.items()}
 print("gradients that counted:", {name: gradients[name] for name in ("bsp", "ssp", "async", "half", "partial")})
+my_lead.compare(max(lead["ssp"]))
+my_bound.compare(2 * (2 * 4 + 1) <= 4)
 
 # %%
 chosen = {name: runs[name] for name in ("bsp", "ssp", "async", "half", "dssp")}
@@ -363,6 +381,9 @@ print("gradients that counted:", {name: sum(run.summary.staleness.values()) for 
 #
 # **Predict:** at a minimum all gradients are zero. What does the formula do to $w$ there? What should it do?
 
+# %%
+my_formula = predict("w, by the formula", ..., "stays", "goes to 0")
+
 # %% tags=["nbval-check-output"]
 alpha, n = 0.9, 3
 w = np.array([1.0, -2.0])
@@ -380,6 +401,7 @@ for _ in range(50):
 print("with pushed parameters instead of gradients, from (5, 5):    ", w.round(2))
 print("steps of 0.5 blended by 1 - 0.9 are steps of 0.05:           ",
       (np.array([1.0, -2.0]) + (1 - 0.05) ** 50 * np.array([4.0, 7.0])).round(2))  # fmt: skip
+my_formula.compare("goes to 0")
 
 # %% [markdown]
 # Gradients and parameters have been mixed up (erratum 000.21). With gradients the formula forgets $w$ and follows
@@ -408,6 +430,9 @@ print("steps of 0.5 blended by 1 - 0.9 are steps of 0.05:           ",
 #
 # **Predict:** with $\tau = 16$ instead of 1, what is left of the bytes that a worker sends?
 
+# %%
+my_part = predict("the part of the bytes that is left (0 to 1)", ...)
+
 # %% tags=["nbval-check-output"]
 for period in (1, 16):
     run = launch("parameter_server", ranks=4, sync="bsp", update="elastic", period=period, steps=160, lr=0.2,
@@ -415,6 +440,7 @@ for period in (1, 16):
     per_iteration = run.summary.bytes_sent[-1] / 160
     print(f"tau = {period:2}: {run.summary.steps:3} exchanges, {per_iteration / 1e3:3.0f} kB an iteration, "
           f"most test samples right: {run.summary.test_accuracy > 0.8}")  # fmt: skip
+my_part.compare(1 / 16, within=0.1)
 
 # %% [markdown]
 # ### Its round aggregates twice
@@ -425,6 +451,9 @@ for period in (1, 16):
 #
 # **Predict:** $f(w) = w^2/2$, two nodes, from $w = 1$ with the rate $\eta$. Where is $w$ after one such round, and from
 # which $\eta$ on does it diverge? (One descent per gradient diverges from 2 on.)
+
+# %%
+my_rate = predict("the rate from which on it diverges", ...)
 
 
 # %% tags=["nbval-check-output"]
@@ -444,6 +473,7 @@ def rounds(eta, again):
 for eta in (0.1, 0.9, 1.5):
     print(f"eta {eta}: once {(1 - eta) ** 10:10.2g}, as written {rounds(eta, again=True):10.2g}, "
           f"without the second descent {rounds(eta, again=False):10.2g}")  # fmt: skip
+my_rate.compare(1)
 
 # %% [markdown]
 # All nodes send the same parameters, so the second mean changes nothing; what changes the result is the second descent.

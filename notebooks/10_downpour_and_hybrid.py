@@ -34,6 +34,7 @@ import numpy as np
 from farandole import launch
 from farandole.report.colours import BLUE, GREEN, ORANGE
 from farandole.report.curves import smooth
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -52,11 +53,17 @@ plt.rcParams["figure.dpi"] = 100
 #
 # **Predict:** with 5/5 instead of 1/1, by what factor do the replica's bytes go down? And the server's?
 
+# %%
+my_replica = predict("the factor for the replica", ...)
+my_server = predict("the factor for the server", ...)
+
 # %% tags=["nbval-check-output"]
 quiet = {"steps": 60, "overlap": False}
 every, fifth = (launch("downpour", 3, n_fetch=n, n_push=n, **quiet, out=folder / f"count-{n}").summary for n in (1, 5))
 print(f"the server's part:  1/{every.bytes_sent[1] / fifth.bytes_sent[1]:.1f}")
 print(f"the replica's part: 1/{every.bytes_sent[2] / fifth.bytes_sent[2]:.1f}")
+my_replica.compare(every.bytes_sent[2] / fifth.bytes_sent[2], within=0.1)
+my_server.compare(every.bytes_sent[1] / fifth.bytes_sent[1], within=0.1)
 
 # %% [markdown]
 # A fifth, as it should be: what costs is the messages of n bytes, $1/n_\text{fetch} + 1/n_\text{push}$ of them
@@ -104,6 +111,10 @@ for name, run in runs.items():
 # computed? Which of the three has done most?
 
 # %%
+my_tasks = predict("tasks that are computed, of 36", ...)
+my_most = predict("the worker that has done most: 2, 3 or 4", ...)
+
+# %%
 accidents = {"slow": "rank=4,factor=4", "fail": "rank=3,step=4"}
 tasks = launch("downpour", 5, tasks=True, steps=60, **accidents, out=folder / "tasks").summary
 done_by = {int(worker): done for worker, done in tasks.tasks["done_by"].items()}
@@ -113,6 +124,8 @@ for worker, what in ((2, "neither slow nor killed"), (3, "killed as it had its f
 # %% tags=["nbval-check-output"]
 print("tasks that counted:", tasks.steps, "=", sum(done_by.values()))
 print("the one that was killed has done four at most:", done_by.get(3, 0) <= 4)
+my_tasks.compare(tasks.steps)
+my_most.compare(max(done_by, key=done_by.get))
 
 # %% [markdown]
 # All 36, each once. The task that the dead replica held was given to another one; the last task of the slow one
@@ -139,11 +152,15 @@ for worker, numbers in enumerate(alignment.to_common):
 #
 # **Predict:** the accuracy without alignment, if a worker reads the model's answers in its own numbering.
 
+# %%
+my_accuracy = predict("the accuracy without alignment (0 to 1)", ...)
+
 # %% tags=["nbval-check-output"]
 aligned = launch("downpour", 5, steps=250, label_sets=6, out=folder / "aligned").summary.test_accuracy
 unaligned = launch("downpour", 5, steps=250, label_sets=6, align=False, out=folder / "unaligned").summary.test_accuracy
 print("aligned: more than 9 of 10 right:", aligned > 0.9)
 print("not aligned: fewer than half right:", unaligned < 0.5)
+my_accuracy.compare(unaligned, within=0.25)
 
 # %% [markdown]
 # ## 3 Which parameters need a server at all?
@@ -170,12 +187,16 @@ for row, owner in enumerate(division.owner):
 #
 # **Predict:** are the trained parameters of both ways equal to the last bit?
 
+# %%
+my_equal = predict("equal to the last bit", ..., "yes", "no")
+
 # %% tags=["nbval-check-output"]
 centre = launch("hybrid_parameters", 5, hot=0.0, steps=30, out=folder / "centre")
 hybrid = launch("hybrid_parameters", 5, steps=30, out=folder / "hybrid")
 print("same parameters to the last bit:", centre.summary.params_sha256[0] == hybrid.summary.params_sha256[0])
 for name, run in {"all at the centre": centre, "hybrid": hybrid}.items():
     print(f"{name:>17}: {sum(run.summary.bytes_sent) / 1e6:.1f} MB sent")
+my_equal.compare(centre.summary.params_sha256[0] == hybrid.summary.params_sha256[0])
 
 # %%
 import json
@@ -207,12 +228,19 @@ axes.spines[["top", "right"]].set_visible(False)
 # **Predict:** rows in more than a tenth of all batches are hot. Do the trained parameters change? Which share of the
 # rows at the centre moves to the clients?
 
+# %%
+my_change = predict("the trained parameters change", ..., "yes", "no")
+my_moving = predict("the part of the centre's rows that moves (0 to 1)", ...)
+
 # %% tags=["nbval-check-output"]
 cold = launch("hybrid_parameters", 5, steps=30, hot=0.1, cold="clients", out=folder / "cold")
 print("same parameters to the last bit:", centre.summary.params_sha256[0] == cold.summary.params_sha256[0])
 for name, run in {"all at the centre": centre, "hybrid": hybrid, "cold at clients": cold}.items():
     told = json.loads((run.folder / "division.json").read_text())
     print(f"{name:>17}: {told['at_the_centre']:6,} rows at the centre, {sum(run.summary.bytes_sent) / 1e6:.1f} MB sent")
+rows = [json.loads((run.folder / "division.json").read_text())["at_the_centre"] for run in (hybrid, cold)]
+my_change.compare(centre.summary.params_sha256[0] != cold.summary.params_sha256[0])
+my_moving.compare(1 - rows[1] / rows[0], within=0.1)
 
 # %% [markdown]
 # Most of the shared rows are cold. But rows that are seldom used also travel seldom: the bytes fall by less than the

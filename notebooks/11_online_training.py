@@ -41,6 +41,7 @@ from farandole.data import datasets
 from farandole.data.streams import RotatingDigits
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
 from farandole.report.curves import smooth
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -89,6 +90,9 @@ print("each of the 20 positions exactly once:", sorted(everything.tolist()) == l
 # **Predict:** how many of the last samples, which are turned by more than 80 degrees, will the copy get right?
 # Guessing at random would be 1 in 10.
 
+# %%
+my_right = predict("samples that the copy gets right, of 10", ...)
+
 # %% tags=["nbval-check-output"]
 theta = np.zeros((64, 10))
 frozen = theta
@@ -110,6 +114,7 @@ for step, (images, labels) in enumerate(stream):
 last = slice(-20, None)
 print("the last tenth: online more than 6 of 10 right:", bool(np.mean(online_right[last]) > 0.6))
 print("the last tenth: frozen fewer than 3 of 10 right:", bool(np.mean(frozen_right[last]) < 0.3))
+my_right.compare(10 * np.mean(frozen_right[last]), within=0.25)
 
 # %% [markdown]
 # The copy has become *worse than when it was learned*, though it has not changed. A model in use gets old by itself,
@@ -126,6 +131,9 @@ print("the last tenth: frozen fewer than 3 of 10 right:", bool(np.mean(frozen_ri
 # adds 1 to all numbers. So in *version* v, after v updates, all numbers must be v.
 #
 # **Predict:** rank 2 reads 50 times while 300 updates come in. Will it see version after version, or skip some?
+
+# %%
+my_versions = predict("the reader", ..., "sees every version", "skips some")
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 3
@@ -168,6 +176,9 @@ else:  # the reader
     comm.Send(one[:1], 0, END)
     print("reader: torn reads:", torn)
     print("reader: versions never go back:", versions == sorted(versions))
+
+# %% tags=["nbval-check-output"]
+my_versions.compare("skips some")
 
 # %% [markdown]
 # It skips some, and reads some twice: it reads at any time, and no worker waits for it. That is the difference from a
@@ -231,6 +242,10 @@ print("its last answers are by the final parameters:", versions[-1] == summary.s
 # with ten readings a second?
 
 # %%
+my_seldom = predict("right answers with a reading every second (0 to 1)", ...)
+my_often = predict("right answers with ten readings a second (0 to 1)", ...)
+
+# %%
 for seconds in (0.1, 1.0):
     runs[seconds] = launch("online", **recipe, publish_every=seconds, out=folder / f"{seconds} s")
 
@@ -249,6 +264,8 @@ for seconds in sorted(runs):
     lines, count = after_the_start(runs[seconds]), runs[seconds].serving[-1]["reading"] + 1
     age = f"{mean(lines, 'age_s'):8.2f} s{mean(lines, 'age_updates'):13.0f}"
     print(f"{seconds:13} s{count:11}{age}{mean(lines, 'accuracy'):16.2f}")
+my_seldom.compare(mean(after_the_start(runs[1.0]), "accuracy"), within=0.15)
+my_often.compare(mean(after_the_start(runs[0.1]), "accuracy"), within=0.15)
 
 # %%
 figure, ax = plt.subplots(figsize=(9, 3))
@@ -286,6 +303,10 @@ for seconds in sorted(runs):
 # are workers that take samples as fast as they can, if a reader reads twenty times a second?
 
 # %%
+my_times = predict("the three runs differ by more than a tenth", ..., "yes", "no")
+my_slower = predict("per cent by which 20 readings a second slow the workers", ...)
+
+# %%
 for seconds in sorted(runs):
     print(f"5,000 samples/s offered, read every {seconds} s: {runs[seconds].summary.samples_per_s:,.0f} samples/s")
 
@@ -296,6 +317,10 @@ held_up = {
 }
 for name, run in held_up.items():
     print(f"as fast as they can, {name}: {run.summary.samples_per_s:,.0f} samples/s")
+rates = [runs[seconds].summary.samples_per_s for seconds in sorted(runs)]
+my_times.compare(max(rates) > 1.1 * min(rates))
+without, often = (run.summary.samples_per_s for run in held_up.values())
+my_slower.compare(100 * (1 - often / without), within=0.3)
 
 # %% tags=["nbval-check-output"]
 for name, run in held_up.items():

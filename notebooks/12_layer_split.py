@@ -41,6 +41,7 @@ from farandole import launch
 from farandole.model_parallel.partition import largest_cost, min_max_partition
 from farandole.report import pipeline_picture, timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, SERIES
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -57,12 +58,18 @@ plt.rcParams["figure.dpi"] = 100
 # **Predict:** nine layers cost 1, 2, 3, 4, 5, 6, 7, 8 and 9. How would you cut them into three parts? How much does
 # the costliest part cost if each part has three layers?
 
+# %%
+my_parts = predict("layers in the three parts, as a list", ...)
+my_thirds = predict("the costliest part, of three layers each", ...)
+
 # %% tags=["nbval-check-output"]
 costs = [1, 2, 3, 4, 5, 6, 7, 8, 9]
 thirds = [slice(0, 3), slice(3, 6), slice(6, 9)]
 for name, parts in {"three layers each": thirds, "the best": min_max_partition(costs, 3)}.items():
     print(f"{name:18} {[costs[part] for part in parts]}  the costliest: {largest_cost(costs, parts)}")
 print("a third of all would be", sum(costs) / 3)
+my_parts.compare([len(costs[part]) for part in min_max_partition(costs, 3)])
+my_thirds.compare(largest_cost(costs, thirds))
 
 # %% [markdown]
 # A third of all cannot be had, since layers are not divided here. That is found by dynamic programming, in
@@ -73,6 +80,10 @@ print("a third of all would be", sum(costs) / 3)
 # measured. Here is a small convolutional network for images of 28 × 28 pixels, on a batch of 64.
 #
 # **Predict:** which layers take the most time? And which hold the most parameters?
+
+# %%
+my_time = predict("the layers that take the most time", ..., "Conv2d", "Linear")
+my_parameters = predict("the layers with the most parameters", ..., "Conv2d", "Linear")
 
 # %%
 # %%mpi -n 1
@@ -112,6 +123,11 @@ for ax, (balance, values) in zip(axes, costs.items(), strict=True):
     ax.spines[["top", "right"]].set_visible(False)
 axes[0].invert_yaxis()
 figure.tight_layout()
+taken = {}
+for kind, seconds in zip(names, costs["time"], strict=True):
+    taken[kind] = taken.get(kind, 0.0) + seconds
+my_time.compare(max(("Conv2d", "Linear"), key=taken.get))
+my_parameters.compare("Linear")
 
 # %% [markdown]
 # Convolutions take the time, since each of their few parameters is used at every pixel. What takes memory are the
@@ -124,6 +140,9 @@ figure.tight_layout()
 # shape and no memory: no rank but the root ever holds the whole model.
 #
 # **Predict:** how many parameters does the root send away?
+
+# %%
+my_away = predict("parameters that the root sends away", ...)
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 3
@@ -165,6 +184,9 @@ with World.start(RunOptions()) as world:
         same = all(map(torch.equal, whole.state_dict().values(), torch.nn.Sequential(*layers).state_dict().values()))
         print("gathered again, it is what was uploaded:", same)
 
+# %% tags=["nbval-check-output"]
+my_away.compare(206_922 - 160)
+
 # %% [markdown]
 # The root has sent 4 bytes for every parameter that is elsewhere, and every rank knows from the plan what its
 # neighbours will send. No message will have to say how large it is.
@@ -183,6 +205,10 @@ with World.start(RunOptions()) as world:
 #
 # **Predict:** how many messages does each of three ranks send per step? Will the parts become exactly what the model
 # would have become on one device?
+
+# %%
+my_messages = predict("messages of ranks 0, 1 and 2 per step, as a list", ...)
+my_same = predict("the same model as on one device, to rounding", ..., "yes", "no")
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 3
@@ -252,6 +278,10 @@ print(
     f"largest difference from one device below 1e-12: {difference < 1e-12}",
 )
 
+# %% tags=["nbval-check-output"]
+my_messages.compare([1, 2, 1])
+my_same.compare("yes")
+
 # %% [markdown]
 # The same model, to rounding, in every step: a layer split changes *where* things are computed, and nothing else.
 #
@@ -262,6 +292,9 @@ print(
 #
 # **Predict:** for which share of its time does a rank compute, if there are four? How often do two of them compute at
 # the same moment?
+
+# %%
+my_share = predict("the part of its time that a rank of four computes (0 to 1)", ...)
 
 # %%
 recipe = {"data": "mnist5k", "hidden": 256, "depth": 6, "batch": 256, "steps": 12, "optimizer": "adam", "lr": 0.001,
@@ -297,6 +330,7 @@ Image(filename=str(pipeline_picture.draw(folder / "stairs.png", line)))
 # %%
 measured = ", ".join(f"{name}: {run.summary.idle_share:.0%}" for name, run in runs.items())
 print(f"not computing, by formula (P - 1)/P: 0%, 50%, 75%; measured, with parts that are not quite equal: {measured}")
+my_share.compare(1 - runs["4 ranks"].summary.idle_share, within=0.2)
 
 # %% [markdown]
 # ## 5 What it costs, and what it is for
@@ -306,12 +340,16 @@ print(f"not computing, by formula (P - 1)/P: 0%, 50%, 75%; measured, with parts 
 # record has the figures. First memory: parameters, as many gradients, the state of the optimizer (Adam keeps two
 # numbers for each parameter), activations. **Predict:** how much of all that does the fullest of four ranks hold?
 
+# %%
+my_fullest = predict("the part that the fullest of four ranks holds (0 to 1)", ...)
+
 # %% tags=["nbval-check-output"]
 KINDS = ("parameters", "gradients", "optimizer_state", "activations")
 for name, run in runs.items():
     held = run.summary.memory["measured"]
     most, everything = max(map(sum, zip(*map(held.get, KINDS), strict=True))), sum(map(sum, map(held.get, KINDS)))
     print(f"{name:8}the fullest rank holds {most / 2**20:5.2f} MiB, all together {everything / 2**20:5.2f} MiB")
+my_fullest.compare(most / everything, within=0.1)
 
 # %%
 figure, ax = plt.subplots(figsize=(9.5, 2.8))
@@ -340,6 +378,9 @@ figure.tight_layout()
 #
 # **Predict:** which of the two sends less here? What would have to be different to turn it round?
 
+# %%
+my_less = predict("the one that sends less", ..., "layer split", "data parallel")
+
 # %% tags=["nbval-check-output"]
 summary = runs["4 ranks"].summary
 samples = sum(line["samples"] for line in runs["4 ranks"].metrics)
@@ -351,6 +392,7 @@ ring = 2 * 3 / 4 * model
 print(f"the ranks in the middle send {summary.bytes_sent[1] / 12 / 1e6:.2f} MB per step;",
       f"with data parallel it would be {ring / 1e6:.2f} MB")  # fmt: skip
 print(f"they are equal at a batch of {ring / (2 * 256 * 8):.0f} samples")
+my_less.compare("layer split" if summary.bytes_sent[1] / 12 < ring else "data parallel")
 
 # %% [markdown]
 # It depends on the batch: activations grow with it, parameters do not. And there is a difference that no number of

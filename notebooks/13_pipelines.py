@@ -45,6 +45,7 @@ from farandole.model_parallel.steps import Backward, Forward, Times, Update, wit
 from farandole.report import curves, pipeline_picture
 from farandole.report.colours import BLUE, ORANGE, SERIES
 from farandole.report.pipeline_picture import measured, scheduled
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -120,7 +121,15 @@ run("naive", pace_ms=10)
 # time will the *last* stage wait at the beginning? What does that make the bubble?
 
 # %%
+my_wait = predict("forward passes that the last stage waits for", ...)
+my_bubble = predict("bubble/total with GPipe", ...)
+
+# %%
 run("gpipe")
+
+# %% tags=["nbval-check-output"]
+my_wait.compare(P - 1)
+my_bubble.compare(check(choose("gpipe"), P, M).bubble_of_total, within=0.05)
 
 # %% [markdown]
 # The last stage waits for three forward passes, and again for three backward passes at the end; the others wait
@@ -134,12 +143,18 @@ run("gpipe")
 # **Predict:** how many micro-batches does it take to get the bubble below 10 % of the total with four stages, and how
 # many with eight?
 
+# %%
+my_four = predict("micro-batches with four stages", ...)
+my_eight = predict("micro-batches with eight stages", ...)
+
 # %% tags=["nbval-check-output"]
 print("bubble/total     p = 2     p = 4     p = 8")
 for m in (1, 2, 4, 8, 16, 32, 64):
     shares = [check(choose("gpipe"), p, m).bubble_of_total for p in (2, 4, 8)]
     assert np.allclose(shares, [(p - 1) / (m + p - 1) for p in (2, 4, 8)])
     print(f"m = {m:3}  " + "".join(f"{share:10.1%}" for share in shares))
+my_four.compare(next(m for m in range(1, 100) if (4 - 1) / (m + 4 - 1) < 0.1), within=0.04)
+my_eight.compare(next(m for m in range(1, 100) if (8 - 1) / (m + 8 - 1) < 0.1), within=0.04)
 
 # %% [markdown]
 # So: many micro-batches. What speaks against it? Small micro-batches make small matrix products, which a device does
@@ -153,7 +168,14 @@ for m in (1, 2, 4, 8, 16, 32, 64):
 # **Predict:** which bubble is smaller, GPipe's or 1F1B's?
 
 # %%
+my_smaller = predict("the smaller bubble", ..., "gpipe", "1f1b", "they are equal")
+
+# %%
 run("1f1b")
+
+# %% tags=["nbval-check-output"]
+bubbles = {name: check(choose(name), P, M).bubble_of_total for name in ("gpipe", "1f1b")}
+my_smaller.compare("they are equal" if np.isclose(*bubbles.values()) else min(bubbles, key=bubbles.get))
 
 # %% [markdown]
 # They are equal: the last stage still cannot start before three passes. What has changed stands on the right. Stage s
@@ -168,7 +190,15 @@ run("1f1b")
 # **Predict:** with v pieces, what becomes of the bubble, and what of the number of messages?
 
 # %%
+my_ratio = predict("the bubble with two pieces, as a part of that with one (0 to 1)", ...)
+my_messages = predict("times as many messages with two pieces", ...)
+
+# %%
 run("interleaved", pace_ms=50)
+
+# %% tags=["nbval-check-output"]
+my_ratio.compare(1 / 2)
+my_messages.compare(2)
 
 # %% [markdown]
 # bubble/ideal is (p − 1)/(v m): half of it. The messages have doubled, and the first rank holds more.
@@ -196,6 +226,10 @@ run("zero-bubble", pace_ms=50)
 # **Predict:** which of them holds the fewest micro-batches, and which one the most?
 
 # %%
+my_fewest = predict("the one that holds the fewest", ..., "zb-h2", "zb-v", "dualpipe")
+my_most = predict("the one that holds the most", ..., "zb-h2", "zb-v", "dualpipe")
+
+# %%
 further = ("zb-h2", "zb-v", "dualpipe")
 lines = [scheduled(choose(name), P, M) for name in ("zero-bubble", *further)]
 Image(filename=str(pipeline_picture.draw(folder / "further.png", *lines)))
@@ -216,6 +250,9 @@ for name in ("1f1b", "zero-bubble", *further):
     passes = schedule.placement.passes  # through so many pieces on each rank goes a micro-batch
     idle, most = execution.period - M * Times().both, max(execution.stash) / passes
     print(f"{name:14}{idle:10g}{most:16g}{schedule.chunks // passes:10}")
+stashed = {name: max(check(choose(name), P, M).stash) / choose(name).placement.passes for name in further}
+my_fewest.compare(min(stashed, key=stashed.get))
+my_most.compare(max(stashed, key=stashed.get))
 
 # %% [markdown]
 # So the bubble can be bought with activations (ZB-H2), or nearly so with parameters (DualPipe); ZB-V has it for nothing
@@ -235,6 +272,9 @@ Image(filename=str(pipeline_picture.draw(folder / "zb-v.png", *lines)))
 #
 # **Predict:** after a DualPipe training, which ranks have the same parameters?
 
+# %%
+my_twin = predict("the rank with the same parameters as rank 0", ...)
+
 # %% tags=["nbval-check-output"]
 both = launch("pipeline", ranks=P, **recipe | {"pace_ms": 0}, schedule="dualpipe", out=folder / "dualpipe").summary
 for first in (0, 1):
@@ -243,6 +283,7 @@ for first in (0, 1):
 sizes = [sum(one.memory["measured"]["parameters"]) for one in (both, runs["1f1b"].summary)]
 print(f"parameters on all ranks, 1f1b's = 1: {sizes[0] / sizes[1]:g}")
 print("the same loss as 1f1b, to 1e-12:", abs(both.final_loss - runs["1f1b"].summary.final_loss) < 1e-12)
+my_twin.compare(both.params_sha256.index(both.params_sha256[0], 1))
 
 # %% [markdown]
 # Before each update the two ranks that hold the same pieces add up their gradients: each has seen half of the
@@ -279,6 +320,10 @@ for name, formula in formulas.items():
 #
 # **Predict:** are the trained parameters of two schedules equal *to the bit*?
 
+# %%
+my_split = predict("1f1b and zero-bubble leave the same parameters, to the bit", ..., "yes", "no")
+my_order = predict("1f1b and gpipe leave the same parameters, to the bit", ..., "yes", "no")
+
 # %% tags=["nbval-check-output"]
 losses = {name: np.array([line["loss"] for line in run.metrics]) for name, run in runs.items()}
 digests = {name: run.summary.params_sha256 for name, run in runs.items()}
@@ -287,6 +332,8 @@ for name in runs:
     print(f"{name:14}the same loss as naive in each step, to 1e-12: {difference < 1e-12}")
 print("1f1b and zero-bubble leave the same parameters, to the bit:", digests["1f1b"] == digests["zero-bubble"])
 print("1f1b and gpipe leave the same parameters, to the bit:", digests["1f1b"] == digests["gpipe"])
+my_split.compare(digests["1f1b"] == digests["zero-bubble"])
+my_order.compare(digests["1f1b"] == digests["gpipe"])
 
 # %% [markdown]
 # GPipe goes backward from the last micro-batch to the first, so its gradients are added in another order, and rounded
@@ -300,6 +347,9 @@ print("1f1b and gpipe leave the same parameters, to the bit:", digests["1f1b"] =
 #
 # There is a way to hold less with any schedule: keep only each stage's *inputs*, and compute all else again when
 # the backward pass comes (**recomputation**, Chen et al. 2016). It costs one more forward pass for each backward pass.
+
+# %%
+my_times = predict("times more that GPipe holds on stages 0 to 3, as a list", ...)
 
 # %%
 again = launch(
@@ -322,6 +372,7 @@ for stage in range(P):
     print(f"stage {stage}: GPipe holds {ratio:.1f} times what 1F1B holds; by the schedules {schedules:.1f}")
 print("recomputing holds, of that:", [f"{share:.0%}" for share in held["gpipe, recomputing"] / held["gpipe"]])
 print("and leaves the same parameters, to the bit:", again.summary.params_sha256 == digests["gpipe"])
+my_times.compare(held["gpipe"] / held["1f1b"], within=0.05)
 
 # %% [markdown]
 # ## 10 PipeDream: never empty
@@ -351,11 +402,15 @@ Image(filename=str(pipeline_picture.draw(folder / "pipedream.png", *lines)))
 #
 # **Predict:** which versions (how many updates) does batch 10 meet on stages 0, 1, 2 and 3?
 
+# %%
+my_versions = predict("versions on stages 0 to 3, as a list", ...)
+
 # %% tags=["nbval-check-output"]
 print("batch   versions on stages 0 to 3    updates that are missing")
 for batch in (0, 1, 2, 3, 4, 10):
     versions = [pipedream.version(stage, P, batch) for stage in range(P)]
     print(f"{batch:5}   {versions!s:29}{[batch - version for version in versions]}")
+my_versions.compare([pipedream.version(stage, P, 10) for stage in range(P)])
 
 # %% tags=["nbval-check-output"]
 parameters = [np.array(one.summary.memory["measured"]["parameters"]) for one in (never_empty, runs["1f1b"])]
@@ -371,6 +426,10 @@ print(f"measured in 12: {never_empty.summary.idle_share:.1%}")
 # learn from gradients that are up to three updates old. It is not SGD any more, it is *delayed* SGD.
 #
 # **Predict:** does it still converge, as quickly as 1F1B? With a small learning rate, and with a large one?
+
+# %%
+my_small = predict("it learns with a rate of 0.1", ..., "yes", "no")
+my_large = predict("it learns with a rate of 0.7", ..., "yes", "no")
 
 # %%
 longer = {"data": "digits", "hidden": 64, "depth": 2, "batch": 64, "steps": 150, "balance": "layers",
@@ -401,6 +460,8 @@ for name, rate in [("1f1b", 0.1), ("pipedream", 0.1), ("1f1b", 0.7)]:
 
 # %%
 print(f"pipedream learning rate 0.7: {learned['pipedream', 0.7].summary.test_accuracy:.0%} of the test images right")
+my_small.compare(learned["pipedream", 0.1].summary.test_accuracy > 0.7)
+my_large.compare(learned["pipedream", 0.7].summary.test_accuracy > 0.7)
 
 # %% [markdown]
 # With a small rate the parameters hardly move in three updates, and PipeDream is a little behind. With a large rate an
@@ -415,6 +476,9 @@ print(f"pipedream learning rate 0.7: {learned['pipedream', 0.7].summary.test_acc
 # **Predict:** which stages have to keep more versions for that?
 
 # %%
+my_stages = predict("stages that keep more versions, as a list", ...)
+
+# %%
 at_once = recipe | {"pace_ms": 0, "steps": 12}
 together = launch("pipeline", ranks=P, **at_once, schedule="pipedream", vertical_sync=True, out=folder / "together")
 
@@ -425,6 +489,8 @@ for name, one in (("stashing alone", never_empty), ("vertical sync", together)):
     held = [np.array(one.summary.memory[how]["parameters"]) for how in ("measured", "formula")]
     print(f"{name}: versions held on stages 0 to 3: {[int(ratio) - 1 for ratio in held[0] / plain]},",
           f"as by formula: {np.array_equal(*held)}")  # fmt: skip
+kept = [np.array(one.summary.memory["measured"]["parameters"]) for one in (never_empty, together)]
+my_stages.compare(np.flatnonzero(kept[1] > kept[0]))
 
 # %% [markdown]
 # For stage 0 nothing changes: its version was the oldest anyway. The last stage needed a single version, and now keeps

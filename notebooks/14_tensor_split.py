@@ -36,6 +36,7 @@ from matplotlib.patches import Rectangle
 from farandole import launch
 from farandole.report import timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -81,6 +82,9 @@ equation(axes[1], "A by rows: some columns of X are enough, but what one finds i
 # **Predict:** which of the two needs a message before every rank has all of Y, and which before *any* rank has a single
 # element of Y?
 
+# %%
+my_cut = predict("the cut that needs a message before any rank has an element", ..., "by columns", "by rows")
+
 # %% tags=["nbval-check-output"]
 rng = np.random.default_rng(0)
 X, A = rng.standard_normal((6, 8)), rng.standard_normal((8, 10))
@@ -91,6 +95,7 @@ print("by columns, the parts are", [part.shape for part in by_columns], "and sid
       np.allclose(np.hstack(by_columns), X @ A))  # fmt: skip
 print("by rows, the parts are   ", [part.shape for part in by_rows], "and added up they are Y: ",
       np.allclose(sum(by_rows), X @ A))  # fmt: skip
+my_cut.compare("by rows")
 
 # %% [markdown]
 # Both need one: columns a gather, rows a sum. But the halves of Y that a cut by columns leaves are *finished*, and one
@@ -99,6 +104,10 @@ print("by rows, the parts are   ", [part.shape for part in by_rows], "and added 
 #
 # **Predict:** A by columns or by rows? B by columns or by rows? Find the pair of cuts with the fewest messages. Why not
 # A by rows?
+
+# %%
+my_A = predict("A", ..., "by columns", "by rows")
+my_B = predict("B", ..., "by columns", "by rows")
 
 
 # %% tags=["nbval-check-output"]
@@ -111,6 +120,8 @@ Z = bend(X @ A) @ B
 parts = [bend(X @ a) @ b for a, b in zip(np.split(A, 2, axis=1), np.split(B, 2, axis=0), strict=True)]
 print("A by columns, B by rows, one sum at the end; it is Z:", np.allclose(sum(parts), Z))
 print("A by rows, each summand bent for itself; their sum is H:", np.allclose(sum(map(bend, by_rows)), bend(X @ A)))
+my_A.compare("by columns")
+my_B.compare("by rows")
 
 # %% [markdown]
 # **Columns, then rows.** What the first layer leaves with a rank is just what the second one needs there, the bend may
@@ -139,6 +150,11 @@ print("A by rows, each summand bent for itself; their sum is H:", np.allclose(su
 #
 # **Predict:** how many bytes does a rank send forward, and how many backward, if X has n bytes? And what will be wrong
 # without f: the outputs, the gradients of the two layers, or the gradient of X?
+
+# %%
+my_forward = predict("bytes sent forward, in n", ...)
+my_backward = predict("bytes sent backward, in n", ...)
+my_wrong = predict("what is wrong without f", ..., "the outputs", "the gradients of the layers", "the gradient of X")
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 2
@@ -180,6 +196,11 @@ for name, leave_out_f in {"with f and g": False, "without f   ": True}.items():
 print(f"rank {comm.rank} has {tuple(first.weight.shape)} of {tuple(expand.weight.shape)},",
       f"then {tuple(second.weight.shape)} of {tuple(contract.weight.shape)}")  # fmt: skip
 
+# %% tags=["nbval-check-output"]
+my_forward.compare(1)
+my_backward.compare(1)
+my_wrong.compare("the gradient of X")
+
 # %% [markdown]
 # Without f everything looks right, and the pair itself does learn. Only the layers *before* it are given half a
 # gradient, each rank another half: that is how a missing f is found, or not found.
@@ -196,6 +217,10 @@ print(f"rank {comm.rank} has {tuple(first.weight.shape)} of {tuple(expand.weight
 #
 # **Predict:** four heads of 16 numbers, three ranks. Which shapes do the queries' weights have? How many all-reduces
 # does it take, forward and backward?
+
+# %%
+my_rows = predict("rows of the queries' weights on ranks 0, 1 and 2, as a list", ...)
+my_all_reduces = predict("all-reduces forward and backward, as a list", ...)
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 3
@@ -227,6 +252,10 @@ same = all((a - b).abs().max() < 1e-12 for a, b in (outputs, gradients))
 print(f"rank {comm.rank}: weights of the queries {tuple(split.query.weight.shape)}, of the output"
       f" {tuple(split.output.weight.shape)}; all-reduces forward and backward {all_reduces};"
       f" same output and gradient to 1e-12: {same}")  # fmt: skip
+
+# %% tags=["nbval-check-output"]
+my_rows.compare([32, 16, 16])
+my_all_reduces.compare([1, 1])
 
 # %% [markdown]
 # f stands before all three, so that their gradients of X are added up here first, and once between the ranks.
@@ -263,6 +292,9 @@ print(f"from the whole row:              {np.log(np.exp(row - row.max()).sum()) 
 # The same with the real ones. One rank has symbols 0 to 48, the other 49 to 96.
 #
 # **Predict:** a row of logits has 97 numbers. How many does a rank send for each row?
+
+# %%
+my_numbers = predict("numbers that a rank sends for a row", ...)
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 2
@@ -302,6 +334,9 @@ same = [(loss - alone).abs() < 1e-12, (vectors - embedding(symbols)).abs().max()
 print(f"rank {comm.rank}: loss, vectors, both gradients equal to 1e-12: {[bool(one) for one in same]};",
       f"logits {tuple(logits.shape)}; sent for the loss: {numbers:g} numbers per row")  # fmt: skip
 
+# %% tags=["nbval-check-output"]
+my_numbers.compare(3)
+
 # %% [markdown]
 # ## 5 The whole transformer
 #
@@ -318,6 +353,9 @@ runs = {ranks: launch("tensor_split", ranks=ranks, **recipe, out=folder / str(ra
 # the feed-forward network of both blocks, forward and backward; then the embedding (forward only: no layer needs the
 # gradient of a character) and the head (backward only: its logits stay where they are).
 
+# %%
+my_step = predict("all-reduces in a step", ...)
+
 # %% tags=["nbval-check-output"]
 losses = {ranks: np.array([line["loss"] for line in run.metrics]) for ranks, run in runs.items()}
 rows, blocks = 16 * 64, 2
@@ -329,6 +367,7 @@ for P in (2, 4):
     print(f"   bytes sent by each rank, counted:    {runs[P].summary.bytes_sent}")
     print(f"   3 steps of {all_reduces} all-reduces and a loss: {3 * per_step}")
     print(f"   messages per step: {runs[P].summary.messages_sent[0] // 3}")
+my_step.compare(all_reduces)
 
 # %% [markdown]
 # **Four all-reduces per block**, two each way, whatever the number of ranks. Here is where they stand in time:
@@ -348,6 +387,10 @@ figure.tight_layout()
 #
 # **Predict:** on four ranks, does each hold a quarter of the parameters? Of the activations?
 
+# %%
+my_parameters = predict("the part of the parameters that a rank of four holds (0 to 1)", ...)
+my_activations = predict("the part of the activations (0 to 1)", ...)
+
 # %% tags=["nbval-check-output"]
 KINDS = ("parameters", "gradients", "activations")
 alone = runs[1].summary.memory["measured"]
@@ -360,6 +403,9 @@ for P, run in runs.items():
     pairs = zip(memory["measured"]["activations"], memory["formula"]["activations"], strict=True)
     close = all(abs(measured / formula - 1) < 0.01 for measured, formula in pairs)
     print(f"{P} ranks: parameters and gradients as by formula: {all(exact)}; activations within 1 %: {close}")
+quarter = runs[4].summary.memory["measured"]
+my_parameters.compare(max(quarter["parameters"]) / alone["parameters"][0], within=0.05)
+my_activations.compare(max(quarter["activations"]) / alone["activations"][0], within=0.05)
 
 # %%
 figure, ax = plt.subplots(figsize=(9.5, 2.8))
@@ -404,12 +450,16 @@ figure.tight_layout()
 # **Predict:** a device that makes $10^{14}$ operations a second, numbers of 2 bytes, eight ranks. How fast must the
 # link be, so that sending takes no longer than computing: for w = 64, 1,024 and 12,288 (GPT-3)?
 
+# %%
+my_links = predict("GB/s for w = 64, 1,024 and 12,288, as a list", ...)
+
 # %% tags=["nbval-check-output"]
 P, speed = 8, 1e14
 for w in (64, 1024, 12288):
     operations, nbytes = 24 * w * w / P, 4 * (P - 1) / P * w * 2
     needed = speed * nbytes / operations / 1e9
     print(f"width {w:6,}: {operations / nbytes:7,.0f} operations per byte, so {needed:7,.0f} GB/s")
+my_links.compare([speed * 4 * (P - 1) * 2 / (24 * w) / 1e9 for w in (64, 1024, 12288)], within=0.1)
 
 # %% [markdown]
 # The links between the cards of one machine carry some hundreds of gigabytes a second; a network of 10 Gbit/s carries

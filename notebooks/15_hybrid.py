@@ -42,6 +42,7 @@ from farandole.model_parallel.grid import factorisations, fitting
 from farandole.model_parallel.options import AdaptiveOptions
 from farandole.report import pipeline_picture, timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -96,6 +97,11 @@ ax.set_axis_off()
 # **Predict:** with which ranks does rank 5 communicate, and what? Which rank has the same *parameters* as rank 5, and
 # which works on the same *samples*?
 
+# %%
+my_same = predict("the rank with the same parameters as rank 5", ...)
+my_tensor = predict("the rank on its tensor line", ...)
+my_stage = predict("the rank on its pipeline", ...)
+
 # %% tags=["nbval-check-output"]
 # %%mpi -n 8
 from mpi4py import MPI
@@ -107,6 +113,11 @@ from farandole.runtime.communicator import Communicator
 axes = Axes(Communicator(MPI.COMM_WORLD), Grid(data=2, pipeline=2, tensor=2))
 others = {axis: axes.axis(axis).mpi.allgather(MPI.COMM_WORLD.rank) for axis in ("data", "pipeline", "tensor")}
 print(f"rank {MPI.COMM_WORLD.rank} at {tuple(axes.place[axis] for axis in others)}:", others)
+
+# %% tags=["nbval-check-output"]
+my_same.compare(1)
+my_tensor.compare(4)
+my_stage.compare(7)
 
 # %% [markdown]
 # A rank shares its parameters with those on its *data* line: here their gradients are added up, once per step. On its
@@ -122,6 +133,9 @@ print(f"rank {MPI.COMM_WORLD.rank} at {tuple(axes.place[axis] for axis in others
 # rank 0, and compared with the model that plain torch trains in one process.
 #
 # **Predict:** do the six models agree? To how many digits?
+
+# %%
+my_models = predict("the six models agree", ..., "to the bit", "to rounding", "not at all")
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
@@ -171,6 +185,9 @@ with World.start(options) as world:
             difference = max((mine - its).abs().max().item() for mine, its in pairs)
             print(f"{data} × {pipeline} × {tensor}: all parameters as in one process, to 1e-12: {difference < 1e-12}")
 
+# %% tags=["nbval-check-output"]
+my_models.compare("to rounding")
+
 # %% [markdown]
 # None of the three axes changes what is learned; they only add numbers in another order.
 #
@@ -219,6 +236,11 @@ run("2 × 2 × 1, slowly", (2, 2, 1), pace_ms=40)
 # **Predict:** which grid sends the fewest bytes, and which one the most messages? Where does the fullest rank hold
 # least?
 
+# %%
+my_fewest = predict("the grid with the fewest bytes, as [data, pipeline, tensor]", ...)
+my_busiest = predict("the grid with the most messages, as [data, pipeline, tensor]", ...)
+my_least = predict("the grid whose fullest rank holds least, as [data, pipeline, tensor]", ...)
+
 # %% tags=["nbval-check-output"]
 grids = [f"{grid.data} × {grid.pipeline} × {grid.tensor}" for grid in factorisations(4, three)]
 runs = {name: Run.open(folder / name) for name in grids}
@@ -245,6 +267,10 @@ show(runs)
 first = np.array([line["loss"] for line in runs["4 × 1 × 1"].metrics])
 same = all(abs([line["loss"] for line in run.metrics] - first).max() < 1e-10 for run in runs.values())
 print("the same loss in all steps, to 1e-10, in all of them:", same)
+lengths = {name: [int(length) for length in name.split(" × ")] for name in runs}
+my_fewest.compare(lengths[min(runs, key=lambda name: max(runs[name].summary.bytes_sent))])
+my_busiest.compare(lengths[max(runs, key=lambda name: max(runs[name].summary.messages_sent))])
+my_least.compare(lengths[min(runs, key=lambda name: sum(fullest(runs[name])))])
 
 # %% [markdown]
 # Read the columns:
@@ -308,6 +334,9 @@ figure.tight_layout()
 # **Predict:** how many bytes more is that than an all-reduce of the gradients? (What does a ring all-reduce consist
 # of?)
 
+# %%
+my_more = predict("bytes more than an all-reduce", ...)
+
 # %% tags=["nbval-check-output"]
 pairs = {name: Run.open(folder / name) for grid in ("4 × 1 × 1", "2 × 2 × 1") for name in (grid, f"{grid}, ZeRO-1")}
 show(pairs)
@@ -317,6 +346,7 @@ for name, D in {"4 × 1 × 1": 4, "2 × 2 × 1": 2}.items():
     print(f"{name}: all states together are divided by {states[0] / states[1]:g}, and D is {D};",
           f"all bytes sent: {sum(plain.bytes_sent):,} and {sum(divided.bytes_sent):,};",
           f"the same parameters to the bit: {plain.params_sha256 == divided.params_sha256}")  # fmt: skip
+my_more.compare(sum(divided.bytes_sent) - sum(plain.bytes_sent))
 
 # %% [markdown]
 # A ring all-reduce *is* a reduce-scatter followed by an all-gather (`02_ring_all_reduce`). ZeRO-1 does its update

@@ -64,6 +64,7 @@ from farandole.recovery.snapshot import Snapshot
 from farandole.recovery.state import TrainingState
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
 from farandole.report.curves import smooth
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -122,6 +123,9 @@ expected = [training.step() for _ in range(100)]
 #
 # **Predict:** which of the four can be left out, if the parameters shall be the same 100 steps later, *to the bit*?
 
+# %%
+my_needless = predict("how many of the four can be left out", ...)
+
 # %% tags=["nbval-check-output"]
 went_on = {}
 for missing in ("nothing", *saved):
@@ -130,6 +134,7 @@ for missing in ("nothing", *saved):
     went_on[missing] = [training.step() for _ in range(100)]
     same = torch.equal(went_on[missing][-1], expected[-1])
     print(f"left out: {missing:12}same parameters after 100 steps: {same}")
+my_needless.compare(sum(torch.equal(went_on[missing][-1], expected[-1]) for missing in saved))
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.2))
@@ -208,6 +213,9 @@ show()
 # **Predict:** what does the next start go on from (a) if a bit has flipped in slot 1, (b) if its file was cut short,
 # (c) if rank 0 has already written step 60 into slot 0, and rank 1 died before it did?
 
+# %%
+my_steps = predict("the steps it goes on from in (a), (b) and (c), as a list", ...)
+
 # %% tags=["nbval-check-output"]
 victim = slots / "slot-1" / "rank-1.safetensors"
 whole = victim.read_bytes()
@@ -225,6 +233,7 @@ show()
 print("\n(c) and (b), both slots at once:")
 victim.write_bytes(whole[: len(whole) // 2])
 show()
+my_steps.compare([20, 20, 40])
 
 # %% [markdown]
 # In (c) slot 0 is lost, and nothing else, for slot 1 has not been touched. That is what the second slot is for. It only
@@ -267,6 +276,10 @@ runs = {"uninterrupted": launch("restart", ranks=4, **recipe, out=folder / "unin
 #
 # **Predict:** (a) How many steps are lost? There are two possible answers. (b) How long will no rank work?
 
+# %%
+my_lost = predict("(a) steps that are lost", ...)
+my_pause = predict("(b) seconds without work", ...)
+
 
 # %% tags=["nbval-check-output"]
 def announce(line):
@@ -288,6 +301,8 @@ losses = {name: np.array([line["loss"] for line in run.metrics]) for name, run i
 print("each step once in the record:", [line["step"] for line in runs["killed"].metrics] == list(range(200)))
 print("the same loss in every step, to the bit:", np.array_equal(losses["killed"], losses["uninterrupted"]))
 print("the same parameters, to the bit:", killed.params_sha256 == healthy.params_sha256)
+my_lost.compare(fault["steps_lost"])
+my_pause.compare(fault["resumed_s"], within=0.3)
 
 # %% [markdown]
 # The model does not show that rank 2 has ever died. The clock does. The ranks keep an **event log**, one line for
@@ -359,6 +374,10 @@ print("each of the 16 exactly once:", sorted(used) == list(range(16)))
 # **Predict:** are the parameters equal to those of the uninterrupted run, to the bit? How early does the loss differ?
 
 # %%
+my_equal = predict("the same parameters as uninterrupted, to the bit", ..., "yes", "no")
+my_first = predict("the first step whose loss differs", ...)
+
+# %%
 runs["three ranks"] = launch("restart", ranks=3, **recipe, out=folder / "three ranks")
 print(runs["three ranks"].output.splitlines()[-1].replace(str(folder), "…"))
 
@@ -384,6 +403,8 @@ print("the same parameters on all three ranks:", len(set(three.summary.params_sh
 print("the same parameters as of the uninterrupted run:", equal)
 print("the loss differs from the first step after the restart on:", np.flatnonzero(apart)[0] == went_on_at)
 print("accuracies differ by less than 0.05:", abs(three.summary.test_accuracy - healthy.test_accuracy) < 0.05)
+my_equal.compare(equal)
+my_first.compare(np.flatnonzero(apart)[0])
 
 # %%
 figure, ax = plt.subplots(figsize=(9.5, 2.6))
@@ -410,6 +431,9 @@ figure.tight_layout()
 # **Predict:** how many times longer does the first one hold up training?
 
 # %%
+my_longer = predict("times longer that standing still takes", ...)
+
+# %%
 often = recipe | {"steps": 61, "checkpoint_every": 5}
 runs["standing still"] = launch("restart", ranks=4, **often, checkpoint_async=False, out=folder / "standing still")
 
@@ -422,6 +446,7 @@ bytes_saved = sum(file.stat().st_size for file in (runs["standing still"].folder
 print(f"a checkpoint has {bytes_saved / 1e6:.1f} MB; a step takes {step_s * 1e3:.1f} ms")
 print(f"standing still, it holds training up for {cost_s['standing still'] * 1e3:.1f} ms")
 print(f"with a thread for {cost_s['with a thread'] * 1e3:.1f} ms")
+my_longer.compare(cost_s["standing still"] / cost_s["with a thread"], within=0.3)
 
 # %% tags=["nbval-check-output"]
 print("checkpoints in the traces:", {way: len(each) // 4 for way, each in held_up_s.items()})
@@ -442,6 +467,9 @@ print("checkpoints in the traces:", {way: len(each) // 4 for way, each in held_u
 # Before a formula is believed, it shall be tested: below, failures are drawn at random, and the time is added up.
 #
 # **Predict:** what if we are wrong, and save twice as often as would be best, or half as often?
+
+# %%
+my_waste = predict("times as much for saving and lost work, with half or twice the interval", ...)
 
 # %%
 MTBF_S = 3600.0  # μ, assumed
@@ -497,6 +525,7 @@ for cost in (0.001, 0.01, 0.1, 1.0):
     print(f"{cost:5} s  the lowest point is where Young says, within 10 %: {abs(found / best - 1) < 0.1}")
     print(f"{'':9}half or twice that interval: saving and lost work below 1.3 times as much: {ratio < 1.3}")
     print(f"{'':9}failures at random say the same, within 5 %: {drawn < 0.05}")
+my_waste.compare(ratio, within=0.1)
 
 # %% [markdown]
 # A star is Young's interval, the shaded strip reaches from half of it to twice that. The curve is **flat** there: being

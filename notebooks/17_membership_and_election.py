@@ -61,6 +61,7 @@ from farandole.recovery.view import View
 from farandole.report import election_picture
 from farandole.report.colours import ACTIVITY, BLUE, GREEN, GREY, ORANGE, PURPLE, RED
 from farandole.report.curves import smooth
+from farandole.report.predictions import predict
 from farandole.runtime import mpirun
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
@@ -74,6 +75,9 @@ plt.rcParams["figure.dpi"] = 100
 # survive: they wait for it in a barrier, catch every error, and would print a line afterwards.
 #
 # **Predict:** how many lines are printed?
+
+# %%
+my_lines = predict("lines that are printed", ...)
 
 # %% tags=["nbval-check-output"]
 mortal = folder / "mortal.py"
@@ -96,6 +100,7 @@ ended = subprocess.run(
 )  # fmt: skip
 print("lines printed:", ended.stdout.count("I go on"))
 print("the whole job has ended as rank 2 did, by SIGKILL:", ended.returncode == 128 + signal.SIGKILL)
+my_lines.compare(ended.stdout.count("I go on"))
 
 # %% [markdown]
 # None. mpirun sees that a process is gone, and ends the other three. That is not unkind: MPI programs are written as if
@@ -116,6 +121,10 @@ print("the whole job has ended as rank 2 did, by SIGKILL:", ended.returncode == 
 #
 # **Predict:** for which rank does each of the other three wait at that moment? Which of them learn by themselves that
 # rank 2 is dead?
+
+# %%
+my_waiting = predict("the ranks that 0, 1 and 3 wait for, as a list", ...)
+my_learning = predict("ranks that learn of the death by themselves, as a list", ...)
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
@@ -148,6 +157,10 @@ print(f"  now rank {living.rank} of {living.size}; the numbers are {living.allga
 print("all have a number of the second lap:", bool(living.Agree(int(number > 3))))
 
 departed([2])  # for our launcher, which would take a death for the end of the job
+
+# %% tags=["nbval-check-output"]
+my_waiting.compare([3, 0, 2])
+my_learning.compare([3])
 
 # %% [markdown]
 # Only rank 3 learns of the death, for it was waiting for the dead one. Rank 0 waits for rank 3, which is well, and
@@ -184,6 +197,10 @@ print(inspect.getsource(Bully.receive))
 #
 # **Predict:** what does it want done, (a) first, (b) when 3 answers, (c) when, instead, no member answers in time?
 
+# %%
+my_elections = predict("(a) members to which it sends an election, as a list", ...)
+my_told = predict("(c) members that it tells of the new leader, as a list", ...)
+
 
 # %% tags=["nbval-check-output"]
 def in_words(actions):
@@ -201,6 +218,9 @@ member = Bully(2, range(5))
 member.start()
 print("(c)", in_words(member.timeout()[:-1]))
 print("    now it takes for the leader:", member.leader)
+member = Bully(2, range(5))
+my_elections.compare([each.to for each in member.start() if isinstance(each, Message)])
+my_told.compare([each.to for each in member.timeout() if isinstance(each, Message)])
 
 # %% [markdown]
 # `Network` does this for all members: messages take their time (here one second), some members are dead, some are cut
@@ -241,6 +261,11 @@ picture(hold("ring", range(5), dead=[4]), "ring, the lowest one starts")
 #
 # **Predict:** in the worst case, how do the messages grow with the number n of members, for each of the three?
 
+# %%
+my_bully = predict("messages of the bully", ..., "n", "n squared")
+my_ring = predict("messages of the ring", ..., "n", "n squared")
+my_raft = predict("messages of Raft", ..., "n", "n squared")
+
 # %% tags=["nbval-check-output"]
 print("messages                      n =" + "".join(f"{n:6}" for n in (3, 5, 9)) + "     by the formula")
 for text, formula, count, messages in (
@@ -255,6 +280,9 @@ for text, formula, count, messages in (
     sent = {n: messages(n).sent.total() for n in (3, 5, 9)}
     assert sent == {n: count(n) for n in sent}
     print(f"{text:33}" + "".join(f"{each:6}" for each in sent.values()) + f"     {formula}")
+my_bully.compare("n squared")
+my_ring.compare("n squared")
+my_raft.compare("n")
 
 # %% [markdown]
 # All as the formulas say. (Bully: with the highest one dead. Ring: n are those that live.)
@@ -263,6 +291,10 @@ for text, formula, count, messages in (
 # one side, 2, 3 and 4 on the other, *and all of them live*. On each side some member misses the leader.
 #
 # **Predict:** how many leaders are there in the end?
+
+# %%
+my_two = predict("leaders by the bully", ...)
+my_one = predict("leaders by Raft", ...)
 
 # %%
 cut = [[0, 1], [2, 3, 4]]
@@ -290,6 +322,9 @@ for n in (4, 5):
         leading = [sum(who == leader for who, leader in each.leaders().items()) for each in networks]
         counted = (f"{leading.count(leaders):3} with {leaders} leaders" for leaders in (0, 1, 2))
         print(f"{n} members, {len(cuts):2} cuts, {name:6}" + ",".join(counted))
+led = {name: hold(name, range(5), start=(0, 3), cut=cut, until=14).leaders() for name in ("bully", "raft")}
+my_two.compare(sum(who == leader for who, leader in led["bully"].items()))
+my_one.compare(sum(who == leader for who, leader in led["raft"].items()))
 
 # %% [markdown]
 # Raft never has two, for two majorities would share a member, and that one has one vote. The price is in the second
@@ -311,11 +346,17 @@ print(inspect.getsource(View.without))
 # %% [markdown]
 # **Predict:** five ranks, one of them a spare. Which rank works on what after rank 2 has died? After rank 0 has, too?
 
+# %%
+my_slots = predict("the workers in order of their slots, without rank 2, as a list", ...)
+my_closed = predict("the workers without rank 0, too, as a list", ...)
+
 # %% tags=["nbval-check-output"]
 view = View.first(ranks=5, spares=1)
 print(view)
 print(view.without([2]))
 print(view.without([2]).without([0]))
+my_slots.compare(view.without([2]).workers)
+my_closed.compare(view.without([2]).without([0]).workers)
 
 # %% [markdown]
 # The spare 4 has got slot 2. When rank 0 dies there is no spare left, and the slots close up. The view says that the
@@ -325,6 +366,11 @@ print(view.without([2]).without([0]))
 # dies; then rank 2 does, as step 80 begins, without and with a spare; then rank 0, the coordinator.
 #
 # **Predict:** which ranks are there in the end, in each of the runs, and which one leads?
+
+# %%
+my_shrunk = predict("ranks in the end after a kill of rank 2, as a list", ...)
+my_spare = predict("ranks in the end with a spare, as a list", ...)
+my_leader = predict("the leader after a kill of rank 0", ...)
 
 # %%
 recipe = {"data": "digits", "steps": 160}
@@ -345,6 +391,9 @@ for name, run in runs.items():
         print(f"{'':12}at most the step that was interrupted was done again: {fault['steps_lost'] <= 1}")
     print(f"{'':12}each step once in the record: {[line['step'] for line in run.metrics] == list(range(160))}")
     print(f"{'':12}the same parameters on all of them: {len(set(run.summary.params_sha256)) == 1}")
+my_shrunk.compare(runs["shrunk"].summary.members)
+my_spare.compare(runs["spare"].summary.members)
+my_leader.compare([line.rank for line in books["centre"] if line.what == "start"][-1])
 
 # %% [markdown]
 # The members write an **event log**, as in `16_restart`. A killed rank reports nothing (this one did just before, since
@@ -428,6 +477,9 @@ for name in ("shrunk", "spare", "centre"):
 # because it starts?
 
 # %%
+my_number = predict("the number of the new rank", ...)
+
+# %%
 slow = "rank=0,factor=200,from=80,until=90"
 grown = launch("membership", ranks=4, **recipe, slow=slow, spawn=1, fail="rank=2,step=80", out=folder / "grown")
 book = EventLog(grown.folder / "logbook.jsonl").lines()
@@ -439,6 +491,7 @@ print("each step once in the record:", [line["step"] for line in grown.metrics] 
 print("the same parameters on all of them:", len(set(grown.summary.params_sha256)) == 1)
 later = [line.what for line in book if line.what in ("failure", "sent for", "joined")]
 print("in this order:", ", ".join(later))
+my_number.compare(came[0])
 
 # %%
 when = {line.what: line.when for line in book}
@@ -493,6 +546,9 @@ print("as many samples in each step, in all runs:", all(each == samples[0] for e
 #
 # **Predict:** which is right, the plain mean of the workers' gradients, or the mean weighted by their parts?
 
+# %%
+my_mean = predict("the right mean", ..., "plain", "weighted")
+
 # %% tags=["nbval-check-output"]
 x, y = train.inputs.reshape(len(train), -1).astype(np.float64), train.targets.astype(np.float64)
 w = np.random.default_rng(0).normal(size=x.shape[1])
@@ -510,6 +566,7 @@ for workers in (4, 3):
     plain = sum(gradient(part) for part in parts) / workers
     print(f"{workers} workers: weighted by their parts, right to 1e-12: {np.allclose(weighted, whole, rtol=1e-12)};",
           f"plain mean, right to 1e-4: {np.allclose(plain, whole, rtol=1e-4)}")  # fmt: skip
+my_mean.compare("weighted" if np.allclose(weighted, whole, rtol=1e-12) else "plain")
 
 # %% [markdown]
 # Weighted, the same batch gives the same gradient with any number of ranks: up to the last digits, since a sum of three
@@ -559,6 +616,9 @@ for name in ("shrunk", "spare", "centre"):
 # **Predict:** are the parameters equal *to the bit* if there is no dropout?
 
 # %%
+my_bits = predict("equal to the bit without dropout", ..., "yes", "no")
+
+# %%
 calm = recipe | {"dropout": 0.0}
 pairs = {0.1: (runs["undisturbed"], runs["spare"]), 0.0: (
     launch("membership", ranks=4, **calm, out=folder / "calm"),
@@ -569,6 +629,7 @@ pairs = {0.1: (runs["undisturbed"], runs["spare"]), 0.0: (
 for dropout, (undisturbed, spare) in pairs.items():
     same = spare.summary.params_sha256 == undisturbed.summary.params_sha256
     print(f"dropout {dropout}: with the spare the same parameters as undisturbed, to the bit: {same}")
+my_bits.compare(same)
 
 # %% [markdown]
 # To replace the dead rank *exactly*, another one must have a copy of the state that only it had. That is backup

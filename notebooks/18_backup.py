@@ -49,6 +49,7 @@ from farandole.recovery.buddies import choose
 from farandole.recovery.event_log import EventLog
 from farandole.recovery.interval import expected_s, young
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -67,6 +68,10 @@ plt.rcParams["figure.dpi"] = 100
 #
 # **Predict:** (a) Which tensors differ from rank to rank? (b) Something of rank 2's own has been lost. Will the four
 # copies of the parameters still agree with each other? Will they agree with those of a training without a death?
+
+# %%
+my_agree = predict("the four copies still agree", ..., "yes", "no")
+my_undisturbed = predict("they agree with a training without a death", ..., "yes", "no")
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 4
@@ -121,6 +126,10 @@ with World.start(options) as world:
         agree, same = different(found) == 1, torch.equal(found, expected)
         if world.rank == 0:
             print(f"lost of rank 2: {lost:10} the four agree: {agree};  as if nobody had died: {same}")
+
+# %% tags=["nbval-check-output"]
+my_agree.compare("yes")
+my_undisturbed.compare("no")
 
 # %% [markdown]
 # With the optimizer on all ranks, 5,056 bytes are a rank's own: the state of its random generator, which decides what
@@ -183,6 +192,10 @@ figure.tight_layout()
 #
 # **Predict:** how many of the six pairs are fatal? And of n(n−1)/2 pairs among n workers, in each of the three plans?
 
+# %%
+my_pairs = predict("fatal pairs of six, in a ring of four", ...)
+my_plans = predict("fatal pairs of 16 workers: ring, couples, one keeper, as a list", ...)
+
 
 # %% tags=["nbval-check-output"]
 def told(kept, dead, step=60):
@@ -199,6 +212,7 @@ for dead in combinations(range(4), 2):
     found = choose(told(ring(4), dead))
     parts = f"the parts of 0 to 3 are with {list(found[2].values())} of those left" if found else "something is lost"
     print(f"workers {dead} die: {parts}")
+my_pairs.compare(len(fatal(ring, 4, deaths=2)))
 
 # %% tags=["nbval-check-output"]
 print("fatal pairs      " + "".join(f"{name:>12}" for name in plans) + "    of")
@@ -213,6 +227,7 @@ print("ring:       n(n−4)(n−5)/6 of them", all(
     comb(n, 3) - t[0] == n * (n - 4) * (n - 5) // 6 for n, t in triples.items()))  # fmt: skip
 print("couples:    8 · (n/2 over 3)     ", all(comb(n, 3) - t[1] == 8 * comb(n // 2, 3) for n, t in triples.items()))
 print("one keeper: those without it     ", all(comb(n, 3) - t[2] == comb(n - 1, 3) for n, t in triples.items()))
+my_plans.compare([len(fatal(plan, 16, deaths=2)) for plan in plans.values()])
 
 # %% [markdown]
 # In a ring a pair is fatal if its two are neighbours, and there are n neighbourhoods: n of n(n−1)/2 pairs, which is a
@@ -258,6 +273,10 @@ figure.tight_layout()
 # **Predict:** one worker of four dies, and each of the others has either finished or not. In how many of the 4 · 2³
 # cases is something lost, with one generation and with two?
 
+# %%
+my_single = predict("cases with a loss, one generation", ...)
+my_double = predict("cases with a loss, two generations", ...)
+
 
 # %% tags=["nbval-check-output"]
 def in_the_middle(n, generations):
@@ -279,6 +298,8 @@ def in_the_middle(n, generations):
 for n in (4, 6, 8):
     for generations in (1, 2):
         print(f"{n} workers, {generations} generation(s) kept:", in_the_middle(n, generations))
+my_single.compare(in_the_middle(4, generations=1).get("nothing is complete", 0))
+my_double.compare(in_the_middle(4, generations=2).get("nothing is complete", 0))
 
 # %% [markdown]
 # With one generation one has step 65, another one step 60, and neither is whole. With two, step 60 is whole in all
@@ -308,6 +329,10 @@ runs = {"uninterrupted": launch("backup", ranks=4, **recipe, out=folder / "unint
 # bit, though another process has done half of rank 2's work?
 
 # %%
+my_lost = predict("steps that are lost", ...)
+my_equal = predict("the same parameters as uninterrupted, to the bit", ..., "yes", "no")
+
+# %%
 runs["with a spare"] = launch("backup", ranks=5, spares=1, **recipe, fail="rank=2,step=64", out=folder / "with a spare")
 
 # %% tags=["nbval-check-output"]
@@ -320,7 +345,8 @@ print("ranks at the end:", spared.members)
 print("each step once in the record:", [line["step"] for line in runs["with a spare"].metrics] == list(range(STEPS)))
 print("the same loss in every step, to the bit:", np.array_equal(losses["with a spare"], losses["uninterrupted"]))
 print("the same parameters, to the bit:", spared.params_sha256 == healthy.params_sha256)
-
+my_lost.compare(fault["steps_lost"])
+my_equal.compare(spared.params_sha256 == healthy.params_sha256)
 
 # %% [markdown]
 # Rank 4 has drawn the random numbers that rank 2 would have drawn, and has gone on with its part of Adam's means. The
@@ -360,6 +386,10 @@ print(f"missed after {fault['detected_s'] * 1e3:.0f} ms, the first step done aft
 # (On a busy computer one of the two may be late: the others have recovered from the first death before the second one
 # comes. That is another story, and then we try again.)
 
+# %%
+my_opposite = predict("steps lost if they are opposite", ...)
+my_neighbours = predict("steps lost if they are neighbours", ...)
+
 
 # %%
 def both_at_once(name, first, second):
@@ -395,7 +425,9 @@ for name in ("opposite", "neighbours"):
     print("   the same parameters on both:", len(set(summary.params_sha256)) == 1)
     print("   the same parameters as without a failure:", summary.params_sha256[0] == healthy.params_sha256[0])
     print("   accuracies differ by less than 0.05:", abs(summary.test_accuracy - healthy.test_accuracy) < 0.05)
-
+lost = {name: max(each["steps_lost"] for each in runs[name].summary.faults) for name in ("opposite", "neighbours")}
+my_opposite.compare(lost["opposite"])
+my_neighbours.compare(lost["neighbours"])
 
 # %% [markdown]
 # Half of all workers died each time. In the first case the other half had everything, and went back to step 80. In the
@@ -461,6 +493,10 @@ for name in ("uninterrupted", "with a spare", "opposite", "neighbours"):
 # per backup in either case, and what share is that of what it sends in a training step anyway?
 
 # %%
+my_bytes = predict("bytes of a backup per worker, with the optimizer divided", ...)
+my_share = predict("a backup as a part of what a training step sends (0 to 1)", ...)
+
+# %%
 # %%mpi -n 4
 import os
 from contextlib import redirect_stdout
@@ -491,6 +527,8 @@ for divided in (False, True):
           f"{backup / step:.3f} of what it sends per step")  # fmt: skip
     print("   the random generator's state, the losses" + (", its part of Adam's" if divided else "")
           + f", and nothing else: {backup == expected}")  # fmt: skip
+my_bytes.compare(backup, within=0.05)
+my_share.compare(backup / step, within=0.15)
 
 # %% [markdown]
 # With the optimizer on all ranks, next to nothing is sent. With a divided one it is 8n/P bytes per worker, where P is
@@ -522,6 +560,9 @@ print("as in the runs above:", all(lost[each["step"]] == each["steps_lost"] for 
 # interval, as Young has it.
 #
 # **Predict:** there is one failure an hour. Is k = 5 too small or too large?
+
+# %%
+my_k = predict("k = 5 is", ..., "too small", "too large")
 
 # %%
 MTBF_S = 3600.0  # assumed
@@ -564,6 +605,7 @@ figure.tight_layout()
 
 mtbf = (5 * step_s) ** 2 / (2 * cost_s["backup in memory"])
 print(f"k = 5 would be best with a failure every {mtbf:.2g} s")
+my_k.compare("too small" if best["backup in memory"] > 5 else "too large")
 
 # %% [markdown]
 # A default of five suits trainings of a few hundred short steps in which a rank is sure to die. For a failure an hour
@@ -597,6 +639,10 @@ print(f"at one failure an hour, once in {1 / chance / 8766:,.0f} years")
 # First four stages without trouble and without protection; then with a spare, and the third stage dies at step 23.
 
 # %%
+my_stage = predict("(a) bytes per parameter", ...)
+my_three = predict("(c) three stages can go on", ..., "yes", "no")
+
+# %%
 of_stages = {"depth": 3, "balance": "layers", "optimizer": "adam", "lr": 0.002, "steps": 40}
 stages = launch("pipeline", ranks=4, **of_stages, out=folder / "stages")
 restored = launch(
@@ -617,6 +663,8 @@ print("in the end there are", "; ".join(restored.rank_names))
 print("each stage's parameters the same, to the bit:", by_stage(restored) == by_stage(stages))
 print("the same loss in every step, to the bit:",
       [line["loss"] for line in restored.metrics] == [line["loss"] for line in stages.metrics])  # fmt: skip
+my_stage.compare(3 * 4)
+my_three.compare("no")
 
 # %% [markdown]
 # (a) All that it has: its parameters and Adam's two means of each, 12 bytes per parameter; no other rank has them. The
@@ -643,6 +691,9 @@ print("the same loss in every step, to the bit:",
 # Without, it sends each worker its part of the parameters once a step.
 
 # %%
+my_more = predict("(c) times as many bytes with a copy", ...)
+
+# %%
 chain = {"servers": 2, "replicas": 2, "sync": "bsp", "steps": 60, "hidden": 64}
 plain = launch("parameter_server", ranks=5, **chain | {"replicas": 1}, out=folder / "plain")
 doubled = launch("parameter_server", ranks=5, **chain, out=folder / "doubled")
@@ -656,6 +707,7 @@ print("the same parameters with a copy, to the bit:", digests[doubled] == digest
 print("the same when a server has died, to the bit:", digests[orphaned] == digests[plain])
 more = doubled.summary.bytes_sent[1] / plain.summary.bytes_sent[1]
 print(f"a server with a copy to keep up to date sends {more:.1f} times as much")
+my_more.compare(more, within=0.05)
 
 # %% [markdown]
 # (a) Ask again, the other one. It cannot know whether its gradient has arrived, nor need it. (b) Count it twice. So

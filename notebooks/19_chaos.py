@@ -44,6 +44,7 @@ from farandole.recovery.event_log import EventLog
 from farandole.recovery.interval import daly, young
 from farandole.recovery.view import View
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
+from farandole.report.predictions import predict
 from farandole.runtime.chaos import Chaos
 from farandole.runtime.reliable import Channel
 
@@ -78,6 +79,11 @@ print("at its second start they are others:", [round(chaos.death_s(rank, ranks=4
 # now, on average? (b) How long does *one* of four ranks live? (c) A machine fails once in five years. How often does
 # one of ten thousand?
 
+# %%
+my_further = predict("(a) further seconds", ...)
+my_life = predict("(b) seconds that one of four ranks lives", ...)
+my_hours = predict("(c) hours between failures", ...)
+
 # %% tags=["nbval-check-output"]
 times = np.array([when for when, _ in islice(chaos.deaths(ranks=4), 100_000)])
 between = np.diff(times, prepend=0)
@@ -87,6 +93,9 @@ print("between two deaths:                  20 s, within 2 %:", abs(between.mean
 print("(a) after 20 s without one, further: 20 s, within 2 %:", abs(left.mean() / 20 - 1) < 0.02)
 print("(b) one of four ranks lives:         80 s, within 5 %:", abs(lives.mean() / 80 - 1) < 0.05)
 print(f"(c) one of ten thousand machines fails every {5 * 365.25 * 24 / 10_000:.1f} hours")
+my_further.compare(left.mean(), within=0.03)
+my_life.compare(lives.mean(), within=0.05)
+my_hours.compare(5 * 365.25 * 24 / 10_000, within=0.05)
 
 # %%
 figure, (upper, lower) = plt.subplots(1, 2, figsize=(9.5, 2.9), width_ratios=(3, 2))
@@ -120,6 +129,10 @@ figure.tight_layout()
 # differently on faster and slower machines. How it goes on average comes in section 4.)
 #
 # **Predict:** which ranks work in the end? Can one see in the parameters that anything has happened?
+
+# %%
+my_members = predict("ranks that work in the end, as a list", ...)
+my_visible = predict("the parameters differ from those of an undisturbed training", ..., "yes", "no")
 
 # %%
 recipe = {"optimizer": "adam", "lr": 0.002, "hidden": 256, "steps": 200}
@@ -180,6 +193,8 @@ print("samples in each step as undisturbed:", [line["samples"] for line in runs[
 places_filled = struck.ranks == 3
 same = struck.params_sha256 == healthy.params_sha256
 print("if all three places could be filled: the same parameters, to the bit:", same or not places_filled)
+my_members.compare(struck.members)
+my_visible.compare(not same)
 
 # %% [markdown]
 # Each death came at a random point of the training, and the result is what it would have been. (The repository's `make
@@ -282,6 +297,8 @@ for name, chaos in chaos_of.items():
 # **Predict:** machines live half an hour on average, and three workers have ten minutes of work. With how many spares
 # are all three places filled to the end, in nine cases of ten?
 
+# %%
+my_spares = predict("spares for nine cases of ten", ...)
 
 # %%
 WORK_S = 200 * step_s
@@ -341,6 +358,9 @@ for spares in range(6):
     binomial = sum(comb(ranks, dead) * dies**dead * (1 - dies) ** (ranks - dead) for dead in range(spares + 1))
     found, dead = all_places_filled(3, spares, 1800.0), ranks * dies
     print(f"spares {spares}: in {found:4.0%} of 1000 runs, calculated {binomial:4.0%}; deaths, on average {dead:.1f}")
+filled = [sum(comb(3 + spares, dead) * dies**dead * (1 - dies) ** (3 + spares - dead) for dead in range(spares + 1))
+          for spares in range(6)]  # fmt: skip
+my_spares.compare(next(spares for spares, chance in enumerate(filled) if chance >= 0.9))
 
 # %% [markdown]
 # On the left the strips hold nine of ten runs, and a cross is a real one. (Their seeds were chosen, so that some rank
@@ -368,6 +388,10 @@ for spares in range(6):
 #
 # **Predict:** twice the best interval costs how much more, in per cent of all the time? And how much do two runs with
 # the *same* interval differ, by luck?
+
+# %%
+my_interval = predict("per cent more with twice the best interval", ...)
+my_luck = predict("per cent by which luck makes runs differ", ...)
 
 # %%
 LONG_S, MTBF_S = 600.0, 20.0
@@ -405,6 +429,8 @@ print(f"Daly: every {best_s:.2f} s, {best_s / step_s:.0f} steps (Young: {young(C
 more_s = twice.mean() - best.mean()
 print(f"at Daly's interval {best.mean():.0f} s on average; with twice as long an interval {more_s / best.mean():+.1%}")
 print(f"by luck one run differs from the mean by {best.std() / best.mean():.1%}")
+my_interval.compare(100 * more_s / best.mean(), within=0.5)
+my_luck.compare(100 * best.std() / best.mean(), within=0.3)
 
 # %% tags=["nbval-check-output"]
 print("intervals, as multiples of Daly's:", *(f"{ratio:g}" for ratio in intervals / best_s))

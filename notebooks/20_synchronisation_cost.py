@@ -36,6 +36,7 @@ from farandole.collectives.costs import Link
 from farandole.cost.cost_function import all_reduce_s, amdahl, gustafson, noise_scale, steps_needed, synchronous
 from farandole.cost.stragglers import parse
 from farandole.report.colours import SERIES
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -51,6 +52,9 @@ plt.rcParams["figure.dpi"] = 100
 # **Predict:** ten million parameters in float32, a network of 10 Gbit/s, α = 50 µs, and computing times of 100 ms that
 # scatter like a lognormal distribution with σ = 0.5. From 1 rank to 32: which grows faster, $T_{comm}$ or $T_{comp}$?
 
+# %%
+my_faster = predict("the one that grows faster", ..., "T_comm", "T_comp")
+
 # %% tags=["nbval-check-output"]
 link, nbytes, scatter = Link(alpha=50e-6, beta=8 / 10e9), 4 * 10_000_000, parse("lognormal:0.5")
 print("ranks   T_comp   T_comm        C   of the time is left for computing")
@@ -58,6 +62,7 @@ for ranks in (1, 2, 4, 8, 16, 32):
     cost = synchronous(scatter, 0.1, ranks, all_reduce_s("ring", ranks, nbytes, link))
     times = "".join(f"{1e3 * seconds:6.0f} ms" for seconds in (cost.compute_s, cost.comm_s, cost.total_s))
     print(f"{ranks:5}{times}{0.1 / cost.total_s:8.0%}")
+my_faster.compare("T_comp" if cost.compute_s - 0.1 > cost.comm_s else "T_comm")
 
 # %% [markdown]
 # The ring soon costs no more than 2nβ, however many ranks there are. The waiting grows on and on. On a network like
@@ -73,12 +78,18 @@ for ranks in (1, 2, 4, 8, 16, 32):
 # **Predict:** the parameters are 104 kB. How long does a ring of 4 ranks take at 30 Mbit/s, and how long does it take
 # to collect all gradients at one rank, and send the sum to all?
 
+# %%
+my_ring = predict("milliseconds of the ring", ...)
+my_central = predict("milliseconds at one rank", ...)
+
 # %% tags=["nbval-check-output"]
 parameters = 64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10
 slow_link = Link(alpha=0.0, beta=8 / 30e6)
 print(f"{4 * parameters:,} bytes")
 print(f"ring {1e3 * all_reduce_s('ring', 4, 4 * parameters, slow_link):.0f} ms, "
       f"central {1e3 * all_reduce_s('central', 4, 4 * parameters, slow_link):.0f} ms")  # fmt: skip
+my_ring.compare(1e3 * all_reduce_s("ring", 4, 4 * parameters, slow_link), within=0.05)
+my_central.compare(1e3 * all_reduce_s("central", 4, 4 * parameters, slow_link), within=0.05)
 
 # %%
 recipe = {"steps": 40, "lr": 0.3, "goal": 1.2, "calibration_steps": 12}
@@ -135,6 +146,13 @@ for method, row in methods.items():
 # **Predict:** which method comes first to a loss of 1.2, and which would be first if steps took no time?
 
 # %%
+my_first = predict(
+    "the first to a loss of 1.2",
+    ...,
+    *("ring", "central", "overlapped", "large-batch", "local-sgd", "float16", "top-k", "gossip"),
+)
+
+# %%
 losses = {method: [line for line in run.metrics if first <= line["step"] < first + 40]
           for first, method in zip(range(0, 40 * len(methods), 40), methods, strict=True)}  # fmt: skip
 figure, (by_step, by_clock) = plt.subplots(1, 2, figsize=(11, 3.8), sharey=True)
@@ -153,6 +171,9 @@ for each in (by_step, by_clock):
     each.spines[["top", "right"]].set_visible(False)
 figure.suptitle("The same losses, by batches and by the clock")
 plt.show()
+batches_to = {method: next((number for number, line in enumerate(lines, 1) if line["loss"] < 1.2), np.inf)
+              for method, lines in losses.items()}  # fmt: skip
+my_first.compare(min(methods, key=lambda method: batches_to[method] * methods[method]["measured_s"]))
 
 # %% [markdown]
 # By batches, the methods that change only *how* the sum is formed (`ring`, `central`, `overlapped`) are one line;
@@ -173,11 +194,17 @@ print("the large batch is behind after as many samples:", methods["large-batch"]
 # **Predict:** a gradient of length 1, noise of variance 50 per sample. What is the critical batch, and how many steps
 # does a batch of 25, 50, 500 take, if an endless one takes 100?
 
+# %%
+my_critical = predict("the critical batch", ...)
+my_steps = predict("steps with a batch of 25, 50 and 500, as a list", ...)
+
 # %% tags=["nbval-check-output"]
 noise = noise_scale(small_batch=16, small_squared=1 + 50 / 16, big_batch=64, big_squared=1 + 50 / 64)
 print(f"critical batch {noise.critical_batch:.0f}")
 for batch in (25, 50, 500):
     print(f"a batch of {batch:3}: {steps_needed(100, noise.critical_batch, batch):3.0f} steps")
+my_critical.compare(noise.critical_batch, within=0.01)
+my_steps.compare([steps_needed(100, noise.critical_batch, batch) for batch in (25, 50, 500)], within=0.01)
 
 # %%
 print(

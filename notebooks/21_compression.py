@@ -42,6 +42,7 @@ from farandole.compression.sign import Sign
 from farandole.compression.terngrad import TernGrad
 from farandole.compression.top_k import TopK
 from farandole.report.colours import SERIES
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -55,6 +56,14 @@ plt.rcParams["figure.dpi"] = 100
 #
 # **Predict:** which of these keep the largest number, which the sign of the smallest?
 
+# %%
+my_largest = predict(
+    "those that keep the largest number, as a list", ..., "float16", "qsgd", "terngrad", "sign", "top-k"
+)
+my_smallest = predict(
+    "those that keep the sign of the smallest, as a list", ..., "float16", "qsgd", "terngrad", "sign", "top-k"
+)
+
 # %% tags=["nbval-check-output"]
 vector = np.array([0.9, -0.02, 0.3, -0.5, 0.05, 0.01, -0.3, 0.1], np.float32)
 draw = np.random.default_rng(0)
@@ -67,6 +76,8 @@ for name, compressor in compressors.items():
     payload = compressor.encode(vector)
     arrived = compressor.decode(payload, 8)
     print(f"{name:18}", *(f"{number:7.3f}" for number in arrived), f"  {len(payload):2} bytes of 32")
+my_largest.compare(["float16", "terngrad", "top-k"])
+my_smallest.compare(["float16", "sign"])
 
 # %% [markdown]
 # ## 2 Right on average
@@ -76,12 +87,16 @@ for name, compressor in compressors.items():
 #
 # **Predict:** over 4000 draws, which of these means come near the true numbers? What about `sign`?
 
+# %%
+my_means = predict("those whose mean is right, as a list", ..., "qsgd", "terngrad", "sign")
+
 # %% tags=["nbval-check-output"]
 for name in ("qsgd, 3 levels", "terngrad", "sign"):
     compressor = compressors[name]
     arrived = np.array([compressor.decode(compressor.encode(vector), 8) for _ in range(4000)], np.float64)
     near = np.abs(arrived.mean(0) - vector) < 5 * arrived.std(0) / np.sqrt(4000) + 1e-6
     print(f"{name:15} right on average: {bool(near.all())}")
+my_means.compare(["qsgd", "terngrad"])
 
 # %% [markdown]
 # ## 3 What is lost comes back
@@ -95,6 +110,10 @@ for name in ("qsgd, 3 levels", "terngrad", "sign"):
 #
 # **Predict:** how much of the smallest number, 0.01, has arrived after 1000 steps, with and without feedback?
 
+# %%
+my_without = predict("what has arrived without feedback", ...)
+my_with = predict("what has arrived with feedback", ...)
+
 # %% tags=["nbval-check-output"]
 plain, kept = TopK(1 / 8), ErrorFeedback(TopK(1 / 8), 8)
 sums = {"without": np.zeros(8), "with": np.zeros(8)}
@@ -105,6 +124,8 @@ print("all gradients  ", *(f"{1000 * number:8.1f}" for number in vector))
 for name, arrived in sums.items():
     print(f"{name:15}", *(f"{number:8.1f}" for number in arrived))
 print("sent + kept = all:", bool(np.allclose(sums["with"] + kept.residual, 1000.0 * vector, atol=1e-2)))
+my_without.compare(sums["without"][5])
+my_with.compare(sums["with"][5], within=0.1)
 
 # %% [markdown]
 # Everything gets its turn, the large ones more often: what is late is at most as much as waits for its turn.
@@ -114,6 +135,10 @@ print("sent + kept = all:", bool(np.allclose(sums["with"] + kept.residual, 1000.
 # part of what it is given away, which is all that feedback needs (a contraction, 压缩映射); `ErrorFeedback` sees to it.
 #
 # **Predict:** how long is what has been kept after 300 gradients of length 1, with the factor and without?
+
+# %%
+my_scaled = predict("its length with the factor", ..., "below 10", "10 to a million", "above a million")
+my_kept = predict("its length without the factor", ..., "below 10", "10 to a million", "above a million")
 
 # %% tags=["nbval-check-output"]
 draw = np.random.default_rng(3)
@@ -129,6 +154,14 @@ for step in range(1, 301):
 print(f"ω = {coarse.variance(512):.1f}")
 print("without the factor, longer than a million:", bool(np.linalg.norm(kept) > 1e6))
 print("with it, never longer than 10:", longest < 10)
+
+
+def in_words(length):
+    return "below 10" if length < 10 else "10 to a million" if length < 1e6 else "above a million"
+
+
+my_scaled.compare(in_words(longest))
+my_kept.compare(in_words(np.linalg.norm(kept)))
 
 # %% [markdown]
 # ## 4 A case where it goes wrong
@@ -164,6 +197,10 @@ ax.legend(frameon=False)
 # **Predict:** the third of three ranks sends the opposite of its gradient, 100 times as long. What becomes of the mean,
 # and what of the vote?
 
+# %%
+my_mean = predict("the mean", ..., "keeps its direction", "is reversed")
+my_vote = predict("the vote", ..., "keeps its direction", "is reversed")
+
 # %% tags=["nbval-check-output"]
 gradients = [vector, vector + np.float32(0.03), -100 * vector]
 sides = [MajorityVote(8, ranks=3, generator=np.random.default_rng(rank)) for rank in range(3)]
@@ -173,6 +210,9 @@ print("one rank's gradient ", *(f"{number:6.2f}" for number in vector))
 print("mean of all three   ", *(f"{number:6.1f}" for number in np.mean(gradients, axis=0)))
 print("vote                ", *(f"{number:6.0f}" for number in sides[0].decode(np.concatenate(verdicts))))
 print("bytes that leave a rank with a million entries:", MajorityVote(10**6, 3, np.random.default_rng(0)).nbytes())
+vote = sides[0].decode(np.concatenate(verdicts))
+my_mean.compare("is reversed" if np.mean(gradients, axis=0) @ vector < 0 else "keeps its direction")
+my_vote.compare("is reversed" if vote @ vector < 0 else "keeps its direction")
 
 # %% [markdown]
 # And a gradient that is **not finite**? Each message of a vote has one byte more, which says so. The other compressors
@@ -199,6 +239,9 @@ for name, compressor in {"sign": Sign(), "top-k": TopK(0.25), "random-k": Random
 # **Predict:** a matrix of 40 × 30 whose singular values halve from one to the next, with rank 2. How far from the best
 # approximation of rank 2 is the first step, and how far the tenth, if the gradient stays the same?
 
+# %%
+my_tenth = predict("the tenth step's error, in those of the best approximation", ...)
+
 # %% tags=["nbval-check-output"]
 noise = np.random.default_rng(1)
 left, right = (np.linalg.qr(noise.normal(size=(n, 30)))[0] for n in (40, 30))
@@ -212,6 +255,7 @@ for step in range(1, 11):
         error = np.linalg.norm(arrived - matrix.reshape(-1))
         print(f"step {step:2}: error {error / best:.2f} of the best possible one")
 print("numbers sent:", sum(power.nbytes()) // 4, "of", matrix.size)
+my_tenth.compare(error / best, within=0.02)
 
 # %% [markdown]
 # ## 6 In training: what is sent
@@ -222,6 +266,9 @@ print("numbers sent:", sum(power.nbytes()) // 4, "of", matrix.size)
 # **Predict:** bfloat16 has half the bytes of float32 and is gathered. With four ranks, does it send less than the ring
 # all-reduce of float32?
 
+# %%
+my_less = predict("it sends less than the ring of float32", ..., "yes", "no")
+
 # %% tags=["nbval-check-output"]
 recipe = {"data": "digits", "hidden": 64, "steps": 70, "batch": 64, "lr": 0.3, "seed": 0}
 names = ("none", "float16", "bfloat16", "qsgd", "sign", "top-k", "powersgd")
@@ -230,6 +277,7 @@ whole = sum(runs["none"].summary.bytes_sent)
 for name, run in runs.items():
     print(f"{name:>9}: {sum(run.summary.bytes_sent) / whole:6.1%} of the bytes, the same parameters on all ranks:",
           len(set(run.summary.params_sha256)) == 1)  # fmt: skip
+my_less.compare(sum(runs["bfloat16"].summary.bytes_sent) < 0.99 * whole)
 
 # %%
 _, ax = plt.subplots(figsize=(8, 3.2), layout="constrained")

@@ -37,6 +37,7 @@ from farandole.decentralised.mixing import consensus_error, mixing_matrix, spect
 from farandole.decentralised.pairing import partners
 from farandole.decentralised.topologies import TOPOLOGIES, topology
 from farandole.report.colours import SERIES
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -77,10 +78,14 @@ for ax, name in zip(axes, TOPOLOGIES, strict=True):
 #
 # **Predict:** in a ring of four, how much of its own vector does a rank keep?
 
+# %%
+my_own = predict("the part of its own vector that a rank keeps (0 to 1)", ...)
+
 # %% tags=["nbval-check-output"]
 W = mixing_matrix(topology("ring", 4))
 print(W)
 print("rows sum to", W.sum(1), "columns to", W.sum(0))
+my_own.compare(W[0, 0], within=0.02)
 
 # %% [markdown]
 # How fast do all come together? The **consensus error** is how far the ranks' vectors are from their mean, as a root
@@ -90,12 +95,20 @@ print("rows sum to", W.sum(1), "columns to", W.sum(0))
 # **Predict:** which is better for 16 ranks: a ring with two messages a round, or the exponential graph with four? And
 # for 64 ranks?
 
+# %%
+my_sixteen = predict("the larger gap for 16 ranks", ..., "ring", "exponential")
+my_sixty_four = predict("times as large for 64 ranks", ...)
+
 # %% tags=["nbval-check-output"]
 print("spectral gap      ", *(f"P = {ranks:<4}" for ranks in (4, 16, 64)))
 for name in ("ring", "torus", "exponential", "complete"):
     print(f"{name:18}", *(f"{spectral_gap(mixing_matrix(topology(name, ranks))):<8.4f}" for ranks in (4, 16, 64)))
 product = np.linalg.multi_dot([mixing_matrix(topology("one-peer-exponential", 16), number) for number in range(4)])
 print("four one-peer rounds on 16 ranks are the exact average:", bool(np.allclose(product, 1 / 16)))
+gaps = {(name, ranks): spectral_gap(mixing_matrix(topology(name, ranks)))
+        for name in ("ring", "exponential") for ranks in (16, 64)}  # fmt: skip
+my_sixteen.compare("ring" if gaps["ring", 16] > gaps["exponential", 16] else "exponential")
+my_sixty_four.compare(gaps["exponential", 64] / gaps["ring", 64], within=0.5)
 
 # %%
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
@@ -124,6 +137,11 @@ ax.legend(frameon=False, fontsize=8)
 # **Predict:** how many messages does a rank send in 120 steps, on a ring of four and on the complete graph? How many
 # does the ring *all-reduce* of `sync_sgd` send?
 
+# %%
+my_ring = predict("messages on a ring of four", ...)
+my_complete = predict("messages on the complete graph", ...)
+my_all_reduce = predict("messages of the ring all-reduce", ...)
+
 # %% tags=["nbval-check-output"]
 recipe = {"data": "digits", "hidden": 64, "steps": 120, "batch": 64, "lr": 0.2, "seed": 0}
 runs = {"sync_sgd": launch("sync_sgd", 4, **recipe, out=folder / "sync")}
@@ -133,6 +151,9 @@ for name, run in runs.items():
     mean = 0 if name == "sync_sgd" else 2 * (4 - 1)  # in the end all take the mean of all, by a ring
     print(f"{name:21} {(run.summary.messages_sent[0] - mean) / 120:g} messages a step,",
           f"{run.summary.bytes_sent[0] / runs['complete'].summary.bytes_sent[0]:.2f} of complete's bytes")  # fmt: skip
+my_ring.compare(runs["ring"].summary.messages_sent[0] - 6)
+my_complete.compare(runs["complete"].summary.messages_sent[0] - 6)
+my_all_reduce.compare(runs["sync_sgd"].summary.messages_sent[0])
 
 # %%
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
@@ -165,6 +186,9 @@ for ax in (left, right):
 # **Predict:** all begin with the numbers 0, 3 and 6, whose mean is 3. Each keeps as much as it gives to each hearer.
 # Where do they come to rest?
 
+# %%
+my_rest = predict("where they come to rest, as a list", ...)
+
 # %% tags=["nbval-check-output"]
 P = np.array([[1 / 3, 1 / 2, 1 / 2], [1 / 3, 1 / 2, 0], [1 / 3, 0, 1 / 2]])  # columns sum to 1, rows do not
 x, w = np.array([0.0, 3.0, 6.0]), np.ones(3)
@@ -173,6 +197,7 @@ for _ in range(60):
 print("x:    ", np.round(x, 3), "   their sum is still", round(x.sum(), 6))
 print("w:    ", np.round(w, 3), "   so is that of the weights,", round(w.sum(), 6))
 print("x / w:", np.round(x / w, 3))
+my_rest.compare(x, within=0.02)
 
 # %% [markdown]
 # What a rank has too much of *x*, it has too much of *w*: their quotient has no bias. Training with it is called SGP
@@ -198,12 +223,16 @@ print("on a ring of 5:", partners(topology("ring", 5)))
 # **Predict:** rank 3 is four times slower. What share of their time do the others wait, in step and not?
 
 # %%
+my_in_step = predict("the part of their time that ranks do not compute, in step (0 to 1)", ...)
+
+# %%
 slow = {"slow": [f"rank={rank},factor=5" for rank in range(3)] + ["rank=3,factor=20"]}
 for name in ("dpsgd", "ad_psgd", "sync_sgd"):
     run = launch(name, 4, **recipe, **slow, out=folder / f"slow-{name}")
     s = run.summary
     print(f"{name:>8}: {s.wall_s:5.2f} s, accuracy {s.test_accuracy:.1%},",
           f"computing {sum(s.compute_s) / (4 * s.wall_s):.0%} of the ranks' time")  # fmt: skip
+my_in_step.compare(1 - sum(s.compute_s) / (4 * s.wall_s), within=0.2)
 
 # %% [markdown]
 # The slow one takes fewer of the iterations, so its shard counts for less: nothing is free.

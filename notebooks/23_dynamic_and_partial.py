@@ -33,6 +33,7 @@ import numpy as np
 from farandole import launch
 from farandole.data_parallel.controller import Controller
 from farandole.report.colours import SERIES
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -47,6 +48,10 @@ plt.rcParams["figure.dpi"] = 100
 #
 # **Predict:** of 8 ranks, wait for 7 instead of 8. How much shorter is the step, and how many gradients are lost?
 
+# %%
+my_step = predict("the step with 7, as a part of the step with 8 (0 to 1)", ...)
+my_lost = predict("the part of the gradients that is lost (0 to 1)", ...)
+
 # %% tags=["nbval-check-output"]
 draws = np.sort(np.random.default_rng(0).exponential(size=(200_000, 8)), axis=1)
 
@@ -59,6 +64,8 @@ print("wait for   formula   drawn   gradients per unit of time")
 for k in range(8, 3, -1):
     formula = harmonic(8) - harmonic(8 - k)
     print(f"{k:8}{formula:10.3f}{draws[:, k - 1].mean():8.3f}{k / formula:15.2f}")
+my_step.compare(draws[:, 7 - 1].mean() / draws[:, 8 - 1].mean(), within=0.05)
+my_lost.compare(1 / 8)
 
 # %% [markdown]
 # The last one is waited for longer than it takes the first five to come. Leaving out one of eight makes steps a third
@@ -72,6 +79,10 @@ for k in range(8, 3, -1):
 # **Predict:** how much of the time is spent waiting with k = 5 (all), and with k = 4?
 
 # %%
+my_all = predict("the part of the time that is waiting with k = 5 (0 to 1)", ...)
+my_four = predict("the part with k = 4 (0 to 1)", ...)
+
+# %%
 stragglers = [f"rank={rank},factor=6,share=0.25" for rank in range(2, 7)]
 recipe = {"data": "mnist5k", "hidden": 128, "batch": 320, "steps": 30, "lr": 0.3, "slow": stragglers}
 runs = {}
@@ -81,6 +92,10 @@ for k in (5, 4, 3):
     waited, computed = sum(s.wait_s[2:]), sum(s.compute_s[2:])
     print(f"k = {k}: {s.wall_s:5.2f} s, workers wait {waited / (waited + computed):.0%} of it,",
           f"accuracy {s.test_accuracy:.1%}")  # fmt: skip
+waiting = {k: sum(run.summary.wait_s[2:]) for k, run in runs.items()}
+computing = {k: sum(run.summary.compute_s[2:]) for k, run in runs.items()}
+my_all.compare(waiting[5] / (waiting[5] + computing[5]), within=0.2)
+my_four.compare(waiting[4] / (waiting[4] + computing[4]), within=0.2)
 
 # %% [markdown]
 # ## 3 Every rank takes as many steps as it can
@@ -93,6 +108,9 @@ for k in (5, 4, 3):
 # **Predict:** ranks want 0, 1, 2 and 3; the last one is slow and takes one step where the others take four. Where does
 # the plain mean come to rest? The right place is 1.5.
 
+# %%
+my_rest = predict("where the plain mean comes to rest", ...)
+
 # %% tags=["nbval-check-output"]
 wants, steps, rate = np.arange(4.0), np.array([4, 4, 4, 1]), 0.01
 for rule in ("plain", "normalised"):
@@ -101,6 +119,8 @@ for rule in ("plain", "normalised"):
         moved = (1 - (1 - rate) ** steps) * (wants - w)  # what each comes to from the common w
         w += np.mean(moved) if rule == "plain" else np.mean(moved / steps) * np.mean(steps)
     print(f"{rule:>10}: {w:.2f}")
+pull = 1 - (1 - rate) ** steps
+my_rest.compare(pull @ wants / pull.sum(), within=0.05)
 
 # %% [markdown]
 # The plain mean goes where the fast ones want to. Normalised, each gives the *direction* of a mean step, and all move
@@ -124,6 +144,10 @@ for rule in ("plain", "normalised"):
 # **Predict:** all are equally fast, and the all-reduce takes 16 times as long as a step: how many steps has a round,
 # with κ = 4? And when rank 3 then becomes four times slower?
 
+# %%
+my_period = predict("steps of a round", ...)
+my_steps = predict("steps of each rank when rank 3 is slower, as a list", ...)
+
 # %% tags=["nbval-check-output"]
 controller = Controller(ranks=4, kappa=4)
 
@@ -140,6 +164,8 @@ live("and a straggler", [1, 1, 1, 4], exchange_s=16)
 live("a fast network", [1, 1, 1, 4], exchange_s=0.25)
 live("nobody is slow", [1, 1, 1, 1], exchange_s=0.25)
 live("one slow round", [1, 1, 1, 4], exchange_s=0.25, rounds=1)
+my_period.compare(16)
+my_steps.compare([16, 16, 16, 4])
 
 # %% [markdown]
 # ## 5 A straggler that moves
@@ -153,6 +179,9 @@ live("one slow round", [1, 1, 1, 4], exchange_s=0.25, rounds=1)
 # parameters over all training samples, without the time that measuring it takes.
 #
 # **Predict:** which of the three is the controller's closest rival, and what does its user have to know beforehand?
+
+# %%
+my_rival = predict("the closest rival", ..., "period 1, equal", "period 8, equal", "period 4, by speed")
 
 # %%
 pace = [f"rank={rank},factor=4" for rank in range(4)]  # everybody sleeps: it is not the cores that are compared
@@ -200,6 +229,15 @@ def show(runs, losses, marks=()):
 
 show(moved, losses=(1.0, 0.6), marks=[130])
 
+
+def soonest(named, loss):
+    """The name of the run that comes to the loss first."""
+    seconds = {name: reached(run, loss) for name, run in named.items()}
+    return min(seconds, key=lambda name: np.inf if seconds[name] == "never" else float(seconds[name].split()[0]))
+
+
+my_rival.compare(soonest({name: run for name, run in moved.items() if name != "controller"}, 0.6))
+
 # %% [markdown]
 # Steps divided by speed are most of the gain here, and with a good period they need no controller for the other half.
 # All have begun from the same parameters:
@@ -217,17 +255,27 @@ print(f"{len(moved)} trainings, {len(first)} loss before the first step")
 # **Predict:** which fixed period is the fastest to a loss of 0.3? And to 0.15?
 
 # %%
+my_early = predict("the fastest to 0.3", ..., "period 4", "period 16", "period 64")
+my_late = predict("the fastest to 0.15", ..., "period 4", "period 16", "period 64")
+
+# %%
 network = {"link_mbps": 4, "link_change": "step=150,mbps=1000", "concentration": 0.05}
 task = {"hidden": 32, "steps": 500, "lr": 0.3, "slow": pace, **network}
 changed = {"controller": launch("dynamic_sync", 4, **task, out=folder / "network")}
 for period in (4, 16, 64):
     changed[f"period {period}"] = launch("dynamic_sync", 4, **task, period=period, out=folder / f"network-{period}")
 show(changed, losses=(0.5, 0.3, 0.15), marks=[150])
+fixed = {name: run for name, run in changed.items() if name != "controller"}
+my_early.compare(soonest(fixed, 0.3))
+my_late.compare(soonest(fixed, 0.15))
 
 # %% [markdown]
 # A round is a ring all-reduce of the parameters, 2(P − 1) messages, and one of what was measured, lg P.
 #
 # **Predict:** how many messages does a rank send with each fixed period?
+
+# %%
+my_messages = predict("messages with a period of 4, 16 and 64, as a list", ...)
 
 # %% tags=["nbval-check-output"]
 for period in (4, 16, 64):
@@ -235,6 +283,7 @@ for period in (4, 16, 64):
     rounds = -(-500 // period)
     print(f"period {period:2}: {rounds:3} rounds, {sent[0]:4} messages;",
           f"each rank 8 a round: {sent == [8 * rounds] * 4}")  # fmt: skip
+my_messages.compare([changed[f"period {period}"].summary.messages_sent[0] for period in (4, 16, 64)])
 
 # %% [markdown]
 # While the network is slow a long period is right, because in the beginning any direction is good enough; later it is

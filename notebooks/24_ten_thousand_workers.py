@@ -42,6 +42,7 @@ from farandole.cost.stragglers import LogNormal, parse
 from farandole.cost.validation import against
 from farandole.parameter_server.core.policies import SSP, Push
 from farandole.report.colours import SERIES
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -53,6 +54,9 @@ plt.rcParams["figure.dpi"] = 100
 # Stale synchronous with a staleness of 1, and three workers. A worker asks before each iteration, and pushes after it.
 #
 # **Predict:** worker 0 is fast and pushes twice; the others have not pushed yet. May it begin a third time?
+
+# %%
+my_third = predict("it may begin a third time", ..., "yes", "no")
 
 # %% tags=["nbval-check-output"]
 policy = SSP(range(3), staleness=1)
@@ -69,6 +73,7 @@ for worker in (1, 2):
     policy.started(worker, now=9.0)
     policy.push(push, now=9.0)
     print(f"worker {worker} has pushed; worker 0 may start: {policy.may_start(0)}")
+my_third.compare(allowed)
 
 # %% [markdown]
 # The slowest worker's clock decides, so both others have to push first. And a gradient that would be too new for the
@@ -101,6 +106,10 @@ for sync in ("bsp", "ssp", "async"):
 # **Predict:** synchronous training with 10,000 workers: how many times the mean does a step take? And with a staleness
 # of 4?
 
+# %%
+my_slowest = predict("times the mean, in step", ...)
+my_stale = predict("times the mean, with a staleness of 4", ...)
+
 # %% tags=["nbval-check-output"]
 scatter = parse("lognormal:0.5")
 free = Setting(workers=1, steps=40, compute_s=0.1, straggler=scatter, link=NO_NETWORK)
@@ -112,6 +121,8 @@ for workers, steps in steps_of.items():
                      for sync in ("bsp", "ssp", "async")}  # fmt: skip
     times = "".join(f"{row.step_s / 0.1:12.2f}" for row in rows[workers].values())
     print(f"{workers:7}{scatter.expected_maximum(workers):21.2f}{times}")
+my_slowest.compare(rows[10_000]["bsp"].step_s / 0.1, within=0.1)
+my_stale.compare(rows[10_000]["ssp"].step_s / 0.1, within=0.1)
 
 # %% [markdown]
 # The slowest of 10,000 takes over six times the mean, and every worker waits for it, in every step. Stale synchronous
@@ -127,6 +138,9 @@ for workers, steps in steps_of.items():
 # **Predict:** with 100 workers, asynchronously, how many updates do others make between a worker's reading and its own
 # update?
 
+# %%
+my_late = predict("updates of others in between", ...)
+
 # %% tags=["nbval-check-output"]
 print("100 workers    gradients/s   staleness   time to the loss")
 for sync in ("bsp", "ssp", "half", "partial", "dssp", "async"):
@@ -134,6 +148,7 @@ for sync in ("bsp", "ssp", "half", "partial", "dssp", "async"):
     histogram = row.outcome.staleness
     mean = sum(value * count for value, count in histogram.items()) / sum(histogram.values())
     print(f"{sync:12}{row.gradients_per_s:14.0f}{mean:12.1f}{row.outcome.to_loss_s:16.1f} s")
+my_late.compare(mean, within=0.02)
 
 # %% [markdown]
 # Each asynchronous gradient comes 99 updates late on average: while one worker computes, each of the others makes one.
@@ -142,6 +157,9 @@ for sync in ("bsp", "ssp", "half", "partial", "dssp", "async"):
 #
 # **Predict:** gradients on time bear a learning rate of up to 2 here (the largest curvature is 1). Up to which rate
 # if each is one step late? And if some are more late than others?
+
+# %%
+my_rate = predict("the largest rate if each is one step late", ...)
 
 # %%
 rates = (0.4, 0.8, 1.2, 1.5, 1.7, 1.9, 2.2)
@@ -161,6 +179,7 @@ for axes, kind in zip(both, ("constant", "lognormal:0.5"), strict=True):
 both[0].set_ylabel("loss after 60 steps of each")
 both[0].legend(frameon=False)
 plt.show()
+my_rate.compare(np.pi / 2, within=0.05)
 
 # %% [markdown]
 # If all gradients are late alike, the limit is π/2: that is where $x'(t) = -\eta\,x(t-1)$ begins to swing. If they are
@@ -175,6 +194,11 @@ plt.show()
 # **Predict:** how long is that for 10 workers, and for 1,000? How many servers do 1,000 workers need so that the link
 # does not decide?
 
+# %%
+my_ten = predict("seconds for 10 workers", ...)
+my_thousand = predict("seconds for 1,000 workers", ...)
+my_servers = predict("servers for 1,000 workers", ...)
+
 # %% tags=["nbval-check-output"]
 network = replace(free, nbytes=4e7, link=Link(50e-6, 8 / 10e9))
 print("workers  servers   busy by formula   a step, simulated")
@@ -183,6 +207,10 @@ for workers, servers in ((10, 1), (100, 1), (1000, 1), (1000, 10), (1000, 100), 
     row = compared("async", setting, Choice())
     busy = 2 * workers * network.nbytes * network.link.beta / servers
     print(f"{workers:7}{servers:9}{busy:16.2f} s{row.step_s:18.2f} s")
+per_worker_s = 2 * network.nbytes * network.link.beta
+my_ten.compare(10 * per_worker_s, within=0.05)
+my_thousand.compare(1000 * per_worker_s, within=0.05)
+my_servers.compare(1000 * per_worker_s / network.compute_s, within=0.5)
 
 # %% [markdown]
 # Where the formula is above the time of a step, the link decides, and no policy helps: with one server and 1,000
@@ -206,12 +234,20 @@ for workers in (8, 64, 512, 4096):
 #
 # **Predict:** which of the two all-reduces suffers on which network? And if the ring's ranks are placed at random?
 
+# %%
+my_torus = predict("the one that suffers on a torus", ..., "ring", "halving-doubling")
+my_random = predict("times as long for a ring that is placed at random", ...)
+
 # %% tags=["nbval-check-output"]
 print("one all-reduce, 64 workers                        ring   halving-doubling")
 for text in ("single-switch", "fat-tree", "two-level:rack=8,over=4", "torus", "torus:placement=random"):
     setting = replace(network, workers=64, steps=1, network=parse_network(text))
     uses = [compared(method, setting, Choice()).network for method in ("ring", "halving-doubling")]
     print(f"{text:40}" + "".join(f"{1e3 * use.seconds:8.1f} ms ({use.slower:.2f}×)" for use in uses))
+on_torus = replace(network, workers=64, steps=1, network=parse_network("torus"))
+slower = {method: compared(method, on_torus, Choice()).network.slower for method in ("ring", "halving-doubling")}
+my_torus.compare(max(slower, key=slower.get))
+my_random.compare(uses[0].slower, within=0.2)
 
 # %% [markdown]
 # The ring has only messages between neighbours, and hardly notices any of these networks, if its ranks are placed in
@@ -226,6 +262,11 @@ for text in ("single-switch", "fat-tree", "two-level:rack=8,over=4", "torus", "t
 #
 # **Predict:** where will the parameter server win, and where local SGD?
 
+# %%
+each_method = ("ring", "halving-doubling", "local-sgd", "ssp", "async")
+my_slow_network = predict("the winner at 0.3 Gbit/s and sigma 0.5", ..., *each_method)
+my_fast_network = predict("the winner at 100 Gbit/s and sigma 0.5", ..., *each_method)
+
 # %% tags=["nbval-check-output"]
 methods = ("ring", "halving-doubling", "local-sgd", "ssp", "async")
 speeds, sigmas = (0.3, 1, 3, 10, 30, 100), (0.1, 0.25, 0.5, 0.75, 1.0)
@@ -239,6 +280,8 @@ for y, sigma in enumerate(sigmas):
 print("sigma     " + "".join(f"{gbps:>12g}" for gbps in speeds), "Gbit/s")
 for y, sigma in reversed(list(enumerate(sigmas))):
     print(f"{sigma:5}     " + "".join(f"{methods[each]:>12}" for each in winners[y]))
+my_slow_network.compare(methods[winners[sigmas.index(0.5), 0]])
+my_fast_network.compare(methods[winners[sigmas.index(0.5), -1]])
 
 # %%
 figure, axes = plt.subplots(figsize=(8, 3.4))
@@ -269,6 +312,9 @@ plt.show()
 # **Predict:** 10,000 asynchronous workers, and the same number of gradients for each: is the loss that synchronous
 # training comes to reached at all?
 
+# %%
+my_reached = predict("the loss is reached", ..., "yes", "no")
+
 # %% tags=["nbval-check-output"]
 for sync, row in rows[10_000].items():  # section 3 has simulated them
     outcome = row.outcome
@@ -276,6 +322,7 @@ for sync, row in rows[10_000].items():  # section 3 has simulated them
     print(f"{sync:6}{outcome.gradients:8,} gradients in {outcome.wall_s:4.1f} s; waiting "
           f"{outcome.wait_share:3.0%}; largest lead {max(outcome.lead):2}; {late:5,.0f} updates late; "
           f"loss {outcome.final_loss:.4f}")  # fmt: skip
+my_reached.compare(rows[10_000]["async"].outcome.final_loss <= rows[10_000]["bsp"].outcome.final_loss)
 
 # %% [markdown]
 # It is reached, and passed, in less than a third of the time. A gradient comes some 9,200 updates late, but each of

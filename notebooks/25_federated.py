@@ -36,6 +36,7 @@ from farandole.data import datasets, label_skew
 from farandole.federated import secret_sharing
 from farandole.federated.secure_sum import SecureClient, from_whole, to_whole, unmasked
 from farandole.report.colours import SERIES
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -49,6 +50,9 @@ plt.rcParams["figure.dpi"] = 100
 # digits and some clients with hardly any samples.
 #
 # **Predict:** of how many different digits has a client samples, with *a* = 0.1?
+
+# %%
+my_digits = predict("digits of a client, median", ...)
 
 # %%
 digits = datasets.split(datasets.load("digits"), seed=0).train.targets
@@ -66,6 +70,7 @@ for ax, concentration in zip(axes, (float("inf"), 1.0, 0.1), strict=True):
           f"and from {counts.sum(1).min()} to {counts.sum(1).max()} samples")  # fmt: skip
 axes[0].set(ylabel="samples")
 axes[2].legend(frameon=False, fontsize=7, ncols=2, title="digit")
+my_digits.compare(np.median((counts > 0).sum(1)))
 
 # %% [markdown]
 # ## 2 A round
@@ -80,6 +85,10 @@ axes[2].legend(frameon=False, fontsize=7, ncols=2, title="digit")
 #
 # **Predict:** where does the weighted mean come to rest, and where the plain one?
 
+# %%
+my_weighted = predict("the weighted mean", ...)
+my_plain = predict("the plain mean", ...)
+
 # %% tags=["nbval-check-output"]
 wants, samples, rate = np.array([0.0, 3.0, 9.0]), np.array([10, 10, 80]), 0.1
 for name, weights in {"weighted": samples / samples.sum(), "plain": np.full(3, 1 / 3)}.items():
@@ -89,6 +98,8 @@ for name, weights in {"weighted": samples / samples.sum(), "plain": np.full(3, 1
         w += weights @ (at_home - w)
     print(f"{name:>8} mean comes to rest at {w:.2f}")
 print(f"everybody's samples together want {wants @ samples / samples.sum():.2f}")
+my_weighted.compare(wants @ samples / samples.sum())
+my_plain.compare(w, within=1e-6)
 
 # %% [markdown]
 # Weighted, a round of one step on everything a client has **is** a step on the samples of all clients; only that no
@@ -102,6 +113,10 @@ print(f"everybody's samples together want {wants @ samples / samples.sum():.2f}"
 #
 # **Predict:** with five times the work at home (5 epochs instead of 1), how many rounds are saved? And with clients
 # of few digits each?
+
+# %%
+my_alike = predict("accuracy after 20 rounds of 5 epochs, clients alike (0 to 1)", ...)
+my_unlike = predict("accuracy after 20 rounds of 5 epochs, clients of few digits (0 to 1)", ...)
 
 # %%
 recipe = {"steps": 20, "clients": 20, "per_round": 5, "hidden": 64, "lr": 0.1, "seed": 0}
@@ -121,6 +136,8 @@ ax.set(xlabel="round", ylabel="loss of the round's clients, before it", ylim=(0,
 ax.spines[["top", "right"]].set_visible(False)
 ax.grid(alpha=0.3)
 ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+my_alike.compare(runs["alike, 5 epochs"].summary.test_accuracy, within=0.05)
+my_unlike.compare(runs["unlike, 5 epochs"].summary.test_accuracy, within=0.05)
 
 # %% [markdown]
 # Alike, work at home replaces rounds, and a round is what costs: the model to each client and back. Unlike, the loss
@@ -147,6 +164,10 @@ print("on 2, 3 and 4 ranks the same parameters, to the bit:", len(digests) == 1)
 #
 # **Predict:** what does the server see of client 0, and how far is the sum from the true one?
 
+# %%
+my_view = predict("what the server sees of client 0", ..., "its vector", "its mean", "noise")
+my_error = predict("the error of the sum", ...)
+
 # %% tags=["nbval-check-output"]
 vectors = {client: np.full(1000, 0.25 * (client + 1)) for client in range(4)}  # 0.25, 0.5, 0.75 and 1
 clients = {client: SecureClient(client, threshold=3) for client in vectors}
@@ -163,6 +184,8 @@ print("what client 0 has sent, if it were drawn evenly, has mean 0.5 and deviati
 told = {client: it.reveal(left=masked) for client, it in clients.items()}
 total = from_whole(unmasked(masked, directory, told))
 print("the sum that comes out:", set(total.tolist()))
+my_view.compare("noise")
+my_error.compare(abs(total - sum(vectors.values())).max())
 
 # %%
 _, (left, right) = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
@@ -203,12 +226,19 @@ except ValueError as error:
 #
 # **Predict:** is a secure training's accuracy lower? How many more bytes does it send?
 
+# %%
+my_lower = predict("the accuracy is lower by more than 0.01", ..., "yes", "no")
+my_bytes = predict("times as many bytes", ...)
+
 # %% tags=["nbval-check-output"]
 secure = {"plain": {}, "secure": {"secure": True}, "secure, some lost": {"secure": True, "lost": 0.2}}
 protected = {name: launch("federated", 4, **short, **kind, out=folder / name) for name, kind in secure.items()}
 plain, same, lost = (np.array([line["loss"] for line in run.metrics]) for run in protected.values())
 print("the losses of plain and secure differ by less than 0.001:", bool(abs(plain - same).max() < 1e-3))
 print("clients left in each round:", [int(line["clients"]) for line in protected["secure, some lost"].metrics])
+open_run, secure_run = protected["plain"].summary, protected["secure"].summary
+my_lower.compare(secure_run.test_accuracy < open_run.test_accuracy - 0.01)
+my_bytes.compare(sum(secure_run.bytes_sent) / sum(open_run.bytes_sent), within=0.1)
 
 # %%
 for name, run in protected.items():

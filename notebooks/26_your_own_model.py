@@ -40,6 +40,7 @@ from torch.nn.functional import cross_entropy
 
 from farandole import Run, UsageError, launch
 from farandole.report.colours import SERIES
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -126,6 +127,9 @@ print(f"loss {alone[0]:.3f} at first, {alone[-1]:.3f} at the end")
 # **Predict:** each rank has a quarter of the samples. How far will the parameters be from those of the single process?
 
 # %%
+my_distance = predict("the parameters differ", ..., "not at all", "by rounding", "by more")
+
+# %%
 # %%mpi -n 4
 import os
 import sys
@@ -160,6 +164,8 @@ print("ranks:", run.summary.ranks, " steps:", run.summary.steps)
 count, tensors = len(parameters), len(list(mine.Reader().parameters()))
 print("bytes sent are a ring's, 2·(P−1)/P of the gradient and a number for each tensor from each rank:",
       sum(run.summary.bytes_sent) == 10 * 2 * 3 * 4 * (count + tensors))  # fmt: skip
+apart = (parameters - parameters_alone).abs().max()
+my_distance.compare("not at all" if apart == 0 else "by rounding" if apart < 1e-4 else "by more")
 
 # %% [markdown]
 # The gradient of the whole batch is the sum of the ranks' gradients, each weighted by its part of the batch. So four
@@ -171,6 +177,9 @@ print("bytes sent are a ring's, 2·(P−1)/P of the gradient and a number for ea
 # The loop is a function now, and its first line names the method. Everything else stays. Batches are small again.
 #
 # **Predict:** which of the four sends the fewest bytes? Whose loss falls the fastest per step?
+
+# %%
+my_fewest = predict("the fewest bytes", ..., "all-reduce", "local SGD", "gossip on a ring", "server, stale")
 
 # %%
 # %%mpi -n 4
@@ -226,6 +235,7 @@ print("local SGD sends a ninth of what the all-reduce sends, but for the numbers
       bool(9.0 < sent["all-reduce"] / sent["local SGD"] < 9.1))  # fmt: skip
 print("all four have learned to read digits:", all(run.summary.test_accuracy > 0.5 for run in loops.values()))
 print("the records:", *[run.summary.scenario for run in loops.values()])
+my_fewest.compare(min(sent, key=sent.get))
 
 # %% [markdown]
 # Per step the four fall alike, and local SGD sends a ninth. The server's loss jumps: its momentum is made of gradients
@@ -238,6 +248,11 @@ print("the records:", *[run.summary.scenario for run in loops.values()])
 # SIGKILL. The fifth rank is a spare: it sees no batch until it is needed.
 #
 # **Predict:** to which step does rank 0 go back? Which steps does the spare see?
+
+# %%
+my_back = predict("the step to which rank 0 goes back", ...)
+my_first = predict("the first step that the spare sees", ...)
+my_last = predict("the last step that the spare sees", ...)
 
 # %%
 SURVIVE = """
@@ -283,6 +298,11 @@ rank, seen = survive.train("killed", fail="rank=1,step=25")
 back = [step for before, step in pairwise(seen) if step <= before]
 if rank in (0, 4):
     print(f"rank {rank} has begun with step {seen[0]}, gone back to {back}, and ended with step {seen[-1]}")
+
+# %% tags=["nbval-check-output"]
+my_back.compare(20)
+my_first.compare(20)
+my_last.compare(29)
 
 # %%
 # %%mpi -n 5
@@ -351,6 +371,9 @@ runs = {name: launch(method, 4, **recipe, **more, out=folder / "task" / name)
 # **Predict:** which method is the cheapest in bytes? Does that cost accuracy?
 
 # %%
+my_cheapest = predict("the cheapest in bytes", ..., *methods)
+
+# %%
 _, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
 for name, run in runs.items():
     megabytes, accuracy = sum(run.summary.bytes_sent) / 1e6, run.summary.test_accuracy
@@ -368,6 +391,7 @@ sent = {name: sum(run.summary.bytes_sent) for name, run in runs.items()}
 print("the fewest bytes:", min(sent, key=sent.get))
 print("all have learned to read digits:", all(run.summary.test_accuracy > 0.5 for run in runs.values()))
 print("the one with a kill has lost rank", [fault["rank"] for fault in runs["a rank killed"].summary.faults])
+my_cheapest.compare(min(sent, key=sent.get))
 
 # %% [markdown]
 # The same on the command line, and as a page with timelines:

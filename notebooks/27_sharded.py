@@ -47,6 +47,7 @@ from farandole.models.recomputation import recompute, unfuse
 from farandole.models.transformer import transformer
 from farandole.report import timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE
+from farandole.report.predictions import predict
 from farandole.runtime.buffers import sha256
 from farandole.sharded.hooks import Hooks
 from farandole.sharded.plan import units
@@ -68,6 +69,10 @@ KINDS = {"parameters": BLUE, "gradients": ORANGE, "optimizer_state": GREEN}
 # **Predict:** a model of 7.5 billion parameters, on 64 cards of 32 GB. Does it fit if only the optimizer's state is
 # divided? If the gradients are divided too?
 
+# %%
+my_state = predict("it fits with the optimizer's state divided", ..., "yes", "no")
+my_gigabytes = predict("GB on each card, if the gradients are divided too", ...)
+
 # %% tags=["nbval-check-output"]
 parameters, N, K = 7.5e9, 64, 12
 held = {
@@ -78,6 +83,8 @@ held = {
 }
 for name, bytes_per_parameter in held.items():
     print(f"{name:33} {bytes_per_parameter * parameters / 1e9:6.1f} GB on each of {N} cards")
+my_state.compare(held["stage 1: optimizer state divided"] * parameters < 32e9)
+my_gigabytes.compare(held["stage 2: gradients too"] * parameters / 1e9, within=0.05)
 
 # %% [markdown]
 # These are the numbers of the paper's first figure. In stage 3 each card holds a 64th of everything.
@@ -89,6 +96,10 @@ for name, bytes_per_parameter in held.items():
 # tensor ranks. Does it fit? Which of the four kinds takes most, if nothing is computed again in the backward pass? And
 # if 16 such pipelines divide the optimizer's state?
 
+# %%
+my_fits = predict("it fits without computing again", ..., "yes", "no")
+my_kind = predict("what takes most then", ..., "parameters", "gradients", "optimizer_state", "activations")
+
 # %% tags=["nbval-check-output"]
 shape, plan = MODELS["gpt3-175b"], KORTHIKANTI["gpt3-175b"]
 for pipelines, stage, again in ((1, 0, "none"), (1, 0, "selective"), (16, 1, "selective"), (16, 1, "full")):
@@ -97,6 +108,10 @@ for pipelines, stage, again in ((1, 0, "none"), (1, 0, "selective"), (16, 1, "se
     kinds = {kind: getattr(first, kind) / 1e9 for kind in (*KINDS, "activations")}
     print(f"{64 * pipelines:4} cards, recompute {again:9}",
           ", ".join(f"{gb:4.1f} GB of {kind.replace('_', ' ')}" for kind, gb in kinds.items()))  # fmt: skip
+without = by_stage(shape, replace(plan, ranks=64, batch=64, zero=0, recompute="none"), Numbers(MIXED))[0]
+kinds = {kind: getattr(without, kind) for kind in (*KINDS, "activations")}
+my_fits.compare(sum(kinds.values()) < 80e9)
+my_kind.compare(max(kinds, key=kinds.get))
 
 # %% [markdown]
 # Without recomputation it does not fit, and activations take most: the first stage holds those of many micro-batches,
@@ -157,6 +172,10 @@ for stage, run in runs.items():
 #
 # **Predict:** which of the three stages end with the same parameters, to the bit? And which sends the most?
 
+# %%
+my_bits = predict("all three end with the same parameters, to the bit", ..., "yes", "no")
+my_stage = predict("the stage that sends the most: 1, 2 or 3", ...)
+
 # %% tags=["nbval-check-output"]
 plain = launch("sync_sgd", ranks=4, optimizer="adam", lr=0.003, **recipe, out=folder / "plain")
 digests = {run.summary.params_sha256[rank] for run in runs.values() for rank in range(4)}
@@ -170,6 +189,8 @@ for stage, run in runs.items():
     at_last = whole * (N - 1) if stage == 3 else 0  # the model is gathered, to be judged
     sent = (sum(run.summary.bytes_sent) - at_last) / steps
     print(f"stage {stage}: all ranks together send {sent / ((N - 1) * whole):.2f} times (N − 1)Ψ in a step")
+my_bits.compare(len(digests) == 1)
+my_stage.compare(max(runs, key=lambda stage: sum(runs[stage].summary.bytes_sent)))
 
 # %% [markdown]
 # Plain data parallel adds the same numbers in another order, since its ring goes around the whole vector and not around
@@ -212,6 +233,9 @@ ax.set_axis_off()
 # **Predict:** what does it cost in memory? Can it save more than half of the time?
 
 # %%
+my_units = predict("units more that a rank holds", ...)
+
+# %%
 busy = {"hidden": 256, "depth": 4, "batch": 512, "steps": 12, "link_mbps": 200}
 busy["slow"] = [f"rank={rank},factor=4" for rank in (0, 1)]
 waiting = launch("sharded", ranks=2, **busy, out=folder / "waiting")
@@ -228,6 +252,7 @@ sizes_here = {
     each.name: sum(one.numel() * one.itemsize for one in each.parameters) for each in units(mlp((1, 8, 8), 10, 256, 4))
 }
 print(f"more parameters held: {(two - one) / max(sizes_here.values()):.2f} times the largest unit")
+my_units.compare((two - one) / max(sizes_here.values()))
 
 # %% [markdown]
 # It hides what lasts shorter than the computation beside it: at best a step takes as long as the longer of the two, so
@@ -243,6 +268,10 @@ print(f"more parameters held: {(two - one) / max(sizes_here.values()):.2f} times
 # **Predict:** the bytes that a rank sends, beside stage 3: in bfloat16, when the sums of gradients stay in float32? And
 # in groups of two, of four ranks?
 
+# %%
+my_bfloat16 = predict("bytes sent in bfloat16, in Ψ (stage 3: 2.25)", ...)
+my_groups = predict("bytes sent in groups of two, in Ψ", ...)
+
 # %% tags=["nbval-check-output"]
 variants = {
     "bfloat16": {"precision": "bfloat16"},
@@ -257,6 +286,10 @@ for name, run in {"stage 3": runs[3], **found}.items():
     sent = (run.summary.bytes_sent[0] - at_last) / run.summary.steps / whole
     kinds = [f"{share:.2f} Ψ of {kind.replace('_', ' ')}" for kind, share in zip(KINDS, held, strict=True)]
     print(f"{name:15} sends {sent:.2f} Ψ in a step; holds {', '.join(kinds)}")
+last = {"bfloat16": 3 / 4, "groups of two": 1 / 2}  # what the gathered model takes, at the end
+psi = {name: (found[name].summary.bytes_sent[0] / whole - each) / few["steps"] for name, each in last.items()}
+my_bfloat16.compare(psi["bfloat16"], within=0.02)
+my_groups.compare(psi["groups of two"], within=0.02)
 
 # %% [markdown]
 # In bfloat16 the parts count as optimizer state, as in the paper: they are what the update needs, and no pass does. The
@@ -279,6 +312,9 @@ for name, run in {"stage 3": runs[3], **found}.items():
 #
 # **Predict:** the four curves. When is the most kept? How often does the third one rise? How many layers are on the
 # device at a time in the fourth?
+
+# %%
+my_order = predict("the order by what is kept, the most first", ..., order=["none", "selective", "full", "offloaded"])
 
 
 # %%
@@ -330,6 +366,7 @@ for what, (values, gradients) in steps.items():
     same = all(torch.equal(*pair) for pair in zip(gradients, steps["none"][1], strict=True))
     print(f"{what:9} keeps {max(values) / 1e6:5.2f} MB at most, {most / 1e6:5.2f} by",
           f"formula; the same gradients, to the bit: {same}")  # fmt: skip
+my_order.compare(sorted(steps, key=lambda what: max(steps[what][0]), reverse=True))
 
 # %% [markdown]
 # Without recomputation everything piles up until the forward pass ends. Selective saves the softmax, which grows with
@@ -349,6 +386,9 @@ for what, (values, gradients) in steps.items():
 #
 # **Predict:** what does a rank send more than stage 3 with Adam? Which kind of memory grows, though less is remembered?
 
+# %%
+my_muon = predict("what it sends more in a step, in Ψ", ...)
+
 # %% tags=["nbval-check-output"]
 adam = launch("sharded", ranks=4, **few, save=folder / "trained", out=folder / "adam")
 muon = launch("sharded", ranks=4, optimizer="muon", **few, out=folder / "muon")
@@ -357,6 +397,7 @@ for name, run in {"Adam": adam, "Muon": muon}.items():
     sent = (run.summary.bytes_sent[0] - whole * 3 / 4) / run.summary.steps / whole
     same = run.summary.memory["measured"] == run.summary.memory["formula"]
     print(f"{name}: sends {sent:.2f} Ψ in a step; optimizer state and update hold {held:.2f} Ψ; as by formula: {same}")
+my_muon.compare((muon.summary.bytes_sent[0] - adam.summary.bytes_sent[0]) / few["steps"] / whole, within=0.05)
 
 # %% [markdown]
 # The momentum is a quarter of Ψ. Beside it a rank holds for a moment one gathered unit, and what the Newton-Schulz

@@ -45,6 +45,7 @@ from farandole.model_parallel.memory import ActivationMeter
 from farandole.models.transformer import FeedForward
 from farandole.report import timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -59,6 +60,10 @@ RANKS = (BLUE, ORANGE, GREEN, PURPLE)
 # keeps.
 #
 # **Predict:** T doubles. How much more do attention and the feed-forward network keep?
+
+# %%
+my_attention = predict("times as much that attention keeps", ...)
+my_feed_forward = predict("times as much that the feed-forward network keeps", ...)
 
 
 # %% tags=["nbval-check-output"]
@@ -95,6 +100,9 @@ for name, bytes_kept in grown.items():
         *(f"{each / 2**20:8.2f} MiB" for each in bytes_kept),
         f"  last doubling: ×{bytes_kept[-1] / bytes_kept[-2]:.1f}",
     )
+growth = {name: bytes_kept[-1] / bytes_kept[-2] for name, bytes_kept in grown.items()}
+my_attention.compare(growth["all scores kept"], within=0.1)
+my_feed_forward.compare(growth["feed-forward"], within=0.1)
 
 # %%
 figure, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
@@ -118,6 +126,9 @@ ax.spines[["top", "right"]].set_visible(False)
 #
 # **Predict:** does the order of the blocks matter? What if the scores are as large as 1,000?
 
+# %%
+my_matters = predict("the order of the blocks matters", ..., "yes", "no")
+
 # %% tags=["nbval-check-output"]
 torch.manual_seed(0)
 T = 16
@@ -134,6 +145,7 @@ for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
         attention.add(key[:, :, rows], value[:, :, rows], [parts[number]])
     found, log_sum = attention.result
     print("blocks in the order", order, "equal attention to 1e-12:", bool((found - exact).abs().max() < 1e-12))
+my_matters.compare(bool((found - exact).abs().max() > 1e-12))
 
 # %% [markdown]
 # The order does not matter. So a rank can attend to whichever block it has now, and to another later. That is all that
@@ -145,6 +157,9 @@ for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
 # attends to this block, while it sends it to its right neighbour and receives the next one from the left.
 #
 # **Predict:** with 4 ranks, which block does rank 1 have in step 3?
+
+# %%
+my_block = predict("the block of rank 1 in step 3", ...)
 
 # %%
 P = 4
@@ -163,6 +178,7 @@ for step in range(P):
     ax.text(1.6 * step + 0.5, 0.2, f"step {step}", ha="center")
 ax.set(xlim=(-0.9, 6), ylim=(-4, 0.5))
 ax.set_axis_off()
+my_block.compare([each.block for each in steps.forward(1, P) if isinstance(each, Attend)][3])
 
 # %% [markdown]
 # The backward pass goes around once more. Now each block takes the gradient of its keys and values along, and every
@@ -177,6 +193,10 @@ ax.set_axis_off()
 #
 # **Predict:** the sequence is cut into 4 parts, one per rank. In which step does rank 0 stop working? How many ranks
 # work in the last step?
+
+# %%
+my_stop = predict("the last step in which rank 0 works", ...)
+my_working = predict("ranks that work in the last step", ...)
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(9, 4.3), layout="constrained")
@@ -201,6 +221,9 @@ for title, placement in (("contiguous", contiguous(T, P)), ("zig-zag", zigzag(T,
     slowest = sum(max(of_rank[step] for of_rank in per_rank) for step in range(P))
     mean = sum(map(sum, per_rank)) / P
     print(f"   the slowest rank of each step, all steps: {slowest}, and the mean per rank is {mean:g}")
+pairs = work(contiguous(T, P))
+my_stop.compare(max(step for step in range(P) if pairs[0][step]))
+my_working.compare(sum(of_rank[P - 1] > 0 for of_rank in pairs))
 
 # %% [markdown]
 # With contiguous parts rank 0 has nothing to do after step 0, and rank 3 computes in every step. All others wait for
@@ -223,6 +246,10 @@ ulysses = {P: launch("context_parallel", ranks=P, attention="ulysses", **recipe,
 # **Predict:** the bytes. Let n be the bytes of the keys of all positions, 8 · 16 · 64 · 64 (samples, positions, width).
 # How much does a rank send per layer, forward and backward? And for the gradients of the parameters?
 
+# %%
+my_forward = predict("bytes per layer forward on 4 ranks, in n", ...)
+my_backward = predict("bytes per layer backward on 4 ranks, in n", ...)
+
 # %% tags=["nbval-check-output"]
 losses = {P: np.array([line["loss"] for line in run.metrics]) for P, run in runs.items()}
 n, layers = 8 * 16 * 64 * 64, 2
@@ -238,6 +265,8 @@ for P in (2, 4):
         f"   {layers} layers: {layers * forward:,} forward, {layers * backward:,} backward; gradients {gradients:,.0f}"
     )
     print(f"   per step: {per_step:,.0f}; counted by rank 0: {counted:,.0f}")
+my_forward.compare(forward / n)
+my_backward.compare(backward / n)
 
 # %% [markdown]
 # Forward, P − 1 blocks of keys and values. Backward, the same again and P gradients of blocks. All ranks have all
@@ -304,6 +333,9 @@ for P, run in ulysses.items():
 # more ranks, which of the two sends less per rank, and what limits it?
 
 # %%
+my_less = predict("the one that sends less on 32 ranks", ..., "ring", "ulysses")
+
+# %%
 ranks = [2, 4, 8, 16, 32]
 figure, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for name, colour in (("ring", ORANGE), ("ulysses", BLUE)):
@@ -319,6 +351,8 @@ ax.set(xscale="log", xticks=ranks, xticklabels=ranks, xlabel="ranks", ylabel="se
 ax.minorticks_off()
 ax.legend(frameon=False)
 ax.spines[["top", "right"]].set_visible(False)
+sent_by_32 = {name: sum(attention_bytes(name, zigzag(64, 32), 0, 1024).values()) for name in ("ring", "ulysses")}
+my_less.compare(min(sent_by_32, key=sent_by_32.get))
 
 # %% [markdown]
 # Ulysses: a rank's block shrinks with P, and so does what it sends. But the ranks must divide the heads: this model has
@@ -360,6 +394,10 @@ for ax, (title, between, meeting) in zip(axes, (
 # **Predict:** an all-reduce of n bytes is a reduce-scatter and an all-gather. Which of the two trainings sends more in
 # its forward pass? And in backward, where the input of the first matrix is needed again, but has not been kept whole?
 
+# %%
+my_pass_forward = predict("more in the forward pass", ..., "tensor split", "sequence parallel", "both the same")
+my_pass_backward = predict("more in the backward pass", ..., "tensor split", "sequence parallel", "both the same")
+
 # %% tags=["nbval-check-output"]
 text = {"model": "transformer", "data": "pydoc", **recipe}
 split = {on: launch("tensor_split", ranks=2, sequence_parallel=on, **text, out=folder / f"tensor-{on}") for on in
@@ -370,6 +408,8 @@ kept_by = {on: run.summary.memory["measured"]["activations"][0] for on, run in s
 sent_by = {on: run.summary.bytes_sent[0] for on, run in split.items()}
 print(f"activations kept with sequence parallel: {kept_by[True] / kept_by[False]:.0%} of those without")
 print(f"bytes sent: {sent_by[True] / sent_by[False]:.2f} of those without")
+my_pass_forward.compare("both the same")
+my_pass_backward.compare("sequence parallel" if sent_by[True] > sent_by[False] else "both the same")
 
 # %% [markdown]
 # Nothing of a block is whole on a rank any more, so its activations are a t-th. Forward sends the same bytes, since

@@ -39,6 +39,7 @@ from farandole.model_parallel.expert.routing import balance_loss, choose, count
 from farandole.model_parallel.expert.traffic import even_bytes, expert_size
 from farandole.report import timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SERIES
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -54,6 +55,10 @@ RANKS = (BLUE, ORANGE, GREEN, PURPLE)
 #
 # **Predict:** E grows from 2 to 64. How much do the parameters of a block grow? And the operations for a token?
 
+# %%
+my_parameters = predict("times as many parameters", ...)
+my_operations = predict("times as many operations for a token", ...)
+
 # %% tags=["nbval-check-output"]
 w, k = 64, 2
 several = [2, 4, 8, 16, 32, 64]
@@ -62,6 +67,8 @@ parameters = [attention + E * w + E * expert_size(w) for E in several]
 operations = [2 * (attention + E * w + k * expert_size(w)) for E in several]
 for E, held, computed in zip(several, parameters, operations, strict=True):
     print(f"{E:2} experts: {held:9,} parameters per block, {computed:7,} operations per token")
+my_parameters.compare(parameters[-1] / parameters[0], within=0.1)
+my_operations.compare(operations[-1] / operations[0], within=0.05)
 
 # %% [markdown]
 # The parameters grow with E. The operations hardly do: only the router, a matrix of E × w, grows. If all tokens were
@@ -94,6 +101,9 @@ _ = figure.colorbar(image, ax=ax)
 # With k = 1 the weight is the probability itself (Switch Transformer). With k = 2 the two weights are divided by their
 # sum (GShard). **Predict:** why not with k = 1? What does a token choose whose scores are all equal?
 
+# %%
+my_choices = predict("its two choices of experts 0 to 3, as a list", ...)
+
 # %% tags=["nbval-check-output"]
 equal = torch.full((1, 4), 0.25)
 print("equal scores:", choose(equal, 2)[0].flatten().tolist(), "– the lower numbers, always")
@@ -102,6 +112,7 @@ largest = choose(one.softmax(1), 1)[1]
 for name, weight in (("p", largest), ("p / p", largest / one.softmax(1).max())):
     (gradient,) = torch.autograd.grad(weight.sum(), one, retain_graph=True)
     print(f"weight {name}: the router's gradient is 0: {bool(gradient.abs().max() < 1e-6)}")
+my_choices.compare(choose(equal, 2)[0].flatten())
 
 # %% [markdown]
 # ## 3 Capacity
@@ -113,6 +124,10 @@ for name, weight in (("p", largest), ("p / p", largest / one.softmax(1).max())):
 #
 # **Predict:** 12 tokens, two choices each, 4 experts: what is C for a factor of 1? How many of the choices in the
 # picture above are dropped, and whose?
+
+# %%
+my_capacity = predict("C for a factor of 1", ...)
+my_dropped = predict("choices that are dropped", ...)
 
 # %%
 chosen = count(choices, experts).numpy()[None]  # one rank has all tokens
@@ -131,6 +146,9 @@ for ax, factor in zip(axes, (1.0, 1.5, 0.0), strict=True):
     ax.set(xticks=range(experts), xlabel="expert")
     ax.spines[["top", "right"]].set_visible(False)
 _ = axes[0].set_ylabel("choices accepted")
+capacity = capacity_of(1.0, tokens, k, experts)
+my_capacity.compare(capacity)
+my_dropped.compare(int(chosen.sum() - Plan.of(divided(experts, 1), chosen, capacity).kept.sum()))
 
 # %% [markdown]
 # Second choices (orange) stand on top and are dropped first. With a factor of 1 even a first choice is dropped, that of
@@ -191,6 +209,9 @@ runs = {P: launch("expert_parallel", ranks=P, **recipe, out=folder / f"same-{P}"
 # With an even load, how much does a rank send per step for dispatch and combine, forward and backward? What else is
 # sent?
 
+# %%
+my_bytes = predict("bytes for dispatch and combine, on 4 ranks", ...)
+
 # %% tags=["nbval-check-output"]
 losses = {P: np.array([line["loss"] for line in run.metrics]) for P, run in runs.items()}
 layers, row = 2, 32 * 8
@@ -203,6 +224,7 @@ for P in (2, 4):
     print(f"{P} ranks: the same losses as one rank, to 1e-12: {abs(losses[P] - losses[1]).max() < 1e-12}")
     print(f"   shared gradients {shared:,.0f} bytes; tokens and answers, if the load were even, {even:,.0f}")
     print(f"   counted, mean of the ranks, within 5 % of their sum: {abs(counted / (shared + even) - 1) < 0.05}")
+my_bytes.compare(even, within=0.01)
 
 # %% [markdown]
 # The load is not even, and a rank with popular experts sends more than others. Their mean is that of an even load all
@@ -240,6 +262,9 @@ timeline.plot(runs[4], ax, steps=1, title="experts on 4 ranks, one step")
 # Both are of the whole batch. **Predict:** two ranks compute L each from its own tokens. Is the mean of the two the L
 # of all tokens?
 
+# %%
+my_mean = predict("their mean is the L of all tokens", ..., "yes", "no")
+
 # %% tags=["nbval-check-output"]
 drawn = (2 * torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0))).softmax(2)
 shares = [part.argmax(1).bincount(minlength=4) / len(part) for part in (*drawn, drawn.flatten(0, 1))]
@@ -248,6 +273,7 @@ parts = [balance_loss(part, shares[2], 12).item() for part in drawn]
 print(f"each by itself {apart[0]:.4f} and {apart[1]:.4f}, their mean {np.mean(apart):.4f}")
 print(f"all tokens {balance_loss(drawn.flatten(0, 1), shares[2], 12):.4f}")
 print(f"parts with the f of all tokens {parts[0]:.4f} and {parts[1]:.4f}, their sum {sum(parts):.4f}")
+my_mean.compare(np.isclose(np.mean(apart), sum(parts)))
 
 # %% [markdown]
 # The mean of products is not the product of means. But f comes with the counts that all ranks exchange anyway, and

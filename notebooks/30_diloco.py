@@ -37,6 +37,7 @@ from farandole.collectives.ring import RING
 from farandole.data_parallel.outer_step import Outer
 from farandole.report import timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, RED
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -50,6 +51,10 @@ plt.rcParams["figure.dpi"] = 100
 #
 # **Predict:** what share of the time do the sites compute if they talk after every step? How large must H be for 95 %?
 
+# %%
+my_share = predict("the part of the time that they compute with H = 1 (0 to 1)", ...)
+my_period = predict("the H for 95 %", ...)
+
 # %% tags=["nbval-check-output"]
 nbytes, line, step_s = 2e9, 10e9 / 8, 1.0
 _, vectors, _ = coefficients(RING, 2)
@@ -57,6 +62,8 @@ talk_s = vectors * nbytes / line
 print(f"an all-reduce takes {talk_s:.2f} s")
 for period in (1, 10, 30, 100, 500):
     print(f"H = {period:3}: they compute {period * step_s / (period * step_s + talk_s):6.1%} of the time")
+my_share.compare(step_s / (step_s + talk_s), within=0.05)
+my_period.compare(next(H for H in range(1, 1000) if H * step_s / (H * step_s + talk_s) >= 0.95), within=0.05)
 
 # %% [markdown]
 # H = 31 is enough for 95 %. The paper trains with H = 500, for which a line of 1 Gbit/s would do.
@@ -77,6 +84,10 @@ for period in (1, 10, 30, 100, 500):
 #
 # A valley with four ranks: all want to go along it, to the right, and each to another side of it. The inner steps are
 # short, so a period does not get far.
+
+# %%
+my_method = predict("with η = 1 and μ = 0", ..., "synchronous SGD", "local SGD")
+my_momentum = predict("momentum helps", ..., "where the ranks disagree", "where they agree")
 
 # %% tags=["nbval-check-output"]
 goals = np.array([[10.0, side] for side in (-3.0, -1.0, 1.0, 3.0)])  # what each rank wants
@@ -102,6 +113,8 @@ paths = {(eta, mu): trained(eta, mu) for eta, mu in ((1.0, 0.0), (0.7, 0.0), (0.
 for (eta, mu), path in paths.items():
     along = ", ".join(f"{path[period, 0]:5.2f} after {period}" for period in (3, 6, 12))
     print(f"η = {eta}, μ = {mu}, along the valley: {along} periods")
+my_method.compare("local SGD")
+my_momentum.compare("where they agree")
 
 # %%
 figure, (ax, far) = plt.subplots(1, 2, figsize=(10, 3), layout="constrained")
@@ -128,6 +141,9 @@ _ = far.legend(frameon=False)
 #
 # **Predict:** what part of synchronous SGD's bytes does each of the others send, with H = 16?
 
+# %%
+my_part = predict("the part of the bytes (0 to 1)", ...)
+
 # %% tags=["nbval-check-output"]
 recipe = {"data": "digits", "model": "mlp", "hidden": 64, "steps": 128, "batch": 64, "seed": 0}
 adam = {**recipe, "optimizer": "adam", "lr": 0.003, "weight_decay": 0.1}
@@ -143,6 +159,7 @@ for name, run in runs.items():
     messages = {own / every for own, every in zip(s.messages_sent, whole.messages_sent, strict=True)}
     same = len(set(s.params_sha256)) == 1
     print(f"{name:12} {nbytes} of the bytes, {messages} of the messages on every rank; equal copies: {same}")
+my_part.compare(sum(runs["DiLoCo"].summary.bytes_sent) / sum(whole.bytes_sent))
 
 # %%
 for name, run in runs.items():
@@ -162,12 +179,18 @@ for name, run in runs.items():
 #
 # **Predict:** with H = 16 and F = 4, how many bytes fewer are sent? And how long is the longest message?
 
+# %%
+my_fewer = predict("per cent of the bytes that are saved", ...)
+my_longest = predict("the longest message, in models", ...)
+
 # %% tags=["nbval-check-output"]
 steps, period = 64, 16
 sent = {F: np.array([sum(Outer(period, 0.7, 0.9, F).sends(each, step) / F for each in range(F))
                      for step in range(1, steps + 1)]) for F in (1, 4)}  # fmt: skip
 for F, each in sent.items():
     print(f"F = {F}: {each.sum():g} models in {steps} steps, at most {each.max():g} at a time")
+my_fewer.compare(100 * (1 - sent[4].sum() / sent[1].sum()))
+my_longest.compare(sent[4].max())
 
 # %%
 figure, axes = plt.subplots(2, 1, figsize=(8, 2.8), sharex=True, sharey=True, layout="constrained")
@@ -194,6 +217,10 @@ _ = axes[1].set_xlabel("step")
 # **Predict:** what becomes of the time in which the ranks wait?
 
 # %%
+my_fragments = predict("waiting with four fragments", ..., "shorter", "longer")
+my_delay = predict("waiting with a delay of 3", ..., "shorter", "longer")
+
+# %%
 slow = [f"rank={rank},factor=8" for rank in range(4)]
 line = {**adam, "hidden": 256, "steps": 48, "slow": slow, "link_mbps": 60, "period": 16, "outer_momentum": 0.5}
 ways = {
@@ -205,6 +232,9 @@ for name, run in ways.items():
     s = run.summary
     waits_s = np.mean(np.add(s.comm_s, s.wait_s))
     print(f"{name:18} {s.wall_s:5.2f} s, of which a rank waits {waits_s:5.2f} s; accuracy {s.test_accuracy:.1%}")
+once_s, often_s, delayed_s = (np.add(run.summary.comm_s, run.summary.wait_s).mean() for run in ways.values())
+my_fragments.compare("shorter" if often_s < once_s else "longer")
+my_delay.compare("shorter" if delayed_s < once_s else "longer")
 
 # %%
 figure, axes = plt.subplots(2, 1, figsize=(10, 5), layout="constrained")

@@ -36,6 +36,7 @@ from farandole.errors import UsageError
 from farandole.model_parallel.grid import AXES, Grid, factorisations, fitting
 from farandole.report import timeline
 from farandole.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -51,6 +52,9 @@ COLOURS = dict(zip(AXES, (GREY, GREEN, BLUE, PURPLE, ORANGE, RED), strict=True))
 #
 # **Predict:** 8 ranks are on each host, in order of their numbers. Which of rank 37's six neighbours are on its own
 # host?
+
+# %%
+my_neighbours = predict("axes whose neighbour is on the same host, as a list", ..., *AXES)
 
 # %%
 grid = Grid(data=2, shard=2, pipeline=2, expert=2, context=2, tensor=2)
@@ -85,6 +89,7 @@ ax.set_axis_off()
 print(f"rank {own} is at", grid.place(own))
 for axis, other in reversed(partner.items()):
     print(f"{axis:8} talks to rank {other:2}: {'same host' if other // 8 == own // 8 else 'another host'}")
+my_neighbours.compare([axis for axis, other in partner.items() if other // 8 == own // 8])
 
 # %% [markdown]
 # Tensor, context and expert are within the host: they talk in every layer. A pipeline talks at its borders, shard ranks
@@ -92,6 +97,9 @@ for axis, other in reversed(partner.items()):
 #
 # Any lengths will do, if they multiply to the number of ranks. **Predict:** how many grids are there of 8 ranks? Each
 # factor 2 goes to one of six axes.
+
+# %%
+my_grids = predict("grids of 8 ranks", ...)
 
 # %% tags=["nbval-check-output"]
 for ranks in (2, 4, 6, 7, 8, 64):
@@ -101,6 +109,7 @@ try:
     fitting(8, {"data": None, "context": 3, "tensor": 2})
 except UsageError as error:
     print(error)
+my_grids.compare(len(factorisations(8)))
 
 # %% [markdown]
 # ## 2 Which ranks share what
@@ -112,11 +121,17 @@ except UsageError as error:
 # Eight ranks as expert 2 × context 2 × tensor 2. **Predict:** with which ranks does rank 0 add up the gradient of its
 # part of an attention matrix? And that of its experts? And that of a layer norm, of which all have the whole?
 
+# %%
+my_attention = predict("ranks that add up attention and norms, as a list", ...)
+my_experts = predict("ranks that add up the experts, as a list", ...)
+
 # %% tags=["nbval-check-output"]
 small = Grid(expert=2, context=2, tensor=2)
 print("attention and norms:", small.line(0, "data", "expert", "context"), "– other tokens, the same parameters")
 print("experts:            ", small.line(0, "data", "context"), "– the tokens of ranks 4 and 6 have come to it already")
 print("never with rank 1:   the same tokens, so the gradient of a norm is the same there, bit by bit")
+my_attention.compare(small.line(0, "data", "expert", "context"))
+my_experts.compare(small.line(0, "data", "context"))
 
 # %% [markdown]
 # ## 3 Does it learn the same?
@@ -125,6 +140,10 @@ print("never with rank 1:   the same tokens, so the gradient of a norm is the sa
 # each sequence; and on one rank. (The next section has three axes on eight ranks.)
 #
 # **Predict:** how many ranks draw samples of their own here? Do both trainings see the same batches?
+
+# %%
+my_shares = predict("shares of the samples", ...)
+my_batches = predict("both trainings see the same batches", ..., "yes", "no")
 
 # %%
 recipe = {"batch": 8, "steps": 3, "hidden": 32, "precision": "float64"}
@@ -139,6 +158,8 @@ for name, run in (("4 ranks", divided), ("1 rank", whole)):
     held = memory["measured"]["parameters"]
     print(f"{name}: {max(held):,} bytes of parameters on the fullest rank; as by the formula:",
           held == memory["formula"]["parameters"])  # fmt: skip
+my_shares.compare(1)
+my_batches.compare(abs(losses[0] - losses[1]).max() < 1e-10)
 
 # %% [markdown]
 # Neither data nor shard nor expert is longer than 1, so there is one share of the samples, and all ranks work on the
@@ -158,6 +179,10 @@ timeline.plot(divided, ax, steps=1, title="pipeline 2 × context 2")
 #
 # Every axis has its own communicators, which count what they send. **Predict:** three grids of 8 ranks follow. In
 # which of them does tensor send most? Which part does not become smaller with half as many samples?
+
+# %%
+my_grid = predict("the grid in which tensor sends most: 1, 2 or 3", ...)
+my_part = predict("what does not become smaller with half as many samples", ..., "tensor", "context", "gradients")
 
 # %% tags=["nbval-check-output"]
 # %%mpi -n 8
@@ -186,6 +211,10 @@ with World.start(GridOptions()) as world:
             print(training.grid)
             print("  ", ", ".join(f"{what} {nbytes:,}" for what, nbytes in sent.items() if nbytes))
             print("   as by the formula:", sent == by_formula(training, rows, plans))
+
+# %% tags=["nbval-check-output"]
+my_grid.compare(3)
+my_part.compare("gradients")
 
 # %% [markdown]
 # "gradients" is what is added up over all ranks that hold the same: not of the data axis alone, since expert and

@@ -41,6 +41,7 @@ from farandole.collectives.ring import RING
 from farandole.decentralised.mixing import mixing_matrix
 from farandole.decentralised.topologies import topology
 from farandole.report.colours import BLUE, GREEN, ORANGE
+from farandole.report.predictions import predict
 
 workplace = tempfile.TemporaryDirectory(prefix="farandole-")  # gone when this notebook's kernel ends
 folder = Path(workplace.name)
@@ -73,6 +74,9 @@ for bound in exact.rule:
 #
 # **Predict:** P = 6 has ⌈log₂6⌉ = 3 rounds, more than log₂6. Is their product exact?
 
+# %%
+my_product = predict("the product is exact for 6 ranks", ..., "yes", "no")
+
 # %% tags=["nbval-check-output"]
 for ranks in (4, 6, 8):
     graph = topology("one-peer-exponential", ranks)
@@ -83,6 +87,7 @@ for ranks in (4, 6, 8):
     print(f"{ranks} ranks, {len(graph.rounds)} rounds: the largest distance from 1/P is {rest:.3f}")
 found = exact.measure()
 print("\nverdict of the row:", verdict(exact.rule, found.figures))
+my_product.compare("no")
 
 # %% [markdown]
 # Our three lines and the row's agree. Here the verdict cannot depend on the machine.
