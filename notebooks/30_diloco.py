@@ -253,6 +253,36 @@ for name, run in ways.items():
 # grey is waiting for a rank that has not sent yet. A rank itself waits only if the message has not come when its three
 # steps are over. A longer delay hides more, and its moves are older: the paper takes one to five steps of 100.
 # (Fragments send a little more here, since after the last step each that has moved is sent once more.)
+
+# %% [markdown]
+# ## 6 A worker dies
+#
+# The ranks hear of each other once a round, so a death is noticed at the next outer step. `elastic_diloco` leaves the
+# dead out of it: the mean is over those that live, and their shares of the batch are divided by the sum of these shares
+# (`recovery/elastic_diloco.py`; how the living find each other is in notebook 17).
+#
+# **Predict:** rank 2 is killed at step 25, in the second round of 16 steps. How many steps do the others take again?
+# How many ranks end with the same parameters?
+
+# %%
+my_again = predict("steps that are taken again", ...)
+my_alike = predict("ranks that end with the same parameters", ...)
+
+# %% tags=["nbval-check-output"]
+rounds = {**recipe, "dropout": 0.0, "steps": 48, "period": 16}
+struck = launch("elastic_diloco", 4, **rounds, fail="rank=2,step=25", out=folder / "struck")
+summary, [fault] = struck.summary, struck.summary.faults
+print(
+    f"rank {fault['rank']} died at step {fault['step']}; {summary.steps} steps were taken, {fault['steps_lost']} again"
+)
+print("still there:", summary.members, "- different checksums:", len(set(summary.params_sha256)))
+my_again.compare(fault["steps_lost"])
+my_alike.compare(len(summary.params_sha256))
+
+# %% [markdown]
+# None, and the three that are left. Each had taken its round to the end, and keeps what it has moved. What rank 2 moved
+# in the nine steps of its last round is lost, and with it their samples. After a synchronous step every rank knows what
+# the dead one knew; after a round of H steps nobody does.
 #
 # ## What you have seen
 #
@@ -260,6 +290,7 @@ for name, run in ways.items():
 # - Momentum helps along directions in which the ranks agree, and goes too far if there are few outer steps.
 # - Fragments send as many bytes, a part at a time: the line may be slower by their number.
 # - With a delay the ranks train while the messages travel. Each mixes what has come with what it has.
+# - Who dies is missing from the mean, with what it has moved in its last round.
 #
 # ## What to try
 #

@@ -1,121 +1,151 @@
-"""A prediction prints one line: right, close, wrong by how much, not entered, or no answer to its question."""
+"""What each method of synchronising is predicted to cost: against the formulas, by hand."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from pkgutil import resolve_name
 
 import numpy as np
 import pytest
 
-from farandole.report.predictions import predict
+from farandole.cli.run import with_present_names
+from farandole.collectives.costs import Link
+from farandole.cost.methods import METHODS
+from farandole.cost.options import SyncCostOptions, check
+from farandole.cost.predictions import DRAWS, Calibration, efficiency, gossip_pace, predicted
+from farandole.cost.stragglers import Times
+from farandole.errors import UsageError
+from farandole.runtime import choices
+from farandole.runtime.command_line import parse
 
-NOT_ENTERED = "no prediction was entered."
-AS_PREDICTED = "you predicted {}, and so it is."
+ALPHA, BETA, NBYTES, PERIOD = 1e-3, 1e-8, 1_000_000, 8
+MESSAGE = ALPHA + NBYTES * BETA
 
 
-def compared(capsys: pytest.CaptureFixture[str], answer: object, measured: Any, *words: str, **options: Any) -> str:
-    """The line that `compare` prints, without the question; `predict` has printed it as well, or nothing."""
-    order, within = options.get("order", ()), options.get("within", 0.0)
-    prediction = predict("the thing", answer, *words, order=order)
-    first = capsys.readouterr().out
-    prediction.compare(measured, within=within)
-    line = capsys.readouterr().out
-    assert first in ("", line)
-    assert line.startswith("the thing: ")
-    assert line.count("\n") == 1
-    return line.removeprefix("the thing: ").strip()
+def calibration(times: Times, buckets: list[tuple[int, float]] | None = None) -> Calibration:
+    encoded = {"float16": NBYTES // 2, "top-k": 4000}
+    return Calibration(Link(ALPHA, BETA), NBYTES, dict.fromkeys(METHODS, times), encoded, buckets or [], PERIOD)
+
+
+def steady(*seconds: float) -> Times:
+    """Ranks that always take as long, each."""
+    return np.tile(seconds, (10, 1))
+
+
+def ring(ranks: int, nbytes: float = NBYTES) -> float:
+    return 2 * (ranks - 1) * (ALPHA + nbytes / ranks * BETA)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+def test_messages_are_those_of_the_method(ranks: int) -> None:
+    known = calibration(steady(*[0.1] * ranks))
+    right = {
+        "ring": ring(ranks),
+        "large-batch": ring(ranks) / PERIOD,
+        "local-sgd": ring(ranks) / PERIOD,
+        "float16": ring(ranks, NBYTES / 2),
+        "top-k": (ranks - 1) * (ALPHA + 4000 * BETA),
+        "central": {1: 0, 2: 2, 3: 3, 4: 5, 7: 11}[ranks] * MESSAGE,
+        "gossip": min(2, ranks - 1) * MESSAGE,
+    }
+    assert {method: predicted(method, known, ranks).comm_s for method in right} == pytest.approx(right)
+
+
+def test_every_method_waits_for_a_steadily_slow_rank() -> None:
+    known = calibration(steady(0.1, 0.1, 0.3, 0.1))
+    costs = {method: predicted(method, known, 4).compute_s for method in METHODS}
+    assert costs.pop("large-batch") == pytest.approx(0.3 / PERIOD)  # one step is of that many batches
+    assert costs == pytest.approx(dict.fromkeys(costs, 0.3), rel=0.01)
+
+
+def test_several_steps_together_wait_less_for_ranks_that_are_sometimes_slow() -> None:
+    sometimes = np.random.default_rng(1).choice([0.1, 0.5], p=[0.8, 0.2], size=(200, 4))
+    known = calibration(sometimes)
+    local, gossip, ring_ = (predicted(method, known, 4).compute_s for method in ("local-sgd", "gossip", "ring"))
+    assert ring_ == pytest.approx(0.1 + 0.4 * (1 - 0.8**4), rel=0.1)
+    assert sometimes.mean() < local < 0.8 * ring_
+    assert sometimes.mean() < gossip <= ring_ * 1.001
+
+
+def test_rounds_longer_than_what_was_drawn_are_predicted_too() -> None:
+    known = replace(calibration(steady(0.1, 0.2)), period=500)
+    assert predicted("local-sgd", known, 2).compute_s == pytest.approx(0.2)
+
+
+def test_gossip_waits_for_its_neighbours_alone() -> None:
+    times = np.full((2, 5), 1.0)
+    times[0, 0] = 10.0
+    assert gossip_pace(times) == pytest.approx((10 + 1) / 2)
+    times[1, 2] = 10.0  # two places away, it has already begun when the other is done
+    assert gossip_pace(times) == pytest.approx((1 + 10) / 2)
+    times[1, 2], times[1, 1] = 1.0, 10.0  # a neighbour waits first
+    assert gossip_pace(times) == pytest.approx((10 + 10) / 2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
+def test_no_method_is_faster_than_without_waiting_and_messages(method: str, ranks: int) -> None:
+    """Among 400 drawn steps quick ones may be many: the ideal is that of the same draw."""
+    times = np.random.default_rng(ranks).choice([0.1, 0.5], p=[0.9, 0.1], size=(30, ranks))
+    free = replace(calibration(times, [(NBYTES, 0.1)]), link=Link(0, 0))
+    part = efficiency(method, free, ranks)
+    assert part == pytest.approx(1) if ranks == 1 else 0.3 < part < 1
+    assert efficiency(method, replace(free, link=Link(ALPHA, BETA)), ranks) <= part
+
+
+def test_what_is_hidden_behind_the_computation_costs_nothing() -> None:
+    times = steady(1.0, 1.0)
+    first, last = (400_000, 0.5), (100_000, 1.0)
+    hidden = predicted("overlapped", calibration(times, [first, last]), 2)
+    assert hidden.comm_s == pytest.approx(ring(2, 100_000)), "only the last bucket's is left"
+    late = predicted("overlapped", calibration(times, [(400_000, 0.999), last]), 2)
+    assert late.comm_s == pytest.approx(0.999 + ring(2, 400_000) + ring(2, 100_000) - 1.0)
+
+
+def test_more_workers_are_more_of_the_same() -> None:
+    known = calibration(steady(0.1, 0.2))
+    drawn = known.drawn("ring", 5)
+    assert drawn.shape == (DRAWS, 5)
+    assert list(drawn[0]) == [0.1, 0.2, 0.1, 0.2, 0.1]
+    assert predicted("ring", known, 512).comm_s == pytest.approx(ring(512))
 
 
 @pytest.mark.parametrize(
-    ("answer", "measured", "within", "line"),
+    ("options", "message"),
     [
-        (24, 24, 0, AS_PREDICTED.format("24")),
-        (24.0, np.int64(24), 0, AS_PREDICTED.format("24")),
-        (0.3, 0.1 + 0.2, 0, AS_PREDICTED.format("0.3")),
-        (0, 0, 0, AS_PREDICTED.format("0")),
-        (12_000_000, 16_000_000, 0, "you predicted 12,000,000, it is 16,000,000: too low by 25%."),
-        (24, 18, 0, "you predicted 24, it is 18: too high by 33%."),
-        (6, 18, 0, "you predicted 6, it is 18: too low by a factor of 3."),
-        (100, 25.5, 0, "you predicted 100, it is 25.5: too high by a factor of 3.92."),
-        (1, 0, 0.5, "you predicted 1, it is 0: too high."),
-        (-1, 0.5, 0, "you predicted -1, it is 0.5: too low."),
-        (24, 24.5, 0.05, "you predicted 24, it is 24.5: close."),
-        (24, 26, 0.05, "you predicted 24, it is 26: too low by 8%."),
+        (SyncCostOptions(steps=20), "--steps 20 is no multiple of --period 8: give 16"),
+        (SyncCostOptions(steps=3), "give 8"),
+        (SyncCostOptions(methods=("ring", "ring")), "--methods names one twice"),
+        (SyncCostOptions(methods=()), "--methods names none"),
     ],
 )
-def test_a_number(capsys: pytest.CaptureFixture[str], answer: float, measured: float, within: float, line: str) -> None:
-    assert compared(capsys, answer, measured, within=within) == line
+def test_options_that_do_not_fit_are_refused(options: SyncCostOptions, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check(options)
 
 
-@pytest.mark.parametrize(
-    ("answer", "measured", "line"),
-    [
-        (True, True, AS_PREDICTED.format("yes")),
-        ("no", np.bool_(False), AS_PREDICTED.format("no")),
-        ("yes", "no", "you predicted yes, it is no."),
-        (..., True, NOT_ENTERED),
-        ("perhaps", True, "'perhaps' is not one of these: yes, no."),
-        (1, True, "1 is not one of these: yes, no."),
-    ],
-)
-def test_yes_or_no(capsys: pytest.CaptureFixture[str], answer: object, measured: object, line: str) -> None:
-    assert compared(capsys, answer, measured, "yes", "no") == line
+@pytest.mark.parametrize("method", METHODS)
+def test_a_row_names_functions_that_exist(method: str) -> None:
+    row = METHODS[method]
+    assert callable(resolve_name(row.prediction))
+    assert callable(resolve_name(row.strategy))
 
 
-@pytest.mark.parametrize(
-    ("answer", "measured", "line"),
-    [
-        ([3, 3, 2, 2], np.array([3, 3, 2, 2]), AS_PREDICTED.format("[3, 3, 2, 2]")),
-        ((3, 3, 3, 1), [3, 3, 2, 2], "you predicted [3, 3, 3, 1], it is [3, 3, 2, 2]: 2 of 4 entries are right."),
-        ([3], [3, 3, 2, 2], "you predicted [3], it is [3, 3, 2, 2]: 4 entries, not 1."),
-        (3, [3, 3, 2, 2], "you predicted 3, but the answer is a list."),
-        ([3], 3, "you predicted [3], but the answer is not a list."),
-        ([3, "x"], [3, 3], "[3, 'x'] is neither a number nor a list of numbers."),
-    ],
-)
-def test_a_list_of_numbers(capsys: pytest.CaptureFixture[str], answer: object, measured: object, line: str) -> None:
-    assert compared(capsys, answer, measured) == line
-
-
-def test_the_tolerance_holds_for_each_number_of_a_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert compared(capsys, [10, 21], [10.1, 20], within=0.02).endswith("1 of 2 entries are right.")
-    assert compared(capsys, [10, 21], [10.1, 20], within=0.05) == AS_PREDICTED.format("[10, 21]")
-
-
-@pytest.mark.parametrize(
-    ("answer", "line"),
-    [
-        (["tree", "ring"], AS_PREDICTED.format("[tree, ring]")),
-        (["ring", "tree"], "you predicted [ring, tree], it is [tree, ring]: 0 of 2 entries are right."),
-        (["ring"], "['ring'] is not a list of all of these: ring, tree."),
-        ("ring", "'ring' is not a list of all of these: ring, tree."),
-        (..., NOT_ENTERED),
-    ],
-)
-def test_an_order(capsys: pytest.CaptureFixture[str], answer: object, line: str) -> None:
-    assert compared(capsys, answer, ["tree", "ring"], order=("ring", "tree")) == line
-
-
-def test_several_words_count_in_any_order(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("ring", "tree", "doubling")
-    assert compared(capsys, ["tree", "ring"], ["ring", "tree"], *words) == AS_PREDICTED.format("[ring, tree]")
-    assert compared(capsys, ["tree"], ["ring", "tree"], *words).endswith("2 entries, not 1.")
-    assert compared(capsys, "tree", ["ring", "tree"], *words) == "you predicted tree, but the answer is a list."
-
-
-@pytest.mark.parametrize("measured", [18, 0.123, [1, 2], np.ones(3), float("nan")])
-def test_without_an_answer_the_line_does_not_depend_on_what_was_measured(
-    capsys: pytest.CaptureFixture[str], measured: object
+def test_options_by_their_former_names_are_accepted_with_one_line_of_advice_each(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert compared(capsys, ..., measured) == NOT_ENTERED
+    said: list[str] = []
+    monkeypatch.setattr(choices, "advise", said.append)
+    options = parse(SyncCostOptions, ["--ways", "ring", "gossip", "--rehearsal=7", "--steps", "16"])
+    assert options == SyncCostOptions(methods=("ring", "gossip"), calibration_steps=7, steps=16)
+    assert said == [
+        "--ways is called --methods now; the old word is still accepted",
+        "--rehearsal is called --calibration-steps now; the old word is still accepted",
+    ]
 
 
-@pytest.mark.parametrize(
-    ("words", "order", "measured"),
-    [((), (), "ring"), (("ring", "tree"), (), "star"), (("yes", "no"), (), 1), ((), ("ring", "tree"), ["ring"])],
-)
-def test_a_notebook_that_measures_no_answer_to_its_question_is_refused(
-    words: tuple[str, ...], order: tuple[str, ...], measured: object
-) -> None:
-    with pytest.raises(ValueError, match=r"the thing: .* is no answer to this question"):
-        predict("the thing", ..., *words, order=order).compare(measured)
+def test_the_command_line_replaces_former_names_in_its_own_scenario_alone() -> None:
+    given = ["run", "sync_cost", "-n", "2", "--ways", "ring"]
+    assert with_present_names(given) == ["run", "sync_cost", "-n", "2", "--methods", "ring"]
+    for others in (["run", "sync_sgd", "--ways", "ring"], ["compare", "sync_cost", "--ways"], ["run"], []):
+        assert with_present_names(others) == others
