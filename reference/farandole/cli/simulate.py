@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from farandole.cli import simulate_map, simulate_progress, simulate_record, simulate_table
+from farandole.cli import simulate_map, simulate_progress, simulate_record, simulate_table, simulate_validate
 from farandole.cli.pictures import check, save
 from farandole.cli.simulate_layers import FROM_MODEL
 from farandole.cli.simulate_options import SimulateOptions
@@ -20,7 +20,11 @@ MOST_GRADIENTS = 20_000_000
 READING: dict[str, tuple[str, ...]] = {
     "record": ("json",), "fit": ("json",), "sides": ("alone", "goal", "json"), "collect": ("out", "json"),
 }  # fmt: skip
-NEEDS = {"alone": "sides", "goal": "sides", "map_gbps": "map", "recover_s": "fail_every", "micro_batch": "model"}
+VALIDATING = ("validate", "folder", "seed", "out", "json")  # the options of --validate
+NEEDS = {
+    "folder": "validate", "alone": "sides", "goal": "sides", "map_gbps": "map", "recover_s": "fail_every",
+    "micro_batch": "model",
+}  # fmt: skip
 
 
 def simulate(*methods: str, options: SimulateOptions | None = None) -> None:
@@ -37,7 +41,9 @@ def simulate(*methods: str, options: SimulateOptions | None = None) -> None:
     """
     options = options or SimulateOptions()
     _check_options(methods, options.given())
-    if options.record:
+    if options.validate:
+        simulate_validate.validate(_named(methods), options.folder, options.seed, options.out, options.json)
+    elif options.record:
         simulate_record.against(options.record, options.json)
     elif options.fit:
         simulate_record.fitted(options.fit, options.json)
@@ -79,6 +85,14 @@ def _simulate(methods: Sequence[str], options: SimulateOptions) -> None:
             print(f"the picture: {out}")
 
 
+def _named(methods: Sequence[str]) -> list[str]:
+    """Return the methods of --validate by their present names; none: all."""
+    from farandole.parameter_server.core.policies import ALIASES
+
+    named = list(dict.fromkeys(advised(method, ALIASES) for method in methods))
+    return [] if named == ["all"] else named
+
+
 def _chosen(methods: Sequence[str], options: SimulateOptions) -> list[str]:
     """Return the methods' names, each once.
 
@@ -107,6 +121,8 @@ def _check_options(methods: Sequence[str], given: Mapping[str, Any]) -> None:
             raise UsageError(f"--{reading} simulates no method: leave {methods[0]} out")
         if beside := [name for name in given if name not in (reading, *READING[reading])]:
             raise UsageError(f"{_option(beside[0])} says nothing to --{reading}: leave one of them out")
+    if "validate" in given and (beside := [name for name in given if name not in VALIDATING]):
+        raise UsageError(f"{_option(beside[0])} says nothing to --validate, whose runs are given: leave it out")
     if "model" in given and (beside := [name for name in FROM_MODEL if name in given]):
         raise UsageError(f"{_option(beside[0])} is given by --model {given['model']}: leave one of them out")
     for name, other in NEEDS.items():

@@ -156,9 +156,16 @@ class SimulateOptions(LayeredOptions, SettingOptions):
     goal: Positive = 0.5
     """--sides: the training loss to reach."""
 
+    validate: Flag = False
+    """Compare the simulator with real runs here, of the named methods or of all: first write all predictions, then
+    measure. About five minutes."""
+
+    folder: Path = Path("runs") / "validate"
+    """--validate: folder of the predictions and of the finished runs, which are not repeated."""
+
     out: Path | None = None
-    """File for a picture of the scaling or of the map, a .png, .svg or .pdf. [default of the map: map.png, without
-    --json]"""
+    """File for a picture of the scaling, of the map or of --validate, a .png, .svg or .pdf. [default of the map:
+    map.png, without --json]"""
 
     json: Flag = False
     """Print the figures as JSON."""

@@ -69,6 +69,7 @@ class Choice:
         activation: bytes of a micro-batch's outputs between two layers, where there is no model.
         micro_batch: sequences in one, where there is a model.
         schedule, tensor: of the grid, its pipelines' schedule and the ranks that divide each layer.
+        sends_block: a stage waits until its link has carried what it sends, as `--link-mbps` makes it.
     """
 
     staleness: int = 4
@@ -98,3 +99,4 @@ class Choice:
     micro_batch: int = 1
     schedule: str = "1f1b"
     tensor: int = 1
+    sends_block: bool = False

@@ -93,7 +93,7 @@ def simulated(method: str, setting: Setting, choice: Choice) -> tuple[Setting, O
     paces = by_place.max(axis=3).transpose(0, 2, 1)
     if (paces == paces[:, :, :1]).all():
         paces = paces[:, :, :1]  # all copies do the same at the same time
-    clock, outcome = Clock(division, takes, paces.shape[2]), Outcome()
+    clock, outcome = Clock(division, takes, paces.shape[2], choice.sends_block), Outcome()
     quadratic, rng = Quadratic(shared(setting), outcome), np.random.default_rng([setting.seed, 1])
     for pace in paces:
         clock.step(pace)
@@ -115,13 +115,14 @@ class Clock:
 
     Args:
         copies: how many are followed. One is followed in plain numbers, which are faster than arrays of length 1.
+        sends_block: a stage waits until its link has carried what it sends.
 
     Attributes:
         now: by stage, the seconds of each copy, or one number for all.
     """
 
-    def __init__(self, division: Division, takes: Communication, copies: int) -> None:
-        self.takes, self.copies = takes, copies
+    def __init__(self, division: Division, takes: Communication, copies: int, sends_block: bool = False) -> None:
+        self.takes, self.copies, self._sends_block = takes, copies, sends_block
         self.now: list[Any] = [0.0] * division.stages
         self._free: list[Any] = [0.0] * division.stages  # when the link has carried what was sent
         self._busy_s = division.activation * takes.border.beta
@@ -148,6 +149,8 @@ class Clock:
             elif sent:
                 free[stage] = later(now[stage], free[stage]) + self._busy_s
                 arrivals[sent] = free[stage] + alpha
+                if self._sends_block:
+                    now[stage] = free[stage]
             elif part:
                 now[stage] = now[stage] + own[stage] * part + exchange_s
             else:

@@ -1,0 +1,135 @@
+"""A prediction of a real run from runs of other methods: computing by `straggler_fit`, α and β by `measured_link`.
+
+The slowness of `--slow` is an input of both the real run and the simulated one, so it multiplies the fitted times. What
+is slept for a message follows from `--link-mbps`; a run without it is predicted with α alone. Each pass of a pipeline
+takes its pace and a little more, the same for all schedules, so a schedule with more passes computes longer:
+
+    computing of a step = 3 · micro-batches · pace + passes · what the calibration's passes took beyond their pace
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from farandole.collectives.costs import Link
+from farandole.cost.choice import Choice
+from farandole.cost.comparison import compared
+from farandole.cost.division import divided
+from farandole.cost.measured_link import measured_link
+from farandole.cost.setting import Setting
+from farandole.cost.straggler_fit import fitted
+from farandole.cost.stragglers import parse, written
+from farandole.cost.validated_runs import CONDITIONS, IN_PIPELINE, MICRO_BATCHES, PACE_MS, WORKERS, Case
+from farandole.cost.validation import Recorded, recorded
+from farandole.runtime.record import Run
+
+FORWARD_AND_BACKWARD = "forward and backward"
+PACED_S = 3 * MICRO_BATCHES * PACE_MS / 1e3  # of a stage's step: forward, backward for inputs, for parameters
+AHEAD = 8  # times as many computing times as steps: a fast worker may take the slow ones' iterations
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What the runs of one method have given.
+
+    Attributes:
+        compute_s: mean of a rank's step, the update included.
+        straggler: how it scatters, as of --straggler.
+        alpha, beta: of a message, in seconds, and seconds per byte; beta is that of the slow links.
+        pass_s: of each pass of a pipeline, beyond its pace; 0 where there are none.
+        link_error: the largest relative error of this model over all ranks, as of `measured_link`.
+        of: the method whose runs they were.
+    """
+
+    compute_s: float
+    straggler: str
+    alpha: float
+    beta: float
+    link_error: float
+    of: str
+    pass_s: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def calibrated(method: str, runs: Sequence[Run], link_from: Calibrated | None = None) -> Calibrated:
+    """Return what finished runs give, the first of which has the computing times.
+
+    Args:
+        link_from: has β, if the runs are of a pipeline; their α is that of a message for which a stage waited.
+    """
+    first = runs[0]
+    compute_s = float(np.mean(first.summary.compute_s)) / first.summary.steps
+    if link_from:
+        alpha = _waited_for_s(first, link_from.beta)
+        extra_s = max(0.0, compute_s - PACED_S) / passes(method, IN_PIPELINE)
+        return Calibrated(PACED_S, "constant", alpha, link_from.beta, link_from.link_error, method, extra_s)
+    found = measured_link(runs)
+    scatter = fitted([each for own in recorded(first, FORWARD_AND_BACKWARD).seconds for each in own])
+    return Calibrated(compute_s, written(scatter.straggler), found.link.alpha, found.link.beta, found.error, method)
+
+
+def passes(method: str, choice: Choice) -> int:
+    """Return the number of passes of a stage in a step of a pipeline."""
+    division = divided(method, WORKERS, choice)
+    return division.micro_batches * division.schedule.placement.passes * (3 if division.schedule.halves else 2)
+
+
+def _waited_for_s(run: Run, beta: float) -> float:
+    """Return the median latency of the messages for which a stage of a pipeline waited.
+
+    The trace has their seconds from when the sender began. A stage looks for a message again and again with pauses in
+    between, which is a part of α that a ring's messages do not have.
+    """
+    nbytes = sum(run.summary.bytes_sent or []) / sum(run.summary.messages_sent or [1])
+    seconds = []
+    for rank in range(run.summary.ranks):
+        events = sorted((each for each in run.trace if each["pid"] == rank), key=lambda each: float(each["ts"]))
+        seconds += [
+            float(after["dur"]) / 1e6
+            for before, after in pairwise(events)
+            if before["cat"] == "wait" and after["name"].startswith("receive")
+        ]
+    return max(0.0, float(np.median(seconds)) - nbytes * beta)
+
+
+def computing_times(given: Calibrated, slow: Mapping[int, float], steps: int, seed: int, more_s: float = 0) -> Recorded:
+    """Draw the seconds of each worker's steps, `more_s` longer than the calibration's."""
+    times = (given.compute_s + more_s) * parse(given.straggler).sample(
+        np.random.default_rng([seed, 0]), AHEAD * steps, WORKERS
+    )
+    for worker, factor in slow.items():
+        times[:, worker] *= factor
+    return Recorded(tuple(tuple(own) for own in times.T.tolist()))
+
+
+def predicted_s(case: Case, condition: str, given: Calibrated, seed: int) -> float:
+    """Return the predicted seconds in which each worker gives one gradient, on average."""
+    met = CONDITIONS[condition]
+    more_s = given.pass_s * passes(case.method, case.choice) if given.pass_s else 0.0
+    times = computing_times(given, met.slow, case.steps, seed, more_s)
+    link = Link(given.alpha, given.beta if met.mbps else 0.0)
+    setting = Setting(WORKERS, case.steps, 1.0, times, case.nbytes, link, servers=1, duplex=False, seed=seed)
+    outcome = compared(case.method, setting, case.choice).outcome
+    return WORKERS * outcome.wall_s / outcome.gradients
+
+
+def measured_s(run: Run) -> float:
+    """Return the measured seconds in which each worker gave one gradient, on average."""
+    summary = run.summary
+    counted = sum(summary.staleness.values()) if summary.staleness else summary.steps * WORKERS
+    # The scenario measures the loss over all samples between two rounds, which its metrics do not count.
+    wall_s = run.metrics[-1]["wall_s"] if summary.scenario == "dynamic_sync" else summary.wall_s
+    return WORKERS * float(wall_s) / counted
+
+
+def encoding_s(run: Run) -> float:
+    """Return the seconds that a step of the slowest rank took to encode and decode; 0 without compression."""
+    spent = run.summary.compression or {}
+    return sum(max(spent.get(name, [0.0])) for name in ("encode_s", "decode_s")) / max(1, run.summary.steps)
