@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.box import MARKDOWN
 from rich.console import Console
 from rich.table import Column, Table
 
@@ -17,6 +19,19 @@ from farandole.runtime.files import json_text
 
 if TYPE_CHECKING:
     from farandole.cost.predicted_first import Compared
+    from farandole.cost.validated import Launchers
+
+
+def launchers() -> Launchers:
+    """Return what starts the ranks, which a test replaces."""
+    from farandole import launching
+    from farandole.cost.failing_runs import BACKOFF_S
+    from farandole.cost.validated import Launchers
+    from farandole.runtime import rank_starter
+
+    rank_starter.prepare("farandole.cost.paced_task")
+    again = partial(launching.supervised_launch, backoff_s=BACKOFF_S, announce=lambda line: None)
+    return Launchers(launching.launch, again)
 
 
 def validate(methods: Collection[str], folder: Path, seed: int, picture: Path | None, as_json: bool) -> None:
@@ -39,7 +54,7 @@ def validate(methods: Collection[str], folder: Path, seed: int, picture: Path | 
         check(picture)
     says = (lambda line: None) if as_json else (lambda line: print(line, flush=True))
     try:
-        rows = list(validated.validate(methods, folder, seed, validated.launchers(), says))
+        rows = list(validated.validate(methods, folder, seed, launchers(), says))
     except KeyboardInterrupt:
         choices.advise(f"finished runs are kept in {folder}: the same command goes on from there")
         raise
@@ -67,7 +82,7 @@ def _table(rows: Sequence[Compared]) -> Table:
     right = {"justify": "right", "no_wrap": True}
     shown = Table(
         Column("method", no_wrap=True), Column("ranks", justify="right"), Column("predicted, ms", **right),  # type: ignore[arg-type]
-        Column("measured, ms", **right), Column("error", **right), Column("encoding, ms", **right), box=None,  # type: ignore[arg-type]
+        Column("measured, ms", **right), Column("error", **right), Column("encoding, ms", **right), box=MARKDOWN,  # type: ignore[arg-type]
     )  # fmt: skip
     for row in rows:
         prediction, measurement = row.prediction, row.measurement

@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
@@ -35,16 +34,6 @@ class Launchers:
 
     once: Launcher
     supervised: Launcher
-
-
-def launchers() -> Launchers:
-    """Return those that start processes."""
-    from farandole import launching
-    from farandole.runtime import rank_starter
-
-    rank_starter.prepare("farandole.cost.paced_task")
-    silent = partial(launching.supervised_launch, backoff_s=failing_runs.BACKOFF_S, announce=lambda line: None)
-    return Launchers(launching.launch, silent)
 
 
 Row = tuple[str, Case | FailingCase, str]  # its name, what runs, its condition

@@ -29,7 +29,7 @@ STEPS = 16
 TASK = "farandole.cost.paced_task"
 WIDE: dict[str, Any] = {"task": f"{TASK}:wide", "batch": BATCH}
 NARROW: dict[str, Any] = {"task": f"{TASK}:narrow", "batch": BATCH}
-PIPELINE_STEPS, MICRO_BATCHES, PACE_MS, PIPELINE_BATCH = 10, 8, 6.0, 384
+PIPELINE_STEPS, MICRO_BATCHES, PACE_MS, PIPELINE_BATCH = 8, 8, 6.0, 384
 IN_STAGES: dict[str, Any] = {
     "task": f"{TASK}:pieces", "balance": "layers", "micro_batches": MICRO_BATCHES, "pace_ms": PACE_MS,
     "batch": PIPELINE_BATCH,
@@ -143,7 +143,7 @@ def cases() -> Iterator[Case]:
             note="ranks of one host share memory, which --link-mbps cannot slow down" if shared else "",
         )  # fmt: skip
     for compressor in COMPRESSED:
-        given = {"fraction": 0.1} if compressor in ("top-k", "random-k", "dgc") else {}
+        given: dict[str, Any] = {"fraction": 0.1} if compressor in ("top-k", "random-k", "dgc") else {}
         options = CompressionOptions(**given)
         yield Case(
             compressor, "compressed_sgd", WIDE | {"compressor": compressor} | given,
