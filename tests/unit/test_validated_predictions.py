@@ -103,6 +103,15 @@ def test_all_predictions_are_in_the_file_before_the_first_run_starts(tmp_path: P
     assert kept["calibrations"]["gpipe"]["alpha"] == pytest.approx(ALPHA), "of a message for which a stage waited"
 
 
+def test_a_servers_messages_are_calibrated_by_another_policy(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+    [*rows] = validate(["ssp"], tmp_path, 0, fake.both)
+    kept = json.loads(fake.file.read_text())["calibrations"]
+    assert kept["async"]["alpha"] == pytest.approx((0.2 - STEP_S) / 2), "of a step of 0.2 s"
+    assert kept["async"]["beta"] == kept["ring"]["beta"]
+    assert rows[0].prediction.calibration == ("async-0", "ring-0", "ring-1")
+
+
 def test_a_finished_run_is_not_repeated_and_its_prediction_stays(tmp_path: Path) -> None:
     fake = Fake(tmp_path, fails_at=3)
     with pytest.raises(LaunchError):

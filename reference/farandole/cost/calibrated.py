@@ -5,12 +5,15 @@ is slept for a message follows from `--link-mbps`; a run without it is predicted
 takes its pace and a little more, the same for all schedules, so a schedule with more passes computes longer:
 
     computing of a step = 3 · micro-batches · pace + passes · what the calibration's passes took beyond their pace
+
+α of a server's messages is half of what a step of another policy takes beyond its computing, over free links. It
+contains the server's updates and threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +27,7 @@ from farandole.cost.measured_link import measured_link
 from farandole.cost.setting import Setting
 from farandole.cost.straggler_fit import fitted
 from farandole.cost.stragglers import parse, written
-from farandole.cost.validated_runs import CONDITIONS, IN_PIPELINE, MICRO_BATCHES, PACE_MS, WORKERS, Case
+from farandole.cost.validated_runs import CONDITIONS, IN_PIPELINE, MICRO_BATCHES, PACE_MS, WORKERS, Calibration, Case
 from farandole.cost.validation import Recorded, recorded
 from farandole.runtime.record import Run
 
@@ -58,21 +61,25 @@ class Calibrated:
         return asdict(self)
 
 
-def calibrated(method: str, runs: Sequence[Run], link_from: Calibrated | None = None) -> Calibrated:
+def calibrated(of: Calibration, runs: Sequence[Run], ring: Calibrated | None = None) -> Calibrated:
     """Return what finished runs give, the first of which has the computing times.
 
     Args:
-        link_from: has β, if the runs are of a pipeline; their α is that of a message for which a stage waited.
+        ring: has β, and how computing scatters, where α alone follows from these runs.
     """
-    first = runs[0]
-    compute_s = float(np.mean(first.summary.compute_s)) / first.summary.steps
-    if link_from:
-        alpha = _waited_for_s(first, link_from.beta)
-        extra_s = max(0.0, compute_s - PACED_S) / passes(method, IN_PIPELINE)
-        return Calibrated(PACED_S, "constant", alpha, link_from.beta, link_from.link_error, method, extra_s)
-    found = measured_link(runs)
-    scatter = fitted([each for own in recorded(first, FORWARD_AND_BACKWARD).seconds for each in own])
-    return Calibrated(compute_s, written(scatter.straggler), found.link.alpha, found.link.beta, found.error, method)
+    first, method = runs[0], of.method
+    busy = [seconds for seconds in first.summary.compute_s if seconds > 0][-WORKERS:]  # a server's rank is before them
+    compute_s = float(np.mean(busy)) / of.steps
+    if not ring:
+        found = measured_link(runs)
+        scatter = fitted([each for own in recorded(first, FORWARD_AND_BACKWARD).seconds for each in own])
+        return Calibrated(compute_s, written(scatter.straggler), found.link.alpha, found.link.beta, found.error, method)
+    if of.gives == "of a server":
+        alpha = max(0.0, measured_s(first) - compute_s) / 2  # a pull and a push
+        return replace(ring, compute_s=compute_s, alpha=alpha, of=method)
+    extra_s = max(0.0, compute_s - PACED_S) / passes(method, IN_PIPELINE)
+    alpha = _waited_for_s(first, ring.beta)
+    return Calibrated(PACED_S, "constant", alpha, ring.beta, ring.link_error, method, extra_s)
 
 
 def passes(method: str, choice: Choice) -> int:

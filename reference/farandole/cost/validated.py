@@ -14,7 +14,7 @@ from farandole.cost import calibrated, failing_runs
 from farandole.cost.calibrated import Calibrated
 from farandole.cost.failing_runs import FAILING, FailingCase
 from farandole.cost.predicted_first import Compared, Measurement, Prediction, measured, predictions
-from farandole.cost.validated_runs import CALIBRATIONS, CONDITIONS, EVEN, MBPS, WORKERS, Case, cases
+from farandole.cost.validated_runs import CALIBRATIONS, CONDITIONS, EVEN, WORKERS, Case, cases
 from farandole.errors import LaunchError
 from farandole.runtime.record import Run
 
@@ -86,11 +86,11 @@ def _predicted(
         if name in needed:
             says(f"validate: calibration by {name} …")
             runs = [
-                starts.once(of.scenario, WORKERS, timeout_s=TIMEOUT_S, out=records / f"{name}-{number}", seed=seed,
-                            steps=of.steps, link_mbps=MBPS, **options)
+                starts.once(of.scenario, of.ranks, timeout_s=TIMEOUT_S, out=records / f"{name}-{number}", seed=seed,
+                            **dict(options) | of.options)
                 for number, options in enumerate(of.runs)
             ]  # fmt: skip
-            found[name] = calibrated.calibrated(of.method, runs, None if of.gives_link else found["ring"])
+            found[name] = calibrated.calibrated(of, runs, None if of.gives == "α and β" else found["ring"])
     ring = next(case for case in cases() if case.method == "ring")
     step_s = calibrated.predicted_s(ring, EVEN, found["ring"], seed)
     pauses = {case.calibration: _pause_s(case, records, seed, starts, step_s, says) for case in failing}
@@ -110,7 +110,7 @@ def _predicted(
 
 def _records(name: str, borrower: str = "") -> tuple[str, ...]:
     """Return the records of a calibration; with a borrower, only if that takes β from this one."""
-    if borrower and CALIBRATIONS[borrower].gives_link:
+    if borrower and CALIBRATIONS[borrower].gives == "α and β":
         return ()
     return tuple(f"{name}-{number}" for number in range(len(CALIBRATIONS[name].runs)))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from farandole.compression.options import CompressionOptions
 from farandole.cost import paced_task
@@ -100,28 +100,48 @@ class Calibration:
 
     Attributes:
         runs: the options of each; the first one has the computing times.
-        gives_link: whether α and β follow from the lengths of their messages; otherwise β is that of "ring".
+        gives: "α and β", of messages of different lengths; otherwise α alone, "of a pipeline" or "of a server", and β
+            is that of "ring".
     """
 
     method: str
     scenario: str
     runs: Sequence[Mapping[str, Any]]
     steps: int = STEPS
-    gives_link: bool = True
+    gives: Literal["α and β", "of a pipeline", "of a server"] = "α and β"
+    ranks: int = WORKERS
+    mbps: float | None = MBPS
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the options that all of its runs have."""
+        return {"steps": self.steps} | ({"link_mbps": self.mbps} if self.mbps else {})
+
+
+SERVED: dict[str, Any] = NARROW | {"staleness": 2, "place": f"servers=0,workers=1-{WORKERS}"}
+
+
+def _other_schedule(name: str) -> Calibration:
+    return Calibration(name, "pipeline", (IN_STAGES | {"schedule": name},), PIPELINE_STEPS, "of a pipeline")
+
+
+def _other_policy(name: str) -> Calibration:
+    return Calibration(name, "parameter_server", (SERVED | {"sync": name},), STEPS, "of a server", WORKERS + 1, None)
 
 
 CALIBRATIONS: dict[str, Calibration] = {
     "ring": Calibration("ring", "sync_sgd", (WIDE, NARROW)),
     "gossip": Calibration("gossip", "dpsgd", (WIDE, NARROW)),
-    "gpipe": Calibration("gpipe", "pipeline", (IN_STAGES | {"schedule": "gpipe"},), PIPELINE_STEPS, False),
-    "1f1b": Calibration("1f1b", "pipeline", (IN_STAGES | {"schedule": "1f1b"},), PIPELINE_STEPS, False),
+    "gpipe": _other_schedule("gpipe"),
+    "1f1b": _other_schedule("1f1b"),
+    "bsp": _other_policy("bsp"),
+    "async": _other_policy("async"),
 }
 
 # Simulated methods that have no row, each with the reason.
 NOT_COMPARED: dict[str, str] = {}
 
 ENCODING = "the time to encode and decode is left out"
-SERVER = "the time of the server's updates and of its threads is left out"
 
 
 def cases() -> Iterator[Case]:
@@ -130,10 +150,10 @@ def cases() -> Iterator[Case]:
     for sync in POLICIES:
         yield Case(
             sync, "parameter_server",
-            NARROW | {"sync": sync, "staleness": 2, "place": f"servers=0,workers=1-{WORKERS}"},
-            Choice(staleness=2, enough=(WORKERS - 1) / WORKERS), "ring",
+            SERVED | {"sync": sync}, Choice(staleness=2, enough=(WORKERS - 1) / WORKERS),
+            "bsp" if sync == "async" else "async",
             everywhere if sync == "bsp" else (LINKS, STRAGGLERS),
-            paced_task.nbytes(paced_task.NARROW), ranks=WORKERS + 1, first_worker=1, note=SERVER,
+            paced_task.nbytes(paced_task.NARROW), ranks=WORKERS + 1, first_worker=1,
         )  # fmt: skip
     for collective in ALL_REDUCES:
         shared = collective == "hierarchical"
