@@ -10,8 +10,9 @@ import pytest
 
 from farandole.cli.simulate_validate import launchers
 from farandole.cost import validated
+from farandole.cost.calibrated import CALIBRATIONS
 from farandole.cost.validated import validate
-from farandole.cost.validated_runs import CALIBRATIONS, STRAGGLERS, cases
+from farandole.cost.validated_runs import STRAGGLERS, cases
 
 
 def test_two_methods_are_predicted_and_then_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

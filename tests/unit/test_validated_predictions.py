@@ -11,14 +11,13 @@ import pytest
 
 from farandole.cli import simulate_validate
 from farandole.cost import failing_runs
-from farandole.cost.calibrated import Calibrated, encoding_s, measured_s, passes, predicted_s
+from farandole.cost.calibrated import CALIBRATIONS, Calibrated, encoding_s, measured_s, passes, predicted_s
 from farandole.cost.choice import Choice
 from farandole.cost.failing_runs import FAILING, KILLED_AT, STEPS
 from farandole.cost.goodput import Recovery
 from farandole.cost.predicted_first import Compared, Measurement, Prediction, largest, mean_error, measured
 from farandole.cost.validated import Launchers, rows_of, validate
 from farandole.cost.validated_runs import (
-    CALIBRATIONS,
     CONDITIONS,
     EVEN,
     LINKS,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,13 +27,69 @@ from farandole.cost.measured_link import measured_link
 from farandole.cost.setting import Setting
 from farandole.cost.straggler_fit import fitted
 from farandole.cost.stragglers import parse, written
-from farandole.cost.validated_runs import CONDITIONS, IN_PIPELINE, MICRO_BATCHES, PACE_MS, WORKERS, Calibration, Case
+from farandole.cost.validated_runs import (
+    CONDITIONS,
+    IN_PIPELINE,
+    IN_STAGES,
+    MBPS,
+    MICRO_BATCHES,
+    NARROW,
+    PACE_MS,
+    PIPELINE_STEPS,
+    SERVED,
+    STEPS,
+    WIDE,
+    WORKERS,
+    Case,
+)
 from farandole.cost.validation import Recorded, recorded
 from farandole.runtime.record import Run
 
 FORWARD_AND_BACKWARD = "forward and backward"
 PACED_S = 3 * MICRO_BATCHES * PACE_MS / 1e3  # of a stage's step: forward, backward for inputs, for parameters
 AHEAD = 8  # times as many computing times as steps: a fast worker may take the slow ones' iterations
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Runs of one method, from which other methods are predicted.
+
+    Attributes:
+        runs: the options of each; the first one has the computing times.
+        gives: "α and β", of messages of different lengths; otherwise α alone, "of a pipeline" or "of a server", and β
+            is that of "ring".
+    """
+
+    method: str
+    scenario: str
+    runs: Sequence[Mapping[str, Any]]
+    steps: int = STEPS
+    gives: Literal["α and β", "of a pipeline", "of a server"] = "α and β"
+    ranks: int = WORKERS
+    mbps: float | None = MBPS
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the options that all of its runs have."""
+        return {"steps": self.steps} | ({"link_mbps": self.mbps} if self.mbps else {})
+
+
+def _other_schedule(name: str) -> Calibration:
+    return Calibration(name, "pipeline", (IN_STAGES | {"schedule": name},), PIPELINE_STEPS, "of a pipeline")
+
+
+def _other_policy(name: str) -> Calibration:
+    return Calibration(name, "parameter_server", (SERVED | {"sync": name},), STEPS, "of a server", WORKERS + 1, None)
+
+
+CALIBRATIONS: dict[str, Calibration] = {
+    "ring": Calibration("ring", "sync_sgd", (WIDE, NARROW)),
+    "gossip": Calibration("gossip", "dpsgd", (WIDE, NARROW)),
+    "gpipe": _other_schedule("gpipe"),
+    "1f1b": _other_schedule("1f1b"),
+    "bsp": _other_policy("bsp"),
+    "async": _other_policy("async"),
+}
 
 
 @dataclass(frozen=True)

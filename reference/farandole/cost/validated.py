@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from farandole.cost import calibrated, failing_runs
-from farandole.cost.calibrated import Calibrated
+from farandole.cost.calibrated import CALIBRATIONS, Calibrated
 from farandole.cost.failing_runs import FAILING, FailingCase
 from farandole.cost.predicted_first import Compared, Measurement, Prediction, measured, predictions
-from farandole.cost.validated_runs import CALIBRATIONS, CONDITIONS, EVEN, WORKERS, Case, cases
+from farandole.cost.validated_runs import CONDITIONS, EVEN, WORKERS, Case, cases
 from farandole.errors import LaunchError
 from farandole.runtime.record import Run
 

@@ -7,14 +7,14 @@ once for the simulator. Each case runs under the conditions that it names:
     slow links      --link-mbps 20
     stragglers      the same, and two of four workers are slower all the time, by 1.5 and by 2.5
 
-A case names the calibration that its prediction may use, which is a run of another method (`CALIBRATIONS`).
+A case names the calibration that its prediction may use, which is a run of another method (`calibrated.CALIBRATIONS`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from farandole.compression.options import CompressionOptions
 from farandole.cost import paced_task
@@ -94,49 +94,7 @@ class Case:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """Runs of one method, from which other methods are predicted.
-
-    Attributes:
-        runs: the options of each; the first one has the computing times.
-        gives: "α and β", of messages of different lengths; otherwise α alone, "of a pipeline" or "of a server", and β
-            is that of "ring".
-    """
-
-    method: str
-    scenario: str
-    runs: Sequence[Mapping[str, Any]]
-    steps: int = STEPS
-    gives: Literal["α and β", "of a pipeline", "of a server"] = "α and β"
-    ranks: int = WORKERS
-    mbps: float | None = MBPS
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Return the options that all of its runs have."""
-        return {"steps": self.steps} | ({"link_mbps": self.mbps} if self.mbps else {})
-
-
 SERVED: dict[str, Any] = NARROW | {"staleness": 2, "place": f"servers=0,workers=1-{WORKERS}"}
-
-
-def _other_schedule(name: str) -> Calibration:
-    return Calibration(name, "pipeline", (IN_STAGES | {"schedule": name},), PIPELINE_STEPS, "of a pipeline")
-
-
-def _other_policy(name: str) -> Calibration:
-    return Calibration(name, "parameter_server", (SERVED | {"sync": name},), STEPS, "of a server", WORKERS + 1, None)
-
-
-CALIBRATIONS: dict[str, Calibration] = {
-    "ring": Calibration("ring", "sync_sgd", (WIDE, NARROW)),
-    "gossip": Calibration("gossip", "dpsgd", (WIDE, NARROW)),
-    "gpipe": _other_schedule("gpipe"),
-    "1f1b": _other_schedule("1f1b"),
-    "bsp": _other_policy("bsp"),
-    "async": _other_policy("async"),
-}
 
 # Simulated methods that have no row, each with the reason.
 NOT_COMPARED: dict[str, str] = {}
