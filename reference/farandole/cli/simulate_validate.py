@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from farandole.cost.predicted_first import Compared
     from farandole.cost.validated import Launchers
 
+WIDE = 120  # columns in a file
+
 
 def launchers() -> Launchers:
     """Return what starts the ranks, which a test replaces."""
@@ -64,12 +66,12 @@ def validate(methods: Collection[str], folder: Path, seed: int, picture: Path | 
                    "largest_error_of": worst.prediction.name, "not_compared": NOT_COMPARED}  # fmt: skip
         print(json_text({"runs": [row.to_dict() for row in rows], **figures}, indent=2))
     else:
-        Console(width=None if sys.stdout.isatty() else 100).print(_table(rows))
+        Console(width=None if sys.stdout.isatty() else WIDE).print(_table(rows))
         print(f"{len(rows)} runs, all predicted before the first was measured ({folder / FILE})")
         print(f"geometric mean of the errors {mean_error(rows):.1%}, largest {worst.ratio - 1:+.1%} "
               f"({worst.prediction.name})")  # fmt: skip
-        for methods_of, note in _notes(rows).items():
-            print(f"{', '.join(note)}: {methods_of}")
+        for note, of in _notes(rows).items():
+            print(f"{', '.join(of)}: {note}")
         for method, reason in NOT_COMPARED.items():
             print(f"{method} is not compared: {reason}")
     if picture:
@@ -81,7 +83,7 @@ def validate(methods: Collection[str], folder: Path, seed: int, picture: Path | 
 def _table(rows: Sequence[Compared]) -> Table:
     right = {"justify": "right", "no_wrap": True}
     shown = Table(
-        Column("method", no_wrap=True), Column("ranks", justify="right"), Column("predicted, ms", **right),  # type: ignore[arg-type]
+        Column("method", no_wrap=True), Column("ranks", **right), Column("predicted, ms", **right),  # type: ignore[arg-type]
         Column("measured, ms", **right), Column("error", **right), Column("encoding, ms", **right), box=MARKDOWN,  # type: ignore[arg-type]
     )  # fmt: skip
     for row in rows:
