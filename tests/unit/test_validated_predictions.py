@@ -96,6 +96,9 @@ def test_all_predictions_are_in_the_file_before_the_first_run_starts(tmp_path: P
     kept = json.loads(fake.file.read_text())
     assert [each["name"] for each in kept["predictions"]] == [row.prediction.name for row in rows]
     assert all(kept["predicted"] < row.measurement.began for row in rows)
+    slowed = next(each for each in kept["predictions"] if each["name"] == "1f1b, stragglers")
+    assert slowed["options"]["slow"] == ["rank=1,factor=1.5", "rank=3,factor=2.5"]
+    assert slowed["options"]["schedule"] == "1f1b"
     records = {name for row in rows for name in row.prediction.calibration}
     assert {name.replace(" ", "-") for name in records} == set(fake.calibrations)
     assert kept["calibrations"]["ring"]["alpha"] == pytest.approx(ALPHA)

@@ -14,7 +14,7 @@ import platform
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ class Prediction:
         predicted_s: seconds in which each worker gives one gradient, on average.
         calibration: the names of the records on which it rests.
         note: what the comparison leaves out; "": nothing is known.
+        options: of the scenario.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Prediction:
     predicted_s: float
     calibration: tuple[str, ...]
     note: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

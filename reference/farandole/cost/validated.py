@@ -99,12 +99,13 @@ def _predicted(
         if isinstance(case, FailingCase):
             seconds = failing_runs.predicted_s(case, step_s, pauses[case.calibration])
             rests = (*_records("ring"), case.calibration)
-            made.append(Prediction(name, case.method, condition, case.method, WORKERS, seconds, rests))
+            about = case.method, condition, case.method, WORKERS, seconds
+            made.append(Prediction(name, *about, rests, options=failing_runs.options_of(case)))
         else:
             seconds = calibrated.predicted_s(case, condition, found[case.calibration], seed)
             rests = tuple(dict.fromkeys((*_records(case.calibration), *_records("ring", case.calibration))))
             about = case.method, condition, case.scenario, case.ranks, seconds
-            made.append(Prediction(name, *about, rests, case.note))
+            made.append(Prediction(name, *about, rests, case.note, _options(case, condition)))
     return made, {"calibrations": {name: each.to_dict() for name, each in found.items()}, "pauses_s": pauses}
 
 
@@ -131,6 +132,11 @@ def _pause_s(
     return failing_runs.regrouping_s(run, step_s)
 
 
+def _options(case: Case, condition: str) -> dict[str, Any]:
+    """Return the options of a run."""
+    return dict(case.options) | {"steps": case.steps} | CONDITIONS[condition].options(case.first_worker)
+
+
 def _measured(case: Case | FailingCase, condition: str, seed: int, starts: Launchers) -> Measurement:
     with TemporaryDirectory(prefix="farandole-validate-") as folder:
         began, out = time.time(), Path(folder) / "run"
@@ -138,7 +144,6 @@ def _measured(case: Case | FailingCase, condition: str, seed: int, starts: Launc
             launch = starts.supervised if case.replaced else starts.once
             run = launch(case.method, WORKERS, timeout_s=TIMEOUT_S, out=out, seed=seed, **failing_runs.options_of(case))
             return Measurement(run.summary.wall_s / run.summary.steps, began)
-        met = CONDITIONS[condition].options(case.first_worker)
-        options = dict(case.options) | {"steps": case.steps} | met
+        options = _options(case, condition)
         run = starts.once(case.scenario, case.ranks, timeout_s=TIMEOUT_S, out=out, seed=seed, **options)
         return Measurement(calibrated.measured_s(run), began, calibrated.encoding_s(run))
