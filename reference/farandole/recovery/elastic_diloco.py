@@ -43,6 +43,7 @@ from farandole.recovery.retry import Retry
 from farandole.recovery.state import TrainingState
 from farandole.recovery.training_record import TrainingRecord
 from farandole.runtime import devices
+from farandole.runtime.buffers import buffers_as_bytes
 from farandole.runtime.record import Summary
 
 REMEMBERED = "inner optimizer/"  # prefix of the names of its state
@@ -123,15 +124,17 @@ class DiLoCoWorker(DataParallel):
         inner = self.replica.optimizer.optimizer.state
         remembered = {f"{REMEMBERED}{name}": tensor for name, tensor in inner.items()}
         common = {"common": torch.from_numpy(self.common), "velocity": torch.from_numpy(self.velocity)}
-        return TrainingState(self.outer_steps, common | remembered)
+        return TrainingState(self.outer_steps, common | remembered | buffers_as_bytes(self.replica.model))
 
-    def adopt(self, state: TrainingState, *, inner: bool) -> None:
-        """Have the θ and v of another worker, and begin its round; with `inner` also its inner optimizer's state."""
+    def adopt(self, state: TrainingState, *, is_new: bool) -> None:
+        """Have the θ and v of another worker, and begin its round; as a new one, have its inner state, too."""
         self.common[:], self.velocity[:] = (state.shared[name].numpy() for name in ("common", "velocity"))
         self.outer_steps = state.step
         self.continue_from_common()
-        for name, tensor in self.replica.optimizer.optimizer.state.items() if inner else ():
-            tensor.copy_(state.shared[f"{REMEMBERED}{name}"])
+        if is_new:
+            for name, tensor in self.replica.optimizer.optimizer.state.items():
+                tensor.copy_(state.shared[f"{REMEMBERED}{name}"])
+            self.replica.set_statistics(state.shared)
 
     def _gradient(self, step: int) -> tuple[float, float, int]:
         """Of the mean loss of this worker's part of the batch, alone."""
@@ -166,7 +169,7 @@ class OuterStepProtection(MembershipProtection):
                 source = everyones.tolist().index([furthest, moved])
                 state = send_state(comm.mpi, worker.shared(), source)
                 if is_new or worker.outer_steps < furthest:
-                    worker.adopt(state, inner=is_new)
+                    worker.adopt(state, is_new=is_new)
                 if is_new:
                     devices.seed_rank(worker.options.seed, self.world.rank, moved)
         if places - {(furthest, moved), (NOT_STARTED, NOT_STARTED)}:  # some were interrupted, and others were not

@@ -5,10 +5,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from farandole.data_parallel.outer_step import Outer
 from farandole.recovery.elastic_diloco import DiLoCoWorker, OuterStepProtection
 from farandole.recovery.protection import NOT_STARTED
+from farandole.runtime.buffers import set_buffers
 from farandole.runtime.options import RunOptions
 from farandole.runtime.world import World
 
@@ -22,13 +24,21 @@ with World.start(RunOptions()) as world:
     worker.options, worker.steps, worker.outer = SimpleNamespace(seed=0), 100, Outer(PERIOD, 0.7, 0.9)
     values = np.full(3, 100.0 + world.rank, np.float32)  # its own steps
     flat = SimpleNamespace(values_np=values, values_from_host=lambda: None)
-    worker.replica = SimpleNamespace(flat=flat, optimizer=SimpleNamespace(optimizer=SimpleNamespace(state={})))
+    model = nn.BatchNorm1d(1)
+    model.running_mean.fill_(world.rank)
+    worker.replica = SimpleNamespace(
+        flat=flat,
+        model=model,
+        set_statistics=lambda states: set_buffers(model, states),
+        optimizer=SimpleNamespace(optimizer=SimpleNamespace(state={})),
+    )
     worker.common, worker.velocity = np.full(3, common, np.float32), np.full(3, velocity, np.float32)
     worker.outer_steps, worker.moved, worker._shares = outer_steps, moved, [1 / 3]
     step = OuterStepProtection(SimpleNamespace(world=world), worker, None).restore(reached)  # type: ignore[arg-type]
     own = {
         "step": step, "moved": worker.moved, "outer_steps": worker.outer_steps, "common": float(worker.common[0]),
         "values": float(values[0]), "velocity": float(worker.velocity[0]),
+        "statistics": float(model.running_mean),
     }  # fmt: skip
     every = world.control.gather(own)
     if world.rank == 0:
