@@ -81,7 +81,7 @@ def insert(file: Path, after: str, text: str) -> None:
 def python(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python on the copy, in the folder beside it; the repository's tests can be imported."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(copy), str(ROOT)]), "COLUMNS": "80"}
-    command = [sys.executable, *arguments]
+    command = [sys.executable, "-u", *arguments]  # whoever writes, in order
     return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=100)
 
 

@@ -50,7 +50,12 @@ def load(path: Path) -> ModuleType:
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[MODULE] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ValueError as error:
+        if "null bytes" not in str(error):
+            raise
+        raise SyntaxError(str(error)) from None  # as Python itself has it from 3.11.4 on
     return module
 
 
