@@ -282,7 +282,7 @@ my_alike.compare(len(summary.params_sha256))
 # %% [markdown]
 # None, and the three that are left. Each had taken its round to the end, and keeps what it has moved. What rank 2 moved
 # in the nine steps of its last round is lost, and with it their samples. After a synchronous step every rank knows what
-# the dead one knew; after a round of H steps nobody does.
+# the dead one knew; after a round of H steps no other rank does.
 #
 # ## What you have seen
 #
@@ -290,7 +290,7 @@ my_alike.compare(len(summary.params_sha256))
 # - Momentum helps along directions in which the ranks agree, and goes too far if there are few outer steps.
 # - Fragments send as many bytes, a part at a time: the line may be slower by their number.
 # - With a delay the ranks train while the messages travel. Each mixes what has come with what it has.
-# - Who dies is missing from the mean, with what it has moved in its last round.
+# - A dead rank is left out of the mean, and what it moved in its last round is lost.
 #
 # ## What to try
 #

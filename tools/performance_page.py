@@ -173,7 +173,7 @@ def chaotic(rows: Sequence[Row]) -> Iterator[str]:
     yield from header("", "deaths", "seconds", "throughput kept", "seconds lost by a death", "kept at the rate")
     for row in rows:
         lost, kept = f"{row['death_costs_s']:.2f}", f"{row['kept_at_rate']:.1%}"
-        yield line(row["name"], str(row["deaths"]), f"{row['seconds']:.0f}", ratio(row, "nobody dies"), lost, kept)
+        yield line(row["name"], str(row["deaths"]), f"{row['seconds']:.0f}", ratio(row, "no deaths"), lost, kept)
 
 
 def checkpoints(rows: Sequence[Row]) -> Iterator[str]:

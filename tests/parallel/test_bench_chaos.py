@@ -21,7 +21,7 @@ def test_what_a_death_costs_and_what_is_kept_at_another_rate() -> None:
     assert outcome.kept_at(100) == pytest.approx(0.98)
 
 
-def test_where_nobody_died_a_death_costs_nothing() -> None:
+def test_without_deaths_there_is_no_cost_of_one() -> None:
     assert Outcome(calm=1000, struck=990, seconds=60, deaths=0).death_costs_s == 0
 
 

@@ -58,7 +58,7 @@ def computed(workers: int, dead: int = -1, dies_at: int = STEPS, spare: bool = F
             own[slot] = values - LR * flat.gradients_np
             shares[slot].append(share)
             noted[-1][slot] = mean.item(), share
-        if (step + 1) % PERIOD == 0 or step + 1 == STEPS:  # who has died has not told the others its losses
+        if (step + 1) % PERIOD == 0 or step + 1 == STEPS:  # a dead worker's losses have not reached the others
             for each in ([line[slot] for slot in own] for line in noted):
                 losses.append(sum(mean * share for mean, share in each) / sum(share for _, share in each))
             noted = []

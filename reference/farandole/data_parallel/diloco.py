@@ -19,7 +19,7 @@ Cost: an all-reduce every H steps, 1/H of the bytes of synchronous SGD; two vect
 what takes the network less than τ steps.
 Sources: Douillard et al., "DiLoCo: distributed low-communication training of language models", 2023, with H = 500,
 η = 0.7, μ = 0.9; Douillard et al., "Streaming DiLoCo with overlapping communication", 2025; an outer momentum on local
-SGD before: Wang et al., "SlowMo", 2020. `recovery.elastic_diloco` goes on where a rank dies.
+SGD before: Wang et al., "SlowMo", 2020. `recovery.elastic_diloco` continues when a rank dies.
 """
 
 from __future__ import annotations

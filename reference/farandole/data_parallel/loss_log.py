@@ -16,7 +16,6 @@ from farandole.runtime.recorder import Recorder
 from farandole.runtime.world import World
 
 LOSS_WINDOW = 10  # steps between two exchanges
-HELD_BACK = 2 * LOSS_WINDOW  # at most these steps are not written yet: the writing rank may die in an exchange
 
 AllReduce = Callable[..., None]  # (own, result, MPI's operation)
 Observation = Callable[[AllReduce], Mapping[str, float]]  # what all ranks together observe, after the fact
@@ -75,6 +74,7 @@ class LossLog:
     ) -> None:
         self.world, self.recorder, self.steps, self.observe, self.window = world, recorder, steps, observe, window
         self.following = first
+        self._held_back = 2 * window  # steps at most: the writing rank may die in an exchange
         self.last = self.last_mean = 0.0
         self._noted: dict[int, Noted] = {}
         self._window = np.zeros((window, 2))  # of all ranks: weighted loss and share of each of its steps
@@ -141,7 +141,7 @@ class LossLog:
 
     def own_parts(self, following: int) -> NDArray[np.float64]:
         """This rank's parts of the steps before `following` of which not all need have been written, a row for each."""
-        own = self._own(range(following - HELD_BACK, following))
+        own = self._own(range(following - self._held_back, following))
         return np.array([(each.weighted_loss, each.share, each.wall_s, each.samples) for each in own])
 
     def adopt(self, following: int, parts: Sequence[NDArray[np.float64]]) -> None:
@@ -151,7 +151,7 @@ class LossLog:
         """
         also = {step: noted.also for step, noted in self._noted.items()}
         self._noted.clear()
-        for step, *rows in zip(range(following - HELD_BACK, following), *parts, strict=True) if parts else ():
+        for step, *rows in zip(range(following - self._held_back, following), *parts, strict=True) if parts else ():
             losses, shares, walls_s, samples = np.transpose(rows)
             if samples.any():
                 own = losses.sum(), shares.sum(), walls_s.max(), int(samples.max())

@@ -8,6 +8,7 @@
 A training is given one `Protection` and makes these calls (`protected_training`); it does not know which one it is:
 
     `membership_protection`   keeps nothing: every living rank knows what the dead ranks had in common with it
+    `elastic_diloco`          the same, where each worker has moved its own parameters since the last outer step
     `backup`                  copies in the memory of a buddy, and behind them checkpoints on disk
     `stage_backup`            as `backup`, of a pipeline's stages, which share nothing
     `checkpoint_protection`   checkpoints on disk only, for a training that is started again

@@ -1,6 +1,7 @@
 """DiLoCo whose ranks may die: the others take the outer step without it, and a new process may take its place.
 
-Documents 000 and 004 together: rarer synchronisation, and a membership that changes. Who dies is missed once a round.
+Documents 000 and 004 together: rarer synchronisation, and a membership that changes. A death is noticed at
+the next outer step.
 
     farandole run elastic_diloco -n 4 --fail rank=2,step=60
     farandole run elastic_diloco -n 5 --spares 1 --period 10 --fail rank=1,step=33

@@ -8,7 +8,7 @@ long without a death. The ratio of the samples per second is the share that is k
 - parameter server: each part of the parameters has two servers, and a worker that has died is not replaced. The
   workers left have more of the cores.
 
-Ranks die ten times as often as at the rate that the notes under the table speak of, one failure of a rank in a quarter
+Ranks die ten times as often as at the rate that the notes under the table name, one failure of a rank in a quarter
 of an hour (32 ranks with 62 failures in half an hour, `RANK_LIVES_S`), so that there are some. What one death costs
 follows from that: the time that the training took longer, over the number of deaths; and so does the share kept at the
 rate itself. With ``--large`` the training has that rate, and takes ten minutes.
@@ -31,7 +31,7 @@ RANK_LIVES_S = 32 * 30 * 60 / 62  # on average
 RECIPE: dict[str, Any] = {"data": "mnist5k", "hidden": 256, "batch": 512, "lr": 0.05}
 INPUTS = 784
 TRIED = 60  # steps, from which the number follows that takes as long as is planned
-NOBODY_DIES = "nobody dies"
+UNDISTURBED = "no deaths"
 METHODS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # name → scenario, options, more where ranks die
     "membership": ("membership", {}, {"spawn": 100}),
     "backup": ("backup", {}, {"spawn": 100}),
@@ -70,7 +70,7 @@ class Outcome:
 
     @property
     def death_costs_s(self) -> float:
-        """Return the seconds that one death has cost, on average; 0 where nobody died."""
+        """Return the seconds that one death has cost, on average; 0 without a death."""
         return self.seconds * (1 - self.kept) / self.deaths if self.deaths else 0.0
 
     def kept_at(self, mtbf_s: float) -> float:
@@ -79,7 +79,7 @@ class Outcome:
 
 
 def rows(ranks: int, large: bool = False, plan: Plan | None = None) -> list[dict[str, Any]]:
-    """Return a row for each method: seconds of a thousand samples, beside a training in which nobody dies.
+    """Return a row for each method: seconds of a thousand samples, beside an undisturbed training.
 
     Args:
         large: ten minutes at the rate itself.
@@ -136,7 +136,7 @@ def _row(name: str, ranks: int, plan: Plan, outcome: Outcome) -> dict[str, Any]:
         "size": state_bytes(RECIPE, INPUTS),
         "ranks": ranks,
         "median_s": 1000 / outcome.struck,
-        "peers": {NOBODY_DIES: {"median_s": 1000 / outcome.calm, "ratio": outcome.kept}},
+        "peers": {UNDISTURBED: {"median_s": 1000 / outcome.calm, "ratio": outcome.kept}},
         "hurry": plan.hurry,
         "seconds": outcome.seconds,
         "deaths": outcome.deaths,
